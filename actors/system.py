@@ -34,7 +34,7 @@ from ebbtide.actors.actor import (
     UndeclaredTransition,
 )
 from ebbtide.actors.sets import ACTOR_TYPE_BY_NAME as ACTOR_TYPE_BY_NAME
-from ebbtide.actors.sets import SHUTDOWN, set_of
+from ebbtide.actors.sets import set_of
 from ebbtide.events.base import Event, Fact, Order, Record, Stamp, StatesDigest
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import (
@@ -91,9 +91,6 @@ FACT_PRIORITIES: dict[type[Fact], int] = {
     EvidenceRead: URGENT,
     WorkListed: OUTCOMES,
 }
-
-#: Those of the daemon on a node.
-SINGLETONS, ACTOR_TYPES, ROUTES = SHUTDOWN.singletons, SHUTDOWN.types, SHUTDOWN.routes
 
 
 #: ``(cause, actor, event, episode)``.

@@ -1,9 +1,10 @@
-"""Draws the actors from their tables: docs/actors.svg, and docs/states-<actor>.svg for each.
+"""Draws the actors from their tables: a picture of each set (docs/actors.svg, docs/outage-actors.svg), and
+docs/states-<actor>.svg for each actor.
 
     python docs/tools/draw_actors.py          # writes the pictures
     python docs/tools/draw_actors.py --check  # exits 1 if one is not current
 
-actors.svg: which facts reach which actor, what it orders, and who hears it. A state diagram: one column a
+A set: which facts reach which actor, what it orders, and who hears it. A state diagram: one column a
 phase, one line a row of the table, from the phases in which the event is heard to those to which it leads.
 Recipients come from the route table, all else from the tables that the actors are dispatched from, so the
 pictures cannot say what the code does not.
@@ -11,6 +12,7 @@ pictures cannot say what the code does not.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -20,10 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from ebbtide.actors.actor import EVERY, IGNORED, LOGIC_FLAGS, SAME, ActorType, Row  # noqa: E402
-from ebbtide.actors.system import ACTOR_TYPES, ROUTES  # noqa: E402
+from ebbtide.actors.sets import OUTAGES, SHUTDOWN, ActorSet  # noqa: E402
 from ebbtide.events.base import TYPES, Decision, Fact, Order  # noqa: E402
 
-PICTURE = ROOT / "docs" / "actors.svg"
+DOCS = ROOT / "docs"
 
 #: Delivered by key and by deadline; every actor that orders or waits hears them.
 DYNAMIC = ("OrderEnded", "Tick")
@@ -70,31 +72,33 @@ def arc(a: Node, b: Node, color: str) -> str:
     )
 
 
-def draw() -> str:
-    makes = {actor.name: decided(actor) for actor in ACTOR_TYPES}
-    facts = [name for name, kind in TYPES.items() if issubclass(kind, Fact) and kind in ROUTES]
+def draw(actors: ActorSet) -> str:
+    makes = {actor.name: decided(actor) for actor in actors.types}
+    facts = [name for name, kind in TYPES.items() if issubclass(kind, Fact) and kind in actors.routes]
     made = {name for names in makes.values() for name in names}
     orders = [name for name, kind in TYPES.items() if issubclass(kind, Order) and name in made]
     height = TOP + ROW * (max(len(facts), len(orders)) + 1)
     left, right = column(facts, FACTS_X, height), column(orders, ORDERS_X, height)
-    middle = column([actor.name for actor in ACTOR_TYPES], ACTORS_X, height)
-    colors = dict(zip(middle, COLORS, strict=True))
-    parts = [*_fact_lines(left, middle, colors), *_order_lines(makes, middle, right, colors)]
-    parts += _decision_lines(makes, middle, colors)
+    middle = column(list(makes), ACTORS_X, height)
+    colors = dict(zip(middle, COLORS, strict=False))
+    parts = [*_fact_lines(actors, left, middle, colors), *_order_lines(makes, middle, right, colors)]
+    parts += _decision_lines(actors, makes, middle, colors)
     parts += [_label(node, "end") for node in left.values()]
     parts += [_label(node, "start") for node in right.values()]
     parts += [_box(node, colors[name], makes[name]) for name, node in middle.items()]
     return _page(height + 40, parts)
 
 
-def _fact_lines(left: dict[str, Node], middle: dict[str, Node], colors: dict[str, str]) -> list[str]:
+def _fact_lines(
+    actors: ActorSet, left: dict[str, Node], middle: dict[str, Node], colors: dict[str, str]
+) -> list[str]:
     return [
         curve(
             (FACTS_X + 172, left[kind.__name__].y),
             (ACTORS_X, middle[route.name].y),
             colors[route.name],
         )
-        for kind, routes in ROUTES.items()
+        for kind, routes in actors.routes.items()
         for route in routes
         if kind.__name__ in left
     ]
@@ -112,14 +116,14 @@ def _order_lines(
 
 
 def _decision_lines(
-    makes: dict[str, list[str]], middle: dict[str, Node], colors: dict[str, str]
+    actors: ActorSet, makes: dict[str, list[str]], middle: dict[str, Node], colors: dict[str, str]
 ) -> list[str]:
     pairs: dict[tuple[str, str], None] = {}
     for actor, names in makes.items():
         for name in names:
             kind = TYPES[name]
             if issubclass(kind, Decision):
-                pairs |= {(actor, route.name): None for route in ROUTES.get(kind, ())}
+                pairs |= {(actor, route.name): None for route in actors.routes.get(kind, ())}
     return [arc(middle[a], middle[b], colors[a]) for a, b in pairs if a != b]
 
 
@@ -258,11 +262,14 @@ def _states_page(actor: ActorType, width: float, height: float, right: float, pa
 
 def pictures() -> dict[Path, str]:
     """By file."""
-    diagrams = {
-        ROOT / "docs" / f"states-{actor.state.__module__.rpartition('.')[2]}.svg": draw_states(actor)
-        for actor in ACTOR_TYPES
-    }
-    return {PICTURE: draw(), **diagrams}
+    actors = (*SHUTDOWN.types, *OUTAGES.types)
+    diagrams = {DOCS / f"states-{file_word(actor.name)}.svg": draw_states(actor) for actor in actors}
+    return {DOCS / "actors.svg": draw(SHUTDOWN), DOCS / "outage-actors.svg": draw(OUTAGES), **diagrams}
+
+
+def file_word(name: str) -> str:
+    """``node_status`` of the NodeStatusActor, ``config`` of the ConfigReconciler."""
+    return re.sub(r"(?<=.)([A-Z])", r"_\1", re.sub("Actor$|Reconciler$", "", name)).lower()
 
 
 def main() -> int:

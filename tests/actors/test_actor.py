@@ -21,7 +21,7 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.config import CONFIG
 from ebbtide.actors.sets import SHUTDOWN
-from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, ACTOR_TYPES, System
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import Event, Stamp
 from ebbtide.events.decisions import ActorFailed, ConfigAdopted, Leave
 from ebbtide.events.facts import SettingsLoaded
@@ -213,7 +213,7 @@ def test_a_daemon_does_without_the_check(monkeypatch: pytest.MonkeyPatch) -> Non
     assert system.slots[(CONFIG.name, "")].state == Light(phase="green")
 
 
-@pytest.mark.parametrize("actor", ACTOR_TYPES, ids=lambda actor: actor.name)
+@pytest.mark.parametrize("actor", ACTOR_TYPE_BY_NAME.values(), ids=lambda actor: actor.name)
 def test_deleting_a_row_is_found(actor: ActorType) -> None:
     """Whichever it is: pairs are its own, so that the table is refused, or an event is no longer heard, which
     the pictures show that are drawn from the tables (tests/test_docs.py).

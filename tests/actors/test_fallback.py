@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ebbtide.actors.actor import LOGIC_FLAGS, NEVER_NS
 from ebbtide.actors.fallback import FALLBACK, POD_ENDS, FallbackState
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
-from ebbtide.actors.system import ACTOR_TYPES
+from ebbtide.actors.sets import SHUTDOWN
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.facts import ContainerExited, HurryRequested, LogindRead, Tick
@@ -46,7 +46,7 @@ def taken_over(now: int, **more: Any) -> tuple[FallbackState, list[Event]]:
     return handle(state, failed, now)
 
 
-@pytest.mark.parametrize("actor", [kind.name for kind in ACTOR_TYPES])
+@pytest.mark.parametrize("actor", [kind.name for kind in SHUTDOWN.types])
 def test_the_duty_of_every_other_actor_is_done(actor: str) -> None:
     """Their names are written out in the fallback: each is the name of an actor that there is."""
     handed = (Handover(pod=POD, wave=0, grace_ns=FLOOR_NS),) if actor == "HookActor" else ()

@@ -7,9 +7,9 @@ from msgspec.structs import fields, replace
 from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import restore, take_checkpoint
 from ebbtide.actors.episode import EpisodeState
-from ebbtide.actors.hook import PodState
+from ebbtide.actors.hook import HOOK, PodState
 from ebbtide.actors.system import (
-    ACTOR_TYPES,
+    ACTOR_TYPE_BY_NAME,
     SYSTEM,
     Slot,
     System,
@@ -30,7 +30,7 @@ def digests(records: list[Record]) -> list[Record]:
 
 def test_every_field_has_a_tag_of_its_own() -> None:
     """Two fields of one state with the same tag could be taken for each other: rename the newer one."""
-    for kind in ACTOR_TYPES:
+    for kind in ACTOR_TYPE_BY_NAME.values():
         tags = [field_tag(field.name) for field in fields(kind.state)]
         assert len(dict.fromkeys(tags)) == len(tags), kind.name
 
@@ -62,9 +62,7 @@ def test_the_first_differing_field_is_named() -> None:
 
 def test_only_what_changed_and_came_to_rest_is_digested() -> None:
     """A pod on its way down waits for its end, or for the end of all waiting."""
-    over, begun, idle = (
-        Slot(kind, str(at), at, LOGIC_FLAGS) for at, kind in enumerate([ACTOR_TYPES[-1]] * 3)
-    )
+    over, begun, idle = (Slot(kind, str(at), at, LOGIC_FLAGS) for at, kind in enumerate([HOOK] * 3))
     mark_recorded((over, begun, idle))
     over.state, begun.state = PodState(begun_ns=1, over=True), PodState(begun_ns=1)
     assert list(changed_digests((over, begun, idle), at_last=False)) == [over.label]

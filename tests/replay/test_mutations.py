@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import pytest
 
-from ebbtide.actors.system import ACTOR_TYPES
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
 from tests.journals import Memory
-from tests.replay import fallback_story
+from tests.replay import fallback_story, outages
 from tests.replay.mutated import mutated
 from tests.replay.test_edges import GOLDEN as EDGES
 from tests.replay.test_replayer import GOLDEN, SHUTDOWN
@@ -119,6 +119,17 @@ TABLE = (
              "EpisodeActor", "PlanMade", "PlanMade", "waves"),
     Mutation("today", "policy.grace_periods", "min(period_seconds, wanted", "max(period_seconds, wanted",
              "EpisodeActor", "PlanMade", "PlanMade", "waves"),
+    Mutation("outage-recovered", "outage_proof", "first_ns >= READ_PAUSE_NS", "first_ns < READ_PAUSE_NS",
+             "ProofActor", "Tick", "ProofAccepted", "type"),
+    Mutation("outage-recovered", "outage", 'if state.ready == "True":\n        return IS_READY',
+             'if state.ready != "True":\n        return IS_READY',
+             "OutageActor", "OutageWaits", "RequestPermit", "type"),
+    Mutation("outage-recovered", "outage_work", "len(ready) <= place", "len(ready) > place",
+             "StuckPodActor", "PodWaits", "ActorFailed", "type"),
+    Mutation("outage-recovered", "outage_work", 'state.phase == "detaching":', 'state.phase != "detaching":',
+             "DetachActor", "DetachWaits", "DetachWaits", "reason"),
+    Mutation("outage-dry-run", "outage", 'tainted=event.taint == "ours"', 'tainted=event.taint != "ours"',
+             "", "Checkpoint", "Checkpoint", "OutageFallbackActor tainted"),
 )
 # fmt: on
 
@@ -131,6 +142,8 @@ def journal(name: str) -> History:
         return History(
             [simulate(SimulationRequest(synthetic=12, mode="api"), NODE_SEED).machine.journal.source()]
         )
+    if name in outages.SCRIPTS:
+        return History([Memory(outages.script(name).files)])
     if name == "fallback":
         return History([Memory(fallback_story.write().files)])
     return History([DirectorySource({"first": SHUTDOWN, "edges": EDGES}.get(name, GOLDEN))])
@@ -165,4 +178,4 @@ def test_the_real_logic_is_untouched() -> None:
 def test_every_actor_has_a_mutation() -> None:
     """A new actor comes with a comparison to change."""
     named = {mutation.actor for mutation in TABLE} | {mutation.field.partition(" ")[0] for mutation in TABLE}
-    assert {kind.name for kind in ACTOR_TYPES} <= named
+    assert set(ACTOR_TYPE_BY_NAME) <= named
