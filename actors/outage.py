@@ -169,7 +169,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 #: What is known of the node and of the configuration, and what counts over all outages.
 KEPT_FIELDS = (
     *("node", "node_uid", "effect", "dry_run", "reminder_ns", "boot_id", "ready", "resource_version"),
-    *("taint", "volumes_in_use", "lease_mark", "status_mark", "heard", "proof", "proof_until_ns", "ordinal"),
+    *("taint", "volumes_in_use", "lease_mark", "status_mark", "heard", "ordinal"),
 )
 
 #: In these the taint is, or may be, ours.
@@ -189,7 +189,8 @@ def _hanging(state: OutageState) -> tuple[str, ...]:
 
 
 def _begin(state: OutageState, reason: str, now: int) -> Result:
-    state = replace(fresh_but(state, KEPT_FIELDS), phase="suspected")
+    proved = {"proof": state.proof, "proof_until_ns": state.proof_until_ns}
+    state = fresh_but(state, KEPT_FIELDS, phase="suspected", **proved)
     began = OutageBegan(node=state.node, node_uid=state.node_uid, boot_id=state.boot_id, reason=reason)
     state, key = _key(state, "list")
     after, decisions = _consider(state, now)
@@ -201,8 +202,8 @@ def _close(state: OutageState, outcome: OutageOutcome) -> Result:
     closed = OutageClosed(outcome=outcome, unrecovered=_hanging(state))
     # Also where the answer is still on its way: giving back what one has not is nothing.
     state, orders = _permit_back(replace(state, permit=state.permit or state.phase == "asking"))
-    # What was proved, was proved for this outage: the ProofActor forgets it as well.
-    return replace(fresh_but(state, KEPT_FIELDS), proof=""), [*orders, closed]
+    # What was proved is no field that is kept: it was for this outage. The ProofActor forgets it as well.
+    return fresh_but(state, KEPT_FIELDS), [*orders, closed]
 
 
 def _permit_back(state: OutageState) -> Result:
@@ -508,7 +509,7 @@ def _remind(state: OutageState, event: Tick, now: int) -> Result:
         "recovering": f"waits for {', '.join(_hanging(state)[:3]) or 'the list of what hangs'}",
         "out": "the node has not come back",
         "aside": "another controller's taint stands on the node",
-        "quarantined": "the node reports volumes in use",
+        "quarantined": "the node is not Ready, or reports volumes in use",
         "untainting": state.waits,
         "following": f"waits for {', '.join(_hanging(state)[:3]) or 'the node'}",
     }
@@ -541,7 +542,9 @@ def _heartbeat_tainted(state: OutageState, event: HeartbeatSeen, now: int) -> Re
     # A status names its boot, and one of another boot would have been read with it. A lease names none.
     if event.source == "status":
         return _same_boot(state, "it reports its status", now)
-    return replace(state, phase="contacted", wake_ns=now + CONTACT_NS), ()
+    # The time is that of the first one, however many follow.
+    wake_ns = state.wake_ns if state.phase == "contacted" else now + CONTACT_NS
+    return replace(state, phase="contacted", wake_ns=wake_ns), ()
 
 
 def _contacted_too_long(state: OutageState, event: Tick, now: int) -> Result:
@@ -700,9 +703,8 @@ def _started_tainted(state: OutageState, event: LeaderStarted, now: int) -> Resu
 
 def _started_back(state: OutageState, event: LeaderStarted, now: int) -> Result:
     """What the last leader has ordered of the way back, and what it only said in a dry run."""
-    state = replace(
-        _configured(state, event), listed=False, wake_ns=now + event.settings.reminder_seconds * NS_PER_SECOND
-    )
+    state = replace(_configured(state, event), listed=False)
+    state = replace(state, wake_ns=now + state.reminder_ns)
     if state.phase == "untainting":
         return _with_list(*_untaint(state, now))
     quarantined = state.quarantine and not state.key
@@ -719,7 +721,7 @@ def _afresh(
 ) -> OutageState | None:
     """Within an outage only with a new leader, which reads the Node before anything else."""
     if not in_episode:
-        return fresh_but(state, KEPT_FIELDS, proof_until_ns=0)
+        return fresh_but(state, KEPT_FIELDS)
     return None if start is None else state
 
 
@@ -822,11 +824,17 @@ FALLBACK_NAME = "OutageFallbackActor"
 
 class OutageFallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: Literal["watching", "engaged"] = "watching"
+    #: In an outage; outside one a failed OutageActor goes on anew with the next fact, and nothing is left.
+    open: bool = False
     taint_key: str = ""
     tainted: bool = False
     reminder_ns: int = 3600 * NS_PER_SECOND
     wake_ns: int = NEVER_NS
     ordinal: int = 0
+
+
+def _note_begin(state: OutageFallbackState, event: OutageBegan, now: int) -> Result:
+    return replace(state, open=True), ()
 
 
 def _note_order(state: OutageFallbackState, event: SetTaint, now: int) -> Result:
@@ -842,7 +850,7 @@ def _note_node(state: OutageFallbackState, event: NodeRead, now: int) -> Result:
 
 
 def _engage(state: OutageFallbackState, event: ActorFailed, now: int) -> Result:
-    if event.actor != NAME:
+    if event.actor != NAME or not state.open:
         return state, ()
     decisions: list[Event] = [OutageAbandoned(tainted=state.tainted)]
     if state.taint_key and not state.tainted:
@@ -862,7 +870,7 @@ def _watch_again(state: OutageFallbackState, event: LeaderStarted, now: int) -> 
 
 
 def _note_end(state: OutageFallbackState, event: OutageClosed, now: int) -> Result:
-    return replace(state, phase="watching", taint_key="", tainted=False, wake_ns=NEVER_NS), ()
+    return fresh_but(state, ("reminder_ns", "ordinal")), ()
 
 
 # fmt: off
@@ -873,6 +881,7 @@ OUTAGE_FALLBACK = ActorType(
         ("watching", "engaged"), attrgetter("phase"),
         Row(EVERY, LeaderStarted, _watch_again, "watching"),
         Row(EVERY, NodeRead, _note_node),
+        Row(EVERY, OutageBegan, _note_begin),
         Row(EVERY, SetTaint, _note_order),
         Row(EVERY, OutOfService, _note_taint),
         Row(EVERY, OutageClosed, _note_end, "watching"),

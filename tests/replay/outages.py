@@ -14,11 +14,11 @@ from tests.scripts.bench import Bench
 from tests.scripts.parse import parse
 from tests.scripts.verbs import run
 
-#: By name; without that in which actors are made to fail: no journal has such a bug.
+#: By name; without those in which actors are made to fail: no journal has such a bug.
 SCRIPTS = {
     path.stem: path
     for path in sorted((Path(__file__).parents[1] / "scripts").glob("outage-*.txt"))
-    if path.stem != "outage-failures"
+    if not path.stem.startswith("outage-failures")
 }
 
 
