@@ -30,6 +30,7 @@ from ebbtide.actors.actor import (
     Row,
     State,
     Transitions,
+    fresh_but,
     ignored,
 )
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key
@@ -124,6 +125,13 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     #: Since the last sign of life.
     readings: int = 0
     ordinal: int = 0
+
+
+#: Who this machine is, and who has said that it runs: that is not forgotten because this actor has failed.
+KEPT_FIELDS = (
+    *("node", "proof_ns", "node_uid", "system_uuid", "provider_id", "boot_id", "lease_mark", "status_mark"),
+    *("on", "ordinal"),
+)
 
 
 def proof_status(state: ProofState) -> ProofStatus:
@@ -370,9 +378,8 @@ def _afresh(state: ProofState, now: int, in_episode: bool, start: LeaderStarted 
     """Within an outage only with a new leader: a bug that stays must not cost a record a second."""
     if in_episode and start is None:
         return None
-    kept = replace(ProofState(), boot_id=state.boot_id, node=state.node, ordinal=state.ordinal + 1)
     reading: Reading = "pausing" if in_episode else "idle"
-    return replace(kept, reading=reading, heartbeat_ns=now)
+    return fresh_but(state, KEPT_FIELDS, reading=reading, heartbeat_ns=now)
 
 
 #: The defaults of the configuration and of the state are one.

@@ -243,6 +243,11 @@ FIELDS: dict[str, dict[str, tuple[object, ...]]] = {
         "flush_by_ns": (0, NEVER_NS),
         **dict.fromkeys(("in_episode", "kubelet_stopped", "kubelet_stopping"), BOTH),
     },
+    "ProofActor": {
+        "reading": ("idle", "asking", "pausing"),
+        "on": ({}, {"peer node-2": 1}),
+        "proof": ("", "cloud"),
+    },
     "FallbackActor": {"in_episode": BOTH, "stage": ("", "pods-ended", "settled", "cancelled")},
 }
 
