@@ -49,7 +49,7 @@ NODES: tuple[tuple[NodeMode, int], ...] = (
     ("auto", 294),
 )
 
-#: Worlds of outages by seed, beside all scripts: TODO.
+#: Worlds of outages by seed, beside all scripts: each with several leaders, one of them with a dry run.
 OUTAGES = (1, 4639, 11041)
 OUTAGES_ONLY = "ebbtide.actors.outage"
 

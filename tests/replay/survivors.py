@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 #: The same on both sides of the border: a wave's own seconds give a pod the grace that it has already; a
-#: deadline that never comes is never taken.
+#: deadline that never comes is never taken; of a proof that ends now a tick has said so.
 EQUIVALENT = (
     "episode._wave_started: seconds > planned.period_seconds -> seconds >= planned.period_seconds",
     "system.watch: deadline_ns < NEVER_NS -> deadline_ns <= NEVER_NS",
+    "outage._why_not: state.proof_until_ns <= now -> state.proof_until_ns < now",
 )
 
 #: Nothing that a replay compares: marks are compared with the number of decisions, not with
@@ -15,7 +16,8 @@ EQUIVALENT = (
 #: (tests/actors); without a grant, and with negative periods, there is a plan to show and no shutdown; a
 #: second actor of a kind that there is one of is in no checkpoint that was not made up, and is refused.
 NOT_REPLAYED = (
-    "checkpoint.restore: kind in SINGLETONS -> kind not in SINGLETONS",
+    "checkpoint.restore: kind in system.actors.singletons -> kind not in system.actors.singletons",
+    "outage_proof._pause_ns: state.readings >= count -> state.readings > count",
     "actor.__init__: row in in_use -> row not in in_use",
     "actor.targets: EVERY in to -> EVERY not in to",
     "actor.targets: name in region -> name not in region",
@@ -53,7 +55,13 @@ NEEDS_A_FAILURE = (
     "fallback._release_if_over: state.stage == 'settled' -> state.stage != 'settled'",
     "fallback._release_if_over: state.stage in ('pods-ended', 'settled')"
     " -> state.stage not in ('pods-ended', 'settled')",
-    "system.trace: kind is EpisodeClosed -> kind is not EpisodeClosed",
+    "system.trace: kind is actors.closes -> kind is not actors.closes",
+    "outage._actor_failed: event.actor not in (STUCK_POD.name, DETACH.name)"
+    " -> event.actor in (STUCK_POD.name, DETACH.name)",
+    "outage._failed_before: event.actor == PROOF.name -> event.actor != PROOF.name",
+    "outage._afresh: start is None -> start is not None",
+    "outage._engage: event.actor != NAME -> event.actor == NAME",
+    "outage_proof._afresh: start is None -> start is not None",
     "fallback._order_ended: what == 'kill' -> what != 'kill'",
     "system._handle: kind is not Tick -> kind is Tick",
     "system._handle: self.on_failure is not None -> self.on_failure is None",

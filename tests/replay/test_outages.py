@@ -15,7 +15,7 @@ from tests.replay.test_redact import check
 
 #: What the scripts call things, and sentences of ours have as well.
 OWN_WORDS = ("a", "kept")
-#: Worlds with several leaders.
+#: Worlds with several leaders, and a dry run.
 SEEDS = (1, 4639, 11041)
 
 
