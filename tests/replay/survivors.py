@@ -71,7 +71,6 @@ NEEDS_A_FAILURE = (
     " -> now_ns < deadline_ns == slot.kind.deadline(before)",
     "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
     " -> now_ns >= deadline_ns != slot.kind.deadline(before)",
-    "system.trace: type(fact) is DaemonStarted -> type(fact) is not DaemonStarted",
     "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
     " -> now_ns > deadline_ns == slot.kind.deadline(before)",
     "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
