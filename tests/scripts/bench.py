@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ebbtide.actors.actor import LOGIC_FLAGS, Handler
+from ebbtide.actors.actor import LOGIC_FLAGS, OUTAGE_FLAGS, Handler
 from ebbtide.actors.checkpoint import as_checkpoint, restore
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import Checkpoint, Event, Order, Record, Stamp
@@ -37,6 +38,11 @@ _CHECKPOINTS = msgspec.msgpack.Decoder(Checkpoint)
 
 def _pack(system: System) -> bytes:
     return msgspec.msgpack.encode(as_checkpoint(system))
+
+
+def flags_of(script: Path) -> tuple[str, ...]:
+    """Which set of actors a script is about, its name says."""
+    return OUTAGE_FLAGS if script.stem.startswith("outage-") else LOGIC_FLAGS
 
 
 class Bench:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.actors.actor import LOGIC_FLAGS, OUTAGE_FLAGS
-from tests.scripts.bench import Bench
+from tests.scripts.bench import Bench, flags_of
 from tests.scripts.parse import Block, parse, render
 from tests.scripts.verbs import run
 
@@ -25,7 +24,7 @@ def test_script(path: Path, request: pytest.FixtureRequest) -> None:
     """A script's commands print exactly what stands below each of them."""
     before = path.read_text()
     blocks = parse(before)
-    after = render(blocks, outputs(blocks, OUTAGE_FLAGS if path.stem.startswith("outage-") else LOGIC_FLAGS))
+    after = render(blocks, outputs(blocks, flags_of(path)))
     if request.config.getoption("--rewrite", default=False):
         path.write_text(after)
     else:
