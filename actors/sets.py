@@ -183,8 +183,8 @@ SHUTDOWN = ActorSet(
     digested_last=PodsEnded,
     # A plan says by itself what it made of its actors.
     plans=PlanMade,
-    # That of a release is also the LogindActor's business when the fallback ordered it: it has the lock. That of
-    # a pod's delete tells the NodeStatusActor what becomes of its object.
+    # That of a release is also the LogindActor's business when the fallback ordered it: it has the lock. That
+    # of a pod's delete tells the NodeStatusActor what becomes of its object.
     also_hear={"release": LOGIND, "delete": NODE_STATUS},
     # A wave or an episode that is gone begins no pod any more: whichever has not begun must not be forgotten.
     gives_for={WAVE.name: HOOK, EPISODE.name: HOOK},
