@@ -126,10 +126,12 @@ class Segment(NamedTuple):
                 return records[0] if records else None
             size = min(size * 16, self.size, FRAME_BYTES_MAX)
 
-    def begins_with_checkpoint(self) -> bool:
+    def begins_with_checkpoint(self, *, between_episodes: bool = False) -> bool:
         """Whether nothing older is needed to read on from here."""
         first = self.first_record()
-        return first is not None and first.tag == Checkpoint.__name__
+        if first is None or first.tag != Checkpoint.__name__:
+            return False
+        return not (between_episodes and first.episode)
 
 
 class JournalPath(NamedTuple):

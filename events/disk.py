@@ -18,7 +18,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
@@ -62,11 +62,21 @@ class SegmentFile(Protocol):
         """Give its descriptor back, whatever still hangs in it; again is no error."""
 
 
+class Waits(NamedTuple):
+    """How long the journal waits for a location before it gives it up, in seconds."""
+
+    call_seconds: float
+    sync_seconds: float
+
+
 class Storage(Protocol):
     """Write access to one location."""
 
     @property
     def location(self) -> str: ...
+
+    @property
+    def waits(self) -> Waits: ...
 
     @property
     def source(self) -> Source: ...
@@ -162,6 +172,10 @@ class DirectoryStorage:
     @property
     def location(self) -> str:
         return self.source.location
+
+    @property
+    def waits(self) -> Waits:
+        return DISK_WAITS
 
     async def acquire(self, program: str) -> None:
         if self._lock < 0:
@@ -337,6 +351,7 @@ HANG_SECONDS = 1.0
 #: A sync may wait for all that others wrote; records are written meanwhile, and no effect waits for long.
 #: The next location is likely to be lost with the boot, so a slow disk is the better place for evidence.
 SYNC_HANG_SECONDS = 5.0
+DISK_WAITS = Waits(HANG_SECONDS, SYNC_HANG_SECONDS)
 
 
 async def bounded(
@@ -350,9 +365,10 @@ async def bounded(
 
 async def begin_file(storage: Storage, name: str, data: bytes) -> SegmentFile:
     """A new file that begins with ``data``. Raises OSError, and keeps no descriptor then."""
-    file = await bounded(storage.create, name)
+    seconds = storage.waits.call_seconds
+    file = await bounded(storage.create, name, seconds=seconds)
     try:
-        await bounded(file.write, data)
+        await bounded(file.write, data, seconds=seconds)
     except OSError:
         await close_file(file)
         raise
@@ -388,7 +404,7 @@ class LocationTakeover:
         others, those with a number under ``below`` are brought.
         """
         await self.acquire(storage)
-        there = await bounded(storage.call, _segment_names, storage.source, self._journal_id, None)
+        there = await _names_at(storage, self._journal_id)
         for name in there:
             file = (storage.location, name)
             # A sync that failed once is not believed again: the kernel has forgotten what is missing. Then
@@ -396,7 +412,7 @@ class LocationTakeover:
             # them.
             if file not in self._doubtful:
                 try:
-                    await bounded(storage.sync_file, name, seconds=SYNC_HANG_SECONDS)
+                    await bounded(storage.sync_file, name, seconds=storage.waits.sync_seconds)
                     continue
                 except OSError:
                     self._doubtful.add(file)
@@ -406,14 +422,14 @@ class LocationTakeover:
 
     async def bring(self, storage: Storage, others: Sequence[Storage], below: int | None = None) -> None:
         """The others' segments that are missing at ``storage``. Raises OSError."""
-        there = await bounded(storage.call, _segment_names, storage.source, self._journal_id, None)
+        there = await _names_at(storage, self._journal_id)
         for other in others:
-            for name in await bounded(other.call, _segment_names, other.source, self._journal_id, below):
+            for name in await _names_at(other, self._journal_id, below):
                 if name not in there:
                     await _copy_segment(name, other, storage)
 
     async def acquire(self, storage: Storage) -> None:
-        await bounded(storage.acquire, self._program)
+        await bounded(storage.acquire, self._program, seconds=storage.waits.call_seconds)
 
 
 class Failback:
@@ -449,6 +465,13 @@ class Failback:
 async def _copy_segment(name: str, source: Storage, target: Storage) -> None:
     data = await bounded(source.call, source.source.read, name, 0, COPY_BYTES_MAX)
     await bounded(target.put, name, data, seconds=SYNC_HANG_SECONDS)
+
+
+async def _names_at(storage: Storage, journal_id: bytes, below: int | None = None) -> list[str]:
+    seconds = storage.waits.call_seconds
+    return await bounded(
+        storage.call, _segment_names, storage.source, journal_id, below, seconds=seconds
+    )
 
 
 def _segment_names(source: Source, journal_id: bytes, below: int | None) -> list[str]:

@@ -27,12 +27,12 @@ from ebbtide.events.base import JOURNAL_ACTOR, Checkpoint, Record, Stamp
 from ebbtide.events.codec import FrameTooLarge
 from ebbtide.events.disk import (
     NO_SPACE,
-    SYNC_HANG_SECONDS,
     Failback,
     JournalLocked,
     LocationTakeover,
     SegmentFile,
     Storage,
+    Waits,
     begin_file,
     bounded,
     close_file,
@@ -298,7 +298,7 @@ class Driver:
                     # pending, and the next file has them.
                     file, data = self._open_file(), self._backlog.take_records()
                     end = self._backlog.taken()
-                    await bounded(file.write, data)
+                    await bounded(file.write, data, seconds=self._waits.call_seconds)
                     self._backlog.publish_written(end)
             except OSError as error:
                 await self._move(error)
@@ -326,11 +326,15 @@ class Driver:
         # Taken only now: where the sync fails the trailer is still queued, and is laid out anew with the
         # rest.
         self._backlog.take()
-        await bounded(file.write, item.data)
+        await bounded(file.write, item.data, seconds=self._waits.call_seconds)
         self._backlog.publish_written(item.end)
         await self._sync(file)
         self._file = None
         await close_file(file)
+
+    @property
+    def _waits(self) -> Waits:
+        return self._storages[self._at].waits
 
     def _open_file(self) -> SegmentFile:
         if self._file is None:
@@ -360,7 +364,7 @@ class Driver:
             # The end is taken before: what is written while the sync runs may be in it, or not.
             end = self._backlog.written
             try:
-                await bounded(file.sync, seconds=SYNC_HANG_SECONDS)
+                await bounded(file.sync, seconds=self._waits.sync_seconds)
             except OSError as error:
                 # Told to the write loop, which alone decides about files: two that moved on would do it
                 # twice.

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, TypeVarTuple, Unpack
 import trio
 
 from ebbtide.events.catalog import Source
-from ebbtide.events.disk import SegmentFile, Storage
+from ebbtide.events.disk import SegmentFile, Storage, Waits
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -54,6 +54,10 @@ class GatedStorage:
     @property
     def location(self) -> str:
         return self._storage.location
+
+    @property
+    def waits(self) -> Waits:
+        return self._storage.waits
 
     @property
     def source(self) -> Source:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -177,7 +178,12 @@ class ApiCall:
             raise
 
     async def until_answered(
-        self, method: str, path: str, body: object = None, content_type: str = JSON
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        content_type: str = JSON,
+        again_seconds_max: float = AGAIN_SECONDS_MAX,
     ) -> Answer:
         """Again after 429, 5xx and silence while there is time. Raises Unanswered."""
         again = AGAIN_SECONDS
@@ -198,7 +204,7 @@ class ApiCall:
                     raise last
                 return last
             await trio.sleep(pause)
-            again = min(again * 2, AGAIN_SECONDS_MAX)
+            again = min(again * 2, again_seconds_max)
 
 
 def answer_text(answer: Answer) -> str:
@@ -377,14 +383,14 @@ class PartMetadata(msgspec.Struct, rename="camel"):
     more: str = msgspec.field(default="", name="continue")
 
 
-class PodPart(msgspec.Struct, Generic[ItemT]):
+class ListPart(msgspec.Struct, Generic[ItemT]):
     """A list, or a part of one."""
 
     metadata: PartMetadata
     items: list[ItemT] | None
 
 
-_part_decoder = msgspec.json.Decoder(PodPart[ApiPod])
+_part_decoder = msgspec.json.Decoder(ListPart[ApiPod])
 
 
 class ListDenied(Exception):
@@ -404,7 +410,11 @@ async def list_known_pods(call: ApiCall, node: str) -> dict[str, KnownPod]:
     except AnswerTooLong:
         # Parts come from etcd, where the server's cache gives a list as a whole only: so not at once.
         parts = await list_in_parts(
-            lambda path: _ask_for_list(call, path), node, _part_decoder, _known_of_object, LARGE_PART_PODS
+            lambda path: _ask_for_list(call, path),
+            partial(pods_path, node),
+            _part_decoder,
+            _known_of_object,
+            LARGE_PART_PODS,
         )
         return by_runtime_uid(parts[0])
 
@@ -443,20 +453,20 @@ LARGE_PART_PODS = PART_PODS // TOO_LONG_DIVISOR
 
 async def list_in_parts(
     ask: Callable[[str], Awaitable[Answer]],
-    node: str,
-    decoder: msgspec.json.Decoder[PodPart[ItemT]],
+    path: Callable[..., str],
+    decoder: msgspec.json.Decoder[ListPart[ItemT]],
     project: Callable[[ItemT], ResultT],
     limit: int,
 ) -> tuple[list[ResultT], str]:
-    """What is made of each pod, and the resource version that they are of; ``limit``: so many in the first
-    part. Raises Unanswered, and what ``ask`` raises.
+    """What is made of each object, and the resource version that they are of; ``path``: of the list, from its
+    query's fields; ``limit``: so many in the first part. Raises Unanswered, and what ``ask`` raises.
     """
     found: list[ResultT] = []
     more = ""
     while True:
         fields = {"limit": limit, "continue": more} if more else {"limit": limit}
         try:
-            answer = await ask(pods_path(node, **fields))
+            answer = await ask(path(**fields))
         except AnswerTooLong:
             if limit == 1:
                 raise
@@ -465,7 +475,7 @@ async def list_in_parts(
         try:
             part = decoder.decode(answer.body)
         except (ValueError, RecursionError) as error:
-            raise Unanswered(f"a list of pods that cannot be read: {error}") from None
+            raise Unanswered(f"a list that cannot be read: {error}") from None
         found += map(project, part.items or ())
         more = part.metadata.more
         if not more:

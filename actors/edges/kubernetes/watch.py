@@ -22,7 +22,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     PART_PODS,
     Answer,
     ApiCaller,
-    PodPart,
+    ListPart,
     Unanswered,
     answer_text,
     list_in_parts,
@@ -208,7 +208,7 @@ def raise_unless_ok(answer: Answer) -> None:
         raise ApiRefused(answer)
 
 
-_part_decoder = msgspec.json.Decoder(PodPart[PodObject])
+_part_decoder = msgspec.json.Decoder(ListPart[PodObject])
 
 
 async def list_all(caller: ApiCaller, node: str) -> tuple[list[KnownPod], str]:

@@ -1,0 +1,431 @@
+"""An outage's journal in the API server: numbered, immutable ConfigMaps behind the protocol of a location.
+
+Each write is one object more, a *piece*: the next bytes of one segment. Pieces are numbered over the whole
+journal, whatever segment they are of, and are only ever created. So two leaders that go on from the same
+place create the same number: the API server takes one, and the other is *fenced*, which ends its journal for
+good. Whether a number that is taken is our own, by a request whose answer was lost, the object's content
+tells.
+
+Retention makes numbers free again. A leader that was stopped for so long that its next number has been
+written and removed meanwhile would create it once more, and nobody would ever read it. But pieces are removed
+oldest first. So after a create the piece before it is looked for: where that still stands, no number behind
+it was ever removed. That look is what a sync is.
+
+The journal waits for the API server as long as it is away: without it nothing could be done anyway.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import math
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple, Unpack
+from urllib.parse import quote, urlencode
+
+import msgspec
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import (
+    HTTP_CONFLICT,
+    HTTP_FORBIDDEN,
+    HTTP_GONE,
+    HTTP_NOT_FOUND,
+    Answer,
+    ApiCall,
+    ApiCaller,
+    JsonObject,
+    ListPart,
+    Unanswered,
+    answer_text,
+    list_in_parts,
+)
+from ebbtide.actors.edges.kubernetes.client import UNAUTHORIZED
+from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.catalog import StoredFile
+from ebbtide.events.disk import Waits
+from ebbtide.events.segment import parse_segment_file_name
+
+PREFIX = "ebbtide-outage"
+NODE_LABEL, SEGMENT_LABEL, NUMBER_LABEL = "ebbtide.dev/node-uid", "ebbtide.dev/segment", "ebbtide.dev/number"
+OFFSET_ANNOTATION, WRITER_ANNOTATION = "ebbtide.dev/offset", "ebbtide.dev/writer"
+#: Of a Node's UID, which is part of names and a label: a UUID, or whatever else fits there.
+_UID = re.compile(r"[0-9a-z](?:[0-9a-z-]{0,61}[0-9a-z])?")
+
+#: A ConfigMap may hold 1 MiB, and etcd is quick with small ones: a larger write becomes several pieces.
+PIECE_BYTES_MAX = 512 * 1024
+#: Read at a time: with base64 and metadata far below what is taken of one answer.
+PART_PIECES = 16
+#: Between two tries while the API server is away: a hundred journals wait together.
+AGAIN_SECONDS_MAX = 5.0
+#: Between two tries of what we may not do, or where our namespace is missing: somebody has to mend that.
+REFUSED_SECONDS = 5.0
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Fenced(OSError):
+    """Another leader goes on with this journal; ours is over."""
+
+
+class Piece(NamedTuple):
+    """``segment`` is a file name, empty where the object says none; ``offset`` its place in that file."""
+
+    number: int
+    uid: str
+    segment: str
+    offset: int
+    data: bytes
+    writer: str
+    modified_ns: int
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    uid: str = ""
+    annotations: dict[str, str] = {}
+    creation_timestamp: str = ""
+
+
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    metadata: _Meta
+    binary_data: dict[str, bytes] = {}
+
+
+_decoder = msgspec.json.Decoder(_ConfigMap)
+_part_decoder = msgspec.json.Decoder(ListPart[_ConfigMap])
+
+
+def _piece_of(found: _ConfigMap) -> Piece:
+    """What somebody else has put there under one of our names takes its number, and says nothing."""
+    meta, names = found.metadata, list(found.binary_data)
+    digits = meta.name.rpartition("-")[2]
+    offset = meta.annotations.get(OFFSET_ANNOTATION, "")
+    is_ours = len(names) == 1 and parse_segment_file_name(names[0]) and offset.isdecimal()
+    segment = names[0] if is_ours else ""
+    return Piece(
+        number=int(digits) if digits.isdecimal() else 0,
+        uid=meta.uid,
+        segment=segment,
+        offset=int(offset) if is_ours else 0,
+        data=found.binary_data[segment] if is_ours else b"",
+        writer=meta.annotations.get(WRITER_ANNOTATION, ""),
+        modified_ns=_to_ns(meta.creation_timestamp),
+    )
+
+
+def _to_ns(text: str) -> int:
+    try:
+        return int(datetime.fromisoformat(text).timestamp()) * NS_PER_SECOND
+    except ValueError:
+        return 0
+
+
+class ConfigMapSource:
+    """`events.catalog.Source` over pieces that were read: `ConfigMapStorage.call` reads them."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._files: dict[str, tuple[bytes, int]] | None = None
+
+    @property
+    def loaded(self) -> bool:
+        return self._files is not None
+
+    def load(self, pieces: Sequence[Piece] | None) -> None:
+        """In the order of their numbers; None: forget them."""
+        self._files = None if pieces is None else _files_of(pieces)
+
+    def files(self) -> list[StoredFile]:
+        files = self._there()
+        return sorted(StoredFile(name, len(data), ns) for name, (data, ns) in files.items())
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        if name not in self._there():
+            raise FileNotFoundError(errno.ENOENT, "no such segment", name)
+        return self._there()[name][0][offset : offset + size]
+
+    def _there(self) -> dict[str, tuple[bytes, int]]:
+        # Never an empty journal where it is only not in memory: a writer would begin it anew.
+        if self._files is None:
+            raise OSError(errno.EAGAIN, "the journal has not been read from the API server", self.location)
+        return self._files
+
+
+def _files_of(pieces: Sequence[Piece]) -> dict[str, tuple[bytes, int]]:
+    """Each segment's bytes, and when it was last written."""
+    ours = [piece for piece in pieces if piece.segment]
+    # Retention that died in the middle of a segment leaves its end, which nobody needs any more.
+    left_over = ours[0].segment if ours and ours[0].offset else ""
+    found: dict[str, bytearray] = {}
+    last: dict[str, Piece] = {}
+    for piece in ours:
+        if piece.segment == left_over:
+            continue
+        data = found.setdefault(piece.segment, bytearray())
+        # What is missing in between is as good as zeros: what stands behind it tells the reader that it was
+        # durable. No more of it than the missing numbers can have held, whatever an object says.
+        before = last[piece.segment].number if piece.segment in last else 0
+        missing = max(0, piece.offset - len(data))
+        data += bytes(min(missing, (piece.number - before) * PIECE_BYTES_MAX))
+        data += piece.data
+        last[piece.segment] = piece
+    return {name: (bytes(data), last[name].modified_ns) for name, data in found.items()}
+
+
+class ConfigMapFile:
+    """A segment while it is written. Fenced once, it is not to be used again."""
+
+    def __init__(self, storage: ConfigMapStorage, name: str) -> None:
+        self._storage, self._name, self._offset = storage, name, 0
+
+    async def write(self, data: bytes) -> None:
+        for at in range(0, len(data), PIECE_BYTES_MAX):
+            part = data[at : at + PIECE_BYTES_MAX]
+            await self._storage.append(self._name, self._offset, part)
+            self._offset += len(part)
+
+    async def sync(self) -> None:
+        await self._storage.confirm()
+
+    async def close(self) -> None:
+        """There is nothing to give back."""
+
+
+class ConfigMapStorage:
+    """The journal of one Node, by UID. `events.disk.Storage`.
+
+    ``writer`` is this process's own, and no other's: who it is, and what tells it from all others. ``tell``
+    takes a line for the operator, with its level. Raises ValueError for a UID that no name can hold.
+    """
+
+    #: Nothing here is waited for with a bound: what another leader cannot read must not take place.
+    waits = Waits(math.inf, math.inf)
+
+    def __init__(
+        self,
+        caller: ApiCaller,
+        namespace: str,
+        node_uid: str,
+        writer: str,
+        tell: Tell = lambda level, line: None,
+    ) -> None:
+        if not _UID.fullmatch(node_uid):
+            raise ValueError(f"no UID of a Node that a ConfigMap could be named after: {node_uid!r}")
+        self._caller, self._tell, self._writer = caller, tell, writer
+        self._namespace, self._node_uid = namespace, node_uid
+        self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps"
+        self._source = ConfigMapSource(f"configmaps {namespace}/{PREFIX}-{node_uid}")
+        #: Every piece that is there, as far as we know: its segment by its number.
+        self._index: dict[int, str] = {}
+        #: The number that is created next: 0 before the journal was read.
+        self._next = 0
+        self._last = self._proved = (0, "")
+        self._confirming = trio.Lock()
+        self._told = ""
+
+    @property
+    def location(self) -> str:
+        return self._source.location
+
+    @property
+    def source(self) -> ConfigMapSource:
+        return self._source
+
+    # --- becoming the writer -------------------------------------------------------------------
+
+    async def acquire(self, program: str) -> None:
+        """Read what is there: this writer goes on from exactly that, or not at all.
+
+        There is no lock: whoever else goes on from there is told apart by the first create.
+        """
+        if self._next:
+            return
+        pieces = await self._load()
+        newest = max(pieces, key=lambda piece: piece.number, default=None)
+        self._index = {piece.number: piece.segment for piece in pieces}
+        self._next = newest.number + 1 if newest else 1
+        self._last = self._proved = (newest.number, newest.uid) if newest else (0, "")
+
+    async def release(self) -> None:
+        """Nothing is held: a Lease of the process's own says who tries."""
+
+    async def create(self, name: str) -> ConfigMapFile:
+        """Its first write makes it."""
+        if name in self._index.values():
+            raise FileExistsError(errno.EEXIST, "a segment of that name is there", name)
+        # From now on what was read is not all any more; and it is as large as all that ever happened.
+        self._source.load(None)
+        return ConfigMapFile(self, name)
+
+    async def sync_file(self, name: str) -> None:
+        """What is there is durable."""
+
+    async def put(self, name: str, data: bytes) -> None:
+        raise OSError(errno.ENOTSUP, "only a journal is kept here, and it is only appended to")
+
+    async def rewrite(self, name: str, bytes_max: int, change: Callable[[bytes], bytes]) -> None:
+        raise OSError(errno.ENOTSUP, "only a journal is kept here, and it is only appended to")
+
+    async def set_reserve(self, size_bytes: int) -> None:
+        """The API server has no space to be kept aside."""
+
+    async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+        """With the pieces in memory, read anew where they are not."""
+        read = not self._source.loaded
+        if read:
+            await self._load()
+        try:
+            return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True)
+        finally:
+            if read and self._next:
+                self._source.load(None)
+
+    async def _load(self) -> list[Piece]:
+        pieces = await self._read()
+        self._source.load(pieces)
+        return pieces
+
+    # --- writing -------------------------------------------------------------------------------
+
+    async def append(self, segment: str, offset: int, data: bytes) -> None:
+        """One piece. Raises Fenced where somebody else has made the piece of that number, and OSError."""
+        number = self._next
+        made = self._object(number, segment, offset, data)
+        while True:
+            answer = await self._ask("POST", self._path, made)
+            if answer.ok:
+                found: Piece | None = self._decode(answer)
+                break
+            if answer.code != HTTP_CONFLICT:
+                raise OSError(errno.EIO, f"the API server does not take the journal: {answer_text(answer)}")
+            # Ours, by a request whose answer was lost, or another leader's; or a conflict about something
+            # else, as the namespace's quota.
+            found = await self._get(number)
+            if found is not None:
+                break
+            await trio.sleep(AGAIN_SECONDS_MAX)
+        assert found is not None
+        if (found.segment, found.offset, found.data, found.writer) != (segment, offset, data, self._writer):
+            raise Fenced(errno.EBUSY, f"another leader goes on with this journal: {found.writer or 'unnamed'}")
+        self._next, self._last = number + 1, (number, found.uid)
+        self._index[number] = segment
+
+    async def confirm(self) -> None:
+        """That all that was appended will be read by whoever comes. Raises Fenced, OSError."""
+        async with self._confirming:
+            last, (number, uid) = self._last, self._proved
+            if last == self._proved:
+                return
+            if number:
+                found = await self._get(number)
+                stands = found is not None and found.uid == uid
+            else:
+                # Nothing was there: then nothing is there but what we have made.
+                stands = all(piece.writer == self._writer for piece in await self._read())
+            if not stands:
+                what = "another leader has gone on with this journal, and has removed its oldest part"
+                raise Fenced(errno.EBUSY, what)
+            self._proved = last
+
+    async def remove(self, name: str) -> None:
+        """Oldest first, with whatever an earlier removal has left before it."""
+        await self.confirm()
+        newest = max((number for number, segment in self._index.items() if segment == name), default=0)
+        if newest >= self._proved[0]:
+            raise OSError(errno.EBUSY, "the journal's last segment stays", name)
+        for number in sorted(each for each in self._index if each <= newest):
+            answer = await self._ask("DELETE", self._path_of(number), {})
+            if not answer.ok and answer.code != HTTP_NOT_FOUND:
+                raise OSError(errno.EIO, f"the API server does not remove {name}: {answer_text(answer)}")
+            del self._index[number]
+
+    # --- objects -------------------------------------------------------------------------------
+
+    def _object(self, number: int, segment: str, offset: int, data: bytes) -> JsonObject:
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": self._name(number),
+                "labels": {
+                    NODE_LABEL: self._node_uid,
+                    SEGMENT_LABEL: segment.partition("-")[0],
+                    NUMBER_LABEL: f"{number:010d}",
+                },
+                "annotations": {OFFSET_ANNOTATION: str(offset), WRITER_ANNOTATION: self._writer},
+            },
+            "immutable": True,
+            "binaryData": {segment: base64.b64encode(data).decode()},
+        }
+
+    def _name(self, number: int) -> str:
+        return f"{PREFIX}-{self._node_uid}-{number:010d}"
+
+    def _path_of(self, number: int) -> str:
+        return f"{self._path}/{self._name(number)}"
+
+    async def _get(self, number: int) -> Piece | None:
+        answer = await self._ask("GET", self._path_of(number))
+        if answer.code == HTTP_NOT_FOUND:
+            return None
+        if not answer.ok:
+            raise OSError(errno.EIO, f"the journal cannot be read: {answer_text(answer)}")
+        return self._decode(answer)
+
+    def _decode(self, answer: Answer) -> Piece:
+        try:
+            return _piece_of(_decoder.decode(answer.body))
+        except (ValueError, RecursionError) as error:
+            raise OSError(errno.EIO, f"the journal cannot be read: {error}") from None
+
+    async def _read(self) -> list[Piece]:
+        """All pieces, at one moment, in the order of their numbers."""
+        while True:
+            try:
+                found, _ = await list_in_parts(
+                    self._ask_for_part, self._list_path, _part_decoder, _piece_of, PART_PIECES
+                )
+            except _Expired:
+                continue
+            except Unanswered as error:
+                raise OSError(errno.EIO, f"the journal cannot be read: {error}") from None
+            return sorted(found, key=lambda piece: piece.number)
+
+    def _list_path(self, **fields: Any) -> str:
+        query = urlencode({"labelSelector": f"{NODE_LABEL}={self._node_uid}", **fields}, quote_via=quote)
+        return f"{self._path}?{query}"
+
+    async def _ask_for_part(self, path: str) -> Answer:
+        answer = await self._ask("GET", path)
+        if answer.code == HTTP_GONE:
+            raise _Expired
+        if not answer.ok:
+            raise OSError(errno.EIO, f"the journal cannot be read: {answer_text(answer)}")
+        return answer
+
+    async def _ask(self, method: str, path: str, body: object = None) -> Answer:
+        """The server's word, however long it is away, and however long we may not ask."""
+        while True:
+            call = ApiCall(self._caller, math.inf, "")
+            answer = await call.until_answered(method, path, body, again_seconds_max=AGAIN_SECONDS_MAX)
+            no_namespace = method == "POST" and answer.code == HTTP_NOT_FOUND
+            refused = f"the journal waits: {answer_text(answer)} to {method} of ConfigMaps in {self._namespace}"
+            if answer.code not in (UNAUTHORIZED, HTTP_FORBIDDEN) and not no_namespace:
+                break
+            if refused != self._told:
+                self._told = refused
+                self._tell(WARNING, refused)
+            await trio.sleep(REFUSED_SECONDS)
+        if self._told:
+            self._tell(NOTICE, "the journal goes on")
+        self._told = ""
+        return answer
+
+
+class _Expired(Exception):
+    """The list took so long that the server has forgotten its begin."""

@@ -1,0 +1,81 @@
+"""ConfigMaps in memory, in virtual time, with what an API server does to a request now and then.
+
+Drawn for each request: it is answered, or refused for now, or lost on its way there, or carried out (at once
+or later) with its answer lost. What one writer is told of all others is what a real one is told.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
+from ebbtide.replay.sim.scenario import Draws
+from tests.actors.edges.kubernetes.write_fake import status
+
+CREATED = "2026-01-01T00:00:00Z"
+
+
+class ConfigMaps:
+    """``trouble``: of how many requests in a hundred something goes wrong. ``away``: until it is set back,
+    nothing is answered. Late requests are carried out by ``work``, whoever still waits.
+    """
+
+    def __init__(self, draws: Draws, work: trio.Nursery | None = None, trouble: int = 0) -> None:
+        self.objects: dict[str, Any] = {}
+        self.trouble, self.away = trouble, False
+        self._draws, self._work, self._made = draws, work, 0
+        self.creates = 0
+
+    async def call(self, method: str, path: str, *, body: Any = None, **fields: Any) -> Answer:
+        await trio.sleep(self._draws.between(1, 30) / 1000)
+        if self.away:
+            await trio.sleep(fields["seconds_max"])
+            raise Unanswered("silence")
+        if self._draws.below(100) < self.trouble:
+            match self._draws.below(4 if self._work else 3):
+                case 0:
+                    return status(self._draws.pick([429, 500, 503]), "later")
+                case 1:
+                    raise Unanswered("lost on its way there")
+                case 2:
+                    self._carry_out(method, path, body)
+                    raise Unanswered("its answer was lost")
+                case 3:
+                    assert self._work is not None
+                    self._work.start_soon(self._later, method, path, body)
+                    raise Unanswered("it is still under way")
+        return self._carry_out(method, path, body)
+
+    async def _later(self, method: str, path: str, body: Any) -> None:
+        await trio.sleep(self._draws.below(4000) / 1000)
+        self._carry_out(method, path, body)
+
+    def _carry_out(self, method: str, path: str, body: Any) -> Answer:
+        parts = urlsplit(path)
+        name = parts.path.rpartition("/")[2]
+        if method == "POST":
+            return self._create(copy.deepcopy(body))
+        if method == "GET" and name == "configmaps":
+            (selector,) = parse_qs(parts.query)["labelSelector"]
+            label, _, value = selector.partition("=")
+            items = [each for each in self.objects.values() if each["metadata"]["labels"].get(label) == value]
+            return Answer(200, msgspec.json.encode({"metadata": {}, "items": items}))
+        if name not in self.objects:
+            return status(404, "not found")
+        found = self.objects.pop(name) if method == "DELETE" else self.objects[name]
+        return Answer(200, msgspec.json.encode(found))
+
+    def _create(self, body: Any) -> Answer:
+        name = body["metadata"]["name"]
+        if name in self.objects:
+            return status(409, "already exists")
+        self._made += 1
+        self.creates += 1
+        body["metadata"] |= {"uid": f"uid-{self._made}", "creationTimestamp": CREATED}
+        self.objects[name] = body
+        return Answer(201, msgspec.json.encode(body))

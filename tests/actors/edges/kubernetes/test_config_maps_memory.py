@@ -1,0 +1,290 @@
+"""The journal in ConfigMaps against a server in memory: who is fenced, what is lost, what may go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.kubernetes.config_maps import (
+    PIECE_BYTES_MAX,
+    PREFIX,
+    ConfigMapStorage,
+    Fenced,
+)
+from ebbtide.events.base import Checkpoint, Record
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.facts import BusLost
+from ebbtide.events.reader import History
+from ebbtide.events.recovery import Verdict
+from ebbtide.events.retention import Limits, trim
+from ebbtide.events.segment import segment_file_name
+from ebbtide.events.writer import Writer
+from ebbtide.replay.sim.scenario import Draws
+from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
+from tests.events.making import OTHER_ID, Told, running, stamp, step, write_steps
+from tests.journals import JOURNAL_ID
+
+UID = "11111111-2222-3333-4444-555555555555"
+#: More of them on demand: ``EBBTIDE_SEEDS=5000 pytest tests/actors/edges/kubernetes/test_config_maps_memory.py``.
+SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "40"))
+LIVES, STEPS = 4, 12
+
+
+def storage(server: ConfigMaps, writer: str = "one") -> ConfigMapStorage:
+    return ConfigMapStorage(server, "ebbtide", UID, writer)
+
+
+def name(number: int) -> str:
+    return f"{PREFIX}-{UID}-{number:010d}"
+
+
+async def read(place: ConfigMapStorage) -> tuple[list[RawRecord], Verdict]:
+    """What a process that begins now finds."""
+
+    def look() -> tuple[list[RawRecord], Verdict]:
+        history = History([place.source])
+        return list(history.raw()), history.verdict
+
+    return await place.call(look)
+
+
+@asynccontextmanager
+async def leading(
+    server: ConfigMaps, who: str, told: Told | None = None
+) -> AsyncIterator[tuple[Writer, ConfigMapStorage]]:
+    """A leader that goes on from what it finds; left, it dies where it stands."""
+    place = storage(server, who)
+    await place.acquire(who)
+    _, verdict = await read(place)
+    async with running([place], verdict.start(OTHER_ID), told) as writer:
+        yield writer, place
+
+
+async def test_it_is_read_back_over_two_lives(autojump_clock: MockClock) -> None:
+    """Records come back in order, the second process's segment linked to the first's."""
+    server = ConfigMaps(Draws(1))
+    for who in ("one", "two"):
+        async with leading(server, who) as (writer, _):
+            await write_steps(writer, 3, synced=True)
+            await writer.close()
+    raws, verdict = await read(storage(server))
+    assert [raw.seq for raw in raws] == list(range(1, 21))
+    assert verdict.state == "intact"
+    assert sorted(server.objects) == [name(number) for number in range(1, len(server.objects) + 1)]
+
+
+async def test_what_waits_is_one_object(autojump_clock: MockClock) -> None:
+    """Group commit: while a create is under way, all that comes is the next one."""
+    server = ConfigMaps(Draws(1))
+    async with leading(server, "one") as (writer, _):
+        for _ in range(200):
+            writer.append(step(writer.last_seq + 1))
+        assert await writer.wait_synced(writer.last_seq)
+        assert server.creates <= 3
+
+
+async def test_a_large_write_is_several_objects(autojump_clock: MockClock) -> None:
+    """None is larger than the API server takes."""
+    server = ConfigMaps(Draws(1))
+    async with leading(server, "one") as (writer, _):
+        record = msgspec.structs.replace(
+            step(writer.last_seq + 1)[0], event=BusLost(error="x" * 3 * PIECE_BYTES_MAX), last=True
+        )
+        writer.append([record])
+        assert await writer.wait_synced(writer.last_seq)
+    assert (await read(storage(server)))[1].end.seq == 2
+    sizes = [len(text) * 3 // 4 for each in server.objects.values() for text in each["binaryData"].values()]
+    assert max(sizes) <= PIECE_BYTES_MAX + 2
+    assert len(sizes) >= 5
+
+
+async def test_of_two_leaders_one_is_fenced(autojump_clock: MockClock) -> None:
+    """Who comes second to a number has lost for good: whatever waits ends, and is in nobody's journal."""
+    server, told = ConfigMaps(Draws(1)), Told()
+    async with leading(server, "one", told) as (old, _):
+        await write_steps(old, 1, synced=True)
+        async with leading(server, "two") as (new, _):
+            await write_steps(new, 1, synced=True)
+            old.append(step(old.last_seq + 1, synced=True))
+            assert not await old.wait_synced(old.last_seq)
+            assert old.lost
+            assert "another leader goes on with this journal: two" in told.lost[0]
+            await write_steps(new, 2, synced=True)
+    raws, verdict = await read(storage(server))
+    assert verdict.state == "intact"
+    assert len(raws) == new.last_seq == 14
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_number_that_retention_has_freed_fences_as_well(
+    number: int, autojump_clock: MockClock
+) -> None:
+    """Who was stopped for so long creates what nobody would read: its sync says so."""
+    server = ConfigMaps(Draws(1))
+    place = storage(server)
+    await place.acquire("one")
+    file = await place.create(segment_file_name(1, JOURNAL_ID))
+    for _ in range(number - 1):
+        await file.write(b"before")
+    if number > 1:
+        await file.sync()
+    # Another one went on to number 50, and removed all below 40.
+    other = dict(server.objects)
+    server.objects.clear()
+    for each in range(40, 50):
+        template = next(iter(other.values()), None) or {"metadata": {"annotations": {}, "labels": {}}}
+        made = msgspec.json.decode(msgspec.json.encode(template))
+        made["metadata"] |= {"name": name(each), "uid": f"theirs-{each}"}
+        made["metadata"]["labels"]["ebbtide.dev/node-uid"] = UID
+        made["metadata"]["annotations"]["ebbtide.dev/writer"] = "two"
+        server.objects[name(each)] = made
+    await file.write(b"late")
+    with pytest.raises(Fenced, match="has removed its oldest part"):
+        await file.sync()
+
+
+async def test_a_server_that_is_away_is_waited_for(autojump_clock: MockClock) -> None:
+    """For as long as it takes; then everything is there, and nothing twice."""
+    server, told = ConfigMaps(Draws(1)), Told()
+    async with leading(server, "one", told) as (writer, _):
+        await write_steps(writer, 1, synced=True)
+        server.away = True
+        writer.append(step(writer.last_seq + 1, synced=True))
+        with trio.move_on_after(600):
+            await writer.wait_synced(writer.last_seq)
+        assert writer.synced_seq < writer.last_seq
+        server.away = False
+        with trio.fail_after(20):
+            assert await writer.wait_synced(writer.last_seq)
+        assert told.failed == told.lost == []
+    assert (await read(storage(server)))[1].end.seq == 7
+
+
+async def test_a_removal_that_was_cut_short_is_gone_on_with(autojump_clock: MockClock) -> None:
+    """What is left of a segment is not read, and goes with the next one."""
+    server = ConfigMaps(Draws(1))
+    async with leading(server, "one") as (writer, place):
+        for _ in range(3):
+            await write_steps(writer, 3, synced=True)
+            writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+        await writer.wait_synced(writer.last_seq)
+        for number in (1, 2):
+            del server.objects[name(number)]
+        assert (await read(storage(server)))[1].state == "intact"
+        gone = await trim([place], 0, None, Limits(total_bytes=0))
+    assert gone == [segment_file_name(2, OTHER_ID), segment_file_name(3, OTHER_ID)]
+    raws, verdict = await read(storage(server))
+    assert (verdict.state, raws[0].seq) == ("intact", 31)
+    assert min(server.objects) > name(3)
+
+
+async def test_only_whole_closed_outages_go(autojump_clock: MockClock) -> None:
+    """Reading never begins in the middle of one, however many leaders it had; an open one stays."""
+    server = ConfigMaps(Draws(1))
+    limits = Limits(total_bytes=0, hard_bytes=1 << 62, whole_episodes=True)
+    async with leading(server, "one") as (writer, place):
+        # Of these segments the second and the third begin in the middle of an outage.
+        for episode in (5, 5, 0, 40, 40):
+            await write_steps(writer, 3, synced=True)
+            writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=episode))
+        await writer.wait_synced(writer.last_seq)
+        segments = [segment_file_name(number, OTHER_ID) for number in range(1, 7)]
+        # The first outage is over, the second is open: its first record is in the fourth segment.
+        assert await trim([place], 0, 33, limits) == segments[:3]
+        assert await trim([place], 0, 33, limits) == []
+    assert (await read(storage(server)))[1].state == "intact"
+
+
+async def test_somebody_elses_object_takes_its_number(autojump_clock: MockClock) -> None:
+    """It says nothing, and nobody is confused by it."""
+    server = ConfigMaps(Draws(1))
+    async with leading(server, "one") as (writer, _):
+        await write_steps(writer, 1, synced=True)
+    last = sorted(server.objects)[-1]
+    strange = {"metadata": {"name": name(int(last[-10:]) + 1), "uid": "x", "labels": {}}}
+    strange["metadata"]["labels"] = {"ebbtide.dev/node-uid": UID}
+    server.objects[strange["metadata"]["name"]] = strange  # type: ignore[index]  # a plain document
+    async with leading(server, "two") as (writer, _):
+        await write_steps(writer, 1, synced=True)
+    raws, verdict = await read(storage(server))
+    assert (verdict.state, len(raws)) == ("intact", 8)
+
+
+def test_a_uid_that_no_name_can_hold_is_refused() -> None:
+    """Before anything is written."""
+    with pytest.raises(ValueError, match="no UID of a Node"):
+        ConfigMapStorage(ConfigMaps(Draws(1)), "ebbtide", "../x", "one")
+
+
+async def test_what_was_not_read_is_not_empty(autojump_clock: MockClock) -> None:
+    """A writer would begin the journal anew."""
+    place = storage(ConfigMaps(Draws(1)))
+    with pytest.raises(OSError, match="has not been read"):
+        place.source.files()
+
+
+# --- lives, drawn ---------------------------------------------------------------------------------
+
+
+class Promises:
+    """What any leader was told to be safe: by number, the hash that stands for the record and all before."""
+
+    def __init__(self) -> None:
+        self.synced: dict[int, bytes] = {}
+        self.given: dict[tuple[str, int], bytes] = {}
+
+    def note(self, who: str, records: list[Record], hashes: list[bytes]) -> None:
+        self.given |= {(who, each.seq): made for each, made in zip(records, hashes, strict=True)}
+
+    def synced_up_to(self, who: str, seq: int) -> None:
+        for (owner, number), made in self.given.items():
+            if owner == who and number <= seq:
+                assert self.synced.setdefault(number, made) == made, "two leaders were told that it is theirs"
+
+
+async def lead(server: ConfigMaps, who: str, draws: Draws, promises: Promises) -> None:
+    """One process: reads, goes on, pauses now and then, and dies when the draws say so, or is fenced."""
+    with trio.move_on_after(draws.between(1, 3000) / 100):
+        async with leading(server, who) as (writer, place):
+            for _ in range(STEPS):
+                if draws.chance(1, 6):
+                    writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+                if draws.chance(1, 10):
+                    with suppress(OSError):
+                        await trim([place], 0, None, Limits(total_bytes=0))
+                records = step(writer.last_seq + 1, synced=draws.chance(1, 2))
+                promises.note(who, records, writer.append(records))
+                with trio.move_on_after(draws.below(2000) / 1000):
+                    await writer.wait_synced(writer.last_seq)
+                if writer.lost:
+                    return
+                promises.synced_up_to(who, writer.synced_seq)
+                await trio.sleep(draws.pick([0, 0, 0.01, 3.0]))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_nothing_promised_is_lost_over_many_leaders(seed: int, autojump_clock: MockClock) -> None:
+    """Two at a time on a server that loses answers: what anybody was told to be safe is in the one journal."""
+    draws, promises = Draws(seed), Promises()
+    async with trio.open_nursery() as late:
+        server = ConfigMaps(draws.fork("server"), late, trouble=draws.pick([0, 10, 40]))
+        for life in range(LIVES):
+            async with trio.open_nursery() as nursery:
+                for at in range(2):
+                    who = f"{life}-{at}"
+                    nursery.start_soon(lead, server, who, draws.fork(who), promises)
+            await trio.sleep(5)  # what was still under way
+            raws, verdict = await read(storage(server))
+            assert verdict.state in ("intact", "torn"), verdict.banner
+            first = raws[0].seq if raws else 1
+            assert [raw.seq for raw in raws] == list(range(first, first + len(raws)))
+            stands = {raw.seq: raw.hash for raw in raws}
+            # What retention took had been read by who took it.
+            kept = {seq: made for seq, made in promises.synced.items() if seq >= first}
+            assert {seq: stands.get(seq) for seq in kept} == kept
