@@ -14,7 +14,7 @@ from ebbtide.events.disk import Storage
 from ebbtide.events.facts import BusLost, Tick
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
-from ebbtide.events.segment import WriterStart
+from ebbtide.events.segment import Identity, WriterStart
 from ebbtide.events.writer import Writer
 from tests import journals
 from tests.journals import NEW
@@ -49,12 +49,16 @@ class Told:
 
 
 def make_writer(
-    storages: Sequence[Storage], start: WriterStart = NEW, told: Told | None = None, program: str = "ebbtide"
+    storages: Sequence[Storage],
+    start: WriterStart = NEW,
+    told: Told | None = None,
+    program: str = "ebbtide",
+    identity: Identity = IDENTITY,
 ) -> Writer:
     told = told or Told()
     return Writer(
         storages,
-        IDENTITY,
+        identity,
         start,
         program=program,
         on_failed=lambda *what: told.failed.append(what),
@@ -71,9 +75,10 @@ async def running(
     told: Told | None = None,
     *,
     checkpoint: bool = True,
+    identity: Identity = IDENTITY,
 ) -> AsyncIterator[Writer]:
     """A writer that is open and running; left, it is cancelled where it stands, like a process that dies."""
-    writer = make_writer(storages, start, told)
+    writer = make_writer(storages, start, told, identity=identity)
     async with trio.open_nursery() as nursery:
         await writer.open()
         nursery.start_soon(writer.run)

@@ -66,11 +66,7 @@ async def bring_up(bed: Bed, **kubelet: Any) -> None:
     def over(step: str) -> None:
         bed.times[step] = time.monotonic() - began
 
-    await bed.logind.do("start_bus")
-    await bed.logind.start_logind()
-    bed.open()
-    await bed.name_units()
-    await _lay_network(bed)
+    await _open(bed)
     over("logind")
     await bed.start(parts.etcd(bed.folder / "state"))
     async with trio.open_nursery() as nursery:
@@ -85,6 +81,30 @@ async def bring_up(bed: Bed, **kubelet: Any) -> None:
     for member in bed.members.values():
         await bed.node_ready(member)
     over("Ready")
+
+
+async def bring_api_up(bed: Bed) -> None:
+    """The API server alone, with what it stores in. Raises Unready."""
+    await _open(bed)
+    await bed.start(parts.etcd(bed.folder / "state"))
+    await bed.start_api()
+
+
+async def mend_api(bed: Bed) -> None:
+    """What a test that failed left stopped."""
+    alive = await bed.inside.do("alive")
+    if "etcd" not in alive:
+        await bed.start(parts.etcd(bed.folder / "state"))
+    if "kube-apiserver" not in alive:
+        await bed.start_api()
+
+
+async def _open(bed: Bed) -> None:
+    await bed.logind.do("start_bus")
+    await bed.logind.start_logind()
+    bed.open()
+    await bed.name_units()
+    await _lay_network(bed)
 
 
 async def _lay_network(bed: Bed) -> None:
@@ -127,11 +147,8 @@ async def mend(bed: Bed, **kubelet: Any) -> None:
 
 async def mend_infrastructure(bed: Bed) -> None:
     """All but the kubelets and the shutdown."""
+    await mend_api(bed)
     alive = await bed.inside.do("alive")
-    if "etcd" not in alive:
-        await bed.start(parts.etcd(bed.folder / "state"))
-    if "kube-apiserver" not in alive:
-        await bed.start_api()
     for part in _control_plane(bed):
         if part.name not in alive:
             await bed.start(part)

@@ -9,7 +9,9 @@ tells.
 Retention makes numbers free again. A leader that was stopped for so long that its next number has been
 written and removed meanwhile would create it once more, and nobody would ever read it. But pieces are removed
 oldest first. So after a create the piece before it is looked for: where that still stands, no number behind
-it was ever removed. That look is what a sync is.
+it was ever removed. That look is what a sync is. And each piece says which is the journal's first: what stands
+below the first of the newest (a removal that was cut short, a create that came late) is no part of it. So
+nothing is removed before a piece that says so is there.
 
 The journal waits for the API server as long as it is away: without it nothing could be done anyway.
 """
@@ -52,8 +54,11 @@ from ebbtide.events.segment import parse_segment_file_name
 PREFIX = "ebbtide-outage"
 NODE_LABEL, SEGMENT_LABEL, NUMBER_LABEL = "ebbtide.dev/node-uid", "ebbtide.dev/segment", "ebbtide.dev/number"
 OFFSET_ANNOTATION, WRITER_ANNOTATION = "ebbtide.dev/offset", "ebbtide.dev/writer"
+FIRST_ANNOTATION = "ebbtide.dev/first"
 #: Of a Node's UID, which is part of names and a label: a UUID, or whatever else fits there.
 _UID = re.compile(r"[0-9a-z](?:[0-9a-z-]{0,61}[0-9a-z])?")
+#: Of what any writer says: no journal comes to a hundred million gibibytes.
+_DIGITS = re.compile("[0-9]{1,17}")
 
 #: A ConfigMap may hold 1 MiB, and etcd is quick with small ones: a larger write becomes several pieces.
 PIECE_BYTES_MAX = 512 * 1024
@@ -73,9 +78,12 @@ class Fenced(OSError):
 
 
 class Piece(NamedTuple):
-    """``segment`` is a file name, empty where the object says none; ``offset`` its place in that file."""
+    """``segment`` is a file name, empty where the object says none; ``offset`` its place in that file.
+    ``first``: the number of the journal's first piece, when this one was made.
+    """
 
     number: int
+    first: int
     uid: str
     segment: str
     offset: int
@@ -104,11 +112,14 @@ def _piece_of(found: _ConfigMap) -> Piece:
     """What somebody else has put there under one of our names takes its number, and says nothing."""
     meta, names = found.metadata, list(found.binary_data)
     digits = meta.name.rpartition("-")[2]
-    offset = meta.annotations.get(OFFSET_ANNOTATION, "")
-    is_ours = len(names) == 1 and parse_segment_file_name(names[0]) and offset.isdecimal()
+    offset, first = (meta.annotations.get(each, "") for each in (OFFSET_ANNOTATION, FIRST_ANNOTATION))
+    numbered = _DIGITS.fullmatch(offset) and _DIGITS.fullmatch(first)
+    is_ours = numbered and len(names) == 1 and parse_segment_file_name(names[0])
     segment = names[0] if is_ours else ""
+    number = int(digits) if _DIGITS.fullmatch(digits) else 0
     return Piece(
-        number=int(digits) if digits.isdecimal() else 0,
+        number=number,
+        first=min(int(first), number) if is_ours else 0,
         uid=meta.uid,
         segment=segment,
         offset=int(offset) if is_ours else 0,
@@ -136,9 +147,12 @@ class ConfigMapSource:
     def loaded(self) -> bool:
         return self._files is not None
 
-    def load(self, pieces: Sequence[Piece] | None) -> None:
-        """In the order of their numbers; None: forget them."""
-        self._files = None if pieces is None else _files_of(pieces)
+    def load(self, pieces: Sequence[Piece]) -> None:
+        """In the order of their numbers."""
+        self._files = _files_of(pieces)
+
+    def forget(self) -> None:
+        self._files = None
 
     def files(self) -> list[StoredFile]:
         files = self._there()
@@ -158,13 +172,10 @@ class ConfigMapSource:
 
 def _files_of(pieces: Sequence[Piece]) -> dict[str, tuple[bytes, int]]:
     """Each segment's bytes, and when it was last written."""
-    ours = [piece for piece in pieces if piece.segment]
-    # Retention that died in the middle of a segment leaves its end, which nobody needs any more.
-    left_over = ours[0].segment if ours and ours[0].offset else ""
     found: dict[str, bytearray] = {}
     last: dict[str, Piece] = {}
-    for piece in ours:
-        if piece.segment == left_over:
+    for piece in pieces:
+        if not piece.segment:
             continue
         data = found.setdefault(piece.segment, bytearray())
         # What is missing in between is as good as zeros: what stands behind it tells the reader that it was
@@ -225,6 +236,8 @@ class ConfigMapStorage:
         #: The number that is created next: 0 before the journal was read.
         self._next = 0
         self._last = self._proved = (0, "")
+        #: The journal's first piece: as this writer has it, and as the newest piece says.
+        self._first = self._said_first = 1
         self._confirming = trio.Lock()
         self._told = ""
 
@@ -245,11 +258,13 @@ class ConfigMapStorage:
         """
         if self._next:
             return
-        pieces = await self._load()
-        newest = max(pieces, key=lambda piece: piece.number, default=None)
+        pieces = await self._read()
         self._index = {piece.number: piece.segment for piece in pieces}
-        self._next = newest.number + 1 if newest else 1
-        self._last = self._proved = (newest.number, newest.uid) if newest else (0, "")
+        if pieces:
+            self._last = self._proved = (pieces[-1].number, pieces[-1].uid)
+            self._first = self._said_first = max(piece.first for piece in pieces)
+        self._next = self._last[0] + 1
+        self._load(pieces)
 
     async def release(self) -> None:
         """Nothing is held: a Lease of the process's own says who tries."""
@@ -259,7 +274,7 @@ class ConfigMapStorage:
         if name in self._index.values():
             raise FileExistsError(errno.EEXIST, "a segment of that name is there", name)
         # From now on what was read is not all any more; and it is as large as all that ever happened.
-        self._source.load(None)
+        self._source.forget()
         return ConfigMapFile(self, name)
 
     async def sync_file(self, name: str) -> None:
@@ -278,23 +293,22 @@ class ConfigMapStorage:
         """With the pieces in memory, read anew where they are not."""
         read = not self._source.loaded
         if read:
-            await self._load()
+            self._load(await self._read())
         try:
             return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True)
         finally:
-            if read and self._next:
-                self._source.load(None)
+            if read:
+                self._source.forget()
 
-    async def _load(self) -> list[Piece]:
-        pieces = await self._read()
-        self._source.load(pieces)
-        return pieces
+    def _load(self, pieces: Sequence[Piece]) -> None:
+        first = max((piece.first for piece in pieces), default=self._first)
+        self._source.load([piece for piece in pieces if piece.number >= max(first, self._first)])
 
     # --- writing -------------------------------------------------------------------------------
 
     async def append(self, segment: str, offset: int, data: bytes) -> None:
         """One piece. Raises Fenced where somebody else has made the piece of that number, and OSError."""
-        number = self._next
+        number, first = self._next, self._first
         made = self._object(number, segment, offset, data)
         while True:
             answer = await self._ask("POST", self._path, made)
@@ -312,7 +326,7 @@ class ConfigMapStorage:
         assert found is not None
         if (found.segment, found.offset, found.data, found.writer) != (segment, offset, data, self._writer):
             raise Fenced(errno.EBUSY, f"another leader goes on with this journal: {found.writer or 'unnamed'}")
-        self._next, self._last = number + 1, (number, found.uid)
+        self._next, self._last, self._said_first = number + 1, (number, found.uid), first
         self._index[number] = segment
 
     async def confirm(self) -> None:
@@ -333,12 +347,13 @@ class ConfigMapStorage:
             self._proved = last
 
     async def remove(self, name: str) -> None:
-        """Oldest first, with whatever an earlier removal has left before it."""
+        """It is no part of the journal any more with the next piece; its objects go with a later removal."""
         await self.confirm()
         newest = max((number for number, segment in self._index.items() if segment == name), default=0)
         if newest >= self._proved[0]:
             raise OSError(errno.EBUSY, "the journal's last segment stays", name)
-        for number in sorted(each for each in self._index if each <= newest):
+        self._first = max(self._first, newest + 1)
+        for number in sorted(each for each in self._index if each < self._said_first):
             answer = await self._ask("DELETE", self._path_of(number), {})
             if not answer.ok and answer.code != HTTP_NOT_FOUND:
                 raise OSError(errno.EIO, f"the API server does not remove {name}: {answer_text(answer)}")
@@ -357,7 +372,11 @@ class ConfigMapStorage:
                     SEGMENT_LABEL: segment.partition("-")[0],
                     NUMBER_LABEL: f"{number:010d}",
                 },
-                "annotations": {OFFSET_ANNOTATION: str(offset), WRITER_ANNOTATION: self._writer},
+                "annotations": {
+                    OFFSET_ANNOTATION: str(offset),
+                    FIRST_ANNOTATION: str(self._first),
+                    WRITER_ANNOTATION: self._writer,
+                },
             },
             "immutable": True,
             "binaryData": {segment: base64.b64encode(data).decode()},

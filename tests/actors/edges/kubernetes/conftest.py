@@ -1,4 +1,4 @@
-"""One real node for all tests of this folder."""
+"""One real node for all tests of this folder, and an API server alone for those that need no more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.actors.edges.kubernetes.rig import NODE
 from tests.node.bed import Bed
-from tests.node.bringing_up import bring_up
+from tests.node.bringing_up import bring_api_up, bring_up, mend_api
 from tests.node.conftest import bed, weather
 from tests.node.serving import served
 
@@ -19,3 +19,16 @@ __all__ = ["bed", "weather"]
 def _bed() -> Iterator[Bed]:
     with served(bring_up, (NODE,)) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def _api_bed() -> Iterator[Bed]:
+    with served(bring_api_up, (NODE,)) as made:
+        yield made
+
+
+@pytest.fixture
+async def api_bed(_api_bed: Bed) -> Bed:
+    """No controller, no kubelet: nothing changes by itself."""
+    await mend_api(_api_bed)
+    return _api_bed

@@ -56,11 +56,10 @@ async def read(place: ConfigMapStorage) -> tuple[list[RawRecord], Verdict]:
 
 @asynccontextmanager
 async def leading(
-    server: ConfigMaps, who: str, told: Told | None = None
+    place: ConfigMapStorage, told: Told | None = None
 ) -> AsyncIterator[tuple[Writer, ConfigMapStorage]]:
     """A leader that goes on from what it finds; left, it dies where it stands."""
-    place = storage(server, who)
-    await place.acquire(who)
+    await place.acquire("")
     _, verdict = await read(place)
     async with running([place], verdict.start(OTHER_ID), told) as writer:
         yield writer, place
@@ -70,7 +69,7 @@ async def test_it_is_read_back_over_two_lives(autojump_clock: MockClock) -> None
     """Records come back in order, the second process's segment linked to the first's."""
     server = ConfigMaps(Draws(1))
     for who in ("one", "two"):
-        async with leading(server, who) as (writer, _):
+        async with leading(storage(server, who)) as (writer, _):
             await write_steps(writer, 3, synced=True)
             await writer.close()
     raws, verdict = await read(storage(server))
@@ -82,7 +81,7 @@ async def test_it_is_read_back_over_two_lives(autojump_clock: MockClock) -> None
 async def test_what_waits_is_one_object(autojump_clock: MockClock) -> None:
     """Group commit: while a create is under way, all that comes is the next one."""
     server = ConfigMaps(Draws(1))
-    async with leading(server, "one") as (writer, _):
+    async with leading(storage(server, "one")) as (writer, _):
         for _ in range(200):
             writer.append(step(writer.last_seq + 1))
         assert await writer.wait_synced(writer.last_seq)
@@ -92,7 +91,7 @@ async def test_what_waits_is_one_object(autojump_clock: MockClock) -> None:
 async def test_a_large_write_is_several_objects(autojump_clock: MockClock) -> None:
     """None is larger than the API server takes."""
     server = ConfigMaps(Draws(1))
-    async with leading(server, "one") as (writer, _):
+    async with leading(storage(server, "one")) as (writer, _):
         record = msgspec.structs.replace(
             step(writer.last_seq + 1)[0], event=BusLost(error="x" * 3 * PIECE_BYTES_MAX), last=True
         )
@@ -107,9 +106,9 @@ async def test_a_large_write_is_several_objects(autojump_clock: MockClock) -> No
 async def test_of_two_leaders_one_is_fenced(autojump_clock: MockClock) -> None:
     """Who comes second to a number has lost for good: whatever waits ends, and is in nobody's journal."""
     server, told = ConfigMaps(Draws(1)), Told()
-    async with leading(server, "one", told) as (old, _):
+    async with leading(storage(server, "one"), told) as (old, _):
         await write_steps(old, 1, synced=True)
-        async with leading(server, "two") as (new, _):
+        async with leading(storage(server, "two")) as (new, _):
             await write_steps(new, 1, synced=True)
             old.append(step(old.last_seq + 1, synced=True))
             assert not await old.wait_synced(old.last_seq)
@@ -152,7 +151,7 @@ async def test_a_number_that_retention_has_freed_fences_as_well(
 async def test_a_server_that_is_away_is_waited_for(autojump_clock: MockClock) -> None:
     """For as long as it takes; then everything is there, and nothing twice."""
     server, told = ConfigMaps(Draws(1)), Told()
-    async with leading(server, "one", told) as (writer, _):
+    async with leading(storage(server, "one"), told) as (writer, _):
         await write_steps(writer, 1, synced=True)
         server.away = True
         writer.append(step(writer.last_seq + 1, synced=True))
@@ -166,29 +165,36 @@ async def test_a_server_that_is_away_is_waited_for(autojump_clock: MockClock) ->
     assert (await read(storage(server)))[1].end.seq == 7
 
 
-async def test_a_removal_that_was_cut_short_is_gone_on_with(autojump_clock: MockClock) -> None:
-    """What is left of a segment is not read, and goes with the next one."""
-    server = ConfigMaps(Draws(1))
-    async with leading(server, "one") as (writer, place):
+async def test_what_goes_is_no_part_of_the_journal_before(autojump_clock: MockClock) -> None:
+    """A removal that was cut short, and a create that comes when its number is free again, are not read."""
+    server, limits = ConfigMaps(Draws(1)), Limits(total_bytes=0)
+    async with leading(storage(server, "one")) as (writer, place):
         for _ in range(3):
             await write_steps(writer, 3, synced=True)
             writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
         await writer.wait_synced(writer.last_seq)
-        for number in (1, 2):
-            del server.objects[name(number)]
-        assert (await read(storage(server)))[1].state == "intact"
-        gone = await trim([place], 0, None, Limits(total_bytes=0))
-    assert gone == [segment_file_name(2, OTHER_ID), segment_file_name(3, OTHER_ID)]
-    raws, verdict = await read(storage(server))
-    assert (verdict.state, raws[0].seq) == ("intact", 31)
-    assert min(server.objects) > name(3)
+        before = dict(server.objects)
+        segments = [segment_file_name(number, OTHER_ID) for number in (1, 2, 3)]
+        assert await trim([place], 0, None, limits) == segments
+        # Whoever comes now still reads all of it: nothing says yet that it is gone.
+        assert server.objects == before
+        await write_steps(writer, 1, synced=True)
+        writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+        await writer.wait_synced(writer.last_seq)
+        assert await trim([place], 0, None, limits) == [segment_file_name(4, OTHER_ID)]
+        left = dict(server.objects)
+        assert min(left) > min(before)
+        for late in ([name(2)], [name(1), name(3), name(4)]):
+            server.objects = left | {each: before[each] for each in late}
+            raws, verdict = await read(storage(server))
+            assert (verdict.state, raws[0].seq) == ("intact", 31)
 
 
 async def test_only_whole_closed_outages_go(autojump_clock: MockClock) -> None:
     """Reading never begins in the middle of one, however many leaders it had; an open one stays."""
     server = ConfigMaps(Draws(1))
     limits = Limits(total_bytes=0, hard_bytes=1 << 62, whole_episodes=True)
-    async with leading(server, "one") as (writer, place):
+    async with leading(storage(server, "one")) as (writer, place):
         # Of these segments the second and the third begin in the middle of an outage.
         for episode in (5, 5, 0, 40, 40):
             await write_steps(writer, 3, synced=True)
@@ -204,13 +210,13 @@ async def test_only_whole_closed_outages_go(autojump_clock: MockClock) -> None:
 async def test_somebody_elses_object_takes_its_number(autojump_clock: MockClock) -> None:
     """It says nothing, and nobody is confused by it."""
     server = ConfigMaps(Draws(1))
-    async with leading(server, "one") as (writer, _):
+    async with leading(storage(server, "one")) as (writer, _):
         await write_steps(writer, 1, synced=True)
     last = sorted(server.objects)[-1]
     strange = {"metadata": {"name": name(int(last[-10:]) + 1), "uid": "x", "labels": {}}}
     strange["metadata"]["labels"] = {"ebbtide.dev/node-uid": UID}
     server.objects[strange["metadata"]["name"]] = strange  # type: ignore[index]  # a plain document
-    async with leading(server, "two") as (writer, _):
+    async with leading(storage(server, "two")) as (writer, _):
         await write_steps(writer, 1, synced=True)
     raws, verdict = await read(storage(server))
     assert (verdict.state, len(raws)) == ("intact", 8)
@@ -251,7 +257,7 @@ class Promises:
 async def lead(server: ConfigMaps, who: str, draws: Draws, promises: Promises) -> None:
     """One process: reads, goes on, pauses now and then, and dies when the draws say so, or is fenced."""
     with trio.move_on_after(draws.between(1, 3000) / 100):
-        async with leading(server, who) as (writer, place):
+        async with leading(storage(server, who)) as (writer, place):
             for _ in range(STEPS):
                 if draws.chance(1, 6):
                     writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))

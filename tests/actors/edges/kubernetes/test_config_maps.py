@@ -1,0 +1,270 @@
+"""An outage's journal in a real API server: two writers, a server that goes away, answers that are lost."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import trio
+
+from ebbtide.actors.actor import LOGIC_FLAGS, OUTAGE
+from ebbtide.actors.edges.kubernetes.calls import Answer, ApiCaller, Unanswered
+from ebbtide.actors.edges.kubernetes.config_maps import PIECE_BYTES_MAX, ConfigMapStorage
+from ebbtide.actors.interfaces import Ending, Outlet
+from ebbtide.actors.runner import Effects, Inbox
+from ebbtide.actors.system import System
+from ebbtide.events.base import Checkpoint
+from ebbtide.events.facts import OrderEnded
+from ebbtide.events.outage import LeaderStarted, NodeRead, OutageBegan, SetQuarantine
+from ebbtide.events.reader import History
+from ebbtide.events.retention import Limits, trim
+from ebbtide.events.segment import segment_file_name
+from ebbtide.events.writer import Writer
+from ebbtide.host import SystemClock
+from ebbtide.replay.replayer import Replayer
+from tests.actors.edges.kubernetes.rig import linked, until
+from tests.actors.edges.kubernetes.rights import granted
+from tests.actors.edges.kubernetes.test_config_maps_memory import leading, read
+from tests.events.making import IDENTITY, OTHER_ID, Told, running, stamp, step, write_steps
+from tests.node.bed import Bed
+from tests.node.client import Refused
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+NAMESPACE = "ebbtide-journal"
+#: What the journal needs, and nothing else: kept by the tests that pass with it.
+RULES = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "delete"]}]
+MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+
+
+@pytest.fixture
+async def rights(api_bed: Bed) -> Path:
+    """As an account that may do what `RULES` say in one namespace."""
+    return await granted(api_bed, NAMESPACE, RULES)
+
+
+@pytest.fixture
+def uid() -> str:
+    return str(uuid4())
+
+
+@asynccontextmanager
+async def leader(
+    link: ApiCaller, uid: str, who: str, told: Told | None = None
+) -> AsyncIterator[tuple[Writer, ConfigMapStorage]]:
+    async with leading(ConfigMapStorage(link, NAMESPACE, uid, who), told) as made:
+        yield made
+
+
+class LosesAnswers:
+    """A caller to whom answers to creates do not come back, though the server has carried them out."""
+
+    def __init__(self, caller: ApiCaller) -> None:
+        self._caller = caller
+        self.lost = 0
+
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        answer = await self._caller.call(method, path, **fields)
+        if method == "POST" and answer.ok:
+            self.lost += 1
+            raise Unanswered("the connection ended before the answer came")
+        return answer
+
+
+async def test_it_is_read_back_by_another_process(rights: Path, uid: str, api_bed: Bed) -> None:
+    """With the least rights; named, labelled and immutable; the next process goes on from its end."""
+    async with linked(rights) as link:
+        for who in ("one", "two"):
+            async with leader(link, uid, who) as (writer, _):
+                await write_steps(writer, 3, synced=True)
+                await writer.close()
+        raws, verdict = await read(ConfigMapStorage(link, NAMESPACE, uid, "three"))
+    assert [raw.seq for raw in raws] == list(range(1, 21))
+    assert verdict.state == "intact"
+    items = (await api_bed.api.get(f"{MAPS}?labelSelector=ebbtide.dev/node-uid={uid}"))["items"]
+    names = [each["metadata"]["name"] for each in items]
+    assert names == [f"ebbtide-outage-{uid}-{number:010d}" for number in range(1, len(items) + 1)]
+    assert {each["metadata"]["labels"]["ebbtide.dev/segment"] for each in items} == {"0000000001", "0000000002"}
+    assert all(each["immutable"] for each in items)
+    with pytest.raises(Refused, match="immutable"):
+        await api_bed.api.patch(f"{MAPS}/{names[0]}", {"binaryData": {"x": ""}})
+
+
+async def test_a_system_is_recovered_from_it(rights: Path, uid: str) -> None:
+    """An open outage goes on: the states are those that another process left there."""
+    flags = (*LOGIC_FLAGS, OUTAGE) if OUTAGE not in LOGIC_FLAGS else LOGIC_FLAGS
+    system = System(flags=flags)
+    facts = (
+        LeaderStarted(version="1", replica="one", node="node-1", node_uid=uid),
+        NodeRead(uid=uid, boot_id="b1", ready="Unknown", resource_version="7"),
+    )
+    async with linked(rights) as link:
+        place = ConfigMapStorage(link, NAMESPACE, uid, "one")
+        await place.acquire("one")
+        identity = IDENTITY._replace(machine_id=uid, logic_flags=flags)
+        _, verdict = await read(place)
+        async with running([place], verdict.start(OTHER_ID), checkpoint=False, identity=identity) as writer:
+            for fact in facts:
+                writer.append(system.step(fact, stamp(writer.last_seq + 1)))
+            assert await writer.wait_synced(writer.last_seq)
+
+        again = ConfigMapStorage(link, NAMESPACE, uid, "two")
+
+        def replayed() -> tuple[Replayer, History]:
+            history, replayer = History([again.source], logic_flags=flags), Replayer()
+            replayer.feed(history.raw())
+            return replayer, history
+
+        replayer, history = await again.call(replayed)
+        assert replayer.finish() is None
+        assert history.verdict.state == "intact"
+    assert replayer.system.slots == system.slots
+    assert replayer.system.episode == system.episode > 0
+    assert any(raw.tag == OutageBegan.__name__ for raw in (await _raws(rights, uid)))
+
+
+async def _raws(rights: Path, uid: str) -> Any:
+    async with linked(rights) as link:
+        return (await read(ConfigMapStorage(link, NAMESPACE, uid, "x")))[0]
+
+
+async def test_of_two_writers_one_is_fenced(rights: Path, uid: str) -> None:
+    """Its orders end cancelled and never begin; what the other one wrote is the journal."""
+    told, inbox, begun = Told(), Inbox(), []
+
+    class Hand:
+        def __init__(self) -> None:
+            self.effects = {SetQuarantine: self.begin}
+
+        def begin(self, order: SetQuarantine, outlet: Outlet) -> Ending:
+            begun.append(order.key)
+            return Ending()
+
+    async with linked(rights) as link, leader(link, uid, "one", told) as (old, _):
+        await write_steps(old, 1, synced=True)
+        effects = Effects([Hand()], inbox, old, SystemClock())  # type: ignore[list-item]  # no more of an edge is needed
+        async with trio.open_nursery() as nursery, leader(link, uid, "two") as (new, _):
+            nursery.start_soon(effects.run)
+            await write_steps(new, 1, synced=True)
+            old.append(step(old.last_seq + 1))
+            order = SetQuarantine(key="OutageActor/quarantine//0", node="node-1", node_uid=uid)
+            effects.hold(order, old.last_seq)
+            (ended,) = await until(inbox.take)
+            nursery.cancel_scope.cancel()
+            assert isinstance(ended, OrderEnded)
+            assert (ended.result, begun) == ("cancelled", [])
+            assert told.lost == ["[Errno 16] another leader goes on with this journal: two"]
+            await write_steps(new, 2, synced=True)
+        raws, verdict = await read(ConfigMapStorage(link, NAMESPACE, uid, "three"))
+    assert (verdict.state, len(raws)) == ("intact", new.last_seq)
+
+
+async def test_two_that_begin_at_once(rights: Path, uid: str) -> None:
+    """Of ten processes that read the same empty journal one is its writer."""
+    async with linked(rights) as link, trio.open_nursery() as nursery:
+        places = [ConfigMapStorage(link, NAMESPACE, uid, f"replica-{at}") for at in range(10)]
+        for place in places:
+            await place.acquire("")
+        won: list[str] = []
+
+        async def try_it(place: ConfigMapStorage, at: int) -> None:
+            async with running([place], (await read(place))[1].start(bytes([at] * 16))) as writer:
+                if await writer.wait_synced(writer.last_seq):
+                    won.append(f"replica-{at}")
+
+        async with trio.open_nursery() as starting:
+            for at, place in enumerate(places):
+                starting.start_soon(try_it, place, at)
+        nursery.cancel_scope.cancel()
+    assert len(won) == 1
+
+
+async def test_a_server_that_is_away_is_waited_for(rights: Path, uid: str, api_bed: Bed) -> None:
+    """Killed and started again in the middle: nobody is told of a failure, and all is there once."""
+    told = Told()
+    async with linked(rights) as link:
+        async with leader(link, uid, "one", told) as (writer, _):
+            await write_steps(writer, 2, synced=True)
+            await api_bed.stop("kube-apiserver")
+            writer.append(step(writer.last_seq + 1))
+            with trio.move_on_after(2):
+                await writer.wait_written(writer.last_seq)
+            assert writer.written_seq < writer.last_seq
+            await api_bed.start_api()
+            with trio.fail_after(60):
+                assert await writer.wait_synced(writer.last_seq)
+        assert told.failed == told.lost == []
+        raws, verdict = await read(ConfigMapStorage(link, NAMESPACE, uid, "two"))
+    assert (verdict.state, len(raws)) == ("intact", 10)
+
+
+async def test_answers_that_are_lost(rights: Path, uid: str) -> None:
+    """What was carried out is our own, by its content; somebody else's with that number is not."""
+    told = Told()
+    async with linked(rights) as link:
+        loses = LosesAnswers(link)
+        async with leader(loses, uid, "one", told) as (writer, _):
+            await write_steps(writer, 3, synced=True)
+            assert loses.lost >= 4
+            assert told.failed == []
+            async with leader(link, uid, "two") as (new, _):
+                await write_steps(new, 1, synced=True)
+                writer.append(step(writer.last_seq + 1))
+                assert not await writer.wait_synced(writer.last_seq)
+        raws, verdict = await read(ConfigMapStorage(link, NAMESPACE, uid, "three"))
+    assert (verdict.state, len(raws)) == ("intact", new.last_seq)
+
+
+async def test_the_largest_object(rights: Path, uid: str, api_bed: Bed) -> None:
+    """The API server takes pieces of the largest size, and they are read back in parts."""
+    data = bytes(range(256)) * (PIECE_BYTES_MAX // 256) * 20 + b"end"
+    async with linked(rights) as link:
+        place = ConfigMapStorage(link, NAMESPACE, uid, "one")
+        await place.acquire("one")
+        file = await place.create(segment_file_name(1, OTHER_ID))
+        await file.write(data)
+        await file.sync()
+        again = ConfigMapStorage(link, NAMESPACE, uid, "two")
+        assert await again.call(again.source.read, segment_file_name(1, OTHER_ID), 0, len(data) + 1) == data
+
+
+async def test_retention(rights: Path, uid: str, api_bed: Bed) -> None:
+    """Whole closed outages go, oldest first, and what is left reads on."""
+    limits = Limits(total_bytes=0, hard_bytes=1 << 62, whole_episodes=True)
+    async with linked(rights) as link:
+        async with leader(link, uid, "one") as (writer, place):
+            for episode in (5, 0, 0):
+                await write_steps(writer, 3, synced=True)
+                writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=episode))
+            await writer.wait_synced(writer.last_seq)
+            assert len(await trim([place], 0, None, limits)) == 3
+            await write_steps(writer, 1, synced=True)
+            assert len(await trim([place], 0, None, limits)) == 0
+            await place.remove(segment_file_name(3, OTHER_ID))
+        raws, verdict = await read(ConfigMapStorage(link, NAMESPACE, uid, "two"))
+    assert (verdict.state, raws[0].seq) == ("intact", 31)
+    items = (await api_bed.api.get(f"{MAPS}?labelSelector=ebbtide.dev/node-uid={uid}"))["items"]
+    assert {each["metadata"]["labels"]["ebbtide.dev/segment"] for each in items} == {"0000000004"}
+
+
+async def test_what_an_append_costs(rights: Path, uid: str) -> None:
+    """A step is stored, and known to be, in some milliseconds; what comes meanwhile goes together."""
+    async with linked(rights) as link, leader(link, uid, "one") as (writer, place):
+        took = []
+        for _ in range(100):
+            began = time.monotonic()
+            await write_steps(writer, 1, synced=True)
+            took.append(1000 * (time.monotonic() - began))
+        before = place._next
+        for _ in range(300):
+            writer.append(step(writer.last_seq + 1))
+        assert await writer.wait_synced(writer.last_seq)
+        print(f"a step confirmed: median {statistics.median(took):.1f} ms, p99 {sorted(took)[98]:.1f} ms")
+        print(f"300 steps at once: {place._next - before} objects")
+        assert place._next - before <= 10
