@@ -469,9 +469,7 @@ async def _copy_segment(name: str, source: Storage, target: Storage) -> None:
 
 async def _names_at(storage: Storage, journal_id: bytes, below: int | None = None) -> list[str]:
     seconds = storage.waits.call_seconds
-    return await bounded(
-        storage.call, _segment_names, storage.source, journal_id, below, seconds=seconds
-    )
+    return await bounded(storage.call, _segment_names, storage.source, journal_id, below, seconds=seconds)
 
 
 def _segment_names(source: Source, journal_id: bytes, below: int | None) -> list[str]:

@@ -325,7 +325,9 @@ class ConfigMapStorage:
             await trio.sleep(AGAIN_SECONDS_MAX)
         assert found is not None
         if (found.segment, found.offset, found.data, found.writer) != (segment, offset, data, self._writer):
-            raise Fenced(errno.EBUSY, f"another leader goes on with this journal: {found.writer or 'unnamed'}")
+            raise Fenced(
+                errno.EBUSY, f"another leader goes on with this journal: {found.writer or 'unnamed'}"
+            )
         self._next, self._last, self._said_first = number + 1, (number, found.uid), first
         self._index[number] = segment
 
@@ -433,7 +435,9 @@ class ConfigMapStorage:
             call = ApiCall(self._caller, math.inf, "")
             answer = await call.until_answered(method, path, body, again_seconds_max=AGAIN_SECONDS_MAX)
             no_namespace = method == "POST" and answer.code == HTTP_NOT_FOUND
-            refused = f"the journal waits: {answer_text(answer)} to {method} of ConfigMaps in {self._namespace}"
+            refused = (
+                f"the journal waits: {answer_text(answer)} to {method} of ConfigMaps in {self._namespace}"
+            )
             if answer.code not in (UNAUTHORIZED, HTTP_FORBIDDEN) and not no_namespace:
                 break
             if refused != self._told:

@@ -7,6 +7,8 @@ or later) with its answer lost. What one writer is told of all others is what a 
 from __future__ import annotations
 
 import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,8 +16,14 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.reader import History
+from ebbtide.events.recovery import Verdict
+from ebbtide.events.writer import Writer
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.write_fake import status
+from tests.events.making import OTHER_ID, Told, running
 
 CREATED = "2026-01-01T00:00:00Z"
 
@@ -79,3 +87,24 @@ class ConfigMaps:
         body["metadata"] |= {"uid": f"uid-{self._made}", "creationTimestamp": CREATED}
         self.objects[name] = body
         return Answer(201, msgspec.json.encode(body))
+
+
+async def read(place: ConfigMapStorage) -> tuple[list[RawRecord], Verdict]:
+    """What a process that begins now finds."""
+
+    def look() -> tuple[list[RawRecord], Verdict]:
+        history = History([place.source])
+        return list(history.raw()), history.verdict
+
+    return await place.call(look)
+
+
+@asynccontextmanager
+async def leading(
+    place: ConfigMapStorage, told: Told | None = None
+) -> AsyncIterator[tuple[Writer, ConfigMapStorage]]:
+    """A leader that goes on from what it finds; left, it dies where it stands."""
+    await place.acquire("")
+    _, verdict = await read(place)
+    async with running([place], verdict.start(OTHER_ID), told) as writer:
+        yield writer, place

@@ -13,7 +13,8 @@ from uuid import uuid4
 import pytest
 import trio
 
-from ebbtide.actors.actor import LOGIC_FLAGS, OUTAGE
+from ebbtide.actors.actor import OUTAGE_FLAGS
+from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.edges.kubernetes.calls import Answer, ApiCaller, Unanswered
 from ebbtide.actors.edges.kubernetes.config_maps import PIECE_BYTES_MAX, ConfigMapStorage
 from ebbtide.actors.interfaces import Ending, Outlet
@@ -28,9 +29,9 @@ from ebbtide.events.segment import segment_file_name
 from ebbtide.events.writer import Writer
 from ebbtide.host import SystemClock
 from ebbtide.replay.replayer import Replayer
+from tests.actors.edges.kubernetes.config_map_fake import leading, read
 from tests.actors.edges.kubernetes.rig import linked, until
 from tests.actors.edges.kubernetes.rights import granted
-from tests.actors.edges.kubernetes.test_config_maps_memory import leading, read
 from tests.events.making import IDENTITY, OTHER_ID, Told, running, stamp, step, write_steps
 from tests.node.bed import Bed
 from tests.node.client import Refused
@@ -90,7 +91,10 @@ async def test_it_is_read_back_by_another_process(rights: Path, uid: str, api_be
     items = (await api_bed.api.get(f"{MAPS}?labelSelector=ebbtide.dev/node-uid={uid}"))["items"]
     names = [each["metadata"]["name"] for each in items]
     assert names == [f"ebbtide-outage-{uid}-{number:010d}" for number in range(1, len(items) + 1)]
-    assert {each["metadata"]["labels"]["ebbtide.dev/segment"] for each in items} == {"0000000001", "0000000002"}
+    assert {each["metadata"]["labels"]["ebbtide.dev/segment"] for each in items} == {
+        "0000000001",
+        "0000000002",
+    }
     assert all(each["immutable"] for each in items)
     with pytest.raises(Refused, match="immutable"):
         await api_bed.api.patch(f"{MAPS}/{names[0]}", {"binaryData": {"x": ""}})
@@ -98,8 +102,7 @@ async def test_it_is_read_back_by_another_process(rights: Path, uid: str, api_be
 
 async def test_a_system_is_recovered_from_it(rights: Path, uid: str) -> None:
     """An open outage goes on: the states are those that another process left there."""
-    flags = (*LOGIC_FLAGS, OUTAGE) if OUTAGE not in LOGIC_FLAGS else LOGIC_FLAGS
-    system = System(flags=flags)
+    system = System(flags=OUTAGE_FLAGS)
     facts = (
         LeaderStarted(version="1", replica="one", node="node-1", node_uid=uid),
         NodeRead(uid=uid, boot_id="b1", ready="Unknown", resource_version="7"),
@@ -107,9 +110,11 @@ async def test_a_system_is_recovered_from_it(rights: Path, uid: str) -> None:
     async with linked(rights) as link:
         place = ConfigMapStorage(link, NAMESPACE, uid, "one")
         await place.acquire("one")
-        identity = IDENTITY._replace(machine_id=uid, logic_flags=flags)
+        identity = IDENTITY._replace(machine_id=uid, logic_flags=OUTAGE_FLAGS)
         _, verdict = await read(place)
         async with running([place], verdict.start(OTHER_ID), checkpoint=False, identity=identity) as writer:
+            writer.begin_segment(stamp(1), take_checkpoint(system))
+            system.next_seq += 1
             for fact in facts:
                 writer.append(system.step(fact, stamp(writer.last_seq + 1)))
             assert await writer.wait_synced(writer.last_seq)
@@ -117,21 +122,18 @@ async def test_a_system_is_recovered_from_it(rights: Path, uid: str) -> None:
         again = ConfigMapStorage(link, NAMESPACE, uid, "two")
 
         def replayed() -> tuple[Replayer, History]:
-            history, replayer = History([again.source], logic_flags=flags), Replayer()
+            history, replayer = History([again.source], logic_flags=OUTAGE_FLAGS), Replayer()
             replayer.feed(history.raw())
             return replayer, history
 
         replayer, history = await again.call(replayed)
         assert replayer.finish() is None
         assert history.verdict.state == "intact"
-    assert replayer.system.slots == system.slots
+        tags = [raw.tag for raw in (await read(again))[0]]
+    assert replayer.system.slots.keys() == system.slots.keys()
+    assert all(slot.state == system.slots[at].state for at, slot in replayer.system.slots.items())
     assert replayer.system.episode == system.episode > 0
-    assert any(raw.tag == OutageBegan.__name__ for raw in (await _raws(rights, uid)))
-
-
-async def _raws(rights: Path, uid: str) -> Any:
-    async with linked(rights) as link:
-        return (await read(ConfigMapStorage(link, NAMESPACE, uid, "x")))[0]
+    assert OutageBegan.__name__ in tags
 
 
 async def test_of_two_writers_one_is_fenced(rights: Path, uid: str) -> None:
@@ -149,18 +151,18 @@ async def test_of_two_writers_one_is_fenced(rights: Path, uid: str) -> None:
     async with linked(rights) as link, leader(link, uid, "one", told) as (old, _):
         await write_steps(old, 1, synced=True)
         effects = Effects([Hand()], inbox, old, SystemClock())  # type: ignore[list-item]  # no more of an edge is needed
-        async with trio.open_nursery() as nursery, leader(link, uid, "two") as (new, _):
+        async with leader(link, uid, "two") as (new, _), trio.open_nursery() as nursery:
             nursery.start_soon(effects.run)
             await write_steps(new, 1, synced=True)
             old.append(step(old.last_seq + 1))
             order = SetQuarantine(key="OutageActor/quarantine//0", node="node-1", node_uid=uid)
             effects.hold(order, old.last_seq)
             (ended,) = await until(inbox.take)
-            nursery.cancel_scope.cancel()
             assert isinstance(ended, OrderEnded)
             assert (ended.result, begun) == ("cancelled", [])
             assert told.lost == ["[Errno 16] another leader goes on with this journal: two"]
             await write_steps(new, 2, synced=True)
+            nursery.cancel_scope.cancel()
         raws, verdict = await read(ConfigMapStorage(link, NAMESPACE, uid, "three"))
     assert (verdict.state, len(raws)) == ("intact", new.last_seq)
 
@@ -199,7 +201,8 @@ async def test_a_server_that_is_away_is_waited_for(rights: Path, uid: str, api_b
             await api_bed.start_api()
             with trio.fail_after(60):
                 assert await writer.wait_synced(writer.last_seq)
-        assert told.failed == told.lost == []
+        assert not told.failed
+        assert not told.lost
         raws, verdict = await read(ConfigMapStorage(link, NAMESPACE, uid, "two"))
     assert (verdict.state, len(raws)) == ("intact", 10)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -18,20 +17,16 @@ from ebbtide.actors.edges.kubernetes.config_maps import (
     Fenced,
 )
 from ebbtide.events.base import Checkpoint, Record
-from ebbtide.events.codec import RawRecord
 from ebbtide.events.facts import BusLost
-from ebbtide.events.reader import History
-from ebbtide.events.recovery import Verdict
 from ebbtide.events.retention import Limits, trim
 from ebbtide.events.segment import segment_file_name
-from ebbtide.events.writer import Writer
 from ebbtide.replay.sim.scenario import Draws
-from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
-from tests.events.making import OTHER_ID, Told, running, stamp, step, write_steps
+from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps, leading, read
+from tests.events.making import OTHER_ID, Told, stamp, step, write_steps
 from tests.journals import JOURNAL_ID
 
 UID = "11111111-2222-3333-4444-555555555555"
-#: More of them on demand: ``EBBTIDE_SEEDS=5000 pytest tests/actors/edges/kubernetes/test_config_maps_memory.py``.
+#: More of them on demand, by ``EBBTIDE_SEEDS=5000``.
 SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "40"))
 LIVES, STEPS = 4, 12
 
@@ -42,27 +37,6 @@ def storage(server: ConfigMaps, writer: str = "one") -> ConfigMapStorage:
 
 def name(number: int) -> str:
     return f"{PREFIX}-{UID}-{number:010d}"
-
-
-async def read(place: ConfigMapStorage) -> tuple[list[RawRecord], Verdict]:
-    """What a process that begins now finds."""
-
-    def look() -> tuple[list[RawRecord], Verdict]:
-        history = History([place.source])
-        return list(history.raw()), history.verdict
-
-    return await place.call(look)
-
-
-@asynccontextmanager
-async def leading(
-    place: ConfigMapStorage, told: Told | None = None
-) -> AsyncIterator[tuple[Writer, ConfigMapStorage]]:
-    """A leader that goes on from what it finds; left, it dies where it stands."""
-    await place.acquire("")
-    _, verdict = await read(place)
-    async with running([place], verdict.start(OTHER_ID), told) as writer:
-        yield writer, place
 
 
 async def test_it_is_read_back_over_two_lives(autojump_clock: MockClock) -> None:
@@ -161,7 +135,8 @@ async def test_a_server_that_is_away_is_waited_for(autojump_clock: MockClock) ->
         server.away = False
         with trio.fail_after(20):
             assert await writer.wait_synced(writer.last_seq)
-        assert told.failed == told.lost == []
+        assert not told.failed
+        assert not told.lost
     assert (await read(storage(server)))[1].end.seq == 7
 
 
@@ -276,7 +251,7 @@ async def lead(server: ConfigMaps, who: str, draws: Draws, promises: Promises) -
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_nothing_promised_is_lost_over_many_leaders(seed: int, autojump_clock: MockClock) -> None:
-    """Two at a time on a server that loses answers: what anybody was told to be safe is in the one journal."""
+    """Two at a time, on a server that loses answers: what anybody was told to be safe is read back."""
     draws, promises = Draws(seed), Promises()
     async with trio.open_nursery() as late:
         server = ConfigMaps(draws.fork("server"), late, trouble=draws.pick([0, 10, 40]))
