@@ -36,8 +36,8 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits()
-#: Of one node's outages, in the API server: a thousand nodes that all had some take a quarter of what etcd has
-#: room for by default (2 GiB). An open one stays, whatever its size.
+#: Of one node's outages, in the API server: a thousand nodes that all had some take a quarter of what etcd
+#: has room for by default (2 GiB). An open one stays, whatever its size.
 OUTAGE_LIMITS = Limits(total_bytes=512 * 1024, hard_bytes=1 << 62, whole_episodes=True)
 
 

@@ -9,9 +9,9 @@ tells.
 Retention makes numbers free again. A leader that was stopped for so long that its next number has been
 written and removed meanwhile would create it once more, and nobody would ever read it. But pieces are removed
 oldest first. So after a create the piece before it is looked for: where that still stands, no number behind
-it was ever removed. That look is what a sync is. And each piece says which is the journal's first: what stands
-below the first of the newest (a removal that was cut short, a create that came late) is no part of it. So
-nothing is removed before a piece that says so is there.
+it was ever removed. That look is what a sync is. And each piece says which is the journal's first: what
+stands below the first of the newest (a removal that was cut short, a create that came late) is no part of it.
+So nothing is removed before a piece that says so is there.
 
 The journal waits for the API server as long as it is away: without it nothing could be done anyway.
 """
