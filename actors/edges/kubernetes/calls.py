@@ -326,6 +326,8 @@ class ApiPod(msgspec.Struct):
 
 
 class NodeMeta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    uid: str = ""
     resource_version: str = ""
     annotations: dict[str, str] = {}
 
@@ -333,10 +335,18 @@ class NodeMeta(msgspec.Struct, rename="camel"):
 class NodeSpec(msgspec.Struct):
     taints: list[JsonObject] = []
     unschedulable: bool = False
+    provider_id: str = msgspec.field(default="", name="providerID")
 
 
-class NodeState(msgspec.Struct):
+class NodeInfo(msgspec.Struct):
+    boot_id: str = msgspec.field(default="", name="bootID")
+    system_uuid: str = msgspec.field(default="", name="systemUUID")
+
+
+class NodeState(msgspec.Struct, rename="camel"):
     conditions: list[JsonObject] = []
+    node_info: NodeInfo = msgspec.field(default_factory=NodeInfo)
+    volumes_in_use: list[str] = []
 
 
 class ApiNode(msgspec.Struct):

@@ -160,12 +160,10 @@ def certificate_patch(node: ApiNode, text: str) -> JsonObject:
     return _annotations_patch(node, {CERTIFICATE_ANNOTATION: text})
 
 
-def fence_patch(node: ApiNode) -> JsonObject:
+def fence_patch(node: ApiNode, note: str = CHANGED_ANNOTATION) -> JsonObject:
     """Changes nothing but the Node's version: the note with a space at its end, or without it again."""
-    text = node.metadata.annotations.get(CHANGED_ANNOTATION, EMPTY_NOTE)
-    return _annotations_patch(
-        node, {CHANGED_ANNOTATION: text.rstrip() if text != text.rstrip() else f"{text} "}
-    )
+    text = node.metadata.annotations.get(note, EMPTY_NOTE)
+    return _annotations_patch(node, {note: text.rstrip() if text != text.rstrip() else f"{text} "})
 
 
 def tidy_patch(node: ApiNode) -> JsonObject | None:
@@ -225,13 +223,18 @@ class NodeHold:
 
 
 class NodeWriter:
-    """All that this daemon writes to its Node. ``caller`` as everybody's."""
+    """All that this process writes to a Node. ``caller`` as everybody's; ``note``: our annotation there."""
 
-    def __init__(self, caller: ApiCaller, node: str) -> None:
-        self._caller, self._path = caller, node_path(node)
+    def __init__(self, caller: ApiCaller, node: str, note: str = CHANGED_ANNOTATION) -> None:
+        self._caller, self._path, self._note = caller, node_path(node), note
         self._holds: list[NodeHold] = []
         #: A write of ours may still be carried out.
         self._in_doubt = False
+
+    @property
+    def in_doubt(self) -> bool:
+        """A write of ours may still be carried out; `change` makes that impossible."""
+        return self._in_doubt
 
     @asynccontextmanager
     async def hold(self, kind: str, overtakes: tuple[str, ...]) -> AsyncIterator[NodeHold]:
@@ -271,7 +274,7 @@ class NodeWriter:
             # nothing: the fence makes a new version, which that write then misses.
             if body is None and not self._in_doubt:
                 return ""
-            body = body or fence_patch(node)
+            body = body or fence_patch(node, self._note)
             answer = await call.until_answered("PATCH", self._path + patch.part, body, patch.content_type)
             if answer.code != HTTP_CONFLICT:
                 return "" if answer.ok else f"the node cannot be changed: {answer_text(answer)}"

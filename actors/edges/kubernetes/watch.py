@@ -1,16 +1,18 @@
-"""The warm watch: this node's pods in memory, as the API server has them, for as long as the daemon runs.
+"""Watches: objects of one kind in memory, as the API server has them, for as long as the process runs.
 
-List once, then follow; after a break go on where it broke, and list again only when the server has
-forgotten that place. Bookmarks move the place on while nothing happens to our own pods. Everything that may
-end a watch does so often enough to be normal: the server's own limit, a restart, a rotated identity, a
-balancer.
+The daemon's is of its node's pods; the controller's are of nodes and of leases. List once, then follow; after
+a break go on where it broke, and list again only when the server has forgotten that place. Bookmarks move the
+place on while nothing happens to what is watched. Everything that may end a watch does so often enough to be
+normal: the server's own limit, a restart, a rotated identity, a balancer.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 import trio
@@ -77,16 +79,59 @@ class _StatusObject(msgspec.Struct):
 
 
 _event_decoder = msgspec.json.Decoder(_WatchEvent)
-_pod_decoder = msgspec.json.Decoder(PodObject)
 _status_decoder = msgspec.json.Decoder(_StatusObject)
 
+ItemT = TypeVar("ItemT")
 
-class PodWatch:
-    """Keeps ``store`` as the API server has the pods of ``node``."""
 
-    def __init__(self, link: Streamer, node: str, store: PodStore, health: ApiHealth) -> None:
+class Watched(Generic[ItemT]):
+    """What is watched: ``path`` of its list from the query's fields, the ``kind`` of its objects as far as
+    they are decoded, what ``project`` keeps of each, and how many are asked for in one part of a list.
+    """
+
+    def __init__(
+        self, path: Callable[..., str], kind: type[Any], project: Callable[[Any], ItemT], part: int
+    ) -> None:
+        self.path, self.project, self.part = path, project, part
+        self.decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+        listed: Any = ListPart
+        self.part_decoder: msgspec.json.Decoder[ListPart[Any]] = msgspec.json.Decoder(listed[kind])
+
+
+class Store(Protocol[ItemT]):
+    """Where it is kept. ``resource_version``: where a watch goes on, empty before the first list;
+    ``why_no_list``: why none is to be expected for now.
+    """
+
+    resource_version: str
+    why_no_list: str
+
+    def replace(self, items: list[ItemT], resource_version: str, /) -> None: ...
+
+    def put(self, item: ItemT, /) -> None: ...
+
+    def remove(self, item: ItemT, /) -> None: ...
+
+
+class Health(Protocol):
+    """Hears how the watch goes. `ApiHealth`."""
+
+    @property
+    def away(self) -> bool: ...
+
+    def heard(self) -> None: ...
+
+    async def answered(self) -> None: ...
+
+    async def failed(self, error: str, since: float) -> None: ...
+
+
+class Watch(Generic[ItemT]):
+    """Keeps ``store`` as the API server has what is watched."""
+
+    def __init__(self, link: Streamer, watched: Watched[ItemT], store: Store[ItemT], health: Health) -> None:
         self._link = link
-        self._node = node
+        self._watched = watched
         self._store = store
         self._health = health
         self._pause = PAUSE_SECONDS_MIN
@@ -102,11 +147,10 @@ class PodWatch:
                 # One list if need be, and one watch, from its begin to its end.
                 self._since = trio.current_time()
                 if not self._listed:
-                    self._store.replace(*await list_all(self._link, self._node))
+                    self._store.replace(*await list_watched(self._link, self._watched))
                     self._listed = True
                 self._since = began = trio.current_time()
-                path = pods_path(
-                    self._node,
+                path = self._watched.path(
                     watch=1,
                     allowWatchBookmarks="true",
                     resourceVersion=self._store.resource_version,
@@ -144,18 +188,18 @@ class PodWatch:
                 # The same as a refusal of the watch would be.
                 status = _status_decoder.decode(event.object)
                 raise_unless_ok(Answer(status.code, msgspec.json.encode(status)))
-            pod = _pod_decoder.decode(event.object)
+            found = self._watched.decoder.decode(event.object)
         except (ValueError, RecursionError) as error:
             # We no longer know what there is: list again.
             self._listed = False
             raise Unanswered(f"an event of the watch that cannot be read: {error}") from None
         # Whatever else comes (a bookmark) only moves the version on.
         if event.type == "DELETED":
-            self._store.remove(project_pod(pod))
+            self._store.remove(self._watched.project(found))
         elif event.type in ("ADDED", "MODIFIED"):
-            self._store.put(project_pod(pod))
-        if pod.metadata.resource_version:
-            self._store.resource_version = pod.metadata.resource_version
+            self._store.put(self._watched.project(found))
+        if found.metadata.resource_version:
+            self._store.resource_version = found.metadata.resource_version
 
     async def _wait(self, asked_seconds: float) -> None:
         """Longer each time, and differently for each node; at least what the server asked for."""
@@ -175,6 +219,18 @@ class PodWatch:
                 self._since = trio.current_time()
                 await ask_liveness(self._link)
                 self._since = None
+
+
+def pods_of(node: str) -> Watched[KnownPod]:
+    """A node's pods."""
+    return Watched(partial(pods_path, node), PodObject, project_pod, PART_PODS)
+
+
+class PodWatch(Watch[KnownPod]):
+    """Keeps ``store`` as the API server has the pods of ``node``."""
+
+    def __init__(self, link: Streamer, node: str, store: PodStore, health: Health) -> None:
+        super().__init__(link, pods_of(node), store, health)
 
 
 async def ask_liveness(caller: ApiCaller) -> None:
@@ -208,18 +264,20 @@ def raise_unless_ok(answer: Answer) -> None:
         raise ApiRefused(answer)
 
 
-_part_decoder = msgspec.json.Decoder(ListPart[PodObject])
-
-
 async def list_all(caller: ApiCaller, node: str) -> tuple[list[KnownPod], str]:
-    """All pods, and the resource version that they are of. Raises VersionExpired, Unanswered."""
+    """All pods of a node, and the resource version that they are of. Raises as `list_watched`."""
+    return await list_watched(caller, pods_of(node))
+
+
+async def list_watched(caller: ApiCaller, watched: Watched[ItemT]) -> tuple[list[ItemT], str]:
+    """All of it, and the resource version that it is of. Raises VersionExpired, Unanswered."""
 
     async def ask(path: str) -> Answer:
         answer = await caller.call("GET", path, seconds_max=PART_SECONDS_MAX)
         raise_unless_ok(answer)
         return answer
 
-    return await list_in_parts(ask, node, _part_decoder, project_pod, PART_PODS)
+    return await list_in_parts(ask, watched.path, watched.part_decoder, watched.project, watched.part)
 
 
 # A call that fails says little: a restart of the API server, one of three behind a balancer that went. Only

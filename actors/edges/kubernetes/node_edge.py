@@ -1,0 +1,361 @@
+"""The edge of one Node in an outage: what is seen of it, and the three writes.
+
+Every write is made from a Node that was read for it, and names that version. `SetTaint` reads Node and lease
+again, in this order, and compares both with what its order was decided from: anything else is refused, what
+was found is told, and it is decided anew. Which taint is ours is noted on the Node, in the same request.
+
+A write that was not answered may still be carried out, as long as the Node has the version that it was made
+from. So a Node is not read for a decision before that version is over (`NodeWriter.change`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import (
+    AGAIN_SECONDS,
+    AGAIN_SECONDS_MAX,
+    HTTP_CONFLICT,
+    HTTP_NOT_FOUND,
+    HTTP_TOO_MANY,
+    MERGE_PATCH,
+    Answer,
+    ApiCall,
+    ApiCaller,
+    ApiNode,
+    JsonObject,
+    Unanswered,
+    answer_text,
+    node_path,
+    rfc3339_now,
+    unanswered_ending,
+)
+from ebbtide.actors.edges.kubernetes.node_view import (
+    NOTE_ANNOTATION,
+    OUT_OF_SERVICE,
+    ApiLease,
+    ClusterView,
+    NodeView,
+    OutageNote,
+    is_our_taint,
+    lease_path,
+    project_lease,
+    project_node,
+    read_note,
+)
+from ebbtide.actors.edges.kubernetes.node_writes import NodePatch, NodeWriter
+from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
+from ebbtide.events.base import NS_PER_SECOND, Fact, Order
+from ebbtide.events.outage import (
+    CHANGED,
+    HeartbeatMissed,
+    HeartbeatSeen,
+    NodeDeleted,
+    NodeRead,
+    ReadNode,
+    RemoveTaint,
+    SetQuarantine,
+    SetTaint,
+)
+
+#: Kubernetes' own value: whoever looks for it finds it.
+OUT_OF_SERVICE_VALUE = "nodeshutdown"
+#: The taint of this key is ours alone.
+QUARANTINE: JsonObject = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
+#: One order's time; the actor asks again 5 s after it has failed.
+READ_SECONDS_MAX, WRITE_SECONDS_MAX = 5.0, 10.0
+#: Which write is under way: a later order of this Node takes over from an earlier one.
+HOLD = "outage"
+OVERTAKEN = "a later order has overtaken it"
+ANOTHER_NODE = "another Node has its name"
+
+
+class _AnotherNode(Exception):
+    """The object of that name is not the one that the order is about."""
+
+
+class Look(NamedTuple):
+    """What was told last, or is to be told. ``node`` None: it is gone."""
+
+    node: NodeView | None
+    lease_mark: str
+
+
+def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[Fact]:
+    """What there is to tell. ``asked``: the Node also where nothing has changed."""
+    if now.node is None:
+        is_news = asked or told is None or told.node is not None
+        return [NodeDeleted()] if is_news else []
+    node, before = now.node, told.node if told is not None else None
+    facts: list[Fact] = []
+    # Whatever is heard under another boot id is told with that boot id: a heartbeat alone would be taken for
+    # one of the boot of before.
+    if told is not None and before is not None and before.boot_id == node.boot_id:
+        if now.lease_mark not in ("", told.lease_mark):
+            facts.append(HeartbeatSeen(mark=now.lease_mark))
+        if node.status_mark not in ("", before.status_mark):
+            facts.append(HeartbeatSeen(mark=node.status_mark, source="status"))
+    if asked or before != node:
+        facts.append(
+            NodeRead(
+                uid=node.uid,
+                boot_id=node.boot_id,
+                ready=node.ready,
+                resource_version=node.version,
+                system_uuid=node.system_uuid,
+                provider_id=node.provider_id,
+                taint=node.taint,
+                volumes_in_use=node.volumes_in_use,
+                lease_mark=now.lease_mark,
+                status_mark=node.status_mark,
+            )
+        )
+    return facts
+
+
+def is_as_ordered(order: SetTaint, node: NodeView, lease_mark: str) -> bool:
+    """Nothing has changed of what it was decided from. A mark that is gone is no sign of life."""
+    said = (order.node_uid, order.boot_id, order.ready, order.resource_version)
+    return (
+        said == (node.uid, node.boot_id, node.ready, node.version)
+        and lease_mark in ("", order.lease_mark)
+        and node.status_mark in ("", order.status_mark)
+    )
+
+
+def taint_patch(node: ApiNode, order: SetTaint) -> JsonObject:
+    """A merge patch of the Node, in the version that the order names: taint and note."""
+    added = rfc3339_now()
+    taint = {
+        "key": OUT_OF_SERVICE,
+        "value": OUT_OF_SERVICE_VALUE,
+        "effect": order.effect,
+        "timeAdded": added,
+    }
+    note = msgspec.json.encode(OutageNote(order.key, order.effect, added)).decode()
+    meta = {"resourceVersion": order.resource_version, "annotations": {NOTE_ANNOTATION: note}}
+    return {"metadata": meta, "spec": {"taints": [*node.spec.taints, taint]}}
+
+
+def quarantine_patch(node: ApiNode) -> JsonObject | None:
+    """None where it stands already."""
+    if any(_is_quarantine(taint) for taint in node.spec.taints):
+        return None
+    meta = {"resourceVersion": node.metadata.resource_version}
+    return {"metadata": meta, "spec": {"taints": [*node.spec.taints, QUARANTINE]}}
+
+
+def untaint_patch(node: ApiNode) -> JsonObject | None:
+    """All that is ours, back; None where nothing is. Another controller's taint is not, whatever is noted."""
+    note = read_note(node)
+    left = [each for each in node.spec.taints if not (_is_quarantine(each) or is_our_taint(each, note))]
+    if len(left) == len(node.spec.taints) and NOTE_ANNOTATION not in node.metadata.annotations:
+        return None
+    meta = {"resourceVersion": node.metadata.resource_version, "annotations": {NOTE_ANNOTATION: None}}
+    return {"metadata": meta, "spec": {"taints": left or None}}
+
+
+def _is_quarantine(taint: JsonObject) -> bool:
+    return bool(taint.get("key") == QUARANTINE["key"])
+
+
+class NodeEdge:
+    """Of the Node of that name and UID. ``view`` is everybody's; ``context`` gives an order's trace."""
+
+    def __init__(
+        self,
+        caller: ApiCaller,
+        view: ClusterView,
+        node: str,
+        node_uid: str,
+        context: TraceContext = lambda key: "",
+    ) -> None:
+        self._view, self._context = view, context
+        self._node, self._uid = node, node_uid
+        self._writer = NodeWriter(caller, node, NOTE_ANNOTATION)
+        self._told: Look | None = None
+        #: No object of that name and UID will be there again.
+        self._gone = False
+        #: The mark whose renewal was told to be missed; None: none was.
+        self._missed: str | None = None
+        self._telling = trio.Lock()
+        self.effects: Mapping[type[Order], Effect] = {
+            ReadNode: self._read_node,
+            SetTaint: self._set_taint,
+            RemoveTaint: lambda order, outlet: self._change(order, outlet, untaint_patch),
+            SetQuarantine: lambda order, outlet: self._change(order, outlet, quarantine_patch),
+        }
+
+    def prewarm(self) -> None:
+        """The connection is everybody's."""
+
+    def detach(self) -> None:
+        """What was written stays as it is."""
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """Whether an earlier leader's write took place, the Node says that is read next."""
+        return None
+
+    # --- what is seen ----------------------------------------------------------------------------
+
+    async def run(self, outlet: Outlet) -> None:
+        """First the Node as it is now, then what changes, until cancelled."""
+        await self._view.listed()
+        while True:
+            sight = self._view.of(self._node)
+            news = sight.news
+            await self._tell(outlet)
+            mark = sight.lease.mark if sight.lease is not None else None
+            silent_at = math.inf if self._gone or mark == self._missed else self._view.silent_at(self._node)
+            with trio.move_on_at(silent_at) as waiting:
+                await news.wait()
+            if waiting.cancelled_caught:
+                silent_ns = int((trio.current_time() - self._view.heard_at(self._node)) * NS_PER_SECOND)
+                self._missed = mark
+                await outlet.put(HeartbeatMissed(silent_ns=silent_ns, mark=mark or ""))
+
+    async def _tell(self, outlet: Outlet, *, asked: bool = False) -> None:
+        # One at a time: what is told next is told against what was told before.
+        async with self._telling:
+            now = self._look()
+            facts = facts_between(self._told, now, asked=asked)
+            self._told = now
+            if facts:
+                await outlet.put(*facts)
+
+    def _look(self) -> Look:
+        sight = self._view.of(self._node)
+        self._gone = self._gone or sight.node is None or sight.node.uid != self._uid
+        mark = sight.lease.mark if sight.lease is not None else ""
+        return Look(None if self._gone else sight.node, mark)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def _read_node(self, order: ReadNode, outlet: Outlet) -> Ending:
+        async with self._writer.hold(HOLD, ()) as hold:
+            call = self._writer.call(hold, READ_SECONDS_MAX, self._context(order.key))
+            try:
+                problem = ""
+                if self._writer.in_doubt:
+                    with suppress(_AnotherNode):
+                        problem = await self._writer.change(call, self._patch(lambda node: None))
+                # Also where it is gone: that is an answer.
+                problem = (await self._get(call))[1] or problem
+            except Unanswered as error:
+                return unanswered_ending(error)
+            if problem and not self._gone:
+                return Ending("failed", problem)
+            await self._tell(outlet, asked=True)
+            return Ending()
+        return Ending("cancelled", OVERTAKEN)
+
+    async def _get(self, call: ApiCall) -> tuple[ApiNode | None, str]:
+        """The Node, then its lease, as they are now, and into the view; or why not. Raises Unanswered."""
+        answer = await call.until_answered("GET", node_path(self._node))
+        node, problem = self._take(answer)
+        if node is None:
+            return None, problem
+        answer = await call.until_answered("GET", lease_path(self._node))
+        if answer.code == HTTP_NOT_FOUND:
+            return node, ""
+        if not answer.ok:
+            return None, f"the node's lease cannot be read: {answer_text(answer)}"
+        try:
+            self._view.leases.put(project_lease(msgspec.json.decode(answer.body, type=ApiLease)))
+        except (ValueError, RecursionError) as error:
+            return None, f"the node's lease cannot be read: {error}"
+        return node, ""
+
+    def _take(self, answer: Answer) -> tuple[ApiNode | None, str]:
+        """The Node of an answer, into the view."""
+        self._gone = self._gone or answer.code == HTTP_NOT_FOUND
+        if not answer.ok:
+            return None, f"the node cannot be read: {answer_text(answer)}"
+        try:
+            node = msgspec.json.decode(answer.body, type=ApiNode)
+        except (ValueError, RecursionError) as error:
+            return None, f"the node cannot be read: {error}"
+        self._view.nodes.put(project_node(node))
+        self._gone = self._gone or node.metadata.uid != self._uid
+        return node, ""
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    async def _set_taint(self, order: SetTaint, outlet: Outlet) -> Ending:
+        async with self._writer.hold(HOLD, (HOLD,)) as hold:
+            call = self._writer.call(hold, WRITE_SECONDS_MAX, self._context(order.key))
+            try:
+                return await self._compare_and_swap(call, order, outlet)
+            except Unanswered as error:
+                return unanswered_ending(error)
+        return Ending("cancelled", OVERTAKEN)
+
+    async def _compare_and_swap(self, call: ApiCall, order: SetTaint, outlet: Outlet) -> Ending:
+        """Raises Unanswered where it cannot be told in time."""
+        again = AGAIN_SECONDS
+        while True:
+            node, problem = await self._get(call)
+            await self._tell_if_known(outlet)
+            if node is None:
+                return Ending("failed", problem)
+            now = project_node(node)
+            # By a try of this very order whose answer was lost.
+            if now.taint == "ours" and read_note(node).order == order.key:
+                return Ending()
+            if not is_as_ordered(order, now, self._look().lease_mark):
+                return Ending("failed", CHANGED)
+            # Once, and not until it is answered: before the next try both are read again.
+            with suppress(Unanswered):
+                answer = await call.once(
+                    "PATCH", node_path(self._node), taint_patch(node, order), MERGE_PATCH
+                )
+                if answer.ok:
+                    self._take(answer)
+                    await self._tell(outlet)
+                    return Ending()
+                if answer.code != HTTP_CONFLICT and answer.code != HTTP_TOO_MANY and answer.code < 500:
+                    return Ending("failed", f"the node cannot be changed: {answer_text(answer)}")
+            await trio.sleep(min(again, call.left_seconds))
+            again = min(again * 2, AGAIN_SECONDS_MAX)
+
+    async def _change(
+        self,
+        order: RemoveTaint | SetQuarantine,
+        outlet: Outlet,
+        change: Callable[[ApiNode], JsonObject | None],
+    ) -> Ending:
+        """What does not depend on what the Node is like, as long as it is this one."""
+        async with self._writer.hold(HOLD, (HOLD,)) as hold:
+            call = self._writer.call(hold, WRITE_SECONDS_MAX, self._context(order.key))
+            try:
+                problem = await self._writer.change(call, self._patch(change))
+            except _AnotherNode:
+                problem = ANOTHER_NODE
+            except Unanswered as error:
+                return unanswered_ending(error)
+            with suppress(Unanswered):
+                await self._get(call)
+            await self._tell_if_known(outlet)
+            return Ending("failed", problem) if problem else Ending()
+        return Ending("cancelled", OVERTAKEN)
+
+    def _patch(self, change: Callable[[ApiNode], JsonObject | None]) -> NodePatch:
+        """Of this Node, and no other of its name: else raises _AnotherNode."""
+
+        def of_this_node(node: ApiNode) -> JsonObject | None:
+            if node.metadata.uid != self._uid:
+                raise _AnotherNode
+            return change(node)
+
+        return NodePatch("", MERGE_PATCH, of_this_node)
+
+    async def _tell_if_known(self, outlet: Outlet) -> None:
+        """What an order has found, before its outcome."""
+        if self._gone or self._view.of(self._node).node is not None:
+            await self._tell(outlet)

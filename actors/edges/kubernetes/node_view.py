@@ -1,0 +1,295 @@
+"""What is known of all nodes: each Node and each lease in the newest version that was seen of it.
+
+Two watches for the whole cluster, and the answers of those who ask about one node. Whichever comes first, an
+older version never follows a newer one. How long a lease has been silent counts from when its last renewal
+was seen here, and only while this process could have seen one: never from the times that stand in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Generic, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import ApiNode, JsonObject, find_condition
+from ebbtide.actors.edges.kubernetes.watch import Streamer, Watch, Watched
+from ebbtide.events.outage import Ready, TaintOwner
+
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+NOTE_ANNOTATION = "ebbtide.dev/out-of-service"
+NODES_PATH = "/api/v1/nodes"
+LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+#: In one part of a list: a Node has some ten KiB, most of it the names of images; a lease half of one.
+PART_NODES, PART_LEASES = 100, 500
+#: How often a kubelet renews its lease, as a part of the lease's duration (its ``renewIntervalFraction``),
+#: and how many of these have to pass: one was missed then, and not merely late.
+RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.5
+#: A kubelet's own default.
+LEASE_SECONDS = 40
+
+#: The words of closed lists are the program's own: a default is left out of a record by identity.
+READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unknown"}
+
+
+class OutageNote(msgspec.Struct, omit_defaults=True, frozen=True):
+    """The annotation: which taint on this Node is ours, and by which order."""
+
+    order: str = ""
+    effect: str = ""
+    added: str = ""
+
+
+class NodeView(NamedTuple):
+    name: str
+    uid: str
+    version: str
+    boot_id: str
+    ready: Ready
+    system_uuid: str
+    provider_id: str
+    taint: TaintOwner
+    volumes_in_use: tuple[str, ...]
+    status_mark: str
+
+
+class LeaseView(NamedTuple):
+    """``seconds``: as long as it lasts without a renewal."""
+
+    name: str
+    version: str
+    mark: str
+    seconds: int
+
+
+class _LeaseMeta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    resource_version: str = ""
+
+
+class _LeaseSpec(msgspec.Struct, rename="camel"):
+    renew_time: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class ApiLease(msgspec.Struct):
+    metadata: _LeaseMeta = msgspec.field(default_factory=_LeaseMeta)
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+
+def read_note(node: ApiNode) -> OutageNote:
+    """An annotation that somebody has spoilt says nothing."""
+    try:
+        return msgspec.json.decode(node.metadata.annotations.get(NOTE_ANNOTATION, "{}"), type=OutageNote)
+    except (ValueError, RecursionError):
+        return OutageNote()
+
+
+def is_our_taint(taint: JsonObject, note: OutageNote) -> bool:
+    """It is the one of which the note says that we set it: another controller's has another time."""
+    said = (taint.get("effect"), taint.get("timeAdded"))
+    return taint.get("key") == OUT_OF_SERVICE and bool(note.added) and said == (note.effect, note.added)
+
+
+def project_node(node: ApiNode) -> NodeView:
+    """What is kept of it."""
+    note, state = read_note(node), node.status
+    ready = find_condition(state.conditions, "Ready") or {}
+    taints = [taint for taint in node.spec.taints if taint.get("key") == OUT_OF_SERVICE]
+    ours = any(is_our_taint(taint, note) for taint in taints)
+    mark = ready.get("lastHeartbeatTime")
+    return NodeView(
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        version=node.metadata.resource_version,
+        boot_id=state.node_info.boot_id,
+        ready=READY.get(ready.get("status"), ""),
+        # Firmware and kubelet write it differently.
+        system_uuid=state.node_info.system_uuid.lower(),
+        provider_id=node.spec.provider_id,
+        taint="ours" if ours else "other" if taints else "none",
+        volumes_in_use=tuple(state.volumes_in_use),
+        status_mark=mark if isinstance(mark, str) else "",
+    )
+
+
+def project_lease(lease: ApiLease) -> LeaseView:
+    """What is kept of it."""
+    seconds = lease.spec.lease_duration_seconds or LEASE_SECONDS
+    meta = lease.metadata
+    return LeaseView(meta.name, meta.resource_version, lease.spec.renew_time or "", max(1, seconds))
+
+
+def lease_path(node: str) -> str:
+    return f"{LEASES_PATH}/{quote(node, safe='')}"
+
+
+def _listed_path(path: str, **fields: object) -> str:
+    return f"{path}?{urlencode(fields, quote_via=quote)}"
+
+
+class Sight:
+    """What is known of one name. ``news`` is set at each change, and made anew: take it before looking."""
+
+    def __init__(self) -> None:
+        self.node: NodeView | None = None
+        self.lease: LeaseView | None = None
+        #: When its last renewal was seen, or that it is there at all.
+        self.renewed_at = -math.inf
+        self.news = trio.Event()
+
+    def change(self) -> None:
+        self.news.set()
+        self.news = trio.Event()
+
+
+class _Versioned(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+
+VersionedT = TypeVar("VersionedT", bound=_Versioned)
+
+
+class NewestStore(Generic[VersionedT]):
+    """`actors.edges.kubernetes.watch.Store`: ``take(name, item)`` with what is newer than all before, None
+    where it is gone.
+    """
+
+    def __init__(self, take: Callable[[str, VersionedT | None], None]) -> None:
+        self.resource_version = self.why_no_list = ""
+        self.listed = trio.Event()
+        self._take = take
+        #: Of what is there, and of what is gone since the last list: an answer may be older than its end.
+        self._versions: dict[str, int] = {}
+        self._there: set[str] = set()
+
+    def put(self, item: VersionedT) -> None:
+        if self._is_newer(item.name, item.version):
+            self._there.add(item.name)
+            self._take(item.name, item)
+
+    def remove(self, item: VersionedT) -> None:
+        if self._is_newer(item.name, item.version):
+            self._gone(item.name)
+
+    def replace(self, items: list[VersionedT], resource_version: str) -> None:
+        self.resource_version = resource_version
+        for item in items:
+            self.put(item)
+        listed = {item.name for item in items}
+        for name in sorted(self._there - listed):
+            if self._is_newer(name, resource_version):
+                self._gone(name)
+        self._versions = {name: at for name, at in self._versions.items() if name in self._there}
+        self.listed.set()
+
+    def _gone(self, name: str) -> None:
+        self._there.discard(name)
+        self._take(name, None)
+
+    def _is_newer(self, name: str, version: str) -> bool:
+        """Versions of one kind are numbers that only grow, which Kubernetes guarantees since 1.35 and has
+        always kept. One that is no number cannot be compared, and is taken for newer.
+        """
+        number = int(version) if version.isdecimal() else self._versions.get(name, 0) + 1
+        if number <= self._versions.get(name, -1):
+            return False
+        self._versions[name] = number
+        return True
+
+
+class ClusterView:
+    """One for all nodes; `run` fills it."""
+
+    def __init__(self) -> None:
+        self._sights: dict[str, Sight] = {}
+        self.nodes = NewestStore[NodeView](self._take_node)
+        self.leases = NewestStore[LeaseView](self._take_lease)
+        #: Since when renewals are seen; infinite while they are not.
+        self.sees_since = math.inf
+
+    def of(self, node: str) -> Sight:
+        return self._sights.setdefault(node, Sight())
+
+    async def run(self, link: Streamer) -> None:
+        """Until cancelled; never fails."""
+        nodes = Watched(partial(_listed_path, NODES_PATH), ApiNode, project_node, PART_NODES)
+        leases = Watched(partial(_listed_path, LEASES_PATH), ApiLease, project_lease, PART_LEASES)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Watch(link, nodes, self.nodes, _Unheeded()).run)
+            nursery.start_soon(Watch(link, leases, self.leases, _Sees(self)).run)
+
+    async def listed(self) -> None:
+        """Until both have been listed once."""
+        await self.nodes.listed.wait()
+        await self.leases.listed.wait()
+
+    def silent_at(self, node: str) -> float:
+        """When a renewal will have been missed that this process would have seen; infinite: it has none."""
+        sight = self.of(node)
+        if sight.lease is None:
+            return math.inf
+        seconds = sight.lease.seconds * RENEWAL_FRACTION * MISSED_RENEWALS
+        return self.heard_at(node) + seconds
+
+    def heard_at(self, node: str) -> float:
+        """From when on its silence counts."""
+        return max(self.of(node).renewed_at, self.sees_since)
+
+    def sees(self, since: float) -> None:
+        """From ``since`` on renewals are seen; infinite: they are not."""
+        self.sees_since = since
+        for sight in self._sights.values():
+            sight.change()
+
+    def _take_node(self, name: str, node: NodeView | None) -> None:
+        sight = self.of(name)
+        sight.node = node
+        self._tell(name, sight)
+
+    def _take_lease(self, name: str, lease: LeaseView | None) -> None:
+        sight = self.of(name)
+        if lease is not None and (sight.lease is None or sight.lease.mark != lease.mark):
+            sight.renewed_at = trio.current_time()
+        sight.lease = lease
+        self._tell(name, sight)
+
+    def _tell(self, name: str, sight: Sight) -> None:
+        if sight.node is None and sight.lease is None:
+            del self._sights[name]
+        sight.change()
+
+
+class _Unheeded:
+    """`actors.edges.kubernetes.watch.Health`: what is decided from a Node is read again before."""
+
+    away = False
+
+    def heard(self) -> None: ...
+
+    async def answered(self) -> None: ...
+
+    async def failed(self, error: str, since: float) -> None: ...
+
+
+class _Sees(_Unheeded):
+    """Whether renewals are seen."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    async def answered(self) -> None:
+        if self._view.sees_since == math.inf:
+            self._view.sees(trio.current_time())
+
+    async def failed(self, error: str, since: float) -> None:
+        if self._view.sees_since != math.inf:
+            self._view.sees(math.inf)
