@@ -52,6 +52,8 @@ from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContex
 from ebbtide.events.decisions import AnnounceNode, PublishCertificate
 
 CHANGED_ANNOTATION = "ebbtide.dev/changed"
+#: The API server's words where a write names a version that is not the newest.
+MODIFIED_TEXT = b"the object has been modified"
 #: A note that says nothing.
 EMPTY_NOTE = "{}"
 CERTIFICATE_ANNOTATION = "ebbtide.dev/safe-to-detach"
@@ -287,7 +289,10 @@ class NodeWriter:
         except Unanswered as error:
             self._in_doubt = before or error.sent
             raise
-        self._in_doubt = not answer.ok and (before or is_doubtful(answer))
+        # Refused because the Node has changed: the version that it was made from is over, and so is that of
+        # every write before it.
+        is_over = answer.ok or (answer.code == HTTP_CONFLICT and MODIFIED_TEXT in answer.body)
+        self._in_doubt = not is_over and (before or is_doubtful(answer))
         return answer
 
 

@@ -13,8 +13,17 @@ from tests.node.identities import Client
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
-async def granted(bed: Bed, name: str, rules: list[Object], cluster: list[Object] | None = None) -> Path:
-    """The kubeconfig of an account in a namespace of that name: ``rules`` there, ``cluster`` everywhere."""
+async def granted(
+    bed: Bed,
+    name: str,
+    rules: list[Object],
+    cluster: list[Object] | None = None,
+    others: dict[str, list[Object]] | None = None,
+    server: str = "",
+) -> Path:
+    """The kubeconfig of an account in a namespace of that name, with ``rules`` there, ``cluster`` everywhere,
+    and in other namespaces those of ``others``.
+    """
     named = {"metadata": {"name": name}}
     space = f"/api/v1/namespaces/{name}"
     subject = {"kind": "ServiceAccount", "name": name, "namespace": name}
@@ -26,6 +35,7 @@ async def granted(bed: Bed, name: str, rules: list[Object], cluster: list[Object
     for kind, below, allowed in (
         ("Role", f"{RBAC}/namespaces/{name}", rules),
         ("ClusterRole", RBAC, cluster or []),
+        *(("Role", f"{RBAC}/namespaces/{other}", them) for other, them in (others or {}).items()),
     ):
         binding = {
             **named,
@@ -41,4 +51,4 @@ async def granted(bed: Bed, name: str, rules: list[Object], cluster: list[Object
         with suppress(Refused):  # of an earlier test
             await bed.api.post(path, body)
     client = Client(await token(bed, account=f"{space}/serviceaccounts/{name}"), name)
-    return bed.secrets.kubeconfig(client, bed.server, f"granted-{name}")
+    return bed.secrets.kubeconfig(client, server or bed.server, f"granted-{name}")

@@ -1,0 +1,179 @@
+"""A Node without a machine on the real API server: its kubelet is the test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.actors.edges.kubernetes.client import ApiClient
+from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
+from ebbtide.actors.edges.kubernetes.node_view import LEASES_PATH, ClusterView
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.base import Order
+from ebbtide.events.outage import NodeRead, ReadNode, RemoveTaint, SetQuarantine, SetTaint
+from tests.actors.edges.kubernetes.rig import linked
+from tests.actors.edges.process.process_bed import Outbox
+from tests.node.bed import Bed
+from tests.node.client import Object
+
+NODES = "/api/v1/nodes"
+OTHERS = {"key": "example.test/other", "effect": "NoSchedule"}
+UUID = "4C4C4544-0042-3510-8052-B4C04F4D3132"
+ORDER_SECONDS_MAX = 20.0
+
+
+class Kubelet:
+    """What a kubelet writes. ``uid``: the Node's."""
+
+    def __init__(self, bed: Bed, name: str) -> None:
+        self.bed, self.name, self.path = bed, name, f"{NODES}/{name}"
+        self.lease_path = f"{LEASES_PATH}/{name}"
+        self.uid = ""
+        self._beats = 0
+
+    async def register(self, ready: str = "True") -> None:
+        spec = {"providerID": f"test://{self.name}", "taints": [OTHERS]}
+        made = await self.bed.api.post(NODES, {"metadata": {"name": self.name}, "spec": spec})
+        self.uid = made["metadata"]["uid"]
+        lease = {"metadata": {"name": self.name}, "spec": {"holderIdentity": self.name}}
+        lease["spec"] |= {"leaseDurationSeconds": 40, "renewTime": self._time()}
+        await self.bed.api.post(LEASES_PATH, lease)
+        await self.report(ready=ready)
+
+    def _time(self) -> str:
+        self._beats += 1
+        return f"2026-01-01T00:{self._beats // 60:02d}:{self._beats % 60:02d}.000000Z"
+
+    async def renew(self) -> str:
+        """Its new mark."""
+        said = await self.bed.api.patch(self.lease_path, {"spec": {"renewTime": self._time()}})
+        return str(said["spec"]["renewTime"])
+
+    async def report(self, boot: str = "boot-1", ready: str = "True", volumes: tuple[str, ...] = ()) -> str:
+        """A status; its mark."""
+        mark = self._time().replace(".000000", "")
+        condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": mark, "lastTransitionTime": mark}
+        info = {"bootID": boot, "systemUUID": UUID}
+        status = {"conditions": [condition], "nodeInfo": info, "volumesInUse": list(volumes)}
+        await self.bed.api.patch(f"{self.path}/status", {"status": status})
+        return mark
+
+    async def unheard(self) -> None:
+        """As the node lifecycle controller says it: the heartbeat stays as it was."""
+        found = await self.bed.api.get(self.path)
+        (condition,) = (each for each in found["status"]["conditions"] if each["type"] == "Ready")
+        await self.bed.api.patch(
+            f"{self.path}/status", {"status": {"conditions": [{**condition, "status": "Unknown"}]}}
+        )
+
+    async def taints(self) -> list[Object]:
+        """But those that admission adds."""
+        found = (await self.bed.api.get(self.path))["spec"].get("taints", [])
+        return [each for each in found if not each["key"].startswith("node.kubernetes.io/not-ready")]
+
+    async def annotations(self) -> dict[str, str]:
+        return dict((await self.bed.api.get(self.path))["metadata"].get("annotations", {}))
+
+    async def remove(self) -> None:
+        await self.bed.api.delete(self.path)
+        await self.bed.api.delete(self.lease_path)
+
+
+class Between:
+    """A caller that lets something happen just before, or instead of what comes after, a request."""
+
+    def __init__(self, caller: ApiClient) -> None:
+        self._caller = caller
+        #: By method, once each: awaited before the request is sent.
+        self.before: dict[str, Callable[[], Awaitable[object]]] = {}
+        #: Once: what becomes of a PATCH instead; it may send it by the function that it is given.
+        self.instead: Callable[[Callable[[], Awaitable[Answer]]], Awaitable[Answer]] | None = None
+        self.patches = 0
+
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        if (first := self.before.pop(method, None)) is not None:
+            await first()
+
+        async def send() -> Answer:
+            return await self._caller.call(method, path, **fields)
+
+        if method == "PATCH":
+            self.patches += 1
+            instead, self.instead = self.instead, None
+            if instead is not None:
+                return await instead(send)
+        return await send()
+
+
+class Hand:
+    """The edge of one Node, and what it said."""
+
+    def __init__(self, link: ApiClient, view: ClusterView, kubelet: Kubelet) -> None:
+        self.caller, self.kubelet, self.outbox = Between(link), kubelet, Outbox()
+        self.edge = NodeEdge(self.caller, view, kubelet.name, kubelet.uid)
+        self._orders = 0
+
+    async def do(self, order: Order) -> Ending:
+        effect: Any = self.edge.effects[type(order)]
+        with trio.fail_after(ORDER_SECONDS_MAX):
+            ended = await effect(order, self.outbox)
+        assert isinstance(ended, Ending)
+        return ended
+
+    def _key(self) -> str:
+        self._orders += 1
+        return f"OutageActor/order//{self._orders}"
+
+    async def read(self) -> Ending:
+        return await self.do(ReadNode(key=self._key()))
+
+    def last(self) -> NodeRead:
+        return self.outbox.of(NodeRead)[-1]
+
+    def taint(self, **fields: Any) -> SetTaint:
+        """As an actor orders it from what was told last; ``fields`` instead."""
+        read = self.last()
+        said: dict[str, Any] = {
+            "node": self.kubelet.name,
+            "node_uid": read.uid,
+            "boot_id": read.boot_id,
+            "resource_version": read.resource_version,
+            "effect": "NoExecute",
+            "ready": read.ready,
+            "lease_mark": read.lease_mark,
+            "status_mark": read.status_mark,
+        }
+        return SetTaint(**{"key": self._key()} | said | fields)
+
+    def untaint(self) -> RemoveTaint:
+        return RemoveTaint(key=self._key(), node=self.kubelet.name, node_uid=self.kubelet.uid)
+
+    def quarantine(self) -> SetQuarantine:
+        return SetQuarantine(key=self._key(), node=self.kubelet.name, node_uid=self.kubelet.uid)
+
+
+@asynccontextmanager
+async def seeing(rights: Path, kubelet: Kubelet) -> AsyncIterator[Hand]:
+    """An edge that runs, with the watches behind it."""
+    async with linked(rights) as link, trio.open_nursery() as nursery:
+        view = ClusterView()
+        nursery.start_soon(view.run, link)
+        hand = Hand(link, view, kubelet)
+        nursery.start_soon(hand.edge.run, hand.outbox)
+        await hand.outbox.wait_for(NodeRead)
+        yield hand
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def asking(rights: Path, kubelet: Kubelet) -> AsyncIterator[Hand]:
+    """An edge that watches nothing: all that it knows it has asked for."""
+    async with linked(rights) as link:
+        hand = Hand(link, ClusterView(), kubelet)
+        assert await hand.read() == Ending()
+        yield hand

@@ -1,0 +1,376 @@
+"""The edge of a Node in an outage, on a real API server: what it sees, and its writes with conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, Answer, Unanswered
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.outage import CHANGED, HeartbeatSeen, NodeDeleted, NodeRead
+from tests.actors.edges.kubernetes.outage_rig import (
+    OTHERS,
+    UUID,
+    Hand,
+    Kubelet,
+    asking,
+    seeing,
+)
+from tests.actors.edges.kubernetes.rig import linked
+from tests.actors.edges.kubernetes.rights import granted
+from tests.node.bed import Bed
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+ACCOUNT = "ebbtide-outage"
+#: What the edge needs, and nothing else: kept by the tests that pass with it.
+CLUSTER_RULES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]}]
+LEASE_RULES = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch"]}
+]
+OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+QUARANTINE = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
+NOTE = "ebbtide.dev/out-of-service"
+
+Change = Callable[[Kubelet], Awaitable[object]]
+
+
+@pytest.fixture
+async def rights(api_bed: Bed) -> Path:
+    return await granted(api_bed, ACCOUNT, [], CLUSTER_RULES, {"kube-node-lease": LEASE_RULES})
+
+
+@pytest.fixture
+async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
+    """Of a node that has just been registered, and is Ready."""
+    made = Kubelet(api_bed, "worker")
+    await made.register()
+    yield made
+    await made.remove()
+
+
+async def is_untouched(kubelet: Kubelet) -> bool:
+    return await kubelet.taints() == [OTHERS] and NOTE not in await kubelet.annotations()
+
+
+# --- what is seen ---------------------------------------------------------------------------------
+
+
+async def test_what_it_sees(rights: Path, kubelet: Kubelet) -> None:
+    """First the Node, then each renewal and each status as a heartbeat, and the Node when it has changed."""
+    async with seeing(rights, kubelet) as hand:
+        box = hand.outbox
+        (first,) = box.facts
+        assert first == NodeRead(
+            uid=kubelet.uid,
+            boot_id="boot-1",
+            ready="True",
+            resource_version=hand.last().resource_version,
+            system_uuid=UUID.lower(),
+            provider_id="test://worker",
+            lease_mark=hand.last().lease_mark,
+            status_mark=hand.last().status_mark,
+        )
+        assert first.lease_mark > "2026"
+        assert first.status_mark > "2026"
+
+        mark = await kubelet.renew()
+        await box.wait_for(HeartbeatSeen, mark=mark)
+        assert box.facts[1:] == [HeartbeatSeen(mark=mark)]
+
+        mark = await kubelet.report(volumes=("kubernetes.io/csi/d^v",))
+        await box.wait_for(NodeRead, status_mark=mark)
+        beat, read = box.facts[2:]
+        assert beat == HeartbeatSeen(mark=mark, source="status")
+        assert isinstance(read, NodeRead)
+        assert read.volumes_in_use == ("kubernetes.io/csi/d^v",)
+
+        await kubelet.unheard()
+        await box.wait_for(NodeRead, ready="Unknown")
+        assert isinstance(box.facts[4], NodeRead)
+        assert box.facts[4].status_mark == mark
+
+
+async def test_another_boot_is_told_with_its_boot_id(rights: Path, kubelet: Kubelet) -> None:
+    """No heartbeat of it comes before: it would be taken for one of the boot of before."""
+    async with seeing(rights, kubelet) as hand:
+        await kubelet.report(boot="boot-2")
+        await hand.outbox.wait_for(NodeRead, boot_id="boot-2")
+        assert [type(fact) for fact in hand.outbox.facts] == [NodeRead, NodeRead]
+
+
+async def test_a_node_that_is_gone_is_gone(rights: Path, kubelet: Kubelet) -> None:
+    """One that is registered under its name is another: it is not told of, and nothing is written there."""
+    async with seeing(rights, kubelet) as hand, asking(rights, kubelet) as other:
+        order, untaint, quarantine = hand.taint(), hand.untaint(), hand.quarantine()
+        await kubelet.remove()
+        await hand.outbox.wait_for(NodeDeleted)
+        again = Kubelet(kubelet.bed, kubelet.name)
+        await again.register()
+        await again.renew()
+        for each in (hand, other):
+            assert await each.do(order) == Ending("failed", CHANGED)
+            assert (await each.do(untaint)).result == "failed"
+            assert (await each.do(quarantine)).result == "failed"
+            assert await each.read() == Ending()
+            facts = each.outbox.facts[1:]
+            assert {type(fact) for fact in facts} == {NodeDeleted}
+        assert await is_untouched(again)
+
+
+async def test_a_server_that_was_away(rights: Path, kubelet: Kubelet, api_bed: Bed) -> None:
+    """What happened meanwhile is told once it is back, and silence does not count for that time."""
+    async with seeing(rights, kubelet) as hand:
+        await api_bed.stop("kube-apiserver")
+        assert (await hand.read()).result == "timed-out"
+        assert (await hand.do(hand.taint())).result == "timed-out"
+        await api_bed.start_api()
+        mark = await kubelet.renew()
+        with trio.fail_after(60):
+            await hand.outbox.wait_for(HeartbeatSeen, mark=mark)
+        assert await hand.read() == Ending()
+
+
+# --- the taint ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("effect", ["NoExecute", "NoSchedule"])
+async def test_the_taint_and_back(rights: Path, kubelet: Kubelet, effect: str) -> None:
+    """One write each, with the note; others' taints stay; what is there then is told before the outcome."""
+    await kubelet.report(ready="Unknown")
+    async with asking(rights, kubelet) as hand:
+        order = hand.taint(effect=effect)
+        assert await hand.do(order) == Ending()
+        assert hand.last().taint == "ours"
+        theirs, ours = await kubelet.taints()
+        added = ours.pop("timeAdded")
+        assert (theirs, ours) == (OTHERS, {**OUT_OF_SERVICE, "effect": effect})
+        said = (await kubelet.annotations())[NOTE]
+        assert said == f'{{"order":"{order.key}","effect":"{effect}","added":"{added}"}}'
+
+        async with asking(rights, kubelet) as another_leader:
+            assert another_leader.last().taint == "ours"
+
+        assert await hand.do(hand.quarantine()) == Ending()
+        assert await hand.do(hand.quarantine()) == Ending()
+        assert (await kubelet.taints())[2:] == [QUARANTINE]
+        assert hand.caller.patches == 2
+        assert await hand.do(hand.untaint()) == Ending()
+        assert hand.last().taint == "none"
+        assert await is_untouched(kubelet)
+        assert hand.caller.patches == 3
+        assert await hand.do(hand.untaint()) == Ending()
+        assert hand.caller.patches == 3
+
+
+async def _annotate(kubelet: Kubelet) -> None:
+    await kubelet.bed.api.patch(kubelet.path, {"metadata": {"annotations": {"example.test/a": "b"}}})
+
+
+async def _taint_elsewhere(kubelet: Kubelet) -> None:
+    await kubelet.bed.api.patch(kubelet.path, {"spec": {"taints": [OTHERS, OUT_OF_SERVICE]}})
+
+
+async def _clean(kubelet: Kubelet) -> None:
+    await kubelet.bed.api.patch(
+        kubelet.path, {"spec": {"taints": [OTHERS]}, "metadata": {"annotations": {"example.test/a": None}}}
+    )
+
+
+CHANGES: dict[str, Change] = {
+    "a renewal": lambda kubelet: kubelet.renew(),
+    "a status": lambda kubelet: kubelet.report(ready="Unknown"),
+    "Ready": lambda kubelet: kubelet.report(ready="True"),
+    "another boot": lambda kubelet: kubelet.report(boot="boot-2", ready="Unknown"),
+    "another's taint": _taint_elsewhere,
+    "anything at all": _annotate,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_what_has_changed_before_is_refused(rights: Path, kubelet: Kubelet, change: Change) -> None:
+    """Nothing is written; what was found comes first; decided anew from it, it is carried out."""
+    await kubelet.report(ready="Unknown")
+    async with asking(rights, kubelet) as hand:
+        order, before = hand.taint(), len(hand.outbox.facts)
+        await change(kubelet)
+        assert await hand.do(order) == Ending("failed", CHANGED)
+        assert hand.caller.patches == 0
+        found = hand.outbox.facts[before:]
+        assert found
+        await _clean(kubelet)
+        assert await hand.read() == Ending()
+        assert await hand.do(hand.taint()) == Ending()
+        assert hand.last().taint == "ours"
+
+
+@pytest.mark.parametrize(
+    "change", [each for name, each in CHANGES.items() if name != "a renewal"], ids=list(CHANGES)[1:]
+)
+async def test_what_changes_in_the_gap_is_refused(rights: Path, kubelet: Kubelet, change: Change) -> None:
+    """Between the last reading and the write the API server refuses it: 409, and nothing is written."""
+    await kubelet.report(ready="Unknown")
+    async with asking(rights, kubelet) as hand:
+        order, before = hand.taint(), len(hand.outbox.facts)
+        hand.caller.before["PATCH"] = lambda: change(kubelet)
+        assert await hand.do(order) == Ending("failed", CHANGED)
+        assert hand.caller.patches == 1
+        assert NOTE not in await kubelet.annotations()
+        assert hand.last().resource_version != order.resource_version
+        assert len(hand.outbox.facts) > before
+        await _clean(kubelet)
+        assert await is_untouched(kubelet)
+
+
+async def test_a_renewal_in_the_gap_is_told_next(rights: Path, kubelet: Kubelet) -> None:
+    """A lease is an object of its own: the taint stands then, and the next fact is the heartbeat."""
+    await kubelet.report(ready="Unknown")
+    async with seeing(rights, kubelet) as hand:
+        marks: list[str] = []
+
+        async def renew() -> None:
+            marks.append(await kubelet.renew())
+
+        hand.caller.before["PATCH"] = renew
+        assert await hand.do(hand.taint()) == Ending()
+        await hand.outbox.wait_for(HeartbeatSeen, mark=marks[0])
+
+
+async def test_two_leaders_at_once(rights: Path, kubelet: Kubelet) -> None:
+    """Of two that decided from the same Node one taints it, and the other one sees that."""
+    await kubelet.report(ready="Unknown")
+    async with asking(rights, kubelet) as one, asking(rights, kubelet) as two:
+        ended: list[Ending] = []
+
+        async def do(hand: Hand) -> None:
+            ended.append(await hand.do(hand.taint(key=f"OutageActor/taint//{id(hand)}")))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(do, one)
+            nursery.start_soon(do, two)
+        assert sorted(ended) == [Ending(), Ending("failed", CHANGED)]
+        assert len(await kubelet.taints()) == 2
+        assert {one.last().taint, two.last().taint} == {"ours"}
+
+
+# --- answers that are lost ------------------------------------------------------------------------
+
+
+async def test_an_answer_that_is_lost(rights: Path, kubelet: Kubelet) -> None:
+    """What was carried out is done, by its note, and is not written twice."""
+    await kubelet.report(ready="Unknown")
+    async with asking(rights, kubelet) as hand:
+
+        async def lose(send: Callable[[], Awaitable[Answer]]) -> Answer:
+            assert (await send()).ok
+            raise Unanswered("the connection ended before the answer came")
+
+        hand.caller.instead = lose
+        assert await hand.do(hand.taint()) == Ending()
+        assert hand.caller.patches == 1
+        assert len(await kubelet.taints()) == 2
+        hand.caller.instead = lose
+        assert await hand.do(hand.untaint()) == Ending()
+        assert await is_untouched(kubelet)
+
+
+async def test_a_write_that_comes_late_is_refused(
+    rights: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the Node was read for the next decision, what is still under way changes nothing any more."""
+    monkeypatch.setattr("ebbtide.actors.edges.kubernetes.node_edge.WRITE_SECONDS_MAX", 0.3)
+    await kubelet.report(ready="Unknown")
+    async with asking(rights, kubelet) as hand:
+        late: list[Callable[[], Awaitable[Answer]]] = []
+
+        async def hold_back(send: Callable[[], Awaitable[Answer]]) -> Answer:
+            late.append(send)
+            await trio.sleep(0.3)
+            raise Unanswered("silence")
+
+        hand.caller.instead = hold_back
+        assert (await hand.do(hand.taint())).result == "timed-out"
+        assert await hand.read() == Ending()
+        assert hand.last().taint == "none"
+        assert (await late[0]()).code == 409
+        assert await kubelet.taints() == [OTHERS]
+
+
+async def test_the_way_back_overtakes_the_quarantine(rights: Path, kubelet: Kubelet) -> None:
+    """Ordered while the quarantine is on its way: nothing of ours is left, whichever comes last."""
+    async with asking(rights, kubelet) as hand, trio.open_nursery() as nursery:
+        sent = trio.Event()
+
+        async def slowly(send: Callable[[], Awaitable[Answer]]) -> Answer:
+            sent.set()
+            await trio.sleep(0.2)
+            return await send()
+
+        hand.caller.instead = slowly
+        nursery.start_soon(hand.do, hand.quarantine())
+        await sent.wait()
+        assert await hand.do(hand.untaint()) == Ending()
+        assert await is_untouched(kubelet)
+
+
+# --- whose taint ----------------------------------------------------------------------------------
+
+
+async def test_anothers_taint_is_left_alone(rights: Path, kubelet: Kubelet) -> None:
+    """Also where ours stood before it, and its note still says so."""
+    await kubelet.report(ready="Unknown")
+    async with asking(rights, kubelet) as hand:
+        assert await hand.do(hand.taint()) == Ending()
+        await _taint_elsewhere(kubelet)
+        assert await hand.read() == Ending()
+        assert hand.last().taint == "other"
+        assert await hand.do(hand.untaint()) == Ending()
+        assert await kubelet.taints() == [OTHERS, OUT_OF_SERVICE]
+        assert NOTE not in await kubelet.annotations()
+
+
+async def test_a_conflict_does_not_stop_the_way_back(rights: Path, kubelet: Kubelet) -> None:
+    """It depends on nothing but the Node's identity: it is made again from what is there then."""
+    await kubelet.report(ready="Unknown")
+    async with asking(rights, kubelet) as hand:
+        assert await hand.do(hand.taint()) == Ending()
+        for order in (hand.quarantine(), hand.untaint()):
+            hand.caller.before["PATCH"] = lambda: _annotate(kubelet)
+            assert await hand.do(order) == Ending()
+            await _clean_annotation(kubelet)
+        assert await is_untouched(kubelet)
+
+
+async def _clean_annotation(kubelet: Kubelet) -> None:
+    await kubelet.bed.api.patch(kubelet.path, {"metadata": {"annotations": {"example.test/a": None}}})
+
+
+# --- rights ---------------------------------------------------------------------------------------
+
+
+async def test_the_least_rights(rights: Path, kubelet: Kubelet) -> None:
+    """No Node is deleted, no status and no lease is written with them."""
+    async with linked(rights) as link:
+        for method, path, body in (
+            ("DELETE", kubelet.path, {}),
+            ("PATCH", f"{kubelet.path}/status", {"status": {}}),
+            ("PATCH", kubelet.lease_path, {"spec": {}}),
+            ("GET", "/api/v1/pods", None),
+        ):
+            answer = await link.call(method, path, body=body, content_type=MERGE_PATCH, seconds_max=5)
+            assert answer.code == 403, (method, path)
+
+
+async def test_missing_rights_are_said(api_bed: Bed, kubelet: Kubelet) -> None:
+    """As the order's reason."""
+    await kubelet.report(ready="Unknown")
+    reading = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    mine = await granted(api_bed, "outage-reading", [], reading, {"kube-node-lease": LEASE_RULES})
+    async with asking(mine, kubelet) as hand:
+        for order in (hand.taint(), hand.quarantine()):
+            ended = await hand.do(order)
+            assert (ended.result, ended.reason[:32]) == ("failed", "the node cannot be changed: 403 ")
+        assert await is_untouched(kubelet)
