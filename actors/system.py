@@ -57,7 +57,14 @@ from ebbtide.events.facts import (
     VolumesUnmounted,
 )
 from ebbtide.events.model import Handover
-from ebbtide.events.outage import EvidenceRead, HeartbeatSeen, NodeDeleted, NodeRead, WorkListed
+from ebbtide.events.outage import (
+    EvidenceRead,
+    HeartbeatMissed,
+    HeartbeatSeen,
+    NodeDeleted,
+    NodeRead,
+    WorkListed,
+)
 
 # What is admitted first when several facts wait: logind and people, then outcomes, then the rest. The
 # runner's inbox and the loop in virtual time both keep to this table, so that a simulated node admits its
@@ -86,6 +93,8 @@ FACT_PRIORITIES: dict[type[Fact], int] = {
     VolumesUnmounted: OUTCOMES,
     # Whatever speaks against a taint comes before the answer that would lead to one.
     HeartbeatSeen: URGENT,
+    # In the order in which both were seen.
+    HeartbeatMissed: URGENT,
     NodeRead: URGENT,
     NodeDeleted: URGENT,
     EvidenceRead: URGENT,

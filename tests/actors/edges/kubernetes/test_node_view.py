@@ -1,0 +1,278 @@
+"""What is known of nodes, in virtual time: never older after newer, and what silence is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import permutations
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.kubernetes.calls import Answer, ApiNode, Unanswered
+from ebbtide.actors.edges.kubernetes.client import LineStream
+from ebbtide.actors.edges.kubernetes.node_edge import Look, NodeEdge, facts_between, untaint_patch
+from ebbtide.actors.edges.kubernetes.node_view import (
+    NOTE_ANNOTATION,
+    OUT_OF_SERVICE,
+    ClusterView,
+    LeaseView,
+    NodeView,
+    project_node,
+)
+from ebbtide.events.codec import encode_event
+from ebbtide.events.outage import HeartbeatMissed, HeartbeatSeen, NodeDeleted, NodeRead
+from tests.actors.edges.process.process_bed import Outbox
+
+NODE = NodeView("n", "u", "1", "b1", "True", "s", "p", "none", (), "s1")
+LEASE = LeaseView("n", "1", "l1", 40)
+
+
+def node_object(**fields: Any) -> dict[str, Any]:
+    meta = {"name": "n", "uid": "u", "resourceVersion": "1"}
+    return {"metadata": meta, **fields}
+
+
+def projected(**fields: Any) -> NodeView:
+    return project_node(msgspec.convert(node_object(**fields), ApiNode))
+
+
+def test_what_is_told() -> None:
+    """A heartbeat for each mark that is another, then the Node if it has changed; of a new boot no more."""
+    look = Look(NODE, "l1")
+    read = NodeRead(
+        uid="u",
+        boot_id="b1",
+        ready="True",
+        resource_version="1",
+        system_uuid="s",
+        provider_id="p",
+        lease_mark="l1",
+        status_mark="s1",
+    )
+    newer = NODE._replace(version="2", status_mark="s2")
+    rebooted = newer._replace(boot_id="b2")
+    beats = [HeartbeatSeen(mark="l2"), HeartbeatSeen(mark="s2", source="status")]
+    replace = msgspec.structs.replace
+    newer_read = replace(read, resource_version="2", status_mark="s2", lease_mark="l2")
+    assert facts_between(None, look) == [read]
+    assert facts_between(look, look) == []
+    assert facts_between(look, look, asked=True) == [read]
+    assert facts_between(look, Look(NODE, "l2")) == beats[:1]
+    assert facts_between(look, Look(newer, "l2")) == [*beats, newer_read]
+    assert facts_between(look, Look(rebooted, "l2")) == [replace(newer_read, boot_id="b2")]
+    # Nothing that is not there any more is a sign of life.
+    assert facts_between(look, Look(NODE, "")) == []
+    assert facts_between(Look(NODE, ""), look) == [HeartbeatSeen(mark="l1")]
+    gone = Look(None, "l1")
+    assert facts_between(look, gone) == facts_between(None, gone) == [NodeDeleted()]
+    assert facts_between(gone, gone) == []
+    assert facts_between(gone, gone, asked=True) == [NodeDeleted()]
+
+
+def test_words_of_closed_lists_are_left_out_as_defaults() -> None:
+    """A record has them only where they are no defaults: the words are the program's own."""
+    said = msgspec.json.decode(
+        msgspec.json.encode(node_object(status={"conditions": [{"type": "Ready", "status": "Unknown"}]}))
+    )
+    view = project_node(msgspec.convert(said, ApiNode))
+    (read,) = facts_between(None, Look(view, ""))
+    assert b"taint" not in encode_event(read)
+    assert view.ready == "Unknown"
+
+
+@pytest.mark.parametrize(
+    ("note", "taint", "owner"),
+    [
+        ("", None, "none"),
+        ("", {"timeAdded": "T"}, "other"),
+        ('{"effect":"NoExecute","added":"T"}', {"timeAdded": "T"}, "ours"),
+        ('{"effect":"NoExecute","added":"T"}', {"timeAdded": "other"}, "other"),
+        ('{"effect":"NoExecute","added":"T"}', {}, "other"),
+        ('{"effect":"NoSchedule","added":"T"}', {"timeAdded": "T"}, "other"),
+        ('{"effect":"NoExecute"}', {}, "other"),
+        ("{", {"timeAdded": "T"}, "other"),
+        ('{"added":7}', {"timeAdded": "T"}, "other"),
+    ],
+)
+def test_whose_taint_it_is(note: str, taint: dict[str, str] | None, owner: str) -> None:
+    """Ours is the one that the note names, by its time; only that is taken away."""
+    taints = [] if taint is None else [{"key": OUT_OF_SERVICE, "effect": "NoExecute", **taint}]
+    found = node_object(spec={"taints": taints})
+    found["metadata"]["annotations"] = {NOTE_ANNOTATION: note} if note else {}
+    node = msgspec.convert(found, ApiNode)
+    assert project_node(node).taint == owner
+    back = untaint_patch(node)
+    if owner == "ours":
+        assert back is not None
+        assert back["spec"]["taints"] is None
+    elif note:
+        assert back is not None
+        assert back["spec"]["taints"] == taints
+    else:
+        assert back is None
+
+
+@pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Ready", "status": "yes"}]}])
+def test_a_node_that_says_little(status: dict[str, Any]) -> None:
+    """No condition, or none that is known: no word for it."""
+    assert (projected(status=status).ready, projected(status=status).status_mark) == ("", "")
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+async def test_never_an_older_version_after_a_newer_one() -> None:
+    """In whatever order a watch and answers say them, what is known only grows newer."""
+    for order in permutations(("8", "9", "10", "11")):
+        view, seen = ClusterView(), []
+        for version in order:
+            view.nodes.put(NODE._replace(version=version))
+            found = view.of("n").node
+            assert found is not None
+            seen.append(int(found.version))
+        assert seen == sorted(seen)
+        assert seen[-1] == 11
+
+
+async def test_what_is_gone_stays_gone() -> None:
+    """An answer from before the end is older than the end; one that is newer than a list is not in it yet."""
+    view = ClusterView()
+    view.nodes.put(NODE._replace(version="5"))
+    view.nodes.remove(NODE._replace(version="7"))
+    view.nodes.put(NODE._replace(version="6"))
+    assert view.of("n").node is None
+    view.nodes.put(NODE._replace(version="9"))
+    view.nodes.replace([], "8")
+    assert view.of("n").node is not None
+    view.nodes.replace([], "10")
+    assert view.of("n").node is None
+
+
+async def test_a_version_that_is_no_number_is_taken_for_newer() -> None:
+    """It cannot be compared."""
+    view = ClusterView()
+    for version in ("5", "x", "y"):
+        view.nodes.put(NODE._replace(version=version))
+        found = view.of("n").node
+        assert found is not None
+        assert found.version == version
+
+
+# --- silence --------------------------------------------------------------------------------------
+
+
+class Nobody:
+    """A server that is not there."""
+
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        raise Unanswered("nobody is there")
+
+
+@asynccontextmanager
+async def watching() -> AsyncIterator[tuple[ClusterView, Outbox]]:
+    """An edge over a view that the test fills, with node and lease in it."""
+    view, box = ClusterView(), Outbox()
+    view.nodes.replace([NODE], "1")
+    view.leases.replace([LEASE], "1")
+    view.sees(trio.current_time())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(NodeEdge(Nobody(), view, "n", "u").run, box)
+        yield view, box
+        nursery.cancel_scope.cancel()
+
+
+def missed(box: Outbox) -> list[tuple[float, str]]:
+    return [(each.silent_ns / 1e9, each.mark) for each in box.of(HeartbeatMissed)]
+
+
+async def test_a_missed_renewal_is_told_once(autojump_clock: MockClock) -> None:
+    """A kubelet renews every ten seconds; again only after it was heard once more."""
+    async with watching() as (view, box):
+        await trio.sleep(14.9)
+        assert missed(box) == []
+        await trio.sleep(100)
+        assert missed(box) == [(15.0, "l1")]
+        view.leases.put(LEASE._replace(version="2", mark="l2"))
+        # Another version with the same mark is no renewal.
+        await trio.sleep(10)
+        view.leases.put(LEASE._replace(version="3", mark="l2"))
+        await trio.sleep(100)
+        assert missed(box) == [(15.0, "l1"), (15.0, "l2")]
+        assert [type(each) for each in box.facts] == [
+            NodeRead,
+            HeartbeatMissed,
+            HeartbeatSeen,
+            HeartbeatMissed,
+        ]
+
+
+async def test_what_nobody_could_have_seen_is_no_silence(autojump_clock: MockClock) -> None:
+    """While the watch of the leases is broken no time counts, and then it counts anew."""
+    async with watching() as (view, box):
+        await trio.sleep(14)
+        view.sees(float("inf"))
+        await trio.sleep(3600)
+        assert missed(box) == []
+        view.sees(trio.current_time())
+        await trio.sleep(14)
+        assert missed(box) == []
+        await trio.sleep(2)
+        assert missed(box) == [(15.0, "l1")]
+
+
+async def test_a_node_without_a_lease_is_not_silent(autojump_clock: MockClock) -> None:
+    """There is nothing that it could have renewed."""
+    async with watching() as (view, box):
+        view.leases.remove(LEASE._replace(version="2"))
+        await trio.sleep(3600)
+        assert missed(box) == []
+
+
+class Cluster:
+    """A server with one node, whose watch of the leases says ``lines`` and ends with an error."""
+
+    def __init__(self) -> None:
+        self.reachable = True
+
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        if not self.reachable:
+            raise Unanswered("nobody is there")
+        meta = {"name": "n", "resourceVersion": "1"}
+        lease = {"metadata": meta, "spec": {"renewTime": "l1", "leaseDurationSeconds": 40}}
+        items = [lease] if "leases" in path else [node_object()]
+        return Answer(200, msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": items}))
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, seconds_max: float) -> AsyncIterator[LineStream]:
+        if not self.reachable:
+            raise Unanswered("nobody is there")
+
+        async def read() -> bytes:
+            while self.reachable:
+                await trio.sleep(1)
+            raise Unanswered("the connection was lost")
+
+        yield LineStream(200, read)
+
+
+async def test_the_watches_fill_it(autojump_clock: MockClock) -> None:
+    """Both kinds are listed and followed, and it knows when renewals are seen and when not."""
+    server, view = Cluster(), ClusterView()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(view.run, server)
+        await view.listed()
+        assert view.of("n").node is not None
+        await trio.sleep(5)
+        began = view.sees_since
+        assert began < trio.current_time()
+        server.reachable = False
+        await trio.sleep(20)
+        assert view.sees_since == float("inf")
+        server.reachable = True
+        await trio.sleep(20)
+        assert began < view.sees_since < trio.current_time()
+        nursery.cancel_scope.cancel()
