@@ -208,10 +208,10 @@ class NodeEdge:
         """First the Node as it is now, then what changes, until cancelled."""
         await self._view.listed()
         while True:
-            sight = self._view.of(self._node)
-            news = sight.news
+            observed = self._view.of(self._node)
+            news = observed.news
             await self._tell(outlet)
-            mark = sight.lease.mark if sight.lease is not None else None
+            mark = observed.lease.mark if observed.lease is not None else None
             silent_at = math.inf if self._gone or mark == self._missed else self._view.silent_at(self._node)
             with trio.move_on_at(silent_at) as waiting:
                 await news.wait()
@@ -230,10 +230,10 @@ class NodeEdge:
                 await outlet.put(*facts)
 
     def _look(self) -> Look:
-        sight = self._view.of(self._node)
-        self._gone = self._gone or sight.node is None or sight.node.uid != self._uid
-        mark = sight.lease.mark if sight.lease is not None else ""
-        return Look(None if self._gone else sight.node, mark)
+        observed = self._view.of(self._node)
+        self._gone = self._gone or observed.node is None or observed.node.uid != self._uid
+        mark = observed.lease.mark if observed.lease is not None else ""
+        return Look(None if self._gone else observed.node, mark)
 
     # --- reading ---------------------------------------------------------------------------------
 

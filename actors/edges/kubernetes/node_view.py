@@ -132,7 +132,7 @@ def _listed_path(path: str, **fields: object) -> str:
     return f"{path}?{urlencode(fields, quote_via=quote)}"
 
 
-class Sight:
+class ObservedNode:
     """What is known of one name. ``news`` is set at each change, and made anew: take it before looking."""
 
     def __init__(self) -> None:
@@ -210,14 +210,14 @@ class ClusterView:
     """One for all nodes; `run` fills it."""
 
     def __init__(self) -> None:
-        self._sights: dict[str, Sight] = {}
+        self._observed: dict[str, ObservedNode] = {}
         self.nodes = NewestStore[NodeView](self._take_node)
         self.leases = NewestStore[LeaseView](self._take_lease)
         #: Since when renewals are seen; infinite while they are not.
         self.sees_since = math.inf
 
-    def of(self, node: str) -> Sight:
-        return self._sights.setdefault(node, Sight())
+    def of(self, node: str) -> ObservedNode:
+        return self._observed.setdefault(node, ObservedNode())
 
     async def run(self, link: Streamer) -> None:
         """Until cancelled; never fails."""
@@ -234,10 +234,10 @@ class ClusterView:
 
     def silent_at(self, node: str) -> float:
         """When a renewal will have been missed that this process would have seen; infinite: it has none."""
-        sight = self.of(node)
-        if sight.lease is None:
+        observed = self.of(node)
+        if observed.lease is None:
             return math.inf
-        seconds = sight.lease.seconds * RENEWAL_FRACTION * MISSED_RENEWALS
+        seconds = observed.lease.seconds * RENEWAL_FRACTION * MISSED_RENEWALS
         return self.heard_at(node) + seconds
 
     def heard_at(self, node: str) -> float:
@@ -247,25 +247,25 @@ class ClusterView:
     def sees(self, since: float) -> None:
         """From ``since`` on renewals are seen; infinite: they are not."""
         self.sees_since = since
-        for sight in self._sights.values():
-            sight.change()
+        for observed in self._observed.values():
+            observed.change()
 
     def _take_node(self, name: str, node: NodeView | None) -> None:
-        sight = self.of(name)
-        sight.node = node
-        self._tell(name, sight)
+        observed = self.of(name)
+        observed.node = node
+        self._tell(name, observed)
 
     def _take_lease(self, name: str, lease: LeaseView | None) -> None:
-        sight = self.of(name)
-        if lease is not None and (sight.lease is None or sight.lease.mark != lease.mark):
-            sight.renewed_at = trio.current_time()
-        sight.lease = lease
-        self._tell(name, sight)
+        observed = self.of(name)
+        if lease is not None and (observed.lease is None or observed.lease.mark != lease.mark):
+            observed.renewed_at = trio.current_time()
+        observed.lease = lease
+        self._tell(name, observed)
 
-    def _tell(self, name: str, sight: Sight) -> None:
-        if sight.node is None and sight.lease is None:
-            del self._sights[name]
-        sight.change()
+    def _tell(self, name: str, observed: ObservedNode) -> None:
+        if observed.node is None and observed.lease is None:
+            del self._observed[name]
+        observed.change()
 
 
 class _Unheeded:

@@ -14,7 +14,13 @@ from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.calls import Answer, ApiNode, Unanswered
 from ebbtide.actors.edges.kubernetes.client import LineStream
-from ebbtide.actors.edges.kubernetes.node_edge import Look, NodeEdge, facts_between, untaint_patch
+from ebbtide.actors.edges.kubernetes.node_edge import (
+    Look,
+    NodeEdge,
+    facts_between,
+    is_as_ordered,
+    untaint_patch,
+)
 from ebbtide.actors.edges.kubernetes.node_view import (
     NOTE_ANNOTATION,
     OUT_OF_SERVICE,
@@ -24,7 +30,7 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     project_node,
 )
 from ebbtide.events.codec import encode_event
-from ebbtide.events.outage import HeartbeatMissed, HeartbeatSeen, NodeDeleted, NodeRead
+from ebbtide.events.outage import HeartbeatMissed, HeartbeatSeen, NodeDeleted, NodeRead, SetTaint
 from tests.actors.edges.process.process_bed import Outbox
 
 NODE = NodeView("n", "u", "1", "b1", "True", "s", "p", "none", (), "s1")
@@ -71,6 +77,40 @@ def test_what_is_told() -> None:
     assert facts_between(look, gone) == facts_between(None, gone) == [NodeDeleted()]
     assert facts_between(gone, gone) == []
     assert facts_between(gone, gone, asked=True) == [NodeDeleted()]
+
+
+ORDER = SetTaint(
+    key="k",
+    node="n",
+    node_uid="u",
+    boot_id="b1",
+    resource_version="1",
+    effect="NoExecute",
+    ready="Unknown",
+    lease_mark="l1",
+    status_mark="s1",
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "as_ordered"),
+    [
+        ({}, True),
+        ({"lease_mark": ""}, False),
+        ({"lease_mark": "l0"}, False),
+        ({"status_mark": "s0"}, False),
+        ({"node_uid": "v"}, False),
+        ({"boot_id": "b0"}, False),
+        ({"ready": "False"}, False),
+        ({"resource_version": "0"}, False),
+    ],
+)
+def test_what_the_order_names_is_what_is_there(fields: dict[str, Any], *, as_ordered: bool) -> None:
+    """Each of it; a mark that was there and is gone is no sign of life."""
+    order, node = msgspec.structs.replace(ORDER, **fields), NODE._replace(ready="Unknown")
+    assert is_as_ordered(order, node, "l1") == as_ordered
+    if not fields:
+        assert is_as_ordered(order, node._replace(status_mark=""), "")
 
 
 def test_words_of_closed_lists_are_left_out_as_defaults() -> None:
