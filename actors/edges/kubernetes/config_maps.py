@@ -62,6 +62,8 @@ _DIGITS = re.compile("[0-9]{1,17}")
 
 #: A ConfigMap may hold 1 MiB, and etcd is quick with small ones: a larger write becomes several pieces.
 PIECE_BYTES_MAX = 512 * 1024
+#: Of pieces that are missing in the middle of a segment: more than retention lets any journal have.
+HOLE_BYTES_MAX = 16 * 1024 * 1024
 #: Read at a time: with base64 and metadata far below what is taken of one answer.
 PART_PIECES = 16
 #: Between two tries while the API server is away: a hundred journals wait together.
@@ -132,7 +134,7 @@ def _piece_of(found: _ConfigMap) -> Piece:
 def _to_ns(text: str) -> int:
     try:
         return int(datetime.fromisoformat(text).timestamp()) * NS_PER_SECOND
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0
 
 
@@ -173,19 +175,18 @@ class ConfigMapSource:
 def _files_of(pieces: Sequence[Piece]) -> dict[str, tuple[bytes, int]]:
     """Each segment's bytes, and when it was last written."""
     found: dict[str, bytearray] = {}
-    last: dict[str, Piece] = {}
+    modified: dict[str, int] = {}
     for piece in pieces:
         if not piece.segment:
             continue
         data = found.setdefault(piece.segment, bytearray())
         # What is missing in between is as good as zeros: what stands behind it tells the reader that it was
-        # durable. No more of it than the missing numbers can have held, whatever an object says.
-        before = last[piece.segment].number if piece.segment in last else 0
+        # durable. A piece that would be further away was made up.
         missing = max(0, piece.offset - len(data))
-        data += bytes(min(missing, (piece.number - before) * PIECE_BYTES_MAX))
+        data += bytes(missing if missing <= HOLE_BYTES_MAX else 0)
         data += piece.data
-        last[piece.segment] = piece
-    return {name: (bytes(data), last[name].modified_ns) for name, data in found.items()}
+        modified[piece.segment] = piece.modified_ns
+    return {name: (bytes(data), modified[name]) for name, data in found.items()}
 
 
 class ConfigMapFile:
@@ -208,7 +209,7 @@ class ConfigMapFile:
 
 
 class ConfigMapStorage:
-    """The journal of one Node, by UID. `events.disk.Storage`.
+    """The journal of one Node, by UID, for the life of one writer. `events.disk.Storage`.
 
     ``writer`` is this process's own, and no other's: who it is, and what tells it from all others. ``tell``
     takes a line for the operator, with its level. Raises ValueError for a UID that no name can hold.

@@ -197,6 +197,37 @@ async def test_somebody_elses_object_takes_its_number(autojump_clock: MockClock)
     assert (verdict.state, len(raws)) == ("intact", 8)
 
 
+@pytest.mark.parametrize(
+    ("number", "state"), [(2, "corrupt"), (5, "corrupt"), (8, "torn")], ids=["first", "middle", "last"]
+)
+async def test_a_piece_that_is_missing(number: int, state: str, autojump_clock: MockClock) -> None:
+    """What stands behind it says that it was durable. What nothing stands behind may never have been."""
+    server = ConfigMaps(Draws(1))
+    async with leading(storage(server, "one")) as (writer, _):
+        for _ in range(6):
+            records = step(writer.last_seq + 1)
+            writer.append(records[:1])
+            await writer.wait_synced(writer.last_seq)
+            writer.append(records[1:])
+            await writer.wait_synced(writer.last_seq)
+    for each in sorted(server.objects)[number:] if state == "torn" else [name(number)]:
+        server.objects.pop(each)
+    raws, verdict = await read(storage(server))
+    assert verdict.state == state
+    assert len(raws) < 19
+
+
+async def test_made_up_places_take_no_memory(autojump_clock: MockClock) -> None:
+    """Whoever may create ConfigMaps here can spoil a journal, and no more."""
+    server = ConfigMaps(Draws(1))
+    async with leading(storage(server, "one")) as (writer, _):
+        await write_steps(writer, 1, synced=True)
+    made = server.objects[name(2)]
+    made["metadata"]["annotations"]["ebbtide.dev/offset"] = "9" * 17
+    made["metadata"]["creationTimestamp"] = "0001-01-01T00:00:00Z"
+    assert (await read(storage(server)))[1].end.seq >= 1
+
+
 def test_a_uid_that_no_name_can_hold_is_refused() -> None:
     """Before anything is written."""
     with pytest.raises(ValueError, match="no UID of a Node"):
