@@ -63,10 +63,13 @@ class SegmentFile(Protocol):
 
 
 class Waits(NamedTuple):
-    """How long the journal waits for a location before it gives it up, in seconds."""
+    """How long the journal waits for a location before it gives it up, in seconds; and how long written data
+    stays unsynced there when nobody waits for it.
+    """
 
     call_seconds: float
     sync_seconds: float
+    unsynced_seconds: float
 
 
 class Storage(Protocol):
@@ -351,7 +354,9 @@ HANG_SECONDS = 1.0
 #: A sync may wait for all that others wrote; records are written meanwhile, and no effect waits for long.
 #: The next location is likely to be lost with the boot, so a slow disk is the better place for evidence.
 SYNC_HANG_SECONDS = 5.0
-DISK_WAITS = Waits(HANG_SECONDS, SYNC_HANG_SECONDS)
+#: A crash of the machine loses no more than this of what nobody waited for.
+UNSYNCED_SECONDS = 0.1
+DISK_WAITS = Waits(HANG_SECONDS, SYNC_HANG_SECONDS, UNSYNCED_SECONDS)
 
 
 async def bounded(

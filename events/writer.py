@@ -210,8 +210,6 @@ class Writer:
 
 # --- the backlog goes to disk ---------------------------------------------------------------------
 
-#: The longest that written data stays unsynced when nobody waits for it.
-SYNC_SECONDS_MAX = 0.1
 #: A whole shutdown of 1 000 pods is about 20 records of 300 bytes a pod.
 RESERVE_BYTES = 8 * 1024 * 1024
 
@@ -349,7 +347,7 @@ class Driver:
                 await self._backlog.changed()
                 continue
             # A little later one sync covers much more; who waits for it (a barrier) gets it at once.
-            with trio.move_on_after(SYNC_SECONDS_MAX):
+            with trio.move_on_after(self._waits.unsynced_seconds):
                 await self._backlog.sync_asked()
             file = self._file
             if file is not None:

@@ -71,6 +71,9 @@ AGAIN_SECONDS_MAX = 5.0
 #: Between two tries of what we may not do, or where our namespace is missing: somebody has to mend that.
 REFUSED_SECONDS = 5.0
 
+#: What was created is stored; when nobody waits, the look whether it counts covers all of so long.
+UNSYNCED_SECONDS = 5.0
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -216,7 +219,7 @@ class ConfigMapStorage:
     """
 
     #: Nothing here is waited for with a bound: what another leader cannot read must not take place.
-    waits = Waits(math.inf, math.inf)
+    waits = Waits(math.inf, math.inf, UNSYNCED_SECONDS)
 
     def __init__(
         self,
