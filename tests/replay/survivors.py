@@ -126,11 +126,8 @@ UNRELEASED = (
     "hook.step: down.spec.hook is not None -> down.spec.hook is None",
     "hook.step: state.begun_ns < since_ns -> state.begun_ns <= since_ns",
     "hook.step: state.begun_ns < since_ns -> state.begun_ns >= since_ns",
-    "kubelet._pod_deleted: due_ns != WITH_HOOK -> due_ns == WITH_HOOK",
-    "kubelet._pod_deleted: due_ns <= less_ns -> due_ns < less_ns",
-    "kubelet._pod_deleted: due_ns <= less_ns -> due_ns > less_ns",
-    "kubelet._pod_deleted: event.grace_seconds > DELETE_SECONDS_MIN"
-    " -> event.grace_seconds >= DELETE_SECONDS_MIN",
+    "kubelet._pod_deleted: state.plain.get(event.uid, 0) <= less_ns"
+    " -> state.plain.get(event.uid, 0) < less_ns",
     "kubelet._sign_due_ns: due_ns > 0 -> due_ns >= 0",
     "node_status._certified_safe: state.mounted == () -> state.mounted != ()",
     "node_status._certify_again: before.all_ended == state.all_ended -> before.all_ended != state.all_ended",
