@@ -41,7 +41,8 @@ CORE = sorted((Path(__file__).parents[2] / "actors").glob("*.py"))
 OURS = {name: kind for name, kind in TYPES.items() if kind.__module__.startswith("ebbtide.events.")}
 #: As an actor writes the key of an order: its word, which a container's name may follow.
 KEY_WORDS = re.compile(
-    r'(?:order_key\((?:NAME|OWNER), |\.key\()f?"([a-z-]+)|^STOP_KUBELET = "([a-z-]+)"', re.MULTILINE
+    r'(?:order_key\((?:NAME|OWNER), |_call_back\(state, |\.key\()f?"([a-z-]+)|^STOP_KUBELET = "([a-z-]+)"',
+    re.MULTILINE,
 )
 
 
