@@ -731,8 +731,9 @@ class KubernetesEdge(ApiServerEdge):
             self._announcing = order.key
         api, takes_ns = self._node.api, self._node.faults.api_takes_ns
         left_ns, sent_ns = ORDER_BOUNDS_NS[type(order)], takes_ns + self._draws.between(0, 8 * MS)
+        try_ns = min(left_ns, TRY_NS)
         if api.hung:
-            self._doubt(min(left_ns, TRY_NS))
+            self._doubt(try_ns)
         heard = api.reachable
         if api.accepts and sent_ns < left_ns:
             left_ns -= sent_ns
@@ -740,6 +741,8 @@ class KubernetesEdge(ApiServerEdge):
             if api.accepts:
                 self._take(order, late)
                 return Outcome()
+            if api.hung:  # since it was sent
+                self._doubt(try_ns - sent_ns)
             heard = True
         # Nobody answered. What may be repeated is. A delete was perhaps sent, and if anybody heard it
         # perhaps taken: it is not sent twice.

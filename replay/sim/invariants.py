@@ -509,8 +509,21 @@ def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
 
 
 def _grace_anew_ns(view: BootView, began: PodStopBegan) -> int:
-    """Until when a pod may have it again that was handed over in its wave; 0 where it was not."""
-    over = [(record, event) for record, event in view.events(HandedOver) if event.wave == began.wave]
+    """Until when a pod may have it again that was handed over in its wave; 0 where it was not.
+
+    A later shutdown may have planned it anew, into another wave.
+    """
+    begun = next(record.episode for record, event in view.events(PodStopBegan) if event is began)
+    wave_of = {
+        record.episode: event.wave
+        for record, event in view.events(PodPlanned)
+        if event.pod.uid == began.uid and record.episode >= begun
+    }
+    over = [
+        (record, event)
+        for record, event in view.events(HandedOver)
+        if event.wave == wave_of.get(record.episode, -1)
+    ]
     return max(
         (
             view.at_ns(record) + min(began.grace_ns + KUBELET_ASKS_NS, event.until_ns - record.mono_ns)

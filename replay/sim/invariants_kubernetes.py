@@ -16,6 +16,7 @@ from ebbtide.events.decisions import (
     KillContainer,
     MeansChosen,
     PodPlanned,
+    PodsEnded,
     ReleaseLock,
     RunHook,
     SendSignal,
@@ -23,7 +24,7 @@ from ebbtide.events.decisions import (
     StartKubelet,
     StopKubelet,
 )
-from ebbtide.events.facts import OrderEnded
+from ebbtide.events.facts import ApiRead, DaemonStarted, OrderEnded
 from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_seconds
 
 #: Kinds after which the same pods do not start here again.
@@ -37,6 +38,9 @@ TOUCHES: tuple[type[Event], ...] = (DeletePod, RunHook, SendSignal, KillContaine
 
 #: Orders that the release waits for, in its bounds.
 AWAITED: tuple[type[Event], ...] = (AwaitStatuses, CheckMounts, DeliverStatuses)
+
+#: What the release may wait for a server that is known to be silent.
+SILENT_FLUSH_NS = NS_PER_SECOND
 
 #: Until the fallback's own release; what is left of the time then is for the lock.
 RELEASE_AHEAD_NS = NS_PER_SECOND
@@ -175,6 +179,33 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
                     yield f"record {record.seq}: released at {world_seconds(at_ns)} while {keys} was open"
 
 
+def a_silent_server_holds_no_lock(view: BootView) -> BreachSentences:
+    """Of an API server that is known to give no answer the last reports are waited for a second at most."""
+    if not view.boot.mode or view.hurt:
+        return
+    # The traces go elsewhere, and have their own time.
+    flush_ns = max(SILENT_FLUSH_NS, *(each.trace_flush_ns for each in view.boot.settings))
+    ended_ns: int | None = None
+    silent_ns: int | None = None
+    for record in view.records:
+        event, at_ns = record.event, view.at_ns(record)
+        if isinstance(event, ShutdownBegan):
+            ended_ns = None
+        elif isinstance(event, PodsEnded):
+            ended_ns = at_ns
+        elif isinstance(event, DaemonStarted):
+            silent_ns = None
+        elif isinstance(event, ApiRead):
+            silent_ns = None if event.reachable else silent_ns or at_ns
+        elif isinstance(event, ReleaseLock) and ended_ns is not None and silent_ns is not None:
+            since_ns = max(ended_ns, silent_ns)
+            if at_ns > since_ns + flush_ns + view.slack_ns and view.served_through(ended_ns, at_ns):
+                yield (
+                    f"record {record.seq}: released at {world_seconds(at_ns)}; all pods gone, and the API"
+                    f" server known to be silent, by {world_seconds(since_ns)}"
+                )
+
+
 def nobody_waits_for_a_kubelet_that_was_stopped(view: BootView) -> BreachSentences:
     """What it has not written by then it never will: the release does not wait for that."""
     # A server that gives no answer leaves the order open until it is known to be away.
@@ -228,6 +259,7 @@ OF_NODES = (
     looking_on_touches_nobody,
     a_certificate_is_true,
     the_release_waits_for_final_statuses,
+    a_silent_server_holds_no_lock,
     nobody_waits_for_a_kubelet_that_was_stopped,
     each_status_is_delivered_in_time,
 )
