@@ -87,6 +87,8 @@ API_UNHEARD = "api-unheard"
 
 #: What is kept free at a shutdown's end follows what `ebbtide drill` measured on this node (episode).
 MEASURED_MARGINS = "measured-margins"
+#: A lost bus is looked for at once also where the lock was given back because a kubelet has one (logind).
+BUS_REFOUND = "bus-refound"
 
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
@@ -103,6 +105,7 @@ LOGIC_FLAGS: tuple[str, ...] = (
     API_SILENCE,
     API_UNHEARD,
     MEASURED_MARGINS,
+    BUS_REFOUND,
 )
 
 #: A deadline that never comes: larger than any monotonic clock.

@@ -394,7 +394,9 @@ class Daemon:
         """Between steps: what the service manager shows, what is imported early, and a new segment."""
         for record in records:
             if isinstance(record.event, Armed):
-                freeze_what_stays()
+                # A collection of everything, which would come between the stop signals of a shutdown.
+                if not self.sequencer.system.episode:
+                    freeze_what_stays()
                 for edge in self.edges:
                     edge.prewarm()
                 # What reading the program took and let go of stays with the C library's allocator, in a

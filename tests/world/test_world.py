@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+from ebbtide import daemon
 from ebbtide.actors import container
 from ebbtide.actors.system import LOOK_NS
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import Armed
 from tests.conftest import Sample
 from tests.world import scenario
 from tests.world.invariants import check
@@ -144,6 +146,17 @@ def test_the_invariants_see(breaking: str) -> None:
         at = next(i for i, each in enumerate(seen) if each.what == "kill")
         seen.insert(at, seen[at]._replace(what="limit", detail="1"))
     assert check(world)
+
+
+def test_nothing_is_frozen_in_a_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node is armed again while its cancelled shutdown still ends pods: a collection would hold them up."""
+    frozen: list[None] = []
+    monkeypatch.setattr(daemon, "freeze_what_stays", lambda: frozen.append(None))
+    world = run(*scenario_of(Name(seed=1)))
+    records = {record.seq: record for boot in world.boots for record in boot.records}
+    episodes = [record.episode for record in records.values() if isinstance(record.event, Armed)]
+    assert any(episodes)
+    assert len(frozen) == episodes.count(0)
 
 
 def test_a_breach_shrinks_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
