@@ -380,7 +380,7 @@ def _handed_over_undeleted(state: NodeStatusState, event: HandedOver, now: int) 
     written = tuple(status for status in alone if not state.undeleted[status[0]])
     followed = tuple(status for status in state.followed if status not in alone)
     state, _ = _handed_over(replace(state, followed=followed), event, now)
-    state, decisions = _call_back(replace(state, followed=alone), "look-away", (state.await_key,))
+    state, decisions = _call_back(replace(state, followed=alone), (state.await_key,))
     state = replace(state, await_key="")
     if pods_come_back(state.kind):
         return replace(state, held=(*state.held, *written)), decisions
@@ -890,7 +890,7 @@ def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Re
 
     Nothing is certified any more either, and what is under way is called back.
     """
-    state, decisions = _call_back(state, "uncertify", (state.check_key, state.certificate_key))
+    state, decisions = _call_back(state, (state.check_key, state.certificate_key))
     state = replace(state, check_key="", certificate_key="")
     if state.node:
         state = replace(state, pending=(), orphaned=(), followed=())
@@ -899,12 +899,12 @@ def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Re
     return state, [*decisions, *restored, *posted]
 
 
-def _call_back(state: NodeStatusState, what: str, keys: Sequence[str]) -> Result:
+def _call_back(state: NodeStatusState, keys: Sequence[str]) -> Result:
     """Not waited for any more, whatever becomes of them."""
     open_keys = [key for key in keys if key in state.deliveries]
     decisions: list[Event] = []
     for target in open_keys:
-        key = order_key(NAME, what, "", state.ordinal)
+        key = order_key(NAME, "uncertify", "", state.ordinal)
         decisions.append(CancelOrder(key=key, target=target))
         state = replace(state, ordinal=state.ordinal + 1)
     kept = {key: each for key, each in state.deliveries.items() if key not in open_keys}
