@@ -168,16 +168,16 @@ def still_planned(view: BootView, release: Happening) -> list[SimulatedContainer
 
 
 def _release_by_ns(view: BootView, release: Happening) -> int:
-    """The last one decided before the pods were given up, in world time."""
+    """The last one of its shutdown that was decided before the pods were given up, in world time."""
     found, given_up = 0, False
     for record in view.records:
         if view.at_ns(record) > release.at_ns:
             break
+        if isinstance(record.event, ShutdownBegan):
+            given_up = False
         if isinstance(record.event, ShutdownBegan | DeadlineMoved) and not given_up:
             found = view.mono_at_ns(record.event.release_by_ns)
-        given_up = isinstance(record.event, PodsEnded) or (
-            given_up and not isinstance(record.event, ShutdownBegan)
-        )
+        given_up = given_up or isinstance(record.event, PodsEnded)
     return found
 
 

@@ -89,6 +89,12 @@ def test_a_shutdown_that_went_with_the_journal() -> None:
     assert not result.breaches, str(result)
 
 
+def test_the_second_shutdown_has_a_limit_of_its_own() -> None:
+    """Nothing ran in the first, which was called off; in the second a process outlives SIGKILL."""
+    result = try_out(Name(333282266570))
+    assert not result.breaches, str(result)
+
+
 def test_a_seed_is_a_world() -> None:
     """The same seed gives the same happenings at the same nanoseconds, and the same bytes of journal."""
     first, second = (try_out(Name(42)).world for _ in range(2))
