@@ -206,9 +206,9 @@ def _pod_ended_event(state: PodState, now: int) -> PodEnded:
         elapsed_ns=max(0, now - state.begun_ns),
         succeeded=fate.succeeded,
     )
-    if not on_node:  # in mode process nobody has to be told whose pod it was
-        return ended
     gone = fate.outcome == "unknown" and all(down.phase == "exited" for down in state.downs)
+    if not on_node:  # in mode process nobody has to be told whose pod it was
+        return replace(ended, gone=gone and any(down.end_unseen for down in state.downs))
     returns = ("always" if pod.tolerates_all else "untainted") if pod.daemon else ""
     return replace(
         ended,
