@@ -421,7 +421,9 @@ def grace_is_kept(view: BootView) -> BreachSentences:
 
 
 def nobody_is_killed_untold(view: BootView) -> BreachSentences:
-    """Before a SIGKILL of ours comes a stop signal, by whomever; a slow runtime may still have it."""
+    """Before a SIGKILL of ours comes a stop signal, by whomever; a slow runtime may still have it, and a
+    daemon that comes back when hardly any time is left has none to wait for it.
+    """
     if view.hurt:
         return
     for box in view.boxes():
@@ -432,7 +434,9 @@ def nobody_is_killed_untold(view: BootView) -> BreachSentences:
         began_ns = min((at_ns for at_ns, _ in view.stop_begins(box.uid)), default=0)
         told = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal"))
         told = told or (view.boot.slow_ns > 0 and _is_being_signalled(view, box, kill_ns))
-        if not told and not view.out_of_reach(box, began_ns, kill_ns):
+        back_ns = max((each.from_ns for each in view.served if each.from_ns <= kill_ns), default=0)
+        no_time = back_ns and view.after_look_ns(back_ns) + GRACE_FLOOR_NS > _release_by_ns(view, kills[0])
+        if not told and not no_time and not view.out_of_reach(box, began_ns, kill_ns):
             yield f"{container_label(box)} was killed at {world_seconds(kill_ns)}, never told to stop"
 
 

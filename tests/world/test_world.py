@@ -95,6 +95,13 @@ def test_the_second_shutdown_has_a_limit_of_its_own() -> None:
     assert not result.breaches, str(result)
 
 
+@pytest.mark.parametrize("seed", [1451, 1902, 1909])
+def test_a_daemon_that_comes_back_at_the_end(seed: int) -> None:
+    """It has no time left in which anybody could obey a stop signal, and says so by SIGKILL alone."""
+    result = try_out(Name(seed))
+    assert not result.breaches, str(result)
+
+
 def test_a_seed_is_a_world() -> None:
     """The same seed gives the same happenings at the same nanoseconds, and the same bytes of journal."""
     first, second = (try_out(Name(42)).world for _ in range(2))
