@@ -325,13 +325,18 @@ def _pod_planned(state: NodeStatusState, event: PodPlanned, now: int) -> Result:
     uid = event.pod.uid
     if uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]:
         return state, ()
-    held, deleted, pending, orphaned = (
-        tuple(status for status in each if status[0] != uid)
-        for each in (state.held, state.held_deleted, state.pending, state.orphaned)
-    )
-    before = tuple(each for each in state.held_before if each != uid)
-    state = replace(state, held=held, held_deleted=deleted, held_before=before)
-    return replace(state, pending=pending, orphaned=orphaned), ()
+    return replace(
+        state,
+        held=_without(state.held, uid),
+        held_deleted=_without(state.held_deleted, uid),
+        held_before=tuple(each for each in state.held_before if each != uid),
+        pending=_without(state.pending, uid),
+        orphaned=_without(state.orphaned, uid),
+    ), ()
+
+
+def _without(statuses: tuple[PodStatus, ...], uid: str) -> tuple[PodStatus, ...]:
+    return tuple(status for status in statuses if status[0] != uid)
 
 
 def _pod_admitted(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
@@ -404,13 +409,13 @@ def _delete_ended(state: NodeStatusState, event: OrderEnded) -> Result:
         ended=state.ended + 1,
     )
     if state.means == "cri":  # handed over meanwhile: its status is ours to write, and its object is going
-        status = tuple(each for each in state.followed if each[0] == uid)
-        followed, held, pending = (
-            tuple(each for each in statuses if each[0] != uid)
-            for statuses in (state.followed, state.held, state.pending)
+        state = replace(
+            state,
+            followed=_without(state.followed, uid),
+            held=_without(state.held, uid),
+            pending=_without(state.pending, uid),
+            orphaned=(*state.orphaned, *(each for each in state.followed if each[0] == uid)),
         )
-        orphaned = (*state.orphaned, *status)
-        state = replace(state, followed=followed, held=held, pending=pending, orphaned=orphaned)
     return _certify_again(before, state)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ebbtide.actors.policy.grace_periods import FLUSH_MARGIN_NS, REAP_MARGIN_NS, RELEASE_MARGIN_NS
+from ebbtide.actors.policy.grace_periods import LEAST_MARGINS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, episode_id, head_text
@@ -310,13 +310,11 @@ def status_of(
 
 def margins_json(measured: Margins | None) -> dict[str, Any]:
     """What a shutdown keeps free at its end, in seconds; ``measured`` (a time) is null for the constants."""
-    ends_ns, statuses_ns, release_ns = REAP_MARGIN_NS, FLUSH_MARGIN_NS, RELEASE_MARGIN_NS
-    if measured is not None:
-        ends_ns, statuses_ns, release_ns = measured.reap_ns, measured.flush_ns, measured.release_ns
+    kept = measured or LEAST_MARGINS
     return {
-        "lastEndsSeconds": ends_ns / NS_PER_SECOND,
-        "lastStatusesSeconds": statuses_ns / NS_PER_SECOND,
-        "releaseSeconds": release_ns / NS_PER_SECOND,
+        "lastEndsSeconds": kept.reap_ns / NS_PER_SECOND,
+        "lastStatusesSeconds": kept.flush_ns / NS_PER_SECOND,
+        "releaseSeconds": kept.release_ns / NS_PER_SECOND,
         "measured": None if measured is None else measured.measured_wall_ns / NS_PER_SECOND,
     }
 

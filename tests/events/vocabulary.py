@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, StatesDigest
@@ -88,6 +90,15 @@ NODE: tuple[Event, ...] = (
     StatesDigest(actors={"LogindActor": b"12345678"}),
 )
 
+BEGAN = d.ShutdownBegan(
+    kind="reboot",
+    grant_ns=35 * S,
+    requested_ns=30 * S,
+    budget_ns=30 * S,
+    deadline_ns=30 * S,
+    release_by_ns=34 * S,
+    lock_held=True,
+)
 SHUTDOWN: tuple[Event, ...] = (
     f.PrepareForShutdown(active=True, kind="reboot", grant_ns=35 * S, lock_held=True),
     f.PrepareForShutdown(active=True, kind="reboot", grant_ns=35 * S),
@@ -112,25 +123,8 @@ SHUTDOWN: tuple[Event, ...] = (
     d.ShutdownDetected(kind="reboot", grant_ns=35 * S, lock_held=True, again=True),
     d.ShutdownDetected(kind="reboot", grant_ns=35 * S, lock_held=True, overtime=True),
     d.ShutdownWithdrawn(reason="did-not-go-down"),
-    d.ShutdownBegan(
-        kind="reboot",
-        grant_ns=35 * S,
-        requested_ns=30 * S,
-        budget_ns=30 * S,
-        deadline_ns=30 * S,
-        release_by_ns=34 * S,
-        lock_held=True,
-    ),
-    d.ShutdownBegan(
-        kind="reboot",
-        grant_ns=35 * S,
-        requested_ns=30 * S,
-        budget_ns=30 * S,
-        deadline_ns=30 * S,
-        release_by_ns=34 * S,
-        lock_held=True,
-        margins=Margins(release_ns=S // 2, flush_ns=S, reap_ns=S // 4, measured_wall_ns=7),
-    ),
+    BEGAN,
+    replace(BEGAN, margins=Margins(release_ns=S // 2, flush_ns=S, reap_ns=S // 4, measured_wall_ns=7)),
     d.DeadlineMoved(deadline_ns=30 * S, release_by_ns=0, kill_by_ns=0),
     d.DeadlineMoved(deadline_ns=30 * S, release_by_ns=0, kill_by_ns=0, overtime=True),
     d.TakeInventory(key="k"),
