@@ -89,6 +89,9 @@ API_UNHEARD = "api-unheard"
 MEASURED_MARGINS = "measured-margins"
 #: A lost bus is looked for at once also where the lock was given back because a kubelet has one (logind).
 BUS_REFOUND = "bus-refound"
+#: What a kubelet has started again in mid-shutdown is stopped again; the pods are listed anew after a restart
+#: of the daemon, and when the kubelet has stopped after some of them (episode, hook, node_status).
+STARTED_AGAIN = "started-again"
 
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
@@ -106,6 +109,7 @@ LOGIC_FLAGS: tuple[str, ...] = (
     API_UNHEARD,
     MEASURED_MARGINS,
     BUS_REFOUND,
+    STARTED_AGAIN,
 )
 
 #: A deadline that never comes: larger than any monotonic clock.

@@ -91,6 +91,8 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     #: Under `KUBELET_SILENCE`: before it comes to our SIGKILL we tell it, if we never have; when we did.
     warn: bool = False
     warned_ns: int = 0
+    #: Started again by its kubelet while its pod was stopped: since when it is.
+    again_ns: int = 0
 
     @property
     def stop_by_ns(self) -> int:
@@ -127,6 +129,20 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 ContainerStep = tuple[ContainerState, list[Event]]
+
+
+def started_again(down: ContainerState, spec: Container, again_ns: int) -> ContainerState:
+    """Its kubelet has started it again: another container, whose hook has not run, and which nobody has told
+    to stop. Its orders are other ones.
+    """
+    return ContainerState(
+        uid=down.uid,
+        spec=spec,
+        first_ordinal=down.first_ordinal,
+        tries=down.tries + 1,
+        outcomes=down.outcomes,
+        again_ns=again_ns,
+    )
 
 
 # --- hook --------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from ebbtide.actors.actor import (
     EVERY,
     MEASURED_MARGINS,
     NEVER_NS,
+    STARTED_AGAIN,
     ActorType,
     Handler,
     Result,
@@ -64,6 +65,7 @@ from ebbtide.events.decisions import (
     EpisodeOutcome,
     HandedOver,
     HookEnded,
+    KubeletStopped,
     MeansChosen,
     PlanMade,
     PodEnded,
@@ -75,6 +77,7 @@ from ebbtide.events.decisions import (
     ShutdownCancelled,
     ShutdownDetected,
     ShutdownWithdrawn,
+    StopKubelet,
     TakeInventory,
     WaveEnded,
     WaveStarted,
@@ -157,6 +160,8 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     together: bool = False
     #: On a node: the listing that may still bring pods to light; nothing is over before.
     refreshing: str = ""
+    #: It may still start again what has ended: nothing is over before it has stopped.
+    kubelet_stopping: bool = False
 
 
 def _open_pods(state: EpisodeState) -> dict[str, int]:
@@ -208,7 +213,9 @@ def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result
     return _next_wave(state, now, [*decisions, refresh])
 
 
-def _pod_planned(state: EpisodeState, wave: int, planned: PlannedPod, *, late: bool = False) -> PodPlanned:
+def _pod_planned(
+    state: EpisodeState, wave: int, planned: PlannedPod, *, late: bool = False, again: bool = False
+) -> PodPlanned:
     return PodPlanned(
         wave=wave,
         grace_seconds=planned.grace_seconds,
@@ -217,6 +224,7 @@ def _pod_planned(state: EpisodeState, wave: int, planned: PlannedPod, *, late: b
         late=late,
         first_ordinal=(state.plans - 1) * ORDINALS_PER_PLAN,
         means=wave_mode(state.waves[wave], state.means, handed_over=state.handed_over),
+        again=again,
     )
 
 
@@ -280,7 +288,7 @@ def _has_open(state: EpisodeState, wave: PlannedWave) -> bool:
 
 def _drain(state: EpisodeState, decisions: list[Event]) -> Result:
     """After the last wave only stragglers are left, and, on a node, pods that nobody has seen yet."""
-    if state.roll.open_pods or state.refreshing:
+    if state.roll.open_pods or state.refreshing or state.kubelet_stopping:
         return state, decisions
     return replace(state, phase="flushing"), [*decisions, PodsEnded()]
 
@@ -302,6 +310,7 @@ def _then_drain(note: Handler) -> Handler:
 
 #: What is said of a pod that is found once nothing is stopped any more.
 TOO_LATE = "found when the shutdown had stopped waiting for pods"
+AGAIN_TOO_LATE = "started again when the shutdown had stopped waiting for pods"
 
 
 def _once_listed(then: Callable[[EpisodeState, int], Result]) -> Handler:
@@ -346,6 +355,46 @@ def _joined(then: Callable[[EpisodeState, int], Result]) -> Handler:
     return handle
 
 
+def _joined_again(then: Callable[[EpisodeState, int], Result]) -> Handler:
+    """Or one whose end was said, and which its kubelet has started again: that is planned anew. Of a pod that
+    has not ended the HookActor goes on with what runs now.
+    """
+
+    def handle(state: EpisodeState, event: PodJoined, now: int) -> Result:
+        uid = event.pod.uid
+        if uid not in state.pods:
+            return _joined(then)(state, event, now)
+        if state.roll.is_open(uid) or uid in state.carried:
+            return state, ()
+        # Another plan's ordinals: its orders are other ones than those of its first end.
+        pods = {known: pod for known, pod in state.pods.items() if known != uid}
+        return _joined(then)(replace(state, pods=pods, plans=state.plans + 1), event, now)
+
+    return handle
+
+
+def _again_too_late(state: EpisodeState, event: PodJoined, now: int) -> Result:
+    """What was said of it is true no longer, so it is said."""
+    uid = event.pod.uid
+    if uid not in state.pods:
+        return _joined(_report_too_late)(state, event, now)
+    ended = PodEnded(uid=uid, wave=_wave_of(state, event.pod), outcome="unknown", reason=AGAIN_TOO_LATE)
+    return state, [ended]
+
+
+def _kubelet_stops(state: EpisodeState, event: StopKubelet, now: int) -> Result:
+    return replace(state, kubelet_stopping=True), ()
+
+
+def _kubelet_stopped(state: EpisodeState, event: KubeletStopped, now: int) -> Result:
+    """What had ended by now it may have started again: the last look at that is from after its end."""
+    state = replace(state, kubelet_stopping=False)
+    if state.phase == "listing" or state.roll.open_pods == len(state.roll.places):
+        return state, ()
+    state, order = _list_pods(state, refresh=True)
+    return state, [order]
+
+
 def _listing_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
     """Without an inventory nothing can be stopped: a lost listing is repeated, a failed one once, by call."""
     if event.result == "done" or event.key != state.listing_key:
@@ -386,11 +435,12 @@ def _late_pods(state: EpisodeState, now: int) -> Result:
         index = max(earliest, _wave_of(state, pod))
         wave = state.waves[index]
         planned = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
-        joined = replace(wave, pods=(*wave.pods, planned))
+        again = pod.uid in state.roll.places
+        joined = replace(wave, pods=(*(each for each in wave.pods if each.uid != pod.uid), planned))
         waves = (*state.waves[:index], joined, *state.waves[index + 1 :])
         pods, roll = {**state.pods, pod.uid: pod}, state.roll.join(pod.uid)
         state = replace(state, pods=pods, roll=roll, waves=waves)
-        decisions.append(_pod_planned(state, index, planned, late=True))
+        decisions.append(_pod_planned(state, index, planned, late=True, again=again))
     if earliest > state.wave:
         return _next_wave(replace(state, phase="waves", carried_ns=0), now, decisions)
     return state, decisions
@@ -482,6 +532,15 @@ def _daemon_started(state: EpisodeState, event: DaemonStarted, now: int) -> Resu
     # Fates first, because a shutdown's record ends with its close; what is done about this boot comes last,
     # since the others adopt their configuration at the close.
     return replace(_without_shutdown(state), carried={}), [*unseen, *closed, resumed]
+
+
+def _daemon_started_listing(state: EpisodeState, event: DaemonStarted, now: int) -> Result:
+    """While none ran the kubelet may have started again what had ended, or other pods."""
+    state, decisions = _daemon_started(state, event, now)
+    if not state.means or decisions[0] != Resumed(action="resume"):
+        return state, decisions
+    state, order = _list_pods(state, refresh=True)
+    return state, [*decisions, order]
 
 
 def _unseen(state: EpisodeState, reason: str) -> list[Event]:
@@ -675,6 +734,15 @@ TRANSITIONS = Transitions(
     Row("flushing released", PodJoined, _joined(_report_too_late), "=",    (PodEnded,)),
     # While the pods are listed, the listing has it, or the one after the plan.
     ignored("idle listing cancelling", PodJoined),
+    Row("waves",      PodJoined,        _joined_again(_late_pods), "=",    (PodPlanned,), flag=STARTED_AGAIN),
+    Row("draining",   PodJoined,        _joined_again(_late_pods), "= waves", (PodPlanned, WaveStarted),
+        flag=STARTED_AGAIN),
+    Row("flushing released", PodJoined, _again_too_late,       "=",        (PodEnded,), flag=STARTED_AGAIN),
+    ignored(EVERY,    StopKubelet, KubeletStopped),
+    Row("listing waves draining", StopKubelet, _kubelet_stops, flag=STARTED_AGAIN),
+    Row("listing waves", KubeletStopped, _kubelet_stopped,     "=",        (TakeInventory,), flag=STARTED_AGAIN),
+    Row("draining",   KubeletStopped,   _then_drain(_kubelet_stopped), "= flushing", (TakeInventory, PodsEnded),
+        flag=STARTED_AGAIN),
 
     Row("listing",    OrderEnded,       _listing_ended,        "= waves draining flushing",
         (TakeInventory, PlanMade, WaveStarted, PodsEnded)),
@@ -708,6 +776,8 @@ TRANSITIONS = Transitions(
     Row("idle",       DaemonStarted,    _daemon_started,       "=",          (PodEnded, Resumed)),
     Row("listing waves draining flushing released cancelling", DaemonStarted, _daemon_started, "= idle",
         (PodEnded, EpisodeClosed, Resumed)),
+    Row("waves draining", DaemonStarted, _daemon_started_listing, "= idle",
+        (PodEnded, EpisodeClosed, Resumed, TakeInventory), flag=STARTED_AGAIN),
 
     Row(EVERY,        ConfigAdopted,    _config_adopted),
     Row(EVERY,        HookEnded,        _hook_ended),

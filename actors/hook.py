@@ -26,6 +26,7 @@ from ebbtide.actors.actor import (
     NEVER_NS,
     RUNTIME_LOST,
     STATUS_AFTER_CANCEL,
+    STARTED_AGAIN,
     STOP_OUTCOMES,
     ActorType,
     Result,
@@ -69,6 +70,7 @@ from ebbtide.events.facts import (
     DaemonStarted,
     HurryRequested,
     OrderEnded,
+    PodJoined,
     RuntimeRead,
     Tick,
 )
@@ -225,6 +227,9 @@ def _pod_ended_event(state: PodState, now: int) -> PodEnded:
 def _had_ns(state: PodState, now: int) -> int:
     """How much time it had."""
     killed_ns = [down.kill_at_ns for down in state.downs if down.killed]
+    again_ns = [down.kill_at_ns - down.again_ns for down in state.downs if down.killed and down.again_ns]
+    if again_ns:
+        return max(0, min(again_ns))
     if state.taken_ns and killed_ns:
         # Whose SIGKILL came before it was handed over had no time of ours.
         return max(0, min(killed_ns) - state.taken_ns)
@@ -334,6 +339,9 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
     warned = [down.spec.name for down in downs if down.warned_ns]
     if warned:
         notes.append(f"{', '.join(warned)} perhaps told to stop only when the grace was over")
+    again = [down.spec.name for down in downs if down.again_ns]
+    if again:
+        notes.append(f"{', '.join(again)} had ended before, and was started again by the kubelet")
     return "; " + "; ".join(notes) if notes else ""
 
 
@@ -651,6 +659,35 @@ def _container_exited(state: PodState, event: ContainerExited, now: int) -> Resu
     return _each_container(state, now, "", step)
 
 
+def _runs_again(state: PodState, event: PodJoined, now: int) -> Result:
+    """Before its stop has begun: what has ended on record and runs now is to be stopped like the rest."""
+    return replace(state, downs=tuple(_started_again(down, event, 0) or down for down in state.downs)), ()
+
+
+def _stopped_again(state: PodState, event: PodJoined, now: int) -> Result:
+    """In what is left of the pod's grace, with the floor that every stop has: it is the same pod."""
+
+    def step(down: ContainerState) -> steps.ContainerStep:
+        again = _started_again(down, event, max(now, 1))
+        if again is None:
+            return down, []
+        if state.means == "observe":
+            return _under_watch(again, now), []
+        if state.means == "api":
+            return _under_delete(again, now, down.deadline_ns, down.limit_ns), []
+        return steps.begin(again, now, down.deadline_ns, down.limit_ns, sleep_action=state.sleep_action)
+
+    return _each_container(state, now, "exited", step)
+
+
+def _started_again(down: ContainerState, event: PodJoined, again_ns: int) -> ContainerState | None:
+    """None: it has not been, as far as is known."""
+    spec = next((each for each in event.pod.containers if each.name == down.spec.name), None)
+    if down.phase != "exited" or spec is None or not spec.running:
+        return None
+    return steps.started_again(down, spec, again_ns)
+
+
 def _tick(state: PodState, event: Tick, now: int) -> Result:
     return _each_container(state, now, "", lambda down: _container_due(down, now))
 
@@ -855,6 +892,11 @@ TRANSITIONS = Transitions(
     Row(EVERY,        DaemonStarted,  _daemon_started_giving_again, flag=STOP_OUTCOMES),
     Row("planned stopping", RuntimeRead, _runtime_back, flag=RUNTIME_LOST),
     ignored(EVERY, RuntimeRead),
+
+    ignored(EVERY, PodJoined),
+    Row("planned",    PodJoined,      _runs_again, flag=STARTED_AGAIN),
+    Row("stopping",   PodJoined,      _stopped_again,         "=",
+        (*HOOK_BEGINS, HookEnded, SendSignal), flag=STARTED_AGAIN),
 
     Row("planned",    HandedOver,     _await_handed_over),
     Row("stopping",   HandedOver,     _handed_over,       "= ended",

@@ -22,6 +22,7 @@ from ebbtide.actors.actor import (
     EVERY,
     NEVER_NS,
     RESTORED_AFTER_OBSERVED,
+    STARTED_AGAIN,
     STATUS_AFTER_CANCEL,
     STATUS_AT_POD_END,
     ActorType,
@@ -337,6 +338,17 @@ def _pod_planned(state: NodeStatusState, event: PodPlanned, now: int) -> Result:
 
 def _without(statuses: tuple[PodStatus, ...], uid: str) -> tuple[PodStatus, ...]:
     return tuple(status for status in statuses if status[0] != uid)
+
+
+def _pod_planned_again(state: NodeStatusState, event: PodPlanned, now: int) -> Result:
+    """It has not ended after all, so it is not counted as such."""
+    state, decisions = _pod_planned(state, event, now)
+    if not event.again or not state.node:
+        return state, decisions
+    if event.pod.uid in state.running:
+        return replace(state, running=tuple(uid for uid in state.running if uid != event.pod.uid)), decisions
+    followed = tuple(status for status in state.followed if status[0] != event.pod.uid)
+    return replace(state, ended=max(0, state.ended - 1), followed=followed), decisions
 
 
 def _pod_admitted(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
@@ -1003,6 +1015,7 @@ NODE_STATUS = ActorType(
         Row(EVERY, PlanMade, _plan_made),
         ignored(EVERY, PodPlanned),
         Row(EVERY, PodPlanned, _pod_planned, flag=STATUS_AFTER_CANCEL),
+        Row(EVERY, PodPlanned, _pod_planned_again, flag=STARTED_AGAIN),
         Row("shutting-down flushing", PodAppeared, _pod_rejected, decides=(PodRejected,)),
         Row("up flushing-after-cancel", PodAppeared, _pod_admitted, decides=(StartPod,)),
         # --- its pods, and the kubelet

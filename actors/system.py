@@ -133,6 +133,7 @@ _SUBJECT_OF: dict[tuple[str, str], Callable[[Any], str]] = {
     (HOOK.name, "PodEnded"): _uid_of_event,
     (HOOK.name, "ContainerExited"): _uid_of_event,
     (HOOK.name, "AutopsyTaken"): _uid_of_event,
+    (HOOK.name, "PodJoined"): _pod_uid_of_event,
 }
 
 #: Delivered by key or by deadline, not by this table.

@@ -314,7 +314,9 @@ class ApiRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 @register
 class PodJoined(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod runs here that no inventory of this shutdown had."""
+    """A pod runs here that no inventory of this shutdown had; or one that it had, and of which the ends of
+    containers are on record, has some of these started again by its kubelet: ``pod`` is as it is now.
+    """
 
     pod: Pod
 
