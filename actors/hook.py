@@ -99,7 +99,7 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     refused: bool = False
     #: It took it, perhaps after somebody had lost patience: the object is going.
     deleted: bool = False
-    #: The shutdown was cancelled while a delete was under way.
+    #: The shutdown was cancelled while a delete was under way; under `STARTED_AGAIN` while it was stopped.
     withdrawn: bool = False
     #: What the last delete gave, as a time: another one only ever shortens it.
     delete_until_ns: int = 0
@@ -665,7 +665,12 @@ def _runs_again(state: PodState, event: PodJoined, now: int) -> Result:
 
 
 def _stopped_again(state: PodState, event: PodJoined, now: int) -> Result:
-    """In what is left of the pod's grace, with the floor that every stop has: it is the same pod."""
+    """In what is left of the pod's grace, with the floor that every stop has: it is the same pod.
+
+    After a cancel it is to run again.
+    """
+    if state.withdrawn:
+        return state, ()
 
     def step(down: ContainerState) -> steps.ContainerStep:
         again = _started_again(down, event, max(now, 1))
@@ -823,6 +828,11 @@ def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
     return (replace(state, withdrawn=True), ()) if state.delete_key else (state, ())
 
 
+def _all_cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
+    """Nor is what its kubelet starts again from now on."""
+    return replace(state, withdrawn=True), ()
+
+
 def _given_up(state: PodState, event: PodsEnded, now: int) -> Result:
     """What is said last about a pod: no effect of its actor outlives that."""
     # Hooks only: a stop signal or SIGKILL that is out ends what it was meant to end, and that is wanted.
@@ -911,6 +921,7 @@ TRANSITIONS = Transitions(
 
     Row("planned",    ShutdownCancelled, _spared,         "ended",        (PodEnded,)),
     Row("stopping",   ShutdownCancelled, _cancelled),
+    Row("stopping",   ShutdownCancelled, _all_cancelled, flag=STARTED_AGAIN),
     Row("planned",    PodsEnded,      _never_begun,       "ended",        (PodEnded,)),
     Row("stopping",   PodsEnded,      _given_up,          "ended",        (CancelOrder, PodEnded)),
     Row("planned stopping", PodEnded, _ended_elsewhere,   "ended"),

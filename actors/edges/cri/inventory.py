@@ -192,11 +192,22 @@ class Inventory:
     async def _put(self, order: TakeInventory, source: str, views: list[Pod], outlet: Outlet) -> None:
         self.late.note(order, (pod.uid for pod in views))
         now_ns = time.monotonic_ns()
-        await outlet.put(*InventoryTaken.in_parts(order.key, now_ns, source, views, self._untold(views)))
+        listed = InventoryTaken.in_parts(order.key, now_ns, source, views, self._untold(views))
+        # Together: by the listing's end nobody is waited for whom it has not brought to light.
+        await outlet.put(*self._started_again(), *listed)
+
+    def _started_again(self) -> list[PodJoined]:
+        """Pods that this shutdown was given, of which what has ended runs again. Their orders are given with
+        them.
+        """
+        found = self._table.started_again() if self.late.open else []
+        for pod in found:
+            self._table.give_again(pod)
+        return [PodJoined(pod=pod_view(pod, known_pod_of(pod, self._lookup))) for pod in found]
 
     async def report_late(self, outlet: Outlet) -> None:
         """After a look, or when the API server has told something: pods that were in no inventory of this
-        shutdown.
+        shutdown, and such as its kubelet has started again.
         """
         # Given to the table before it is reported: the order that follows the report has to find it.
         found = self.late.find(self._table.active())
@@ -205,8 +216,9 @@ class Inventory:
         if self.late.open:
             joined += self._coming(self.late.listed)
         self.late.add(pod.uid for pod in joined)
-        if joined:
-            await outlet.put(*(PodJoined(pod=pod) for pod in joined))
+        facts = [*(PodJoined(pod=pod) for pod in joined), *self._started_again()]
+        if facts:
+            await outlet.put(*facts)
         self.save()
 
     async def report_settled(self, outlet: Outlet) -> None:

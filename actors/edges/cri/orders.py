@@ -50,7 +50,7 @@ from ebbtide.actors.edges.cri.client import (
     Unsent,
     exit_of_container,
 )
-from ebbtide.actors.edges.cri.inventory import Inventory
+from ebbtide.actors.edges.cri.inventory import ContainerOrder, Inventory
 from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry, PodTable, found_gone
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.kill_tree import ScannedProcess, TreeRoot, tree_members
@@ -102,11 +102,19 @@ class ContainerOrders:
         }
 
     async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
-        """One of them, once the table is filled, or nothing more is waited for."""
+        """One of them, once the table is filled, or nothing more is waited for. What it means has ended where
+        its kubelet has started it again meanwhile.
+        """
+        assert isinstance(order, ContainerOrder)
+        key = order.uid, order.container
+        meant = self._table.given.get(key)
         with trio.move_on_after(WARM_SECONDS_MAX):
             await self._inventory.settled.wait()
             if not self._inventory.has_lost(order):
                 await self._warm.wait()
+        given = self._table.given.get(key)
+        if meant is not None and given is not None and given.id != meant.id:
+            return Ending() if isinstance(order, (SendSignal, KillContainer)) else self._unknown()
         return await self._handlers[type(order)](order, outlet)
 
     async def _send_signal(self, order: SendSignal, outlet: Outlet) -> Ending:

@@ -238,6 +238,29 @@ class PodTable:
         # Also of former shutdowns, since a pod that a cancelled one began to stop is still waited for.
         self.followed |= {entry.id: entry for entry in running}
 
+    def started_again(self) -> list[PodEntry]:
+        """Pods in which something runs under the name of what a shutdown was given and has ended, as has been
+        reported.
+        """
+        return [pod for pod in self.pods.values() if any(map(self._runs_again, pod.containers.values()))]
+
+    def _runs_again(self, entry: ContainerEntry) -> bool:
+        given = self.given.get(entry.key)
+        if given is None or given.id == entry.id or not entry.running:
+            return False
+        # No more followed: its end was found out after a start of the daemon. Not found yet: nobody has.
+        before = self.followed.get(given.id, given)
+        return before is given or (isinstance(before, ContainerEntry) and not before.running)
+
+    def give_again(self, pod: PodEntry) -> None:
+        """From now on orders mean what runs now."""
+        for entry in pod.containers.values():
+            if self._runs_again(entry):
+                self.given[entry.key] = InventoryContainer(
+                    uid=pod.uid, container=entry.spec.name, id=entry.id
+                )
+                self.followed[entry.id] = entry
+
     def _forget_ended(self) -> None:
         """What former shutdowns were given and has ended has been reported; a node that stays up through many
         of them must not keep it all.

@@ -117,6 +117,53 @@ async def test_the_same_after_a_restart_of_the_daemon(
         assert kubelet.state(new) == RUNNING
 
 
+async def test_what_its_kubelet_has_started_again_joins_once_more(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """As it is now, after its end; from then on orders mean what runs. A second time as the first."""
+    made = kubelet.pod("web", Spec(CODE_3), Spec(POLITE, "other"))
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.inventory()
+        await rig.do(take("closer", refresh=True, for_seconds=30))
+        spec = Spec(CODE_3)
+        for times in (1, 2):
+            await rig.do(stop("uid-web"))
+            await rig.outbox.wait_for(ContainerExited, times)
+            spec = spec._replace(attempt=times)
+            new = kubelet.again("web", made, spec)
+            joined = (await rig.outbox.wait_for(PodJoined, times))[-1].pod
+            assert [(each.name, each.running) for each in joined.containers] == [
+                ("main", True),
+                ("other", True),
+            ]
+            assert kubelet.state(new) == RUNNING
+        assert len(rig.outbox.of(PodJoined)) == 2
+        await rig.do(kill("uid-web"))
+        await until(lambda: kubelet.state(new) != RUNNING, "it was not hit")
+
+
+async def test_what_was_started_again_while_no_daemon_ran(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """It is said with the first listing, after the end of what it was, and before the listing's own end."""
+    made = kubelet.pod("web", Spec(CODE_3))
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.inventory()
+    kubelet.stop_container(made.containers["main"])
+    new = kubelet.again("web", made, Spec(POLITE))
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.do(take("closer", refresh=True, for_seconds=30))
+        said = [type(fact) for fact in rig.outbox.facts]
+        assert [each for each in said if each in (ContainerExited, PodJoined, InventoryTaken)] == [
+            ContainerExited,
+            PodJoined,
+            InventoryTaken,
+        ]
+        assert rig.outbox.of(ContainerExited)[0].exit_code == 3
+        await rig.do(kill("uid-web"))
+        await until(lambda: kubelet.state(new) != RUNNING, "it was not hit")
+
+
 async def test_a_restarted_daemon_cleans_up(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
     """A pod that was told to stop and ended while no daemon ran: its sandbox is stopped by the next one."""
     told = kubelet.pod("told", Spec("trap 'sleep 1; exit 3' TERM; while :; do sleep 0.05; done"))
