@@ -90,7 +90,8 @@ MEASURED_MARGINS = "measured-margins"
 #: A lost bus is looked for at once also where the lock was given back because a kubelet has one (logind).
 BUS_REFOUND = "bus-refound"
 #: What a kubelet has started again in mid-shutdown is stopped again; the pods are listed anew after a restart
-#: of the daemon, and when the kubelet has stopped after some of them (episode, hook, node_status).
+#: of the daemon, and when the kubelet has stopped after some of them (episode, hook, node_status). And what a
+#: daemon that stood still had ordered last gets its time all the same (hook, container).
 STARTED_AGAIN = "started-again"
 
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can

@@ -38,6 +38,11 @@ TELL_NS = NS_PER_SECOND // 2
 #: How long before SIGKILL a straggler is looked at.
 AUTOPSY_BEFORE_KILL_NS = 250_000_000
 
+#: How late a deadline is met by a daemon that has stood still; by load alone it is tens of milliseconds.
+STANDSTILL_NS = NS_PER_SECOND
+#: What a hook has then that perhaps begins only now: most take less.
+HOOK_LOOK_NS = NS_PER_SECOND // 2
+
 #: The largest number that a state can be written with. A sleep of so many seconds as the API server takes
 #: (any of 63 bits) would end later, and a daemon that cannot write its states down ends in mid-shutdown.
 #: Every number that could be written stays as it was, and with it the digests of old journals.
@@ -91,8 +96,10 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     #: Under `KUBELET_SILENCE`: before it comes to our SIGKILL we tell it, if we never have; when we did.
     warn: bool = False
     warned_ns: int = 0
-    #: Started again by its kubelet while its pod was stopped: since when it is.
-    again_ns: int = 0
+    #: Started again by its kubelet since its end was on record.
+    again: bool = False
+    #: Since when it has had its time, where that is later than its pod.
+    since_ns: int = 0
 
     @property
     def stop_by_ns(self) -> int:
@@ -131,7 +138,7 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 ContainerStep = tuple[ContainerState, list[Event]]
 
 
-def started_again(down: ContainerState, spec: Container, again_ns: int) -> ContainerState:
+def started_again(down: ContainerState, spec: Container, since_ns: int) -> ContainerState:
     """Its kubelet has started it again: another container, whose hook has not run, and which nobody has told
     to stop. Its orders are other ones.
     """
@@ -141,7 +148,8 @@ def started_again(down: ContainerState, spec: Container, again_ns: int) -> Conta
         first_ordinal=down.first_ordinal,
         tries=down.tries + 1,
         outcomes=down.outcomes,
-        again_ns=again_ns,
+        again=True,
+        since_ns=since_ns,
     )
 
 
@@ -272,6 +280,18 @@ def resume_stop(down: ContainerState, now: int) -> ContainerState:
         return down
     kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
     return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns, stop_lost=down.outcomes)
+
+
+def stood_still(down: ContainerState, now: int, due_ns: int) -> ContainerState:
+    """A daemon that comes to its deadlines long after ``due_ns`` has stood still, or the machine has: what it
+    ordered last may not have begun. A stop signal without an outcome has the floor from now; a hook a moment.
+    """
+    if down.phase == "stopping" and down.stop_open and down.kill_at_ns <= due_ns:
+        kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
+        return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns, since_ns=now)
+    if down.phase == "hook" and down.hook_key and down.stop_by_ns <= due_ns:
+        return replace(down, deadline_ns=now + HOOK_LOOK_NS, since_ns=now)
+    return down
 
 
 def repeat_stop(down: ContainerState) -> ContainerStep:

@@ -740,9 +740,10 @@ TRANSITIONS = Transitions(
     Row("flushing released", PodJoined, _again_too_late,       "=",        (PodEnded,), flag=STARTED_AGAIN),
     ignored(EVERY,    StopKubelet, KubeletStopped),
     Row("listing waves draining", StopKubelet, _kubelet_stops, flag=STARTED_AGAIN),
-    Row("listing waves", KubeletStopped, _kubelet_stopped,     "=",        (TakeInventory,), flag=STARTED_AGAIN),
-    Row("draining",   KubeletStopped,   _then_drain(_kubelet_stopped), "= flushing", (TakeInventory, PodsEnded),
+    Row("listing waves", KubeletStopped, _kubelet_stopped,     "=",        (TakeInventory,),
         flag=STARTED_AGAIN),
+    Row("draining",   KubeletStopped,   _then_drain(_kubelet_stopped), "= flushing",
+        (TakeInventory, PodsEnded), flag=STARTED_AGAIN),
 
     Row("listing",    OrderEnded,       _listing_ended,        "= waves draining flushing",
         (TakeInventory, PlanMade, WaveStarted, PodsEnded)),

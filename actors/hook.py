@@ -25,8 +25,8 @@ from ebbtide.actors.actor import (
     KUBELET_SILENCE,
     NEVER_NS,
     RUNTIME_LOST,
-    STATUS_AFTER_CANCEL,
     STARTED_AGAIN,
+    STATUS_AFTER_CANCEL,
     STOP_OUTCOMES,
     ActorType,
     Result,
@@ -112,6 +112,8 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     anew_until_ns: int = 0
     #: Since when its grace counts, where that is later than its stop.
     taken_ns: int = 0
+    #: When a daemon has started since its stop began.
+    daemon_ns: int = 0
 
     @property
     def begun(self) -> bool:
@@ -227,9 +229,9 @@ def _pod_ended_event(state: PodState, now: int) -> PodEnded:
 def _had_ns(state: PodState, now: int) -> int:
     """How much time it had."""
     killed_ns = [down.kill_at_ns for down in state.downs if down.killed]
-    again_ns = [down.kill_at_ns - down.again_ns for down in state.downs if down.killed and down.again_ns]
-    if again_ns:
-        return max(0, min(again_ns))
+    had_ns = [down.kill_at_ns - down.since_ns for down in state.downs if down.killed and down.since_ns]
+    if had_ns:
+        return max(0, min(had_ns))
     if state.taken_ns and killed_ns:
         # Whose SIGKILL came before it was handed over had no time of ours.
         return max(0, min(killed_ns) - state.taken_ns)
@@ -339,7 +341,7 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
     warned = [down.spec.name for down in downs if down.warned_ns]
     if warned:
         notes.append(f"{', '.join(warned)} perhaps told to stop only when the grace was over")
-    again = [down.spec.name for down in downs if down.again_ns]
+    again = [down.spec.name for down in downs if down.again]
     if again:
         notes.append(f"{', '.join(again)} had ended before, and was started again by the kubelet")
     return "; " + "; ".join(notes) if notes else ""
@@ -685,16 +687,25 @@ def _stopped_again(state: PodState, event: PodJoined, now: int) -> Result:
     return _each_container(state, now, "exited", step)
 
 
-def _started_again(down: ContainerState, event: PodJoined, again_ns: int) -> ContainerState | None:
+def _started_again(down: ContainerState, event: PodJoined, since_ns: int) -> ContainerState | None:
     """None: it has not been, as far as is known."""
     spec = next((each for each in event.pod.containers if each.name == down.spec.name), None)
     if down.phase != "exited" or spec is None or not spec.running:
         return None
-    return steps.started_again(down, spec, again_ns)
+    return steps.started_again(down, spec, since_ns)
 
 
 def _tick(state: PodState, event: Tick, now: int) -> Result:
     return _each_container(state, now, "", lambda down: _container_due(down, now))
+
+
+def _tick_late(state: PodState, event: Tick, now: int) -> Result:
+    # What fell due while no daemon ran has waited for the first look of the one that runs.
+    waited_ns = now - state.daemon_ns if state.daemon_ns else NEVER_NS
+    due_ns = now - steps.STANDSTILL_NS
+    if waited_ns > steps.STANDSTILL_NS and any(down.due_ns() <= due_ns for down in state.downs):
+        state = replace(state, downs=tuple(steps.stood_still(down, now, due_ns) for down in state.downs))
+    return _tick(state, event, now)
 
 
 def _container_due(down: ContainerState, now: int) -> steps.ContainerStep:
@@ -761,6 +772,11 @@ def _daemon_started_giving_again(state: PodState, event: DaemonStarted, now: int
     """An open delete is given again, and the outcome is that of a second one: the first may be taken."""
     state, _ = _daemon_started(state, event, now)
     return (replace(state, deletes=state.deletes + 1), ()) if state.delete_key else (state, ())
+
+
+def _daemon_started_noted(state: PodState, event: DaemonStarted, now: int) -> Result:
+    state, decisions = _daemon_started_giving_again(state, event, now)
+    return (replace(state, daemon_ns=max(now, 1)) if state.begun and not state.over else state), decisions
 
 
 def _autopsy_taken(state: PodState, event: AutopsyTaken, now: int) -> Result:
@@ -891,6 +907,8 @@ TRANSITIONS = Transitions(
     Row("stopping",   ContainerExited, _container_exited, "= ended",      (*HOOK_ENDS, SendSignal, PodEnded)),
     Row("stopping",   Tick,           _tick,              "=",
         (*HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer)),
+    Row("stopping",   Tick,           _tick_late,             "=",
+        (*HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer), flag=STARTED_AGAIN),
     Row("planned",    OrderEnded,     _order_ended),
     Row("stopping",   OrderEnded,     _order_ended,       "= ended",
         (DeletePod, DeleteRefused, *HOOK_BEGINS, HookEnded, SendSignal, KillContainer, PodEnded)),
@@ -900,6 +918,7 @@ TRANSITIONS = Transitions(
     Row(EVERY,        AutopsyTaken,   _autopsy_taken),
     Row(EVERY,        DaemonStarted,  _daemon_started),
     Row(EVERY,        DaemonStarted,  _daemon_started_giving_again, flag=STOP_OUTCOMES),
+    Row(EVERY,        DaemonStarted,  _daemon_started_noted, flag=STARTED_AGAIN),
     Row("planned stopping", RuntimeRead, _runtime_back, flag=RUNTIME_LOST),
     ignored(EVERY, RuntimeRead),
 

@@ -256,8 +256,8 @@ class PlanMade(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
 @register
 class PodPlanned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod's place in the plan. ``late``: it was not in the inventory at the signal. ``again``: its end was said
-    in this shutdown, and its kubelet has started it again; its next end is said as well.
+    """A pod's place in the plan. ``late``: it was not in the inventory at the signal. ``again``: its end was
+    said in this shutdown, and its kubelet has started it again; its next end is said as well.
 
     ``first_ordinal`` is where the ordinals of its order keys begin: never those of an earlier shutdown.
     """
