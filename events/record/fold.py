@@ -305,7 +305,9 @@ _NOTED_HOOKS = {
 
 
 def _pod_planned(shutdown: RecordBuilder, event: PodPlanned) -> None:
-    if event.late:
+    if event.again:
+        shutdown.note("pod-again", event.pod.uid, wave=event.wave)
+    elif event.late:
         shutdown.note("pod-late", event.pod.uid, wave=event.wave)
 
 
