@@ -223,8 +223,8 @@ def _inventory_taken(shutdown: ProgressBuilder, event: InventoryTaken) -> None:
 
 
 def _pod_joined(shutdown: ProgressBuilder, event: PodJoined) -> None:
-    """It has a part in the plan only where it is planned. What has ended of one that is known, and runs again,
-    is another container.
+    """It has a part in the plan only where it is planned. What has ended of one that is known, and runs
+    again, is another container.
     """
     uid = event.pod.uid
     shutdown.listed |= {uid: event.pod}

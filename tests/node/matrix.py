@@ -354,11 +354,18 @@ def _told(seen: Seen, priority: str) -> list[int]:
 
 
 def _end(seen: Seen, name: str) -> int | None:
-    """By its own word, or the soonest that SIGKILL may have come."""
+    """By its own word, or the soonest that SIGKILL may have come. Of what its kubelet has started again the
+    first: that joins the wave which runs by then.
+    """
     notes = seen.notes[name]
-    if ended := [at for at in notes["ended"] if at >= seen.asked_ns]:
+    again = min((at for at in notes["began"] if at >= seen.asked_ns), default=None)
+    first = {
+        what: [at for at in notes[what] if at >= seen.asked_ns and (again is None or at <= again)]
+        for what in ("ended", "signal")
+    }
+    if ended := first["ended"]:
         return ended[-1]
-    signals = [at for at in notes["signal"] if at >= seen.asked_ns]
+    signals = first["signal"]
     return signals[-1] + FLOOR_NS - LATE_NOTE_NS if signals else None
 
 
