@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ebbtide.actors.episode import TOO_LATE
+from ebbtide.actors.episode import AGAIN_TOO_LATE, TOO_LATE
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.termination_mode import deletable, pods_come_back
 from ebbtide.events import decisions as d
@@ -60,6 +60,12 @@ class Laws:
         elif self.stops[uid].hurried_ns is None:
             self.stops[uid].hurried_ns = now_ns
 
+    def started_again(self, uid: str, container: str) -> None:
+        """Another container under its name: its hook has not run, and nobody has told it."""
+        self.hooks.pop((uid, container), None)
+        if uid in self.stops:
+            self.stops[uid].signalled.pop(container, None)
+
     def rebooted(self) -> None:
         """What ran in the last boot is gone; its pods may be started anew."""
         self.hooks.clear()
@@ -105,7 +111,10 @@ class Laws:
             stop.kill_by_ns = min(stop.kill_by_ns, event.kill_by_ns)
 
     def _planned(self, event: d.PodPlanned, record: Record) -> None:
-        """A pod has one place in a shutdown."""
+        """A pod has one place in a shutdown, unless it was started again after its end."""
+        if event.again:
+            assert event.pod.uid in self.ended, f"{event.pod.uid} is started again without an end"
+            del self.ended[event.pod.uid], self.planned[event.pod.uid]
         assert event.pod.uid not in self.planned, f"{event.pod.uid} is planned twice"
         self.planned[event.pod.uid] = event.wave
 
@@ -161,7 +170,9 @@ class Laws:
         if carried and event.uid not in self.planned:
             self._forget(event.uid)
             return
-        too_late = event.outcome == "unknown" and event.reason == TOO_LATE
+        too_late = event.outcome == "unknown" and event.reason in (TOO_LATE, AGAIN_TOO_LATE)
+        if event.reason == AGAIN_TOO_LATE:
+            assert self.ended.pop(event.uid, ""), f"{event.uid} is started again without an end"
         assert event.uid in self.planned or too_late, f"{event.uid} ended without a place in this shutdown"
         assert event.uid not in self.ended, (
             f"{event.uid} has two fates: {self.ended[event.uid]}, {event.outcome}"
@@ -257,6 +268,12 @@ class NodeLaws(Laws):
         if check is not None:
             check(self, record.event, record)
         super().observe(record)
+
+    def started_again(self, uid: str, container: str) -> None:
+        """Nor has the kubelet been asked to end it."""
+        super().started_again(uid, container)
+        self.accepted.pop(uid, None)
+        self.deleted.pop(uid, None)
 
     def _home(self, event: DaemonStarted, record: Record) -> None:
         """In another boot the kubelet runs again."""
