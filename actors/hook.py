@@ -673,6 +673,9 @@ def _stopped_again(state: PodState, event: PodJoined, now: int) -> Result:
     """
     if state.withdrawn:
         return state, ()
+    # One that had ended before its pod's stop has no times of its own.
+    deadline_ns = max(down.deadline_ns for down in state.downs)
+    limit_ns = max(down.limit_ns for down in state.downs)
 
     def step(down: ContainerState) -> steps.ContainerStep:
         again = _started_again(down, event, max(now, 1))
@@ -681,8 +684,8 @@ def _stopped_again(state: PodState, event: PodJoined, now: int) -> Result:
         if state.means == "observe":
             return _under_watch(again, now), []
         if state.means == "api":
-            return _under_delete(again, now, down.deadline_ns, down.limit_ns), []
-        return steps.begin(again, now, down.deadline_ns, down.limit_ns, sleep_action=state.sleep_action)
+            return _under_delete(again, now, deadline_ns, limit_ns), []
+        return steps.begin(again, now, deadline_ns, limit_ns, sleep_action=state.sleep_action)
 
     return _each_container(state, now, "exited", step)
 

@@ -11,7 +11,7 @@ from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.termination_mode import deletable, pods_come_back
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record
-from ebbtide.events.facts import DaemonStarted, MountsRead, OrderEnded
+from ebbtide.events.facts import ContainerExited, DaemonStarted, MountsRead, OrderEnded, PodJoined
 from ebbtide.events.model import TerminationMode
 
 
@@ -37,6 +37,8 @@ class Laws:
     stops: dict[str, Stop] = field(default_factory=dict)
     planned: dict[str, int] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
+    #: Containers whose end was reported since their pod was planned.
+    exited: dict[tuple[str, str], int] = field(default_factory=dict)
     waves: list[d.WaveStarted] = field(default_factory=list)
     #: Going down since a cancelled shutdown; the next one may adopt them, or end before it knows them.
     carried: tuple[str, ...] = ()
@@ -65,6 +67,14 @@ class Laws:
         self.hooks.pop((uid, container), None)
         if uid in self.stops:
             self.stops[uid].signalled.pop(container, None)
+
+    def _exited(self, event: ContainerExited, record: Record) -> None:
+        self.exited[(event.uid, event.container)] = record.seq
+
+    def _joined(self, event: PodJoined, record: Record) -> None:
+        for each in event.pod.containers:
+            if each.running and self.exited.pop((event.pod.uid, each.name), None) is not None:
+                self.started_again(event.pod.uid, each.name)
 
     def rebooted(self) -> None:
         """What ran in the last boot is gone; its pods may be started anew."""
@@ -117,6 +127,9 @@ class Laws:
             del self.ended[event.pod.uid], self.planned[event.pod.uid]
         assert event.pod.uid not in self.planned, f"{event.pod.uid} is planned twice"
         self.planned[event.pod.uid] = event.wave
+        if event.pod.uid not in self.stops:
+            for each in event.pod.containers:
+                self.exited.pop((event.pod.uid, each.name), None)
 
     def _wave_started(self, event: d.WaveStarted, record: Record) -> None:
         """Waves run in ascending order, none twice (KEP-2712)."""
@@ -215,6 +228,8 @@ class Laws:
 
 CHECKS: dict[type[Event], Callable[[Laws, Any, Record], None]] = {
     OrderEnded: Laws._order_ended,
+    ContainerExited: Laws._exited,
+    PodJoined: Laws._joined,
     d.ShutdownBegan: Laws._began,
     d.FallbackEngaged: Laws._engaged,
     d.DeadlineMoved: Laws._moved,
@@ -312,8 +327,9 @@ class NodeLaws(Laws):
         assert event.uid not in self.undeletable
         assert event.grace_seconds >= 1
         until_ns = record.mono_ns + event.grace_seconds * NS_PER_SECOND
-        # A whole second is the least that can be asked for.
-        assert until_ns <= max(self.deleted.get(event.uid, until_ns), record.mono_ns + NS_PER_SECOND)
+        # A whole second is the least that can be asked for, and a begun one is the pod's.
+        before_ns = self.deleted.get(event.uid, until_ns) + NS_PER_SECOND - 1
+        assert until_ns <= max(before_ns, record.mono_ns + NS_PER_SECOND)
         self.deleted[event.uid] = until_ns
         self.stops[event.uid].signalled.setdefault("", record.mono_ns)
 

@@ -315,9 +315,10 @@ class NodePlay(Play):
         if over:
             uid, container = over[number % len(over)]
             self.alive[(uid, container)] = True
-            self.laws.started_again(uid, container)
             pod = next(each for each in self.pods if each.uid == uid)
-            made = tuple(replace(each, running=self.alive[(uid, each.name)]) for each in pod.containers)
+            made = tuple(
+                replace(each, running=self.alive.get((uid, each.name), False)) for each in pod.containers
+            )
             self.bench.feed(f.PodJoined(pod=replace(pod, containers=made)))
 
     def _unmount(self, number: int) -> None:
