@@ -11,7 +11,7 @@ at another place, is another run of the same seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import ClassVar, Protocol
 
@@ -290,6 +290,10 @@ HOOK_FAILURES: dict[str, Outcome] = {
 }
 
 
+#: How long a slow one takes to stop: pods end meanwhile, and are started again.
+KUBELET_SLOW_NS = 3000 * MS
+#: By then the ends that a look has found are reported.
+LATEST_EXIT_NS = 4 * MS
 #: And for the first word on its pods' priorities.
 FIRST_WORD_NS = 1500 * MS
 
@@ -307,6 +311,7 @@ class RuntimeEdge(SimulatedEdge):
         self._late_until_ns = 0
         self._reported: dict[str, None] = dict.fromkeys(node.pods.begun)
         node.pods.watchers.append(self._exited)
+        node.pods.restarted.append(self._restarted)
         self.table = {
             TakeInventory: self._take_inventory,
             StartPod: self._start_pod,
@@ -330,11 +335,38 @@ class RuntimeEdge(SimulatedEdge):
             )
             self._daemon.report(self._draw_ns(50, 3000), exited)
 
-    def look(self, recorded: Mapping[tuple[str, str], None]) -> None:
-        """Report what ended while nobody looked: what is in ``recorded`` was reported before."""
-        for at, box in self._pods.boxes.items():
-            if box.phase == "exited" and at not in recorded:
+    def look(self, recorded: Mapping[tuple[str, str], int]) -> None:
+        """Report what ended while nobody looked: so many as are in ``recorded`` were reported before."""
+        for box in self._pods.every:
+            if box.phase == "exited" and recorded.get((box.uid, box.name), 0) <= box.attempt:
                 self._exited(box, unseen=True)
+
+    def _restarted(self, box: SimulatedContainer) -> None:
+        """The kubelet has started a container again, whose end was reported; seen by the next look."""
+        if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
+            self._daemon.watch(self._tell_restarted(box))
+
+    def _tell_restarted(self, box: SimulatedContainer) -> Watching:
+        yield self._draw_ns(5000, 500_000)
+        yield from self._joined_again(box)
+
+    def _joined_again(self, box: SimulatedContainer) -> Iterator[PodJoined]:
+        """Once; from then on orders mean all that runs of its pod."""
+        if (box.uid, box.name) in self._pods.meant:
+            for each in self._pods.of(box.uid):
+                self._pods.meant.pop((each.uid, each.name), None)
+            yield PodJoined(pod=self._as_it_is(box.uid))
+
+    def _as_it_is(self, uid: str) -> Pod:
+        pod = self._pods.plans[uid].pod
+        # While all of it runs it is the manifest itself, and most pods of most nodes are copied never.
+        if any(box.phase == "exited" for box in self._pods.of(uid)):
+            containers = [
+                replace(each, running=self._pods.boxes[uid, each.name].phase != "exited")
+                for each in pod.containers
+            ]
+            pod = replace(pod, containers=tuple(containers))
+        return pod
 
     def joined(self, pod: Pod) -> None:
         """The kubelet has started a pod; in a shutdown that asked for it, it is reported."""
@@ -360,18 +392,18 @@ class RuntimeEdge(SimulatedEdge):
             if self._node.runtime.hung:
                 return Outcome("failed", "the runtime does not answer")
         yield delay_ns + self._node.faults.runtime_takes_ns * order.refresh
+        if not order.refresh:
+            self._pods.meant.clear()
+        elif self._pods.meant:
+            yield LATEST_EXIT_NS
+            for at in list(self._pods.meant):
+                if at in self._pods.meant:
+                    yield from self._joined_again(self._pods.boxes[at])
         active = []
         for uid in self._pods.begun:
             if self._pods.over(uid):
                 continue
-            pod = self._pods.plans[uid].pod
-            # While all of it runs it is the manifest itself, and most pods of most nodes are copied never.
-            if any(box.phase == "exited" for box in self._pods.of(uid)):
-                containers = [
-                    replace(each, running=self._pods.boxes[uid, each.name].phase != "exited")
-                    for each in pod.containers
-                ]
-                pod = replace(pod, containers=tuple(containers))
+            pod = self._as_it_is(uid)
             active.append(self._as_labels_say(pod) if self._node.untold else pod)
         untold = self._node.untold if any(pod.priority is None for pod in active) else ""
         yield from InventoryTaken.in_parts(order.key, self._node.timer.now_ns, "simulated", active, untold)
@@ -399,7 +431,8 @@ class RuntimeEdge(SimulatedEdge):
         return Outcome()
 
     def _find(self, uid: str, container: str) -> SimulatedContainer | None:
-        return self._pods.boxes.get((uid, container)) if uid in self._pods.begun else None
+        at = (uid, container)
+        return (self._pods.meant.get(at) or self._pods.boxes.get(at)) if uid in self._pods.begun else None
 
     def _send_signal(self, order: SendSignal, late: bool) -> Script:
         yield self._draw_ns(20, 900) + self._node.faults.runtime_takes_ns
@@ -814,6 +847,8 @@ class KubernetesEdge(ApiServerEdge):
         if self._node.faults.kubelet == "stays":
             yield 2 * NS_PER_SECOND
             return Outcome("failed", "the unit did not stop")
+        if self._node.faults.kubelet == "slow":
+            yield KUBELET_SLOW_NS
         if self._kubelet.hung:
             # The signal waits for it, and is the first thing that it meets.
             self._kubelet.waiting.insert(0, self._kubelet.stop)

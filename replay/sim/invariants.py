@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ebbtide.actors.episode import AGAIN_TOO_LATE
 from ebbtide.actors.policy.grace_periods import shutdown_enabled
 from ebbtide.actors.system import FAILED_STARTS_MAX, LAST_STARTS_FAILED
 from ebbtide.events.base import NS_PER_MS as MS
@@ -156,15 +157,36 @@ def orderly_releases(view: BootView) -> list[Happening]:
 
 
 def still_planned(view: BootView, release: Happening) -> list[SimulatedContainer]:
-    """Containers of planned pods that run at that moment."""
+    """Containers of planned pods that run at that moment. Not what was started again when nobody was waited for
+    any more: that it runs is on record.
+    """
     planned = dict.fromkeys(
         event.pod.uid for record, event in view.events(PodPlanned) if view.at_ns(record) <= release.at_ns
     )
     return [
         box
         for box in view.boxes()
-        if box.uid in planned and view.exit_ns(box) > release.at_ns and view.of_box(box, "start")
+        if box.uid in planned
+        and view.known_ns(box) <= release.at_ns < view.exit_ns(box)
+        and not (box.attempt and _said_to_run(view, box, release.at_ns))
     ]
+
+
+def _said_to_run(view: BootView, box: SimulatedContainer, at_ns: int) -> bool:
+    said = [end.outcome for end_ns, end in view.ends(box.uid) if view.started_ns(box) <= end_ns <= at_ns]
+    return said[-1:] == ["unknown"] or said[-1:] == ["failed"]
+
+
+def nothing_runs_that_nobody_says(view: BootView) -> BreachSentences:
+    """Of whatever runs at the release the record says that it may: no pod has ended on record, and runs."""
+    for release in orderly_releases(view):
+        for box in view.boxes():
+            if not view.known_ns(box) <= release.at_ns < view.exit_ns(box) or view.forgotten(box.uid):
+                continue
+            said = [end.outcome for end_ns, end in view.ends(box.uid) if end_ns <= release.at_ns]
+            if said[-1:] and said[-1] in ("graceful", "killed"):
+                at = world_seconds(release.at_ns)
+                yield f"{container_label(box)} runs at the release at {at}, and is {said[-1]} on record"
 
 
 def _release_by_ns(view: BootView, release: Happening) -> int:
@@ -284,7 +306,10 @@ def _last_exits(
     """Who is the last to go in each wave, and when."""
     lasting: dict[int, tuple[int, SimulatedContainer]] = {}
     for uid, began in members.items():
+        began_ns = max(at_ns for at_ns, event in view.stop_begins(uid) if event is began)
         for box in view.boxes(uid):
+            if box.attempt and view.started_ns(box) > began_ns:
+                continue  # Its kubelet has started it again since.
             exit_ns = view.exit_ns(box)
             if began.wave not in lasting or exit_ns > lasting[began.wave][0]:
                 lasting[began.wave] = (exit_ns, box)
@@ -295,6 +320,8 @@ def waves_do_not_dawdle(view: BootView) -> BreachSentences:
     """A wave begins as soon as the one before it has ended: time that nobody needs is not waited out."""
     unmounted_ns = {seen.uid: seen.at_ns for seen in view.of("unmounted")}
     for episode, records in view.episodes().items():
+        if any(isinstance(each.event, PodPlanned) and each.event.again for each in records):
+            continue  # What was started again is waited for in another wave.
         members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
         lasting = _last_exits(view, members)
         for (began_ns, before), (next_ns, after) in pairwise(_waves_begun(view, records)):
@@ -459,7 +486,12 @@ def _first_stop_begin(view: BootView, box: SimulatedContainer) -> tuple[int, Pod
         if event.pod.uid == box.uid
     ]
     observed = view.by_kubelet(box.uid) == "observe"
-    for at_ns, began in view.stop_begins(box.uid):
+    begins = view.stop_begins(box.uid)
+    if box.attempt:
+        # Its pod is planned anew, or is being stopped: then its time is that of its pod.
+        since_ns = view.started_ns(box)
+        begins = [each for each in begins if each[0] >= since_ns] or begins[-1:]
+    for at_ns, began in begins:
         means = [each for planned_ns, each in planned if planned_ns <= at_ns][-1:]
         if means == ["observe"] and not observed:
             continue
@@ -499,6 +531,8 @@ def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
         # What it takes to have a kubelet do it: whole seconds of grace, a delete on its way, or refused.
         grace_by_ns = max(began_ns + began.grace_ns, _grace_anew_ns(view, began))
         stop_by_ns = grace_by_ns + view.slack_ns + (KUBELET_ASKS_NS if view.by_kubelet(box.uid) else 0)
+        if box.attempt:
+            stop_by_ns = max(stop_by_ns, view.known_ns(box) + view.slack_ns)
         stops = view.of_box(box, "signal")
         if not stops and _answerable(view, box, began_ns, stop_by_ns):
             yield (
@@ -616,35 +650,52 @@ def fates_are_true(view: BootView) -> BreachSentences:
     """What the journal says became of a pod is what became of it, as far as it could be known."""
     said: dict[str, int] = {}
     for record, event in view.events(PodEnded):
-        boxes = [box for box in view.boxes(event.uid) if view.of_box(box, "start")]
         at_ns, since_ns = view.at_ns(record), said.get(event.uid, 0)
         since_ns = max([since_ns, *(at for at, _ in view.stop_begins(event.uid) if at <= at_ns)])
         said[event.uid] = at_ns
-        running = [box for box in boxes if view.exit_ns(box) > at_ns]
-        unseen = [box for box in boxes if view.gone_was_known_ns(box) > at_ns]
-        # A daemon that comes back after the end of everything orders SIGKILL and gives up in one breath.
-        rushed = not view.served_through(at_ns - view.CATCH_UP_NS, at_ns)
-        # Only by this shutdown's SIGKILL: one of an earlier shutdown may have taken its time.
-        killed = any(
-            view.exit_signal(box) == "SIGKILL"
-            and any(kill.at_ns >= since_ns for kill in view.of_box(box, "kill"))
-            for box in boxes
+        fits = any(
+            _fits(view, event.outcome, boxes, at_ns, since_ns) for boxes in _lives(view, event.uid, at_ns)
         )
-        touched = any(
-            seen.life != KUBELET and since_ns < seen.at_ns < at_ns
-            for box in boxes
-            for seen in view.of_box(box, "hook", "signal", "kill")
-        )
-        fits = {
-            "graceful": not running and not killed,
-            "killed": not running and (not boxes or any(_died_of_kill(view, box) for box in boxes)),
-            "failed": rushed or any(view.of_box(box, "kill") for box in unseen),
-            "unknown": rushed or bool(unseen) or not boxes or any(_died_unseen(view, box) for box in boxes),
-            "spared": not touched,
-            "rejected": not boxes,
-        }
-        if not fits[event.outcome] and not view.forgotten(event.uid):
+        if not fits and not view.forgotten(event.uid):
             yield f"record {record.seq}: {event.uid} {event.outcome} ({event.reason}) is not what happened"
+
+
+def _lives(view: BootView, uid: str, at_ns: int) -> Iterator[list[SimulatedContainer]]:
+    """A pod's containers, as often as its kubelet has started some of them again: a fate is that of one life,
+    since what runs by then may not be known yet.
+    """
+    boxes = [box for box in view.boxes(uid) if view.started_ns(box) <= at_ns]
+    last = {box.name: box.attempt for box in sorted(boxes, key=lambda box: box.attempt)}
+    for attempt in range(max(last.values(), default=0) + 1):
+        yield [box for box in boxes if box.attempt == min(attempt, last[box.name])]
+
+
+def _fits(
+    view: BootView, outcome: str, boxes: Sequence[SimulatedContainer], at_ns: int, since_ns: int
+) -> bool:
+    running = [box for box in boxes if view.exit_ns(box) > at_ns]
+    unseen = [box for box in boxes if view.gone_was_known_ns(box) > at_ns]
+    # A daemon that comes back after the end of everything orders SIGKILL and gives up in one breath.
+    rushed = not view.served_through(at_ns - view.CATCH_UP_NS, at_ns)
+    # Only by this shutdown's SIGKILL: one of an earlier shutdown may have taken its time.
+    killed = any(
+        view.exit_signal(box) == "SIGKILL"
+        and any(kill.at_ns >= since_ns for kill in view.of_box(box, "kill"))
+        for box in boxes
+    )
+    touched = any(
+        seen.life != KUBELET and since_ns < seen.at_ns < at_ns
+        for box in boxes
+        for seen in view.of_box(box, "hook", "signal", "kill")
+    )
+    return {
+        "graceful": not running and not killed,
+        "killed": not running and (not boxes or any(_died_of_kill(view, box) for box in boxes)),
+        "failed": rushed or any(view.of_box(box, "kill") for box in unseen),
+        "unknown": rushed or bool(unseen) or not boxes or any(_died_unseen(view, box) for box in boxes),
+        "spared": not touched,
+        "rejected": not boxes,
+    }[outcome]
 
 
 def _died_of_kill(view: BootView, box: SimulatedContainer) -> bool:
@@ -666,16 +717,18 @@ def each_pod_ends_once(view: BootView) -> BreachSentences:
     if view.hurt:
         return
     for episode, records in view.episodes().items():
-        ended: dict[str, None] = {}
+        ended: dict[str, PodEnded] = {}
         planned: dict[str, None] = {}
         released = False
         for record in records:
             if isinstance(record.event, PodEnded):
-                if record.event.uid in ended:
+                if record.event.uid in ended and record.event.reason != AGAIN_TOO_LATE:
                     yield f"episode {episode}: {record.event.uid} ended twice (record {record.seq})"
-                ended[record.event.uid] = None
+                ended[record.event.uid] = record.event
             elif isinstance(record.event, PodPlanned):
                 planned[record.event.pod.uid] = None
+                if record.event.again:
+                    ended.pop(record.event.pod.uid, None)
             released = released or isinstance(record.event, ReleaseLock)
             if released and record.last:
                 left = [uid for uid in planned if uid not in ended]
@@ -776,6 +829,7 @@ OF_BOOTS: tuple[Callable[[BootView], BreachSentences], ...] = (
     waves_keep_their_order,
     waves_do_not_dawdle,
     every_pod_is_signalled,
+    nothing_runs_that_nobody_says,
     the_lock_waits_for_the_pods,
     the_lock_goes_at_once,
     the_grant_is_enough,

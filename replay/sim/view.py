@@ -59,6 +59,10 @@ class Boot(NamedTuple):
     hidden: Mapping[str, None] = {}
 
 
+#: A look and its report, between which a daemon does not know of what was started again.
+AGAIN_SEEN_NS = 600 * MS
+
+
 class BootView:
     """One boot, indexed."""
 
@@ -89,11 +93,11 @@ class BootView:
                 self.served.append(Served(seen.life, ready.pop(seen.life), seen.at_ns))
         self.served += [Served(life, since_ns, self.ended_ns) for life, since_ns in ready.items()]
         self._boxes: dict[str, list[SimulatedContainer]] = {}
-        self._exit_ns: dict[tuple[str, str], int] = {}
+        self._exit_ns: dict[tuple[str, str, int], int] = {}
         for box in boot.boxes:
             exits = self.of_box(box, "exit", "dropped")
             self._boxes.setdefault(box.uid, []).append(box)
-            self._exit_ns[box.uid, box.name] = exits[0].at_ns if exits else self.ended_ns + 1
+            self._exit_ns[box.uid, box.name, box.attempt] = exits[0].at_ns if exits else self.ended_ns + 1
         self._stop_begins = self._by_uid(PodStopBegan)
         self._ends = self._by_uid(PodEnded)
         self._kills = self._by_uid(KillContainer)
@@ -158,11 +162,25 @@ class BootView:
         return self.boot.boxes if uid is None else self._boxes.get(uid, ())
 
     def of_box(self, box: SimulatedContainer, *whats: str) -> list[Happening]:
-        return [seen for seen in self._by_box.get((box.uid, box.name), ()) if seen.what in whats]
+        """What has happened to it, not to those that ran before or after it under its name."""
+        found, attempt = [], -1
+        for seen in self._by_box.get((box.uid, box.name), ()):
+            attempt += seen.what == "start"
+            if max(attempt, 0) == box.attempt and seen.what in whats:
+                found.append(seen)
+        return found
 
     def exit_ns(self, box: SimulatedContainer) -> int:
         """When it was gone; after the boot's end if it never was."""
-        return self._exit_ns[box.uid, box.name]
+        return self._exit_ns[box.uid, box.name, box.attempt]
+
+    def started_ns(self, box: SimulatedContainer) -> int:
+        """When it began to run; after the boot's end if it never did."""
+        return next((seen.at_ns for seen in self.of_box(box, "start")), self.ended_ns + 1)
+
+    def known_ns(self, box: SimulatedContainer) -> int:
+        """From when on a daemon can know that it runs: of one that was started again, by its next look."""
+        return self.started_ns(box) + (AGAIN_SEEN_NS if box.attempt else 0)
 
     def exit_signal(self, box: SimulatedContainer) -> str:
         return next((seen.detail for seen in self.of_box(box, "exit")), "")
