@@ -366,6 +366,8 @@ def _joined_again(then: Callable[[EpisodeState, int], Result]) -> Handler:
             return _joined(then)(state, event, now)
         if state.roll.is_open(uid) or uid in state.carried:
             return state, ()
+        if now > state.kill_by_ns - FLOOR_NS:  # there is no time to tell it
+            return _again_too_late(state, event, now)
         # Another plan's ordinals: its orders are other ones than those of its first end.
         pods = {known: pod for known, pod in state.pods.items() if known != uid}
         return _joined(then)(replace(state, pods=pods, plans=state.plans + 1), event, now)
@@ -734,8 +736,10 @@ TRANSITIONS = Transitions(
     Row("flushing released", PodJoined, _joined(_report_too_late), "=",    (PodEnded,)),
     # While the pods are listed, the listing has it, or the one after the plan.
     ignored("idle listing cancelling", PodJoined),
-    Row("waves",      PodJoined,        _joined_again(_late_pods), "=",    (PodPlanned,), flag=STARTED_AGAIN),
-    Row("draining",   PodJoined,        _joined_again(_late_pods), "= waves", (PodPlanned, WaveStarted),
+    Row("waves",      PodJoined,        _joined_again(_late_pods), "=",    (PodPlanned, PodEnded),
+        flag=STARTED_AGAIN),
+    Row("draining",   PodJoined,        _joined_again(_late_pods), "= waves",
+        (PodPlanned, WaveStarted, PodEnded),
         flag=STARTED_AGAIN),
     Row("flushing released", PodJoined, _again_too_late,       "=",        (PodEnded,), flag=STARTED_AGAIN),
     ignored(EVERY,    StopKubelet, KubeletStopped),

@@ -591,6 +591,15 @@ def _adopted_observed(state: PodState, event: PodPlanned, now: int) -> Result:
     return replace(state, downs=tuple(_hook_spent(down) for down in state.downs)), decisions
 
 
+def _adopted_again(state: PodState, event: PodPlanned, now: int) -> Result:
+    """What a kubelet has started again after a cancel is to be stopped with the rest of its pod."""
+    state, decisions = _adopted_observed(state, event, now)
+    if not state.means or not state.begun or state.over:
+        return state, decisions
+    state, again = _stopped_again(state, PodJoined(pod=event.pod), now)
+    return state, [*decisions, *again]
+
+
 def _hook_spent(down: ContainerState) -> ContainerState:
     note = HANDED_OVER if down.spec.hook else ""
     return replace(down, spec=replace(down.spec, hook=None), hook_note=note)
@@ -897,6 +906,8 @@ TRANSITIONS = Transitions(
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("stopping",   PodPlanned,     _adopted_observed,  "= planned ended",
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=KUBELET_SILENCE),
+    Row("stopping",   PodPlanned,     _adopted_again,     "= planned ended",
+        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=STARTED_AGAIN),
     Row("planned",    PodStopBegan,   _stop_began,        "stopping ended",
         (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("planned",    PodStopBegan,   _stop_began_asking, "stopping ended",

@@ -157,8 +157,8 @@ def orderly_releases(view: BootView) -> list[Happening]:
 
 
 def still_planned(view: BootView, release: Happening) -> list[SimulatedContainer]:
-    """Containers of planned pods that run at that moment. Not what was started again when nobody was waited for
-    any more: that it runs is on record.
+    """Containers of planned pods that run at that moment. Not what was started again when nobody was waited
+    for any more: that it runs is on record.
     """
     planned = dict.fromkeys(
         event.pod.uid for record, event in view.events(PodPlanned) if view.at_ns(record) <= release.at_ns
@@ -490,6 +490,8 @@ def _first_stop_begin(view: BootView, box: SimulatedContainer) -> tuple[int, Pod
     if box.attempt:
         # Its pod is planned anew, or is being stopped: then its time is that of its pod.
         since_ns = view.started_ns(box)
+        told_ns = min([seen.at_ns for seen in view.of_box(box, "signal", "kill")], default=view.ended_ns)
+        begins = [each for each in begins if each[0] <= told_ns]
         begins = [each for each in begins if each[0] >= since_ns] or begins[-1:]
     for at_ns, began in begins:
         means = [each for planned_ns, each in planned if planned_ns <= at_ns][-1:]
@@ -534,6 +536,9 @@ def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
         if box.attempt:
             stop_by_ns = max(stop_by_ns, view.known_ns(box) + view.slack_ns)
         stops = view.of_box(box, "signal")
+        # Nobody has to stop what was started again after a cancel, or too late.
+        if box.attempt and began_ns < view.started_ns(box) and not stops:
+            continue
         if not stops and _answerable(view, box, began_ns, stop_by_ns):
             yield (
                 f"{container_label(box)} had no stop signal by {world_seconds(stop_by_ns)}, when"
