@@ -609,6 +609,16 @@ def _move_deadline(state: EpisodeState, event: ShutdownDetected, now: int) -> Re
     return replace(state, **layout._asdict()), [moved]
 
 
+def _move_deadline_listing(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
+    """Pods that come later than the old one are asked for too."""
+    before_ns = state.release_by_ns
+    state, decisions = _move_deadline(state, event, now)
+    if not state.means or state.release_by_ns <= before_ns:
+        return state, decisions
+    state, order = _list_pods(state, refresh=True)
+    return state, [*decisions, order]
+
+
 # --- waves and pods end ------------------------------------------------------------------------
 
 
@@ -720,6 +730,8 @@ TRANSITIONS = Transitions(
     Row("cancelling", ShutdownDetected, _followed_by_another,  "listing",
         (EpisodeClosed, ShutdownBegan, TakeInventory)),
     Row("listing waves draining flushing", ShutdownDetected, _move_deadline, "=", (DeadlineMoved,)),
+    Row("waves draining", ShutdownDetected, _move_deadline_listing, "=", (DeadlineMoved, TakeInventory),
+        flag=STARTED_AGAIN),
     ignored("released", ShutdownDetected),
 
     Row("listing",    InventoryTaken,   _once_listed(_plan_waves), "= waves draining flushing",
