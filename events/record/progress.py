@@ -231,7 +231,9 @@ def _pod_joined(shutdown: ProgressBuilder, event: PodJoined) -> None:
     for each in event.pod.containers if uid in shutdown.pods else ():
         if each.running and shutdown.container(uid, each.name).exited_ns is not None:
             anew = ContainerRecord(name=each.name, sidecar=each.sidecar, stop_signal=each.stop_signal)
-            fields = {name: getattr(anew, name) for name in ContainerRecord.__struct_fields__}
+            fields = {
+                name: getattr(anew, name) for name in ContainerRecord.__struct_fields__ if name != "name"
+            }
             shutdown.change_container(uid, each.name, **fields)
 
 

@@ -277,7 +277,11 @@ def waves_keep_their_order(view: BootView) -> BreachSentences:
     for episode, records in view.episodes().items():
         waves = {event.wave: (at_ns, event) for at_ns, event in _waves_begun(view, records)}
         members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
-        lasting = _last_exits(view, members)
+        # What was started again joins whichever wave runs by then, also one that is over.
+        again = [
+            each.event.pod.uid for each in records if isinstance(each.event, PodPlanned) and each.event.again
+        ]
+        lasting = _last_exits(view, {uid: began for uid, began in members.items() if uid not in again})
         for seen in view.of("hook", "signal"):
             began = members.get(seen.uid)
             if view.by_kubelet(seen.uid) == "observe":
@@ -560,7 +564,7 @@ def _grace_anew_ns(view: BootView, began: PodStopBegan) -> int:
     wave_of = {
         record.episode: event.wave
         for record, event in view.events(PodPlanned)
-        if event.pod.uid == began.uid and record.episode >= begun
+        if event.pod.uid == began.uid and record.episode >= begun and not event.again
     }
     over = [
         (record, event)
