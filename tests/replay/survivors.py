@@ -113,8 +113,21 @@ UNTOLD = (
 #: Of the coming release's logic flags, on a Kubernetes node: no golden journal of a node is written under
 #: them yet. Scripts hold them to what they do; the next kept journals of the real node take them off.
 UNRELEASED = (
+    "container.stood_still: down.kill_at_ns <= due_ns -> down.kill_at_ns < due_ns",
+    "container.stood_still: down.kill_at_ns <= due_ns -> down.kill_at_ns > due_ns",
+    "container.stood_still: down.phase == 'hook' -> down.phase != 'hook'",
+    "container.stood_still: down.phase == 'stopping' -> down.phase != 'stopping'",
+    "container.stood_still: down.stop_by_ns <= due_ns -> down.stop_by_ns < due_ns",
+    "container.stood_still: down.stop_by_ns <= due_ns -> down.stop_by_ns > due_ns",
+    "episode._move_deadline_listing: state.release_by_ns <= before_ns -> state.release_by_ns < before_ns",
+    "episode.handle: now > state.kill_by_ns - FLOOR_NS -> now >= state.kill_by_ns - FLOOR_NS",
+    "hook._tick_late: down.due_ns() <= due_ns -> down.due_ns() < due_ns",
+    "hook._tick_late: down.due_ns() <= due_ns -> down.due_ns() > due_ns",
+    "hook._tick_late: waited_ns > steps.STANDSTILL_NS -> waited_ns <= steps.STANDSTILL_NS",
+    "hook._tick_late: waited_ns > steps.STANDSTILL_NS -> waited_ns >= steps.STANDSTILL_NS",
+    "node_status._pod_planned_again: status[0] != event.pod.uid -> status[0] == event.pod.uid",
+    "node_status._pod_planned_again: uid != event.pod.uid -> uid == event.pod.uid",
     "container._stop_outcome: down.phase == 'stopping' -> down.phase != 'stopping'",
-    "container._stop_outcome: event.result == 'unknown' -> event.result != 'unknown'",
     "container._stop_outcome: event.result == 'failed' -> event.result != 'failed'",
     "container.exited: down.error != '' -> down.error == ''",
     "container.due_tell: down.tell_at_ns > now -> down.tell_at_ns >= now",
@@ -129,13 +142,12 @@ UNRELEASED = (
     "kubelet._pod_deleted: state.plain.get(event.uid, 0) <= less_ns"
     " -> state.plain.get(event.uid, 0) < less_ns",
     "kubelet._sign_due_ns: due_ns > 0 -> due_ns >= 0",
-    "node_status._certified_safe: state.mounted == () -> state.mounted != ()",
-    "node_status._certify_again: before.all_ended == state.all_ended -> before.all_ended != state.all_ended",
     "node_status._certify_again: state.mounted is None -> state.mounted is not None",
     "node_status._delete_ended: key.what != 'delete' -> key.what == 'delete'",
     "node_status._delete_ended: state.means == 'cri' -> state.means != 'cri'",
     "node_status._delete_ended: each != uid -> each == uid",
     "node_status._delete_ended: each[0] == uid -> each[0] != uid",
+    "node_status._delete_ended: each[0] != uid -> each[0] == uid",
     "node_status._pod_planned: each != uid -> each == uid",
     "node_status._pod_planned:"
     " uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]"
