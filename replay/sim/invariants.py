@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from ebbtide.actors.episode import AGAIN_TOO_LATE
-from ebbtide.actors.policy.grace_periods import shutdown_enabled
+from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS, shutdown_enabled
 from ebbtide.actors.system import FAILED_STARTS_MAX, LAST_STARTS_FAILED
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Order, Record, parse_order_key
@@ -466,7 +466,9 @@ def nobody_is_killed_untold(view: BootView) -> BreachSentences:
         told = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal"))
         told = told or (view.boot.slow_ns > 0 and _is_being_signalled(view, box, kill_ns))
         back_ns = max((each.from_ns for each in view.served if each.from_ns <= kill_ns), default=0)
-        no_time = back_ns and view.after_look_ns(back_ns) + GRACE_FLOOR_NS > _release_by_ns(view, kills[0])
+        # A SIGKILL is to be on record before the release.
+        last_ns = _release_by_ns(view, kills[0]) - FALLBACK_MARGIN_NS
+        no_time = back_ns and view.after_look_ns(back_ns) + GRACE_FLOOR_NS > last_ns
         if not told and not no_time and not view.out_of_reach(box, began_ns, kill_ns):
             yield f"{container_label(box)} was killed at {world_seconds(kill_ns)}, never told to stop"
 
@@ -492,11 +494,11 @@ def _first_stop_begin(view: BootView, box: SimulatedContainer) -> tuple[int, Pod
     observed = view.by_kubelet(box.uid) == "observe"
     begins = view.stop_begins(box.uid)
     if box.attempt:
-        # Its pod is planned anew, or is being stopped: then its time is that of its pod.
-        since_ns = view.started_ns(box)
-        told_ns = min([seen.at_ns for seen in view.of_box(box, "signal", "kill")], default=view.ended_ns)
+        # Its pod's end was said, and it is planned anew; or that is being stopped, and so is this.
+        told_ns = min([seen.at_ns for seen in view.of_box(box, "signal", "kill")], default=view.exit_ns(box))
+        over_ns = max((at_ns for at_ns, _ in view.ends(box.uid) if at_ns <= told_ns), default=0)
         begins = [each for each in begins if each[0] <= told_ns]
-        begins = [each for each in begins if each[0] >= since_ns] or begins[-1:]
+        begins = [each for each in begins if each[0] >= over_ns] or begins[-1:]
     for at_ns, began in begins:
         means = [each for planned_ns, each in planned if planned_ns <= at_ns][-1:]
         if means == ["observe"] and not observed:

@@ -63,7 +63,8 @@ TO_API = ("api-server", "etcd", "network")
 NO_EXEC = "an exec hook is run by the container runtime alone, which is away"
 PERHAPS = "nobody can know whether the kubelet had begun the hook, and no hook is run twice"
 BEGINNING = (
-    "of a hook that was being begun when the daemon died nobody knows whether it ran, and none is run twice"
+    "of a hook that was being begun when the daemon died, or stood still for the hook's whole time, nobody knows"
+    " whether it ran, and none is run twice"
 )
 SENT = (
     "a delete that was sent and not answered may have been taken, and then the kubelet may have run the hook"
@@ -84,7 +85,11 @@ FORGIVEN: dict[tuple[str, str, str, str, str], str] = {
     ("known", "api", "daemon", HUNG, "*"): UNSEEN,
     **{("hook", "*", "containerd", way, "*"): NO_EXEC for way in (KILLED, HUNG_5_S, HUNG)},
     # Later the daemon is told of nothing that it was just about to begin.
-    **{("hook", means, "daemon", way, AT): BEGINNING for means in ("cri", "auto") for way in (KILLED, HUNG)},
+    **{
+        ("hook", means, "daemon", way, AT): BEGINNING
+        for means in ("cri", "auto")
+        for way in (KILLED, HUNG_5_S, HUNG)
+    },
     **{("hook", "api", "kubelet", way, "*"): PERHAPS for way in (KILLED, HUNG_5_S, HUNG)},
     **{("hook", "api", part, way, "*"): SENT for part in TO_API for way in (KILLED, HUNG_5_S, HUNG)},
     **{("after_boot", "*", part, way, "*"): UNTOLD for part in TO_API for way in (KILLED, HUNG)},

@@ -147,7 +147,6 @@ UNRELEASED = (
     "node_status._delete_ended: state.means == 'cri' -> state.means != 'cri'",
     "node_status._delete_ended: each != uid -> each == uid",
     "node_status._delete_ended: each[0] == uid -> each[0] != uid",
-    "node_status._delete_ended: each[0] != uid -> each[0] == uid",
     "node_status._pod_planned: each != uid -> each == uid",
     "node_status._pod_planned:"
     " uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]"

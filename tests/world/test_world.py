@@ -95,7 +95,7 @@ def test_the_second_shutdown_has_a_limit_of_its_own() -> None:
     assert not result.breaches, str(result)
 
 
-@pytest.mark.parametrize("seed", [1451, 1902, 1909])
+@pytest.mark.parametrize("seed", [1451, 1902, 1909, 813382284941])
 def test_a_daemon_that_comes_back_at_the_end(seed: int) -> None:
     """It has no time left in which anybody could obey a stop signal, and says so by SIGKILL alone."""
     result = try_out(Name(seed))

@@ -323,6 +323,7 @@ def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
         (120178, "cri"),  # a power cut while a slow API server takes the last status
         (804986097049, "api"),  # a power cut while the last volumes are waited for
         (804986097021, "api"),  # a runtime wakes up with a stop signal of each of two shutdowns
+        (8401, "api"),  # a container of a pod that a cancelled shutdown still stops is started again
     ],
 )
 def test_seeds_that_broke_once(seed: int, mode: NodeMode) -> None:
