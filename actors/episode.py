@@ -380,8 +380,8 @@ def _again_too_late(state: EpisodeState, event: PodJoined, now: int) -> Result:
     uid = event.pod.uid
     if uid not in state.pods:
         return _joined(_report_too_late)(state, event, now)
-    ended = PodEnded(uid=uid, wave=_wave_of(state, event.pod), outcome="unknown", reason=AGAIN_TOO_LATE)
-    return state, [ended]
+    wave = _wave_of(state, event.pod)
+    return state, [PodEnded(uid=uid, wave=wave, outcome="unknown", reason=AGAIN_TOO_LATE, again=True)]
 
 
 def _kubelet_stops(state: EpisodeState, event: StopKubelet, now: int) -> Result:

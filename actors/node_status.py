@@ -62,6 +62,8 @@ from ebbtide.events.decisions import (
     ShutdownCancelled,
     StartPod,
     StatusesSettled,
+    StopKubelet,
+    TakeInventory,
     WaveEnded,
     WaveStarted,
     WithdrawPods,
@@ -69,6 +71,7 @@ from ebbtide.events.decisions import (
 from ebbtide.events.facts import (
     ApiRead,
     DaemonStarted,
+    InventoryTaken,
     MountsRead,
     OrderEnded,
     PodAppeared,
@@ -196,11 +199,15 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     #: Of ``followed``, by UID, those whose delete is not known to be taken: would a final phase have their
     #: DaemonSet make them again? Handed over, they stay there until it is known.
     undeleted: BoundedDict[str, bool] = {}
+    #: Under `STARTED_AGAIN`: the kubelet may have started again what has ended, as it has not stopped, or
+    #: nobody has looked since. By this listing somebody will have.
+    restarts: bool = False
+    look_key: str = ""
 
     @property
     def all_ended(self) -> bool:
-        """Is every pod of this node known, and seen to end?"""
-        return self.listed and not self.running
+        """Is every pod of this node known, and seen to end for good?"""
+        return self.listed and not self.running and not self.restarts
 
     @property
     def ours(self) -> bool:
@@ -345,10 +352,14 @@ def _pod_planned_again(state: NodeStatusState, event: PodPlanned, now: int) -> R
     state, decisions = _pod_planned(state, event, now)
     if not event.again or not state.node:
         return state, decisions
-    if event.pod.uid in state.running:
-        return replace(state, running=tuple(uid for uid in state.running if uid != event.pod.uid)), decisions
-    followed = tuple(status for status in state.followed if status[0] != event.pod.uid)
-    return replace(state, ended=max(0, state.ended - 1), followed=followed), decisions
+    return _not_ended(state, event.pod.uid), decisions
+
+
+def _not_ended(state: NodeStatusState, uid: str) -> NodeStatusState:
+    """What was said of its end counts no more."""
+    if uid in state.running:
+        return replace(state, running=tuple(each for each in state.running if each != uid))
+    return replace(state, ended=max(0, state.ended - 1), followed=_without(state.followed, uid))
 
 
 def _pod_admitted(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
@@ -456,6 +467,38 @@ def _kubelet_stopped_flushing(state: NodeStatusState, event: KubeletStopped, now
     return _flush(*_kubelet_stopped(state, event, now), now)
 
 
+def _kubelet_stops(state: NodeStatusState, event: StopKubelet, now: int) -> Result:
+    """Whenever it is ordered: the kubelet runs, or nobody knows."""
+    return _certify_again(state, replace(state, restarts=True, look_key=""))
+
+
+def _kubelet_stopped_known(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
+    """One that could not be stopped goes on starting pods. Of one that has stopped, whatever had ended by
+    then has to be looked at once more.
+    """
+    before = state
+    state, decisions = _kubelet_stopped(state, event, now)
+    restarts = state.restarts and (event.result != "done" or bool(state.ended or state.running))
+    state, certified = _certify_again(before, replace(state, restarts=restarts))
+    return state, [*decisions, *certified]
+
+
+def _kubelet_stopped_known_flushing(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
+    return _flush(*_kubelet_stopped_known(state, event, now), now)
+
+
+def _look_ordered(state: NodeStatusState, event: TakeInventory, now: int) -> Result:
+    looks = state.restarts and state.kubelet_stopped
+    return (replace(state, look_key=event.key), ()) if looks else (state, ())
+
+
+def _looked(state: NodeStatusState, event: InventoryTaken, now: int) -> Result:
+    """What runs again has joined before, and its end is waited for."""
+    if event.key != state.look_key or event.part < event.parts:
+        return state, ()
+    return _certify_again(state, replace(state, restarts=False, look_key=""))
+
+
 def _kubelet_stopped_after_cancel(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
     """It is about to be started again."""
     return replace(state, kubelet_stopping=False, kubelet_stopped=False), ()
@@ -477,6 +520,8 @@ def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
         state = replace(state, withheld=tuple(uid for uid in state.withheld if uid != event.uid))
     decisions: list[Event] = []
     if state.node:
+        if event.again:
+            state = _not_ended(state, event.uid)
         if event.outcome in UNSEEN_OUTCOMES and not event.gone:
             state = replace(state, running=(*state.running, event.uid))
         else:
@@ -839,10 +884,19 @@ def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
 
 def _publish_certificate(state: NodeStatusState, mounted: tuple[tuple[str, str], ...]) -> Result:
     safe = state.all_ended and not mounted
-    certified = DetachCertified(safe=safe, ended=state.ended, running=state.running, mounted=mounted)
     key = order_key(NAME, "certificate", "", state.ordinal)
-    order = PublishCertificate(key=key, safe=safe, ended=state.ended, running=state.running, mounted=mounted)
     state = replace(_wait_for(state, key), certificate_key=key, ordinal=state.ordinal + 1)
+    certified = DetachCertified(
+        safe=safe, ended=state.ended, running=state.running, mounted=mounted, restarts=state.restarts
+    )
+    order = PublishCertificate(
+        key=key,
+        safe=safe,
+        ended=state.ended,
+        running=state.running,
+        mounted=mounted,
+        restarts=state.restarts,
+    )
     return state, [certified, order]
 
 
@@ -1031,6 +1085,17 @@ NODE_STATUS = ActorType(
             decides=(AnnounceNode,)),
         Row("flushing", KubeletStopped, _kubelet_stopped_flushing,
             "flushing shutting-down kubelet-stopped kubelet-runs", decides=_LAST_REPORTS),
+        Row("shutting-down", KubeletStopped, _kubelet_stopped_known, "kubelet-stopped kubelet-runs",
+            decides=(AnnounceNode, *_CERTIFICATE), flag=STARTED_AGAIN),
+        Row("flushing", KubeletStopped, _kubelet_stopped_known_flushing,
+            "flushing shutting-down kubelet-stopped kubelet-runs", decides=(*_LAST_REPORTS, *_CERTIFICATE),
+            flag=STARTED_AGAIN),
+        ignored(EVERY, StopKubelet, TakeInventory, InventoryTaken),
+        Row("shutting-down flushing", StopKubelet, _kubelet_stops, decides=(AnnounceNode, *_CERTIFICATE),
+            flag=STARTED_AGAIN),
+        Row("shutting-down flushing", TakeInventory, _look_ordered, flag=STARTED_AGAIN),
+        Row("shutting-down flushing", InventoryTaken, _looked, decides=(AnnounceNode, *_CERTIFICATE),
+            flag=STARTED_AGAIN),
         Row("up", KubeletStopped, _kubelet_stopped_after_cancel, "kubelet-runs"),
         Row("flushing-after-cancel", KubeletStopped, _kubelet_stopped_after_cancel_flushing,
             "flushing-after-cancel up kubelet-runs", decides=_LAST_STATUSES),

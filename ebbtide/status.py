@@ -33,6 +33,8 @@ class DetachCertificate(msgspec.Struct, kw_only=True):
     ended: int = 0
     running: tuple[str, ...] = ()
     mounted: tuple[tuple[str, str], ...] = ()
+    #: The kubelet may have started again what has ended.
+    restarts: bool = False
 
 
 class PodStatus(msgspec.Struct, kw_only=True):
@@ -182,7 +184,11 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
                     self.deadline_ns = event.deadline_ns
                 case d.DetachCertified():
                     self.certificate = DetachCertificate(
-                        safe=event.safe, ended=event.ended, running=event.running, mounted=event.mounted
+                        safe=event.safe,
+                        ended=event.ended,
+                        running=event.running,
+                        mounted=event.mounted,
+                        restarts=event.restarts,
                     )
                 case d.LeftUndone():
                     self.left_undone = tuple(dict.fromkeys((*event.running, *event.without_status)))
@@ -371,6 +377,7 @@ def node_json(status: DaemonStatus) -> dict[str, Any]:
             "ended": certificate.ended,
             "running": [status.labels.get(uid, uid) for uid in certificate.running],
             "mounted": [[status.labels.get(uid, uid), name] for uid, name in certificate.mounted],
+            "restarts": certificate.restarts,
         },
     }
 
@@ -410,7 +417,8 @@ def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if certificate := node["certificate"]:
         running, mounted = len(certificate["running"]), len(certificate["mounted"])
         safe = f"safe to detach: {certificate['ended']} pods ended, nothing is mounted"
-        unsafe = f"not safe to detach: {running} pods running, {mounted} volumes mounted"
+        again = ", the kubelet may have started pods again" if certificate["restarts"] else ""
+        unsafe = f"not safe to detach: {running} pods running, {mounted} volumes mounted{again}"
         yield "volumes", safe if certificate["safe"] else unsafe
 
 

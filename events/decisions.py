@@ -477,6 +477,8 @@ class PodEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False
     returns: Literal["", "untainted", "always"] = ""
     #: Of an outcome that is unknown: none of its containers runs any more, however they ended.
     gone: bool = False
+    #: Its end was said in this shutdown, and it runs again: this one takes its place.
+    again: bool = False
 
 
 # --- NodeStatusActor: what others see of this node ---------------------------------------------
@@ -539,13 +541,16 @@ class CheckMounts(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
 @register
 class DetachCertified(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Whether this node's volumes may be attached elsewhere: every pod ended and nothing mounted."""
+    """Whether this node's volumes may be attached elsewhere: every pod ended and nothing mounted.
+    ``restarts``: the kubelet may have started again what has ended.
+    """
 
     safe: bool
     ended: int = 0
     #: Pods not seen to end, by UID, and what is mounted.
     running: tuple[str, ...] = ()
     mounted: tuple[tuple[str, str], ...] = ()
+    restarts: bool = False
 
 
 @register
@@ -558,6 +563,7 @@ class PublishCertificate(Order, frozen=True, kw_only=True, omit_defaults=True, g
     ended: int = 0
     running: tuple[str, ...] = ()
     mounted: tuple[tuple[str, str], ...] = ()
+    restarts: bool = False
 
 
 @register

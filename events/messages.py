@@ -607,7 +607,8 @@ def _certified_text(names: Names, event: d.DetachCertified, at: Stamp) -> str:
         return f"safe to detach: {count_text(event.ended, 'pod')} ended, no volume is mounted"
     running = f"not seen to end: {names.some_of(event.running)}" if event.running else ""
     mounted = f"mounted: {mounts_text(names, event.mounted)}" if event.mounted else ""
-    why = "; ".join(each for each in (running, mounted) if each) or "what is mounted is not known"
+    again = "the kubelet may have started pods again" if event.restarts else ""
+    why = "; ".join(each for each in (running, again, mounted) if each) or "what is mounted is not known"
     return f"not safe to detach: {why}"
 
 

@@ -460,6 +460,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("NodeStatusState", "await_key"): "key",
     ("NodeStatusState", "check_key"): "key",
     ("NodeStatusState", "certificate_key"): "key",
+    ("NodeStatusState", "look_key"): "key",
     ("NodeStatusState", "mounted"): "mount",
     ("NodeStatusState", "pending"): "status",
     ("NodeStatusState", "deliveries"): "status",

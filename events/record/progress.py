@@ -326,6 +326,7 @@ def _detach_certified(shutdown: ProgressBuilder, event: DetachCertified) -> None
             ended=event.ended,
             running=event.running,
             mounted=event.mounted,
+            restarts=event.restarts,
         )
     )
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from ebbtide.actors.episode import AGAIN_TOO_LATE
 from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS, shutdown_enabled
 from ebbtide.actors.system import FAILED_STARTS_MAX, LAST_STARTS_FAILED
 from ebbtide.events.base import NS_PER_MS as MS
@@ -733,7 +732,7 @@ def each_pod_ends_once(view: BootView) -> BreachSentences:
         released = False
         for record in records:
             if isinstance(record.event, PodEnded):
-                if record.event.uid in ended and record.event.reason != AGAIN_TOO_LATE:
+                if record.event.uid in ended and not record.event.again:
                     yield f"episode {episode}: {record.event.uid} ended twice (record {record.seq})"
                 ended[record.event.uid] = record.event
             elif isinstance(record.event, PodPlanned):

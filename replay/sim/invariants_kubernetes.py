@@ -147,7 +147,7 @@ def a_certificate_is_true(view: BootView) -> BreachSentences:
         running = [
             container_label(box)
             for box in view.boxes()
-            if box.uid in planned and view.known_ns(box) <= at_ns < view.exit_ns(box)
+            if box.uid in planned and view.started_ns(box) <= at_ns < view.exit_ns(box)
         ]
         unmounted = {seen.uid: None for seen in view.of("unmounted") if seen.at_ns <= at_ns}
         mounted = [uid for uid, pod in planned.items() if pod.volumes and uid not in unmounted]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ebbtide.actors.episode import AGAIN_TOO_LATE, TOO_LATE
+from ebbtide.actors.episode import TOO_LATE
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.termination_mode import deletable, pods_come_back
 from ebbtide.events import decisions as d
@@ -183,8 +183,8 @@ class Laws:
         if carried and event.uid not in self.planned:
             self._forget(event.uid)
             return
-        too_late = event.outcome == "unknown" and event.reason in (TOO_LATE, AGAIN_TOO_LATE)
-        if event.reason == AGAIN_TOO_LATE:
+        too_late = event.outcome == "unknown" and (event.reason == TOO_LATE or event.again)
+        if event.again:
             assert self.ended.pop(event.uid, ""), f"{event.uid} is started again without an end"
         assert event.uid in self.planned or too_late, f"{event.uid} ended without a place in this shutdown"
         assert event.uid not in self.ended, (

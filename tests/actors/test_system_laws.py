@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ebbtide.actors.episode import AGAIN_TOO_LATE
 from ebbtide.actors.policy.termination_mode import NODE_MODES
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import NS_PER_SECOND, Stamp
@@ -202,7 +201,7 @@ def test_laws_hold_when_pods_are_started_again() -> None:
                 met["planned again"] += 1
             if isinstance(record.event, PodEnded):
                 met["in its place"] += "was started again" in record.event.reason
-                met["too late"] += record.event.reason == AGAIN_TOO_LATE
+                met["too late"] += record.event.again
     assert min(met.values()) > 2, met
 
 

@@ -63,7 +63,7 @@ TO_API = ("api-server", "etcd", "network")
 NO_EXEC = "an exec hook is run by the container runtime alone, which is away"
 PERHAPS = "nobody can know whether the kubelet had begun the hook, and no hook is run twice"
 BEGINNING = (
-    "of a hook that was being begun when the daemon died, or stood still for the hook's whole time, nobody knows"
+    "of a hook that was being begun when the daemon died, or stood still for all its time, nobody knows"
     " whether it ran, and none is run twice"
 )
 SENT = (

@@ -125,8 +125,6 @@ UNRELEASED = (
     "hook._tick_late: down.due_ns() <= due_ns -> down.due_ns() > due_ns",
     "hook._tick_late: waited_ns > steps.STANDSTILL_NS -> waited_ns <= steps.STANDSTILL_NS",
     "hook._tick_late: waited_ns > steps.STANDSTILL_NS -> waited_ns >= steps.STANDSTILL_NS",
-    "node_status._pod_planned_again: status[0] != event.pod.uid -> status[0] == event.pod.uid",
-    "node_status._pod_planned_again: uid != event.pod.uid -> uid == event.pod.uid",
     "container._stop_outcome: down.phase == 'stopping' -> down.phase != 'stopping'",
     "container._stop_outcome: event.result == 'failed' -> event.result != 'failed'",
     "container.exited: down.error != '' -> down.error == ''",
@@ -142,6 +140,7 @@ UNRELEASED = (
     "kubelet._pod_deleted: state.plain.get(event.uid, 0) <= less_ns"
     " -> state.plain.get(event.uid, 0) < less_ns",
     "kubelet._sign_due_ns: due_ns > 0 -> due_ns >= 0",
+    "node_status._certified_safe: state.mounted == () -> state.mounted != ()",
     "node_status._certify_again: state.mounted is None -> state.mounted is not None",
     "node_status._delete_ended: key.what != 'delete' -> key.what == 'delete'",
     "node_status._delete_ended: state.means == 'cri' -> state.means != 'cri'",
