@@ -146,11 +146,6 @@ UNRELEASED = (
     "node_status._delete_ended: state.means == 'cri' -> state.means != 'cri'",
     "node_status._delete_ended: each != uid -> each == uid",
     "node_status._delete_ended: each[0] == uid -> each[0] != uid",
-    "node_status._pod_planned: each != uid -> each == uid",
-    "node_status._pod_planned:"
-    " uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]"
-    " -> uid in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]",
-    "node_status._without: status[0] != uid -> status[0] == uid",
     "node_status._pods_ended_with_held: state.means == 'cri' -> state.means != 'cri'",
     "node_status._pod_ended_revoking: event.outcome in UNSEEN_OUTCOMES"
     " -> event.outcome not in UNSEEN_OUTCOMES",
