@@ -461,13 +461,18 @@ def nobody_is_killed_untold(view: BootView) -> BreachSentences:
         if not kills:
             continue
         kill_ns = kills[0].at_ns
-        began_ns = min((at_ns for at_ns, _ in view.stop_begins(box.uid)), default=0)
+        begins = view.stop_begins(box.uid)
+        began_ns = min((at_ns for at_ns, _ in begins), default=0)
         told = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal"))
         told = told or (view.boot.slow_ns > 0 and _is_being_signalled(view, box, kill_ns))
         back_ns = max((each.from_ns for each in view.served if each.from_ns <= kill_ns), default=0)
         # A SIGKILL is to be on record before the release.
         last_ns = _release_by_ns(view, kills[0]) - FALLBACK_MARGIN_NS
         no_time = back_ns and view.after_look_ns(back_ns) + GRACE_FLOOR_NS > last_ns
+        # Nor has a pod that joins when the last SIGKILL is due.
+        no_time = no_time or any(
+            view.mono_at_ns(event.kill_by_ns) <= at_ns <= kill_ns for at_ns, event in begins
+        )
         if not told and not no_time and not view.out_of_reach(box, began_ns, kill_ns):
             yield f"{container_label(box)} was killed at {world_seconds(kill_ns)}, never told to stop"
 

@@ -102,6 +102,12 @@ def test_a_daemon_that_comes_back_at_the_end(seed: int) -> None:
     assert not result.breaches, str(result)
 
 
+def test_a_pod_that_joins_at_the_end() -> None:
+    """Started when the last SIGKILL of a tiny grant is due, it is killed at once."""
+    result = try_out(Name(330104706698))
+    assert not result.breaches, str(result)
+
+
 def test_a_seed_is_a_world() -> None:
     """The same seed gives the same happenings at the same nanoseconds, and the same bytes of journal."""
     first, second = (try_out(Name(42)).world for _ in range(2))
