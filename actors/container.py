@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS, State
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
-from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     CancelOrder,
     HookEnded,
@@ -80,8 +80,6 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     autopsy_at_ns: int = NEVER_NS
     #: Under `STOP_OUTCOMES`: what is not known of its stop and its SIGKILL is told as such.
     outcomes: bool = False
-    #: A daemon has started since its stop was ordered.
-    stop_lost: bool = False
     #: What the stop's outcome leaves to say.
     stop_note: str = ""
     #: SIGKILL is ordered, and its outcome not known yet.
@@ -96,8 +94,8 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     #: Under `KUBELET_SILENCE`: before it comes to our SIGKILL we tell it, if we never have; when we did.
     warn: bool = False
     warned_ns: int = 0
-    #: Started again by its kubelet since its end was on record.
-    again: bool = False
+    #: Started again by its kubelet since its end was on record: the first of its tries since then.
+    again: int = 0
     #: Since when it has had its time, where that is later than its pod.
     since_ns: int = 0
 
@@ -148,7 +146,7 @@ def started_again(down: ContainerState, spec: Container, since_ns: int) -> Conta
         first_ordinal=down.first_ordinal,
         tries=down.tries + 1,
         outcomes=down.outcomes,
-        again=True,
+        again=down.tries + 1,
         since_ns=since_ns,
     )
 
@@ -279,7 +277,7 @@ def resume_stop(down: ContainerState, now: int) -> ContainerState:
     if down.phase != "stopping" or not down.stop_open:
         return down
     kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
-    return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns, stop_lost=down.outcomes)
+    return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns)
 
 
 def stood_still(down: ContainerState, now: int, due_ns: int) -> ContainerState:
@@ -370,10 +368,14 @@ def _stop_order_ended(down: ContainerState, event: OrderEnded, now: int) -> Cont
 
 
 def _stop_outcome(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
-    """Lost with its daemon it is sent again. Of what a living edge cannot tell somebody may have heard."""
-    lost, signal, name = down.stop_lost and event.result == "unknown", down.spec.stop_signal, down.spec.name
-    down = replace(down, stop_open=False, stop_lost=False)
-    if lost and down.phase == "stopping":
+    """Lost with its daemon it is sent again. What an edge has sent without an answer (``timed-out``) is not:
+    somebody may have heard it, also where that edge has adopted the order and sent it a second time.
+    """
+    if int(parse_order_key(event.key).ordinal) < down.first_ordinal + down.again:
+        return down, []  # what it was told before its kubelet started it again
+    signal, name = down.spec.stop_signal, down.spec.name
+    down = replace(down, stop_open=False)
+    if down.phase == "stopping" and event.result == "unknown":
         return repeat_stop(down)
     # It was to reach it beside the kubelet, and has not; since then it is ours to stop.
     untold = down.told and not down.delegated and event.result == "failed"
@@ -381,8 +383,10 @@ def _stop_outcome(down: ContainerState, event: OrderEnded, now: int) -> Containe
         kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
         return repeat_stop(replace(down, told=False, stop_since_ns=now, kill_at_ns=kill_at_ns))
     error = event.reason if event.result == "failed" else ""
+    not_known = f"whether {name} got {signal} is not known"
     notes = {
-        "unknown": f"whether {name} got {signal} is not known",
+        "unknown": not_known,
+        "timed-out": not_known,
         "failed": f"{signal} did not reach {name}: {error}",
     }
     # Beside the kubelet whoever is not known to have been told may be told once more.

@@ -444,7 +444,7 @@ class RuntimeEdge(SimulatedEdge):
         if self._without_runtime(box):
             self._node.runtime.waiting.append(partial(self._signal_late, box, late))
             yield HEARD_NS
-            return Outcome() if not self._node.runtime.hung else Outcome("unknown", "no answer")
+            return Outcome() if not self._node.runtime.hung else Outcome("timed-out", "no answer")
         self._pods.signal(box, self._daemon.number, late)
         return Outcome()
 

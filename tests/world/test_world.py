@@ -95,6 +95,12 @@ def test_the_second_shutdown_has_a_limit_of_its_own() -> None:
     assert not result.breaches, str(result)
 
 
+def test_a_stop_that_is_adopted_is_made_once() -> None:
+    """The daemon dies before it has written that nobody has answered, and the runtime hangs still."""
+    result = try_out(Name(11812))
+    assert not result.breaches, str(result)
+
+
 @pytest.mark.parametrize("seed", [1451, 1902, 1909, 813382284941])
 def test_a_daemon_that_comes_back_at_the_end(seed: int) -> None:
     """It has no time left in which anybody could obey a stop signal, and says so by SIGKILL alone."""

@@ -232,7 +232,7 @@ class ContainerStops:
         *,
         by_runtime: bool = False,
     ) -> Ending:
-        """Ends when the signal was sent, or when nobody can say that it was: ``unknown``. ``name``: such as
+        """Ends when the signal was sent, or when nobody can say that it was: ``timed-out``. ``name``: such as
         SIGTERM, for a container of which only its runtime knows what it is stopped with. ``by_runtime``: not
         to its process while its runtime answers.
         """
@@ -306,7 +306,7 @@ class ContainerStops:
             try:
                 await self._reach.confirm(outlet, HEARD_SECONDS_MAX)
             except Lost as error:
-                progress.end(Ending("unknown", f"{NOT_HEARD}: {error}"))
+                progress.end(Ending("timed-out", f"{NOT_HEARD}: {error}"))
             else:
                 progress.end(Ending())
 
@@ -330,7 +330,7 @@ class ContainerStops:
             raise failure
         if isinstance(failure, Lost):
             # Sent once more it would be a second signal, which many programs take for "at once".
-            progress.end(Ending("unknown", f"{NOT_HEARD}, and is not given it again: {failure}"))
+            progress.end(Ending("timed-out", f"{NOT_HEARD}, and is not given it again: {failure}"))
         elif failure is not None and not isinstance(failure, NotFound):
             progress.end(Ending("failed", str(failure)))
 
