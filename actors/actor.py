@@ -93,6 +93,8 @@ BUS_REFOUND = "bus-refound"
 #: of the daemon, and when the kubelet has stopped after some of them (episode, hook, node_status). And what a
 #: daemon that stood still had ordered last gets its time all the same (hook, container).
 STARTED_AGAIN = "started-again"
+#: A listing waits for the pods' priorities only as long as they have the floor of a stop left (episode).
+LISTED_IN_TIME = "listed-in-time"
 
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
@@ -111,6 +113,7 @@ LOGIC_FLAGS: tuple[str, ...] = (
     MEASURED_MARGINS,
     BUS_REFOUND,
     STARTED_AGAIN,
+    LISTED_IN_TIME,
 )
 
 #: A deadline that never comes: larger than any monotonic clock.

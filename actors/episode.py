@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import (
     EVERY,
+    LISTED_IN_TIME,
     MEASURED_MARGINS,
     NEVER_NS,
     STARTED_AGAIN,
@@ -57,6 +58,7 @@ from ebbtide.actors.wave import NAME as WAVE_NAME
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, BoundedDict, Event, order_key
 from ebbtide.events.decisions import (
+    FIRST_WORD_NS,
     PROJECTION_VERSION,
     ActorFailed,
     ConfigAdopted,
@@ -192,6 +194,26 @@ def _list_pods(state: EpisodeState, *, refresh: bool) -> tuple[EpisodeState, Tak
     # Only on a node: processes of our own are started by order, and none is given in a shutdown.
     late_until_ns = state.release_by_ns if refresh and state.means else 0
     return state, TakeInventory(key=key, refresh=refresh, late_until_ns=late_until_ns)
+
+
+def _in_time(begin: Handler) -> Handler:
+    """With a small grant a plan is made while the pods still have the floor of a stop, also without their
+    priorities.
+    """
+
+    def handle(state: EpisodeState, event: Event, now: int) -> Result:
+        state, decisions = begin(state, event, now)
+        by_ns = max(1, state.kill_by_ns - FLOOR_NS)
+        if by_ns >= now + FIRST_WORD_NS:
+            return state, decisions
+        return state, [
+            replace(each, priorities_by_ns=by_ns)
+            if isinstance(each, TakeInventory) and not each.refresh
+            else each
+            for each in decisions
+        ]
+
+    return handle
 
 
 def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result:
@@ -729,6 +751,10 @@ TRANSITIONS = Transitions(
     Row("idle",       ShutdownDetected, _begin_shutdown,       "listing",  (ShutdownBegan, TakeInventory)),
     Row("cancelling", ShutdownDetected, _followed_by_another,  "listing",
         (EpisodeClosed, ShutdownBegan, TakeInventory)),
+    Row("idle",       ShutdownDetected, _in_time(_begin_shutdown), "listing",
+        (ShutdownBegan, TakeInventory), flag=LISTED_IN_TIME),
+    Row("cancelling", ShutdownDetected, _in_time(_followed_by_another), "listing",
+        (EpisodeClosed, ShutdownBegan, TakeInventory), flag=LISTED_IN_TIME),
     Row("listing waves draining flushing", ShutdownDetected, _move_deadline, "=", (DeadlineMoved,)),
     Row("waves draining", ShutdownDetected, _move_deadline_listing, "=", (DeadlineMoved, TakeInventory),
         flag=STARTED_AGAIN),
@@ -763,6 +789,8 @@ TRANSITIONS = Transitions(
 
     Row("listing",    OrderEnded,       _listing_ended,        "= waves draining flushing",
         (TakeInventory, PlanMade, WaveStarted, PodsEnded)),
+    Row("listing",    OrderEnded,       _in_time(_listing_ended), "= waves draining flushing",
+        (TakeInventory, PlanMade, WaveStarted, PodsEnded), flag=LISTED_IN_TIME),
     Row("waves",      OrderEnded,       _refresh_ended,        "=",          (TakeInventory,)),
     Row("draining",   OrderEnded,       _then_drain(_refresh_ended), "= flushing",
         (TakeInventory, PodsEnded)),
@@ -793,7 +821,7 @@ TRANSITIONS = Transitions(
     Row("idle",       DaemonStarted,    _daemon_started,       "=",          (PodEnded, Resumed)),
     Row("listing waves draining flushing released cancelling", DaemonStarted, _daemon_started, "= idle",
         (PodEnded, EpisodeClosed, Resumed)),
-    Row("waves draining", DaemonStarted, _daemon_started_listing, "= idle",
+    Row("waves draining flushing", DaemonStarted, _daemon_started_listing, "= idle",
         (PodEnded, EpisodeClosed, Resumed, TakeInventory), flag=STARTED_AGAIN),
 
     Row(EVERY,        ConfigAdopted,    _config_adopted),

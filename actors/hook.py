@@ -592,11 +592,18 @@ def _adopted_observed(state: PodState, event: PodPlanned, now: int) -> Result:
 
 
 def _adopted_again(state: PodState, event: PodPlanned, now: int) -> Result:
-    """What a kubelet has started again after a cancel is to be stopped with the rest of its pod."""
+    """What a kubelet has started again after a cancel is stopped with the rest of its pod, but has its own
+    grace: it has begun anew, and nothing of it is used up.
+    """
     state, decisions = _adopted_observed(state, event, now)
     if not state.means or not state.begun or state.over:
         return state, decisions
-    state, again = _stopped_again(state, PodJoined(pod=event.pod), now)
+    if state.means == "api" and not state.deleted and not state.delete_key:
+        # Sent and not answered before: a kubelet that never heard of it would start the pod again.
+        state, order = _order_delete(state, max(now, state.delete_until_ns), now)
+        decisions = [*decisions, order]
+    deadline_ns = now + event.grace_seconds * NS_PER_SECOND
+    state, again = _stop_again(state, event.pod, now, deadline_ns, NEVER_NS)
     return state, [*decisions, *again]
 
 
@@ -672,7 +679,7 @@ def _container_exited(state: PodState, event: ContainerExited, now: int) -> Resu
 
 def _runs_again(state: PodState, event: PodJoined, now: int) -> Result:
     """Before its stop has begun: what has ended on record and runs now is to be stopped like the rest."""
-    return replace(state, downs=tuple(_started_again(down, event, 0) or down for down in state.downs)), ()
+    return replace(state, downs=tuple(_started_again(down, event.pod, 0) or down for down in state.downs)), ()
 
 
 def _stopped_again(state: PodState, event: PodJoined, now: int) -> Result:
@@ -685,9 +692,14 @@ def _stopped_again(state: PodState, event: PodJoined, now: int) -> Result:
     # One that had ended before its pod's stop has no times of its own.
     deadline_ns = max(down.deadline_ns for down in state.downs)
     limit_ns = max(down.limit_ns for down in state.downs)
+    return _stop_again(state, event.pod, now, deadline_ns, limit_ns)
+
+
+def _stop_again(state: PodState, pod: Pod, now: int, deadline_ns: int, limit_ns: int) -> Result:
+    """``pod``: as it is now."""
 
     def step(down: ContainerState) -> steps.ContainerStep:
-        again = _started_again(down, event, max(now, 1))
+        again = _started_again(down, pod, max(now, 1))
         if again is None:
             return down, []
         if state.means == "observe":
@@ -699,9 +711,9 @@ def _stopped_again(state: PodState, event: PodJoined, now: int) -> Result:
     return _each_container(state, now, "exited", step)
 
 
-def _started_again(down: ContainerState, event: PodJoined, since_ns: int) -> ContainerState | None:
+def _started_again(down: ContainerState, pod: Pod, since_ns: int) -> ContainerState | None:
     """None: it has not been, as far as is known."""
-    spec = next((each for each in event.pod.containers if each.name == down.spec.name), None)
+    spec = next((each for each in pod.containers if each.name == down.spec.name), None)
     if down.phase != "exited" or spec is None or not spec.running:
         return None
     return steps.started_again(down, spec, since_ns)
@@ -907,7 +919,7 @@ TRANSITIONS = Transitions(
     Row("stopping",   PodPlanned,     _adopted_observed,  "= planned ended",
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=KUBELET_SILENCE),
     Row("stopping",   PodPlanned,     _adopted_again,     "= planned ended",
-        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=STARTED_AGAIN),
+        (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=STARTED_AGAIN),
     Row("planned",    PodStopBegan,   _stop_began,        "stopping ended",
         (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("planned",    PodStopBegan,   _stop_began_asking, "stopping ended",

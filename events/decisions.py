@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ebbtide.events.base import Barrier, Decision, Order, register
+from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order, register
 from ebbtide.events.model import (
     Budget,
     Handover,
@@ -232,6 +232,13 @@ class DeadlineMoved(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     overtime: bool = False
 
 
+#: What a listing at the signal waits for the first word on its pods' priorities: the API server's first list,
+#: and the manifests of static pods. A server that is there answers the first list a second after the start;
+#: of logind's own 5 s more than two thirds are left. With less than that no pod waits until only its floor
+#: is left.
+FIRST_WORD_NS = NS_PER_SECOND * 3 // 2
+
+
 @register
 class TakeInventory(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """List the pods of this node. ``refresh`` False: from the warm cache, without any call."""
@@ -242,6 +249,8 @@ class TakeInventory(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     refresh: bool = False
     #: Until then (monotonic) pods that come later are reported as `PodJoined`; 0: not at all.
     late_until_ns: int = 0
+    #: No later than this (monotonic) the first word on the pods' priorities is waited for; 0: no such limit.
+    priorities_by_ns: int = 0
 
 
 @register

@@ -29,6 +29,7 @@ from ebbtide.actors.simulated_logind import (
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.decisions import (
+    FIRST_WORD_NS,
     AnnounceNode,
     Arm,
     AwaitStatuses,
@@ -294,8 +295,6 @@ HOOK_FAILURES: dict[str, Outcome] = {
 KUBELET_SLOW_NS = 3000 * MS
 #: By then the ends that a look has found are reported.
 LATEST_EXIT_NS = 4 * MS
-#: And for the first word on its pods' priorities.
-FIRST_WORD_NS = 1500 * MS
 
 
 class RuntimeEdge(SimulatedEdge):
@@ -312,6 +311,7 @@ class RuntimeEdge(SimulatedEdge):
         self._reported: dict[str, None] = dict.fromkeys(node.pods.begun)
         node.pods.watchers.append(self._exited)
         node.pods.restarted.append(self._restarted)
+        node.runtime.listeners.append(self._look_again)
         self.table = {
             TakeInventory: self._take_inventory,
             StartPod: self._start_pod,
@@ -346,9 +346,15 @@ class RuntimeEdge(SimulatedEdge):
         if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
             self._daemon.watch(self._tell_restarted(box))
 
+    def _look_again(self) -> None:
+        """A runtime that answers again is looked at."""
+        for at in list(self._pods.meant):
+            self._restarted(self._pods.boxes[at])
+
     def _tell_restarted(self, box: SimulatedContainer) -> Watching:
         yield self._draw_ns(5000, 500_000)
-        yield from self._joined_again(box)
+        if not self._node.runtime.hung:
+            yield from self._joined_again(box)
 
     def _joined_again(self, box: SimulatedContainer) -> Iterator[PodJoined]:
         """Once; from then on orders mean all that runs of its pod."""
@@ -385,8 +391,11 @@ class RuntimeEdge(SimulatedEdge):
     def _take_inventory(self, order: TakeInventory, late: bool) -> Script:
         self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
         delay_ns = self._draw_ns(2000, 30_000) if order.refresh else 0
-        if not order.refresh and self._node.untold == NOT_LISTED_YET:
-            yield Until(self._node.told, FIRST_WORD_NS)
+        word_ns = FIRST_WORD_NS
+        if order.priorities_by_ns:
+            word_ns = min(word_ns, order.priorities_by_ns - self._node.timer.now_ns)
+        if not order.refresh and self._node.untold == NOT_LISTED_YET and word_ns > 0:
+            yield Until(self._node.told, word_ns)
         if order.refresh and self._node.runtime.hung:
             yield Until(self._node.runtime.waiting, DOUBT_NS)
             if self._node.runtime.hung:

@@ -304,14 +304,14 @@ def _waves_begun(view: BootView, records: Sequence[Record]) -> list[tuple[int, W
 
 
 def _last_exits(
-    view: BootView, members: dict[str, PodStopBegan]
+    view: BootView, members: dict[str, PodStopBegan], *, again: bool = False
 ) -> dict[int, tuple[int, SimulatedContainer]]:
-    """Who is the last to go in each wave, and when."""
+    """Who is the last to go in each wave, and when. ``again``: also of what was started again since."""
     lasting: dict[int, tuple[int, SimulatedContainer]] = {}
     for uid, began in members.items():
         began_ns = max(at_ns for at_ns, event in view.stop_begins(uid) if event is began)
         for box in view.boxes(uid):
-            if box.attempt and view.started_ns(box) > began_ns:
+            if box.attempt and view.started_ns(box) > began_ns and not again:
                 continue  # Its kubelet has started it again since.
             exit_ns = view.exit_ns(box)
             if began.wave not in lasting or exit_ns > lasting[began.wave][0]:
@@ -326,15 +326,22 @@ def waves_do_not_dawdle(view: BootView) -> BreachSentences:
         if any(isinstance(each.event, PodPlanned) and each.event.again for each in records):
             continue  # What was started again is waited for in another wave.
         members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
-        lasting = _last_exits(view, members)
+        lasting = _last_exits(view, members, again=True)
+        planned = [(view.at_ns(each), each.event) for each in records if isinstance(each.event, PodPlanned)]
+        late_ns = {event.pod.uid: at_ns for at_ns, event in planned if event.late}
         for (began_ns, before), (next_ns, after) in pairwise(_waves_begun(view, records)):
             # A volume that was never unmounted is waited for until the wave's deadline.
             until_ns = view.mono_at_ns(before.deadline_ns)
             volumes = [pod.uid for pod in before.pods if pod.volumes]
             unmounts = [min(until_ns, unmounted_ns.get(uid, until_ns)) for uid in volumes]
             exit_ns, _ = lasting.get(before.wave, (0, None))
-            gone_ns = view.after_look_ns(max(began_ns, exit_ns, *unmounts))
-            if next_ns > gone_ns + view.slack_ns and view.served_through(gone_ns, gone_ns + view.slack_ns):
+            # One that was empty at the signal begins with the first that joins it.
+            joined_ns = min((late_ns.get(pod.uid, 0) for pod in after.pods), default=0)
+            gone_ns = view.after_look_ns(max(began_ns, exit_ns, joined_ns, *unmounts))
+            # Begun in time by a daemon that died on a hung disk, and again by one that knows nothing of it.
+            begun = any(view.forgotten(pod.uid) for pod in after.pods)
+            served = view.served_through(gone_ns, gone_ns + view.slack_ns)
+            if next_ns > gone_ns + view.slack_ns and served and not begun:
                 yield (
                     f"episode {episode}: wave {after.wave} began at {world_seconds(next_ns)}; "
                     f"those before it were gone by {world_seconds(gone_ns)}"
@@ -389,7 +396,7 @@ def no_stop_twice(view: BootView) -> BreachSentences:
             lives = [seen.life for seen in signals if not seen.detail]
             # What a runtime that wakes up still has to do is of every shutdown in which it hung.
             late = any(seen.at_ns in woken_ns for seen in signals)
-            shutdowns = len(view.stop_begins(box.uid)) if late else 1
+            shutdowns = max(1, len(view.stop_begins(box.uid))) if late else 1
             if any(lives.count(life) > shutdowns for life in dict.fromkeys(lives)):
                 yield f"{container_label(box)} got its stop signal from daemons {lives}"
 
@@ -440,7 +447,7 @@ def grace_is_kept(view: BootView) -> BreachSentences:
         for kill in [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET][:1]:
             if kill.detail == "not running" or view.forgotten(box.uid):
                 continue
-            began = _first_stop_begin(view, box)
+            began = next(iter(_stop_begins(view, box)), None)
             if began is None:
                 yield (
                     f"{container_label(box)} was killed at {world_seconds(kill.at_ns)} without"
@@ -486,9 +493,10 @@ def _is_being_signalled(view: BootView, box: SimulatedContainer, at_ns: int) -> 
     )
 
 
-def _first_stop_begin(view: BootView, box: SimulatedContainer) -> tuple[int, PodStopBegan] | None:
+def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, PodStopBegan]]:
     """When its stop began: one that was then spared, because no delete was taken, begins anew, and so does
-    one that was only looked on until a shutdown adopted it that ends pods itself.
+    one that was only looked on until a shutdown adopted it that ends pods itself. The later ones are of
+    shutdowns that have adopted it.
     """
     planned = [
         (view.at_ns(record), event.means)
@@ -498,19 +506,23 @@ def _first_stop_begin(view: BootView, box: SimulatedContainer) -> tuple[int, Pod
     observed = view.by_kubelet(box.uid) == "observe"
     begins = view.stop_begins(box.uid)
     if box.attempt:
-        # Its pod's end was said, and it is planned anew; or that is being stopped, and so is this.
+        # Its pod's end was said, and it is planned anew; or that is being stopped, and so is this: with the
+        # times of its pod, but for one that ran again before another shutdown adopted it.
         told_ns = min([seen.at_ns for seen in view.of_box(box, "signal", "kill")], default=view.exit_ns(box))
         over_ns = max((at_ns for at_ns, _ in view.ends(box.uid) if at_ns <= told_ns), default=0)
         begins = [each for each in begins if each[0] <= told_ns]
         begins = [each for each in begins if each[0] >= over_ns] or begins[-1:]
+        since_ns = view.started_ns(box)
+        begins = [each for each in begins if each[0] >= since_ns] or begins
+    found = []
     for at_ns, began in begins:
         means = [each for planned_ns, each in planned if planned_ns <= at_ns][-1:]
         if means == ["observe"] and not observed:
             continue
         outcomes = [end.outcome for end_ns, end in view.ends(box.uid) if end_ns >= at_ns]
         if outcomes[:1] != ["spared"]:
-            return at_ns, began
-    return None
+            found.append((at_ns, began))
+    return found
 
 
 def _may_kill(
@@ -536,7 +548,9 @@ def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
     if view.hurt:
         return
     for box in view.boxes():
-        was_asked = _first_stop_begin(view, box)
+        # What is started again while its pod is stopped belongs to the last shutdown that has adopted this.
+        begins = _stop_begins(view, box)
+        was_asked = next(iter(reversed(begins) if box.attempt else begins), None)
         if was_asked is None or view.by_kubelet(box.uid) == "observe":
             continue
         began_ns, began = was_asked

@@ -491,7 +491,8 @@ class Kubelet:
         if self.running and not ours:
             # At once the first time, then ever later, as after crashes.
             again_ns = AGAIN_NS << (box.attempt - 1) if box.attempt else NOTICES_NS
-            self._later(again_ns, partial(self._start_again, box))
+            start = self._asked_of_runtime(partial(self._start_again, box))
+            self._later(again_ns, partial(self._runtime.ask, start))
         if self._pods.over(box.uid) and self.running and ours:
             self._tidy(box.uid)
 

@@ -92,6 +92,7 @@ class BootView:
             elif seen.life in ready:
                 self.served.append(Served(seen.life, ready.pop(seen.life), seen.at_ns))
         self.served += [Served(life, since_ns, self.ended_ns) for life, since_ns in ready.items()]
+        self._looking = list(self._looks())
         self._boxes: dict[str, list[SimulatedContainer]] = {}
         self._exit_ns: dict[tuple[str, str, int], int] = {}
         for box in boot.boxes:
@@ -106,6 +107,17 @@ class BootView:
         self.fled = any(what[0].startswith("journal-") for what in self._by_what)
         #: No place was left for the journal, or it could not be read: even its own daemons know less.
         self.hurt = bool(self.of("journal-lost", "error"))
+
+    def _looks(self) -> Iterator[tuple[int, int]]:
+        """When a daemon was there, and the runtime answered."""
+        turns = self.of("runtime-hangs", "runtime-wakes")
+        times_ns = [seen.at_ns for seen in turns]
+        if not turns or turns[0].what == "runtime-hangs":
+            times_ns.insert(0, 0)
+        times_ns.append(self.ended_ns)
+        for served in self.served:
+            for from_ns, to_ns in zip(times_ns[::2], times_ns[1::2], strict=False):
+                yield max(from_ns, served.from_ns), min(to_ns, served.to_ns)
 
     def _first_ns(self, *whats: str) -> int:
         return self.of(*whats)[0].at_ns
@@ -179,8 +191,17 @@ class BootView:
         return next((seen.at_ns for seen in self.of_box(box, "start")), self.ended_ns + 1)
 
     def known_ns(self, box: SimulatedContainer) -> int:
-        """From when on a daemon can know that it runs: of one that was started again, by its next look."""
-        return self.started_ns(box) + (AGAIN_SEEN_NS if box.attempt else 0)
+        """From when on a daemon can know that it runs: of one that was started again, by its next look at a
+        runtime that answers; after the boot's end if there is none.
+        """
+        since_ns = self.started_ns(box)
+        if not box.attempt:
+            return since_ns
+        for from_ns, to_ns in self._looking:
+            known_ns = max(from_ns, since_ns) + AGAIN_SEEN_NS
+            if known_ns <= to_ns:
+                return known_ns
+        return self.ended_ns + 1
 
     def exit_signal(self, box: SimulatedContainer) -> str:
         return next((seen.detail for seen in self.of_box(box, "exit")), "")

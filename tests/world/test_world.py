@@ -114,6 +114,12 @@ def test_a_pod_that_joins_at_the_end() -> None:
     assert not result.breaches, str(result)
 
 
+def test_a_wave_that_no_record_has() -> None:
+    """It began while the disk hung, and once more after the daemon's death."""
+    result = try_out(Name(42123))
+    assert not result.breaches, str(result)
+
+
 def test_a_seed_is_a_world() -> None:
     """The same seed gives the same happenings at the same nanoseconds, and the same bytes of journal."""
     first, second = (try_out(Name(42)).world for _ in range(2))

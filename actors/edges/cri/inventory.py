@@ -26,8 +26,15 @@ from ebbtide.actors.edges.cri.pods import (
 )
 from ebbtide.actors.edges.kubernetes.pods import FINAL_PHASES, FollowedPods, KnownPod, PodLookup
 from ebbtide.actors.interfaces import Ending, Outlet
-from ebbtide.events.base import Order
-from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
+from ebbtide.events.base import NS_PER_SECOND, Order
+from ebbtide.events.decisions import (
+    FIRST_WORD_NS,
+    KillContainer,
+    RunHook,
+    SendSignal,
+    TakeAutopsy,
+    TakeInventory,
+)
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
 from ebbtide.events.model import Pod
 
@@ -35,14 +42,17 @@ from ebbtide.events.model import Pod
 LISTING_SECONDS_MAX = 60.0
 #: A look that takes longer than this may be one that a runtime which hangs never answers.
 DOUBT_SECONDS = 1.0
-#: What a listing at the signal waits for the first word on its pods' priorities: the API server's first list,
-#: and the manifests of static pods. A server that is there answers the first list a second after the start;
-#: of the least grant, logind's own 5 s, more than two thirds are left.
-FIRST_WORD_SECONDS_MAX = 1.5
+FIRST_WORD_SECONDS_MAX = FIRST_WORD_NS / NS_PER_SECOND
 #: Nothing is asked of anybody, only looked at in memory.
 FIRST_WORD_POLL_SECONDS = 0.02
 NOTHING_NEWER = "the runtime does not answer, so nothing newer is known of its pods"
 NOT_LISTED = "the runtime does not answer, so its pods are not known"
+
+
+def _first_word_seconds(order: TakeInventory) -> float:
+    if not order.priorities_by_ns:
+        return FIRST_WORD_SECONDS_MAX
+    return min(FIRST_WORD_SECONDS_MAX, (order.priorities_by_ns - time.monotonic_ns()) / NS_PER_SECOND)
 
 
 ContainerOrder = SendSignal | KillContainer | TakeAutopsy | RunHook
@@ -89,7 +99,7 @@ class Inventory:
         """Fails where nobody knows: an inventory without a runtime is not an empty one."""
         # Kept until one succeeds: a shutdown whose first listing failed begins with the second.
         self._anew = self._anew or not order.refresh
-        first_word_by = trio.current_time() + FIRST_WORD_SECONDS_MAX
+        first_word_by = trio.current_time() + _first_word_seconds(order)
         with trio.move_on_after(WARM_SECONDS_MAX):
             await self._reach.known.wait()
             await self.settled.wait()

@@ -312,10 +312,27 @@ def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
         # The daemon: a hook that the kubelet runs was begun again, after a crash with the pod's delete open.
         (911, "api"),
         (2839, "api"),
+        # The daemon.
+        (
+            45504,
+            "auto",
+        ),  # of a grant of 2 s more than half was waited for priorities, and SIGKILL came at once
+        (
+            49601,
+            "api",
+        ),  # a delete that nobody answered before a cancel was not given again by the next shutdown
+        (52029, "api"),  # started again after a cancel: the grace of its first life was taken for its own
+        (100745, "api"),  # a daemon that died while the last statuses went out did not look once more
         # The model.
+        (40810, "cri"),  # a kubelet starts a pod again through a runtime that hangs
+        (66589, "api"),  # a runtime that wakes up is looked at
         (111165, "api"),  # a kubelet wakes up while it is being stopped
         (111612, "auto"),  # a stop signal is open, of a runtime that hangs, when the daemon dies
         # The judgement.
+        (50428, "auto"),  # started again while its pod is stopped: with its pod's times
+        (54527, "observe"),  # a wave that was empty begins with the pod that joins it
+        (48506, "cri"),  # what was started again before a runtime hung for good is seen by nobody
+        (100711, "observe"),  # a kubelet's stop that waits for a runtime, of a shutdown that is over
         (
             741381854572,
             "auto",

@@ -52,6 +52,25 @@ async def test_what_is_learned_later_counts(bed: Containerd, kubelet: Kubelet, t
     assert [(each.name, each.sidecar) for each in after.containers] == [("proxy", True), ("main", False)]
 
 
+@pytest.mark.parametrize("by_seconds", [-1.0, 0.5, 60.0])
+async def test_the_first_word_has_its_time(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path, by_seconds: float
+) -> None:
+    """Nobody has said a priority yet: that is waited for as long as the order allows, and 1.5 s at most."""
+    kubelet.pod("web", Spec(POLITE))
+    lookup = Told()
+    lookup.expecting, lookup.untold = True, "not listed yet"
+    async with rig_on(bed, tmp_path, lookup) as rig:
+        await rig.do(take("warm", refresh=True))
+        began_ns = time.monotonic_ns()
+        by_ns = began_ns + int(by_seconds * NS_PER_SECOND)
+        await rig.do(TakeInventory(key="first", priorities_by_ns=by_ns))
+        took_seconds = (time.monotonic_ns() - began_ns) / NS_PER_SECOND
+    assert rig.outbox.of(InventoryTaken)[-1].untold == "not listed yet"
+    least_seconds = {-1.0: 0, 0.5: 0.48, 60.0: 1.48}[by_seconds]
+    assert least_seconds <= took_seconds < least_seconds + 0.4
+
+
 async def test_a_pod_that_comes_late(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
     """While the shutdown wants to know, a pod that no inventory had is one fact, and its end another."""
     kubelet.pod("first", Spec(POLITE))
