@@ -706,6 +706,17 @@ def _withdrawn(state: EpisodeState, event: ShutdownWithdrawn, now: int) -> Resul
     return state, [cancelled, *decisions]
 
 
+def _withdrawn_in_time(state: EpisodeState, event: ShutdownWithdrawn, now: int) -> Result:
+    """No release is near any more, and its limits are none: who is told to stop only now, by a daemon that
+    was away, has the floor, and is waited for until SIGKILL has ended it.
+    """
+    state, decisions = _withdrawn(state, event, now)
+    short_ns = max(now, state.kill_by_ns) + 2 * FLOOR_NS - give_up_ns(state)
+    if state.phase == "cancelling" and short_ns > 0:
+        state = replace(state, release_by_ns=state.release_by_ns + short_ns)
+    return state, decisions
+
+
 def _end_cancelled(state: EpisodeState) -> Result:
     return (state, ()) if state.roll.open_pods else _close_episode(state, "cancelled")
 
@@ -818,6 +829,8 @@ TRANSITIONS = Transitions(
 
     Row(EVERY,        ShutdownWithdrawn, _withdrawn,           "cancelling idle",
         (ShutdownCancelled, EpisodeClosed)),
+    Row(EVERY,        ShutdownWithdrawn, _withdrawn_in_time,   "cancelling idle",
+        (ShutdownCancelled, EpisodeClosed), flag=STARTED_AGAIN),
     Row("idle",       DaemonStarted,    _daemon_started,       "=",          (PodEnded, Resumed)),
     Row("listing waves draining flushing released cancelling", DaemonStarted, _daemon_started, "= idle",
         (PodEnded, EpisodeClosed, Resumed)),

@@ -869,8 +869,9 @@ def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
 
 
 def _all_cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
-    """Nor is what its kubelet starts again from now on."""
-    return replace(state, withdrawn=True), ()
+    """Nor is what its kubelet starts again from now on. And no last SIGKILL has to come before a release."""
+    downs = tuple(replace(down, limit_ns=NEVER_NS) for down in state.downs)
+    return replace(state, downs=downs, withdrawn=True), ()
 
 
 def _given_up(state: PodState, event: PodsEnded, now: int) -> Result:

@@ -394,11 +394,29 @@ def no_stop_twice(view: BootView) -> BreachSentences:
     for box in view.boxes():
         for signals in _by_shutdown(view, box, view.of_box(box, "signal")):
             lives = [seen.life for seen in signals if not seen.detail]
-            # What a runtime that wakes up still has to do is of every shutdown in which it hung.
-            late = any(seen.at_ns in woken_ns for seen in signals)
+            # What a runtime that wakes up still has to do is of every shutdown in which it hung; and an order
+            # of the shutdown before may still be out when that says the pod's end.
+            late = any(seen.at_ns in woken_ns for seen in signals) or _stop_outlives_end(view, box)
             shutdowns = max(1, len(view.stop_begins(box.uid))) if late else 1
             if any(lives.count(life) > shutdowns for life in dict.fromkeys(lives)):
                 yield f"{container_label(box)} got its stop signal from daemons {lives}"
+
+
+def _stop_outlives_end(view: BootView, box: SimulatedContainer) -> bool:
+    """Whether a stop signal was still to be sent when its pod's end was said."""
+    key = (box.uid, box.name)
+    ordered = {
+        event.key: record.seq
+        for record, event in view.events(SendSignal)
+        if (event.uid, event.container) == key
+    }
+    ends = [record.seq for record, event in view.events(PodEnded) if event.uid == box.uid]
+    return any(
+        ordered[event.key] < end < record.seq
+        for record, event in view.events(OrderEnded)
+        if event.key in ordered
+        for end in ends
+    )
 
 
 def what_is_done_was_done(view: BootView) -> BreachSentences:

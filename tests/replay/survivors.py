@@ -107,6 +107,7 @@ UNTOLD = (
     "episode._listing_ended: event.key != state.listing_key -> event.key == state.listing_key",
     "node_status._call_back: key not in open_keys -> key in open_keys",
     "hook._killed_text: rest >= 100000000 -> rest > 100000000",
+    "episode.handle: by_ns >= now + FIRST_WORD_NS -> by_ns > now + FIRST_WORD_NS",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
 )
 

@@ -114,6 +114,13 @@ def test_a_pod_that_joins_at_the_end() -> None:
     assert not result.breaches, str(result)
 
 
+@pytest.mark.parametrize("seed", [784625856251, 813382285353])
+def test_a_daemon_that_comes_back_after_a_cancel(seed: int) -> None:
+    """What it stops then has the floor; and what it stops late is stopped for that shutdown."""
+    result = try_out(Name(seed))
+    assert not result.breaches, str(result)
+
+
 def test_a_wave_that_no_record_has() -> None:
     """It began while the disk hung, and once more after the daemon's death."""
     result = try_out(Name(42123))
