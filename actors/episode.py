@@ -711,8 +711,8 @@ def _withdrawn_in_time(state: EpisodeState, event: ShutdownWithdrawn, now: int) 
     was away, has the floor, and is waited for until SIGKILL has ended it.
     """
     state, decisions = _withdrawn(state, event, now)
-    short_ns = max(now, state.kill_by_ns) + 2 * FLOOR_NS - give_up_ns(state)
-    if state.phase == "cancelling" and short_ns > 0:
+    short_ns = max(0, max(now, state.kill_by_ns) + 2 * FLOOR_NS - give_up_ns(state))
+    if state.phase == "cancelling":
         state = replace(state, release_by_ns=state.release_by_ns + short_ns)
     return state, decisions
 

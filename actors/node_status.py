@@ -203,6 +203,9 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     #: nobody has looked since. By this listing somebody will have.
     restarts: bool = False
     look_key: str = ""
+    #: The API server answers again since a moment of this shutdown: a delivery that fails now was perhaps
+    #: lost in between.
+    api_back: bool = False
 
     @property
     def all_ended(self) -> bool:
@@ -869,6 +872,9 @@ def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
     state = replace(state, deliveries=deliveries)
     if event.result == "unknown" and (state.in_episode or not state.node):
         state = replace(state, pending=(*statuses, *state.pending))
+    elif event.result in ("failed", "timed-out") and statuses and state.api_back and state.api:
+        # Once: a server that refuses it while it answers will not take it the next time.
+        state = replace(state, pending=(*statuses, *state.pending), api_back=False)
     elif event.result != "done" and statuses:
         state = replace(state, undelivered=state.undelivered + len(statuses))
         # On a node they wait for the next boot, whose API server may take them. Those that the edge has found
@@ -909,6 +915,12 @@ def _api_read(state: NodeStatusState, event: ApiRead, now: int) -> Result:
     return replace(state, api=event.reachable, taints=event.taint), ()
 
 
+def _api_read_noting(state: NodeStatusState, event: ApiRead, now: int) -> Result:
+    back = event.reachable and state.api is False
+    state, decisions = _api_read(state, event, now)
+    return replace(state, api_back=state.api_back or back), decisions
+
+
 def _api_read_flushing(state: NodeStatusState, event: ApiRead, now: int) -> Result:
     """Nobody waits longer for a server that is gone than for one that was never there."""
     state, _ = _api_read(state, event, now)
@@ -919,6 +931,7 @@ def _api_read_flushing(state: NodeStatusState, event: ApiRead, now: int) -> Resu
 
 def _api_read_flushing_silent(state: NodeStatusState, event: ApiRead, now: int) -> Result:
     """From the last pod's end, not from the news: the time in which it did not answer was waiting, too."""
+    state, _ = _api_read_noting(state, event, now)
     state, decisions = _api_read_flushing(state, event, now)
     if event.reachable:
         return state, decisions
@@ -1147,6 +1160,7 @@ NODE_STATUS = ActorType(
             decides=(AnnounceNode, *_LAST_STATUSES)),
         Row("up", ApiRead, _api_read_up, decides=(AnnounceNode, DeliverStatuses)),
         Row("shutting-down", ApiRead, _api_read),
+        Row("shutting-down", ApiRead, _api_read_noting, flag=STATUS_AT_POD_END),
         Row("flushing", ApiRead, _api_read_flushing),
         Row("flushing", ApiRead, _api_read_flushing_silent, flag=API_SILENCE),
         Row("flushing-after-cancel", ApiRead, _api_read_after_cancel,

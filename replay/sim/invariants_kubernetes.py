@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ebbtide.actors.actor import NEVER_NS
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.decisions import (
@@ -173,10 +174,18 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
                 waiting.pop(record.event.key, None)
             elif isinstance(record.event, ReleaseLock) and waiting:
                 at_ns = view.at_ns(record)
+                # Whose time is over at that very moment is waited for no longer.
+                over = [key for key, each in waiting.items() if _over_ns(each) <= record.mono_ns]
+                waiting = {key: each for key, each in waiting.items() if key not in over}
                 asked = any(seen.at_ns <= at_ns for seen in view.of("release-asked", "stopping"))
-                if not (asked or lost or record.mono_ns >= bound_ns - RELEASE_AHEAD_NS):
+                if waiting and not (asked or lost or record.mono_ns >= bound_ns - RELEASE_AHEAD_NS):
                     keys = ", ".join(waiting)
                     yield f"record {record.seq}: released at {world_seconds(at_ns)} while {keys} was open"
+
+
+def _over_ns(ordered: Record) -> int:
+    timeout_ns: int = getattr(ordered.event, "timeout_ns", NEVER_NS)
+    return ordered.mono_ns + timeout_ns
 
 
 def a_silent_server_holds_no_lock(view: BootView) -> BreachSentences:

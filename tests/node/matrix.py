@@ -67,10 +67,14 @@ BEGINNING = (
     "of a hook that was being begun when the daemon died, or stood still for all its time, nobody knows"
     " whether it ran, and none is run twice"
 )
+STOOD_STILL = (
+    "its pod's grace was over when the daemon went on that had stood still, before the delete was sent"
+)
 SENT = (
     "a delete that was sent and not answered may have been taken, and then the kubelet may have run the hook"
 )
 UNTOLD = "the API server hears of no end before the kubelet of the next boot has started the pod again"
+OF_WHICH_KIND = "nobody can ask whether it is a reboot, after which pods come back and get no last word"
 UNSEEN = "the kubelet ends pods and removes their containers while there is no daemon to see how they ended"
 #: (means, part, way, time), `*` for any: why there is no such cell.
 LEFT_OUT = {
@@ -91,9 +95,11 @@ FORGIVEN: dict[tuple[str, str, str, str, str], str] = {
         for way in (KILLED, HUNG_5_S, HUNG)
         for time in (AT, WAVE_2)
     },
+    ("hook", "api", "daemon", HUNG_5_S, BETWEEN): STOOD_STILL,
     **{("hook", "api", "kubelet", way, "*"): PERHAPS for way in (KILLED, HUNG_5_S, HUNG)},
     **{("hook", "api", part, way, "*"): SENT for part in TO_API for way in (KILLED, HUNG_5_S, HUNG)},
     **{("after_boot", "*", part, way, "*"): UNTOLD for part in TO_API for way in (KILLED, HUNG)},
+    ("after_boot", "cri", "bus", HUNG, AT): OF_WHICH_KIND,
     # It is there again after the release only.
     **{("after_boot", "*", part, HUNG_5_S, time): UNTOLD for part in TO_API for time in (BETWEEN, WAVE_2)},
 }
@@ -180,7 +186,7 @@ def reached(time: str) -> list[str]:
 
 
 #: Whose hooks are begun at that time.
-BEGIN = {AT: "low", WAVE_2: "middle"}
+BEGIN = {AT: "low", BETWEEN: "middle", WAVE_2: "middle"}
 
 
 def manifests(witness: Witness) -> list[Object]:
@@ -267,7 +273,7 @@ def _asked(rule: str, made: Row) -> list[str]:
     names = (rule, *(made[each] for each in Cell._fields))
     reasons = [reason for pattern, reason in FORGIVEN.items() if _fits(pattern, names)]
     excused = reached(made["time"])
-    if BEGINNING in reasons:
+    if BEGINNING in reasons or STOOD_STILL in reasons:
         excused = [name for name in NAMES if POD_SET[name].priority == BEGIN[made["time"]]]
     return [name for name in NAMES if not (reasons and name in excused)]
 

@@ -331,6 +331,7 @@ def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
         # The judgement.
         (50428, "auto"),  # started again while its pod is stopped: with its pod's times
         (54527, "observe"),  # a wave that was empty begins with the pod that joins it
+        (301735, "observe"),  # released at the very end of the time for the last statuses
         (48506, "cri"),  # what was started again before a runtime hung for good is seen by nobody
         (100711, "observe"),  # a kubelet's stop that waits for a runtime, of a shutdown that is over
         (
