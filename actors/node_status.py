@@ -26,6 +26,7 @@ from ebbtide.actors.actor import (
     STATUS_AFTER_CANCEL,
     STATUS_AT_POD_END,
     ActorType,
+    Handler,
     Result,
     Row,
     State,
@@ -203,9 +204,8 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     #: nobody has looked since. By this listing somebody will have.
     restarts: bool = False
     look_key: str = ""
-    #: The API server answers again since a moment of this shutdown: a delivery that fails now was perhaps
-    #: lost in between.
-    api_back: bool = False
+    #: By UID, whose status was given again in this shutdown.
+    given_again: tuple[str, ...] = ()
 
     @property
     def all_ended(self) -> bool:
@@ -855,6 +855,27 @@ def _order_ended_flushing_knowing(state: NodeStatusState, event: OrderEnded, now
     return _order_ended_flushing(state, event, now)
 
 
+def _giving_again(then: Handler) -> Handler:
+    """A status that a server or a network that was away has swallowed does not wait for the next boot, which
+    would have started its pod again: it is given once more. Once, since what is refused is refused again.
+    """
+
+    def handle(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
+        statuses = state.deliveries.get(event.key, ())
+        if event.result in ("failed", "timed-out") and state.node and state.in_episode and statuses:
+            again = tuple(status for status in statuses if status[0] not in state.given_again)
+            left = tuple(status for status in statuses if status[0] in state.given_again)
+            state = replace(
+                state,
+                deliveries={**state.deliveries, event.key: left},
+                pending=(*again, *state.pending),
+                given_again=(*state.given_again, *(uid for uid, *_ in again)),
+            )
+        return then(state, event, now)
+
+    return handle
+
+
 def _announce_ended(state: NodeStatusState, event: OrderEnded) -> Result:
     """Or another order whose outcome changes nothing here."""
     if parse_order_key(event.key).what != "announce":
@@ -872,9 +893,6 @@ def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
     state = replace(state, deliveries=deliveries)
     if event.result == "unknown" and (state.in_episode or not state.node):
         state = replace(state, pending=(*statuses, *state.pending))
-    elif event.result in ("failed", "timed-out") and statuses and state.api_back and state.api:
-        # Once: a server that refuses it while it answers will not take it the next time.
-        state = replace(state, pending=(*statuses, *state.pending), api_back=False)
     elif event.result != "done" and statuses:
         state = replace(state, undelivered=state.undelivered + len(statuses))
         # On a node they wait for the next boot, whose API server may take them. Those that the edge has found
@@ -915,12 +933,6 @@ def _api_read(state: NodeStatusState, event: ApiRead, now: int) -> Result:
     return replace(state, api=event.reachable, taints=event.taint), ()
 
 
-def _api_read_noting(state: NodeStatusState, event: ApiRead, now: int) -> Result:
-    back = event.reachable and state.api is False
-    state, decisions = _api_read(state, event, now)
-    return replace(state, api_back=state.api_back or back), decisions
-
-
 def _api_read_flushing(state: NodeStatusState, event: ApiRead, now: int) -> Result:
     """Nobody waits longer for a server that is gone than for one that was never there."""
     state, _ = _api_read(state, event, now)
@@ -931,7 +943,6 @@ def _api_read_flushing(state: NodeStatusState, event: ApiRead, now: int) -> Resu
 
 def _api_read_flushing_silent(state: NodeStatusState, event: ApiRead, now: int) -> Result:
     """From the last pod's end, not from the news: the time in which it did not answer was waiting, too."""
-    state, _ = _api_read_noting(state, event, now)
     state, decisions = _api_read_flushing(state, event, now)
     if event.reachable:
         return state, decisions
@@ -1152,15 +1163,14 @@ NODE_STATUS = ActorType(
             decides=(AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
         Row("flushing", OrderEnded, _order_ended_flushing, "= shutting-down",
             decides=(*_LAST_REPORTS, *_CERTIFICATE)),
-        Row("up shutting-down", OrderEnded, _order_ended_knowing, flag=STATUS_AFTER_CANCEL,
+        Row("up shutting-down", OrderEnded, _giving_again(_order_ended_knowing), flag=STATUS_AFTER_CANCEL,
             decides=(AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
-        Row("flushing", OrderEnded, _order_ended_flushing_knowing, "= shutting-down",
+        Row("flushing", OrderEnded, _giving_again(_order_ended_flushing_knowing), "= shutting-down",
             decides=(*_LAST_REPORTS, *_CERTIFICATE), flag=STATUS_AFTER_CANCEL),
         Row("flushing-after-cancel", OrderEnded, _order_ended_flushing, "= up",
             decides=(AnnounceNode, *_LAST_STATUSES)),
         Row("up", ApiRead, _api_read_up, decides=(AnnounceNode, DeliverStatuses)),
         Row("shutting-down", ApiRead, _api_read),
-        Row("shutting-down", ApiRead, _api_read_noting, flag=STATUS_AT_POD_END),
         Row("flushing", ApiRead, _api_read_flushing),
         Row("flushing", ApiRead, _api_read_flushing_silent, flag=API_SILENCE),
         Row("flushing-after-cancel", ApiRead, _api_read_after_cancel,
