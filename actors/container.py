@@ -98,6 +98,8 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     again: int = 0
     #: Since when it has had its time, where that is later than its pod.
     since_ns: int = 0
+    #: Our SIGKILL has ended one that ran before under its name.
+    killed_before: bool = False
 
     @property
     def stop_by_ns(self) -> int:
@@ -138,7 +140,7 @@ ContainerStep = tuple[ContainerState, list[Event]]
 
 def started_again(down: ContainerState, spec: Container, since_ns: int) -> ContainerState:
     """Its kubelet has started it again: another container, whose hook has not run, and which nobody has told
-    to stop. Its orders are other ones.
+    to stop. Its orders are other ones. That ours was killed stays true of the pod.
     """
     return ContainerState(
         uid=down.uid,
@@ -148,7 +150,15 @@ def started_again(down: ContainerState, spec: Container, since_ns: int) -> Conta
         outcomes=down.outcomes,
         again=down.tries + 1,
         since_ns=since_ns,
+        killed_before=down.killed_before or died_of_our_kill(down),
     )
+
+
+def died_of_our_kill(down: ContainerState) -> bool:
+    """A runtime tells SIGKILL as 128 + 9. Of an adopted process nothing is told, and ours came last."""
+    unseen = not down.exit_signal and down.exit_code in (None, 137)
+    killed = down.phase == "exited" and down.killed and not down.end_unseen
+    return killed and (down.exit_signal == "SIGKILL" or unseen)
 
 
 # --- hook --------------------------------------------------------------------------------------
@@ -395,6 +405,8 @@ def _stop_outcome(down: ContainerState, event: OrderEnded, now: int) -> Containe
 
 
 def _kill_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
+    if down.again and int(parse_order_key(event.key).ordinal) < down.first_ordinal + down.again:
+        return down, []
     if down.phase == "killed" and event.result == "unknown":
         return kill(down)
     error = event.reason if event.result == "failed" else ""

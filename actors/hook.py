@@ -263,15 +263,7 @@ def _describe_fate(
             why = next((down.error for down in still if down.error), "still there after SIGKILL")
             return PodFate("failed", f"{names}: {why}", False)
         return PodFate("unknown", f"{names} still running when the lock was released", False)
-    # A runtime tells SIGKILL as 128 + 9. Of an adopted process nothing is told, and our SIGKILL came last.
-    unseen = (None, 137)
-    killed = [
-        down
-        for down in downs
-        if down.killed
-        and not down.end_unseen
-        and (down.exit_signal == "SIGKILL" or (not down.exit_signal and down.exit_code in unseen))
-    ]
+    killed = [down for down in downs if steps.died_of_our_kill(down) or down.killed_before]
     if killed:
         return PodFate("killed", _killed_text(killed, grace_ns, pod, finding) + _hook_notes(downs), False)
     by_kubelet = [down for down in downs if down.delegated and down.stop_since_ns and _was_killed(down)]
@@ -598,12 +590,14 @@ def _adopted_again(state: PodState, event: PodPlanned, now: int) -> Result:
     state, decisions = _adopted_observed(state, event, now)
     if not state.means or not state.begun or state.over:
         return state, decisions
-    if state.means == "api" and not state.deleted and not state.delete_key:
-        # Sent and not answered before: a kubelet that never heard of it would start the pod again.
-        state, order = _order_delete(state, max(now, state.delete_until_ns), now)
-        decisions = [*decisions, order]
     deadline_ns = now + event.grace_seconds * NS_PER_SECOND
     state, again = _stop_again(state, event.pod, now, deadline_ns, NEVER_NS)
+    if state.means == "api" and not state.deleted and not state.delete_key:
+        # Sent and not answered before: a kubelet that never heard of it would start the pod again.
+        begun_anew = any(down.again and down.since_ns == max(now, 1) for down in state.downs)
+        until_ns = deadline_ns if begun_anew else max(now, state.delete_until_ns)
+        state, order = _order_delete(state, until_ns, now)
+        decisions = [*decisions, order]
     return state, [*decisions, *again]
 
 
@@ -644,6 +638,18 @@ def _planned_rounding_up(state: PodState, event: PodPlanned, now: int) -> Result
     return replace(state, rounded_up=event.means == "api"), decisions
 
 
+def _planned_again(state: PodState, event: PodPlanned, now: int) -> Result:
+    """A delete of its first life that nobody has answered may still reach the kubelet, which runs hooks."""
+    planned, decisions = _planned_rounding_up(state, event, now)
+    if event.again and _perhaps_deleted(state):
+        planned = replace(planned, downs=tuple(map(_hook_spent, planned.downs)))
+    return planned, decisions
+
+
+def _perhaps_deleted(state: PodState) -> bool:
+    return state.deletes > 0 and not state.refused
+
+
 def _stop_began(state: PodState, event: PodStopBegan, now: int) -> Result:
     # A stamp of 0 would read as "not begun"; no clock that runs shows it.
     state = replace(state, begun_ns=max(now, 1), grace_ns=0 if state.hurried else event.grace_ns)
@@ -679,6 +685,7 @@ def _container_exited(state: PodState, event: ContainerExited, now: int) -> Resu
 
 def _runs_again(state: PodState, event: PodJoined, now: int) -> Result:
     """Before its stop has begun: what has ended on record and runs now is to be stopped like the rest."""
+    state = _with_unknown(state, event.pod)
     return replace(state, downs=tuple(_started_again(down, event.pod, 0) or down for down in state.downs)), ()
 
 
@@ -697,6 +704,7 @@ def _stopped_again(state: PodState, event: PodJoined, now: int) -> Result:
 
 def _stop_again(state: PodState, pod: Pod, now: int, deadline_ns: int, limit_ns: int) -> Result:
     """``pod``: as it is now."""
+    state = _with_unknown(state, pod)
 
     def step(down: ContainerState) -> steps.ContainerStep:
         again = _started_again(down, pod, max(now, 1))
@@ -706,9 +714,25 @@ def _stop_again(state: PodState, pod: Pod, now: int, deadline_ns: int, limit_ns:
             return _under_watch(again, now), []
         if state.means == "api":
             return _under_delete(again, now, deadline_ns, limit_ns), []
+        if _perhaps_deleted(state):
+            again = _hook_spent(again)
         return steps.begin(again, now, deadline_ns, limit_ns, sleep_action=state.sleep_action)
 
     return _each_container(state, now, "exited", step)
+
+
+def _with_unknown(state: PodState, pod: Pod) -> PodState:
+    """What runs and no plan had: it had ended before, so that no view of its pod showed it."""
+    names = [down.spec.name for down in state.downs]
+    first_ordinal = max((down.first_ordinal for down in state.downs), default=state.first_ordinal)
+    unknown = (each for each in pod.containers if each.running and each.name not in names)
+    found = tuple(
+        ContainerState(
+            uid=pod.uid, spec=spec, phase="exited", first_ordinal=first_ordinal, outcomes=True, tries=-1
+        )
+        for spec in unknown
+    )
+    return replace(state, downs=(*state.downs, *found)) if found else state
 
 
 def _started_again(down: ContainerState, pod: Pod, since_ns: int) -> ContainerState | None:
@@ -915,6 +939,7 @@ TRANSITIONS = Transitions(
     Row("new planned ended", PodPlanned, _planned,        "planned"),
     Row("new planned ended", PodPlanned, _planned_with_outcomes, "planned", flag=STOP_OUTCOMES),
     Row("new planned ended", PodPlanned, _planned_rounding_up, "planned", flag=DELETE_ROUNDED_UP),
+    Row("new planned ended", PodPlanned, _planned_again,  "planned", flag=STARTED_AGAIN),
     Row("stopping",   PodPlanned,     _adopted,           "= ended",
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("stopping",   PodPlanned,     _adopted_observed,  "= planned ended",

@@ -494,9 +494,11 @@ def nobody_is_killed_untold(view: BootView) -> BreachSentences:
         # A SIGKILL is to be on record before the release.
         last_ns = _release_by_ns(view, kills[0]) - FALLBACK_MARGIN_NS
         no_time = back_ns and view.after_look_ns(back_ns) + GRACE_FLOOR_NS > last_ns
-        # Nor has a pod that joins when the last SIGKILL is due.
+        # Nor has a pod that joins when the last SIGKILL is due, or whose daemon comes back then.
+        soonest_ns = view.after_look_ns(back_ns) + GRACE_FLOOR_NS if back_ns else 0
         no_time = no_time or any(
-            view.mono_at_ns(event.kill_by_ns) <= at_ns <= kill_ns for at_ns, event in begins
+            at_ns <= kill_ns and view.mono_at_ns(event.kill_by_ns) <= max(at_ns, soonest_ns)
+            for at_ns, event in begins
         )
         if not told and not no_time and not view.out_of_reach(box, began_ns, kill_ns):
             yield f"{container_label(box)} was killed at {world_seconds(kill_ns)}, never told to stop"
@@ -626,7 +628,10 @@ def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: i
     ends = (view.at_ns(record) for record, _ in view.events(PodsEnded))
     given_up_ns = min([end for end in ends if end >= began_ns] + [view.stopping_ns])
     reached = not view.out_of_reach(box, began_ns, at_ns)
-    return runs and reached and view.served_through(since_ns, at_ns) and at_ns < given_up_ns
+    # A daemon that somebody stops does nothing more, however long it takes to leave.
+    leaving = any(began_ns <= seen.at_ns <= at_ns for seen in view.of("unit-stop"))
+    served = view.served_through(since_ns, at_ns) and not leaving
+    return runs and reached and served and at_ns < given_up_ns
 
 
 def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:

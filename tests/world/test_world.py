@@ -101,7 +101,7 @@ def test_a_stop_that_is_adopted_is_made_once() -> None:
     assert not result.breaches, str(result)
 
 
-@pytest.mark.parametrize("seed", [1451, 1902, 1909, 813382284941])
+@pytest.mark.parametrize("seed", [1451, 1902, 1909, 813382284941, 402714, 402942])
 def test_a_daemon_that_comes_back_at_the_end(seed: int) -> None:
     """It has no time left in which anybody could obey a stop signal, and says so by SIGKILL alone."""
     result = try_out(Name(seed))
@@ -118,6 +118,12 @@ def test_a_pod_that_joins_at_the_end() -> None:
 def test_a_daemon_that_comes_back_after_a_cancel(seed: int) -> None:
     """What it stops then has the floor; and what it stops late is stopped for that shutdown."""
     result = try_out(Name(seed))
+    assert not result.breaches, str(result)
+
+
+def test_a_daemon_that_is_stopped_in_a_shutdown() -> None:
+    """It leaves while a hook runs, and tells nobody to stop."""
+    result = try_out(Name(404200))
     assert not result.breaches, str(result)
 
 

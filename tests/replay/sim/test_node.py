@@ -323,12 +323,14 @@ def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
         ),  # a delete that nobody answered before a cancel was not given again by the next shutdown
         (52029, "api"),  # started again after a cancel: the grace of its first life was taken for its own
         (100745, "api"),  # a daemon that died while the last statuses went out did not look once more
+        (410469, "api"),  # an unanswered delete reached the kubelet late, which ran the hook of a second life
         # The model.
         (40810, "cri"),  # a kubelet starts a pod again through a runtime that hangs
         (66589, "api"),  # a runtime that wakes up is looked at
         (111165, "api"),  # a kubelet wakes up while it is being stopped
         (111612, "auto"),  # a stop signal is open, of a runtime that hangs, when the daemon dies
         # The judgement.
+        (413961, "api"),  # finished over the runtime in a shutdown by the API: its kubelet has no delete
         (50428, "auto"),  # started again while its pod is stopped: with its pod's times
         (54527, "observe"),  # a wave that was empty begins with the pod that joins it
         (301735, "observe"),  # released at the very end of the time for the last statuses
