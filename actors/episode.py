@@ -411,9 +411,11 @@ def _kubelet_stops(state: EpisodeState, event: StopKubelet, now: int) -> Result:
 
 
 def _kubelet_stopped(state: EpisodeState, event: KubeletStopped, now: int) -> Result:
-    """What had ended by now it may have started again: the last look at that is from after its end."""
+    """What had ended by now it may have started again, also a container of a pod that has not ended: the last
+    look at that is from after its end. The plan that is about to be made has a look of its own.
+    """
     state = replace(state, kubelet_stopping=False)
-    if state.phase == "listing" or state.roll.open_pods == len(state.roll.places):
+    if state.phase == "listing":
         return state, ()
     state, order = _list_pods(state, refresh=True)
     return state, [order]

@@ -476,13 +476,14 @@ def _kubelet_stops(state: NodeStatusState, event: StopKubelet, now: int) -> Resu
 
 
 def _kubelet_stopped_known(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
-    """One that could not be stopped goes on starting pods. Of one that has stopped, whatever had ended by
-    then has to be looked at once more.
+    """One that could not be stopped, or not for good, goes on starting pods, whatever a look finds by now. Of
+    one that has stopped, whatever had ended by then has to be looked at once more.
     """
     before = state
     state, decisions = _kubelet_stopped(state, event, now)
-    restarts = state.restarts and (event.result != "done" or bool(state.ended or state.running))
-    state, certified = _certify_again(before, replace(state, restarts=restarts))
+    if state.kubelet_stopped:
+        return state, decisions
+    state, certified = _certify_again(before, replace(state, restarts=True, look_key=""))
     return state, [*decisions, *certified]
 
 
