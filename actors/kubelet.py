@@ -112,7 +112,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     stopped: bool = False
     stops: int = 0
     #: Under `STARTED_AGAIN`: it has come back after the last of these, and was said not to be stopped.
-    insists: bool = False
+    runs_on: bool = False
     cancelled: bool = False
     starts: int = 0
     stop_key: str = ""
@@ -248,12 +248,12 @@ def _kubelet_read_ours(state: KubeletState, event: KubeletRead, now: int) -> Res
     return state, [order]
 
 
-def _kubelet_read_insisting(state: KubeletState, event: KubeletRead, now: int) -> Result:
+def _kubelet_read_again(state: KubeletState, event: KubeletRead, now: int) -> Result:
     """Nor may it be taken for stopped once it is not stopped any more."""
     state, decisions = _kubelet_read_ours(state, event, now)
-    if not event.active or state.stop_key or state.insists:
+    if not event.active or state.stop_key or state.runs_on:
         return state, decisions
-    return replace(state, insists=True), [KubeletStopped(result="failed")]
+    return replace(state, runs_on=True), [KubeletStopped(result="failed")]
 
 
 # --- a shutdown ----------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def _choose(state: KubeletState, event: ShutdownBegan, health: NodeHealth) -> Re
         handed_over=False,
         cancelled=False,
         stops=0,
-        insists=False,
+        runs_on=False,
         retry_at_ns=NEVER_NS,
     )
     taints = choice.means != "api" or state.taints
@@ -497,7 +497,7 @@ KUBELET = ActorType(
             decides=(HandedOver, StopKubelet), flag=KUBELET_SILENCE),
         Row("cri handed-over", KubeletRead, _with_health(_kubelet_read_ours), "= stopping",
             decides=(StopKubelet,), flag=KUBELET_SILENCE),
-        Row("cri handed-over", KubeletRead, _with_health(_kubelet_read_insisting), "= stopping",
+        Row("cri handed-over", KubeletRead, _with_health(_kubelet_read_again), "= stopping",
             decides=(StopKubelet, KubeletStopped), flag=STARTED_AGAIN),
         Row("no-node idle observe cancelled", KubeletRead, _with_health(_kubelet_read),
             flag=KUBELET_SILENCE),

@@ -461,6 +461,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("NodeStatusState", "check_key"): "key",
     ("NodeStatusState", "certificate_key"): "key",
     ("NodeStatusState", "look_key"): "key",
+    ("NodeStatusState", "given_again"): "uid",
     ("NodeStatusState", "mounted"): "mount",
     ("NodeStatusState", "pending"): "status",
     ("NodeStatusState", "deliveries"): "status",

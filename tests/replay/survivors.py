@@ -143,8 +143,7 @@ UNRELEASED = (
     " -> state.plain.get(event.uid, 0) < less_ns",
     "kubelet._sign_due_ns: due_ns > 0 -> due_ns >= 0",
     "node_status._certified_safe: state.mounted == () -> state.mounted != ()",
-    "node_status._certify_again: before.all_ended == state.all_ended"
-    " -> before.all_ended != state.all_ended",
+    "node_status._certify_again: before.all_ended == state.all_ended -> before.all_ended != state.all_ended",
     "node_status._certify_again: state.mounted is None -> state.mounted is not None",
     "node_status._delete_ended: key.what != 'delete' -> key.what == 'delete'",
     "node_status._delete_ended: state.means == 'cri' -> state.means != 'cri'",
