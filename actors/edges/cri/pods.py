@@ -329,6 +329,10 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
         if entry.running or entry.end.exit_code != 0
     ]
     made += _failed_containers(ended, pod.containers)
+    if known is not None:
+        # Behind init containers, or not pulled yet: a pod that ends without it has not succeeded.
+        unstarted = (name for name in known.containers if name not in pod.containers and name not in ended)
+        made += [Container(name=name, running=False) for name in unstarted]
     order = known.sidecars + known.containers if known is not None else ()
     return Pod(
         uid=pod.uid,
