@@ -70,6 +70,7 @@ from ebbtide.events.decisions import (
     WithdrawPods,
 )
 from ebbtide.events.facts import (
+    FROM_TABLE,
     ApiRead,
     DaemonStarted,
     InventoryTaken,
@@ -498,7 +499,7 @@ def _look_ordered(state: NodeStatusState, event: TakeInventory, now: int) -> Res
 
 def _looked(state: NodeStatusState, event: InventoryTaken, now: int) -> Result:
     """What runs again has joined before, and its end is waited for."""
-    if event.key != state.look_key or event.part < event.parts:
+    if event.key != state.look_key or event.part < event.parts or event.source == FROM_TABLE:
         return state, ()
     return _certify_again(state, replace(state, restarts=False, look_key=""))
 

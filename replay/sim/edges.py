@@ -55,6 +55,7 @@ from ebbtide.events.decisions import (
     WriteDropIn,
 )
 from ebbtide.events.facts import (
+    FROM_TABLE,
     ApiRead,
     AutopsyTaken,
     BusLost,
@@ -363,16 +364,28 @@ class RuntimeEdge(SimulatedEdge):
                 self._pods.meant.pop((each.uid, each.name), None)
             yield PodJoined(pod=self._as_it_is(box.uid))
 
-    def _as_it_is(self, uid: str) -> Pod:
+    def _as_it_is(self, uid: str, away: bool = False) -> Pod:
         pod = self._pods.plans[uid].pod
+        exited = [box.name for box in self._shown(uid, away) if box.phase == "exited"]
         # While all of it runs it is the manifest itself, and most pods of most nodes are copied never.
-        if any(box.phase == "exited" for box in self._pods.of(uid)):
-            containers = [
-                replace(each, running=self._pods.boxes[uid, each.name].phase != "exited")
-                for each in pod.containers
-            ]
+        if exited:
+            containers = [replace(each, running=each.name not in exited) for each in pod.containers]
             pod = replace(pod, containers=tuple(containers))
         return pod
+
+    def _shown(self, uid: str, away: bool) -> list[SimulatedContainer]:
+        """Its containers as the last look has shown them if the runtime is ``away``: of what was started
+        again since, those before.
+        """
+        boxes = self._pods.of(uid)
+        return [self._pods.meant.get((box.uid, box.name), box) for box in boxes] if away else boxes
+
+    def _over(self, uid: str, away: bool) -> bool:
+        return all(box.phase == "exited" for box in self._shown(uid, away))
+
+    def _runtime_is_away(self) -> bool:
+        since_ns = self._node.runtime.hung_since_ns
+        return since_ns is not None and self._node.timer.now_ns - since_ns >= AWAY_NS
 
     def joined(self, pod: Pod) -> None:
         """The kubelet has started a pod; in a shutdown that asked for it, it is reported."""
@@ -396,26 +409,30 @@ class RuntimeEdge(SimulatedEdge):
             word_ns = min(word_ns, order.priorities_by_ns - self._node.timer.now_ns)
         if not order.refresh and self._node.untold == NOT_LISTED_YET and word_ns > 0:
             yield Until(self._node.told, word_ns)
-        if order.refresh and self._node.runtime.hung:
+        # Of one that is on record as away nobody asks: what stands in the table is told.
+        away = order.refresh and self._runtime_is_away()
+        if order.refresh and self._node.runtime.hung and not away:
             yield Until(self._node.runtime.waiting, DOUBT_NS)
             if self._node.runtime.hung:
                 return Outcome("failed", "the runtime does not answer")
-        yield delay_ns + self._node.faults.runtime_takes_ns * order.refresh
+        if not away:
+            yield delay_ns + self._node.faults.runtime_takes_ns * order.refresh
         if not order.refresh:
             self._pods.meant.clear()
-        elif self._pods.meant:
+        elif self._pods.meant and not away:
             yield LATEST_EXIT_NS
             for at in list(self._pods.meant):
                 if at in self._pods.meant:
                     yield from self._joined_again(self._pods.boxes[at])
         active = []
         for uid in self._pods.begun:
-            if self._pods.over(uid):
+            if self._over(uid, away):
                 continue
-            pod = self._as_it_is(uid)
+            pod = self._as_it_is(uid, away)
             active.append(self._as_labels_say(pod) if self._node.untold else pod)
         untold = self._node.untold if any(pod.priority is None for pod in active) else ""
-        yield from InventoryTaken.in_parts(order.key, self._node.timer.now_ns, "simulated", active, untold)
+        source = FROM_TABLE if away else "simulated"
+        yield from InventoryTaken.in_parts(order.key, self._node.timer.now_ns, source, active, untold)
         yield self._draw_ns(5, 60)
         return Outcome()
 

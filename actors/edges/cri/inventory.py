@@ -35,7 +35,7 @@ from ebbtide.events.decisions import (
     TakeAutopsy,
     TakeInventory,
 )
-from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
+from ebbtide.events.facts import FROM_TABLE, ContainerExited, InventoryTaken, PodJoined
 from ebbtide.events.model import Pod
 
 #: How long a listing waits for a runtime that is away: without one nothing can be done in any case.
@@ -105,6 +105,7 @@ class Inventory:
             await self.settled.wait()
         if not order.refresh:
             await self._await_priorities(first_word_by)
+        looked = False
         # Of a runtime that is away nothing is waited for where something is known of its pods.
         if not (self._reach.away and (self._warm.is_set() or self.cached.pods(self._table.own))):
             with trio.move_on_after(LISTING_SECONDS_MAX if order.refresh else WARM_SECONDS_MAX):
@@ -115,15 +116,22 @@ class Inventory:
                     # The end of a shutdown waits for this. What a later look finds joins all the same.
                     self.late.note(order, ())
                     return Ending("failed", NOTHING_NEWER)
+                looked = order.refresh
         if self._warm.is_set():
+            self.late.note(order, ())
+            # Before all that runs is given. Another shutdown than before has it in its inventory.
+            joined = [] if self._anew else self._started_since()
             views = self._give_all(order)
-            await self._put(order, "cri", views, outlet)
+            await self._put(
+                order, FROM_TABLE if order.refresh and not looked else "cri", joined, views, outlet
+            )
             await self.report_settled(outlet)
             self.save()
         elif views := self.cached.pods(self._table.own):
             self._give([])
             self.cached.give(views)
-            await self._put(order, "cache", views, outlet)
+            self.late.note(order, ())
+            await self._put(order, "cache", self._started_since(), views, outlet)
         else:
             return Ending("failed", NOT_LISTED)
         self._anew = False
@@ -199,20 +207,20 @@ class Inventory:
         """Does the API server tell of something that runs and that no look has shown?"""
         return self._warm.is_set() and bool(unseen_containers(self._lookup, self._table))
 
-    async def _put(self, order: TakeInventory, source: str, views: list[Pod], outlet: Outlet) -> None:
-        self.late.note(order, (pod.uid for pod in views))
+    async def _put(
+        self, order: TakeInventory, source: str, joined: list[PodJoined], views: list[Pod], outlet: Outlet
+    ) -> None:
+        self.late.add(pod.uid for pod in views)
         now_ns = time.monotonic_ns()
         listed = InventoryTaken.in_parts(order.key, now_ns, source, views, self._untold(views))
         # Together: by the listing's end nobody is waited for whom it has not brought to light.
-        await outlet.put(*self._started_again(), *listed)
+        await outlet.put(*joined, *listed)
 
-    def _started_again(self) -> list[PodJoined]:
-        """Pods that this shutdown was given, of which what has ended runs again. Their orders are given with
-        them.
+    def _started_since(self) -> list[PodJoined]:
+        """Pods that this shutdown was given, of which something runs that it was not: it has been started
+        again, or only now.
         """
-        found = self._table.started_again() if self.late.open else []
-        for pod in found:
-            self._table.give_again(pod)
+        found = self._table.give_started(self.cached.expects) if self.late.open else []
         return [PodJoined(pod=pod_view(pod, known_pod_of(pod, self._lookup))) for pod in found]
 
     async def report_late(self, outlet: Outlet) -> None:
@@ -226,7 +234,7 @@ class Inventory:
         if self.late.open:
             joined += self._coming(self.late.listed)
         self.late.add(pod.uid for pod in joined)
-        facts = [*(PodJoined(pod=pod) for pod in joined), *self._started_again()]
+        facts = [*(PodJoined(pod=pod) for pod in joined), *self._started_since()]
         if facts:
             await outlet.put(*facts)
         self.save()
@@ -429,7 +437,7 @@ class ApiOnlyPods:
         for (uid, name), each in list(self._waiting.items()):
             entry = table.find(uid, name)
             if entry is not None and entry.running:
-                table.give([entry.pod])
+                table.give_one(entry)
             # The look is from before we began to wait, or before it was to run: it says nothing of this one.
             # Or it shows that it runs, and no more.
             elif each.coming or each.since >= as_of or each.id in (table.listed or ()):

@@ -68,6 +68,17 @@ def test_cri_stops_the_kubelet_and_a_cancel_starts_it_again() -> None:
     ]
 
 
+@pytest.mark.parametrize(("hangs_ms", "source"), [(None, "simulated"), (-5000, "table")])
+def test_a_runtime_that_is_not_asked(hangs_ms: int | None, source: str) -> None:
+    """Pods have ended before the kubelet: what it had started again by then only a look can show."""
+    hangs_ns = None if hangs_ms is None else hangs_ms * MS
+    run = Run(kind="reboot", mode="cri", kubelet="slow", runtime_hangs_after_ns=hangs_ns)
+    assert set(run.fates.values()) == {"graceful"}
+    assert [event.source for event in run.events(InventoryTaken)] == ["simulated", source, source]
+    safe = source == "simulated"
+    assert [(event.safe, event.restarts) for event in run.events(DetachCertified)] == [(safe, not safe)]
+
+
 def test_a_kubelet_that_stays_starts_pods_again() -> None:
     """Which the trail says: nobody could stop it."""
     run = Run(kind="reboot", mode="cri", kubelet="stays")

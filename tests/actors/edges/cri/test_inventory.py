@@ -161,6 +161,23 @@ async def test_what_its_kubelet_has_started_again_joins_once_more(
         await until(lambda: kubelet.state(new) != RUNNING, "it was not hit")
 
 
+async def test_what_its_kubelet_starts_only_now_joins(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """Beside one that runs: it had failed before the signal, so no order was for it. From now on one is."""
+    made = kubelet.pod("web", Spec(DEAF), Spec(POLITE, "crashing"))
+    kubelet.stop_container(made.containers["crashing"])
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.inventory()
+        await rig.do(take("closer", refresh=True, for_seconds=30))
+        new = kubelet.again("web", made, Spec(CODE_3, "crashing"))
+        (joined,) = await rig.outbox.wait_for(PodJoined)
+        assert ("crashing", True) in [(each.name, each.running) for each in joined.pod.containers]
+        await rig.do(stop("uid-web", "crashing"))
+        await rig.outbox.wait_for(ContainerExited, uid="uid-web", container="crashing", exit_code=3)
+        await until(lambda: kubelet.state(new) != RUNNING, "it was not stopped")
+
+
 async def test_what_was_started_again_while_no_daemon_ran(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path
 ) -> None:
