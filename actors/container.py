@@ -218,8 +218,15 @@ def end_hook(
     return replace(down, phase="turn", hook_until_ns=NEVER_NS, hook_note=note), [ended]
 
 
-def cut_hook(down: ContainerState, now: int) -> ContainerStep:
-    """The grace is over while the hook runs: it is cancelled, and nobody waits for it any longer."""
+#: As a runner says it of every order that its daemon left open.
+LOST = "its outcome was lost with the daemon"
+
+
+def cut_hook(down: ContainerState, now: int, *, lost: bool = False) -> ContainerStep:
+    """The grace is over while the hook runs: it is cancelled, and nobody waits for it any longer.
+
+    ``lost``: its daemon has died, so that nobody knows whether it has ended before.
+    """
     if not down.hook_key:
         if down.hook_until_ns <= now:
             return end_hook(down, now, "done")
@@ -229,7 +236,8 @@ def cut_hook(down: ContainerState, now: int) -> ContainerStep:
     why = (
         "had not ended when the grace was over" if down.outcomes else "still running when the grace was over"
     )
-    down, ended = end_hook(down, now, "timed-out", why)
+    result: HookResult = "unknown" if lost else "timed-out"
+    down, ended = end_hook(down, now, result, LOST if lost else why)
     return down, [cancel, *ended]
 
 

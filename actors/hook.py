@@ -753,17 +753,17 @@ def _tick_late(state: PodState, event: Tick, now: int) -> Result:
     due_ns = now - steps.STANDSTILL_NS
     if waited_ns > steps.STANDSTILL_NS and any(down.due_ns() <= due_ns for down in state.downs):
         state = replace(state, downs=tuple(steps.stood_still(down, now, due_ns) for down in state.downs))
-    return _tick(state, event, now)
+    return _each_container(state, now, "", lambda down: _container_due(down, now, state.daemon_ns))
 
 
-def _container_due(down: ContainerState, now: int) -> steps.ContainerStep:
+def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> steps.ContainerStep:
     if down.tell_due_ns <= now:
         down = steps.due_tell(down, now)
     # Whose turn has come by time is stopped by `_each_container`, with whom it has come by an exit.
     if down.due_ns() > now or down.phase == "turn":
         return down, []
     if down.phase == "hook":
-        return steps.cut_hook(down, now)
+        return steps.cut_hook(down, now, lost=down.hook_since_ns < daemon_ns)
     if down.kill_at_ns <= now:
         return steps.kill(down)
     return steps.autopsy(down)
