@@ -390,7 +390,13 @@ class RuntimeEdge(SimulatedEdge):
     def joined(self, pod: Pod) -> None:
         """The kubelet has started a pod; in a shutdown that asked for it, it is reported."""
         if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
-            self._daemon.report(self._draw_ns(1000, 500_000), PodJoined(pod=pod))
+            self._daemon.watch(self._tell_joined(pod.uid))
+
+    def _tell_joined(self, uid: str) -> Watching:
+        """By a look that comes after its start; what has ended by then is in none."""
+        yield self._draw_ns(1000, 500_000)
+        if not self._pods.over(uid):
+            yield PodJoined(pod=self._as_it_is(uid))
 
     def appeared(self, pod: Pod) -> None:
         """A pod was assigned to this node."""

@@ -213,7 +213,9 @@ def had_time(view: BootView, release: Happening) -> bool:
 
 
 def the_grant_is_enough(view: BootView) -> BreachSentences:
-    """logind's own timer never has to end a shutdown that a daemon has seen from its signal on."""
+    """logind's own timer never has to end a shutdown that a daemon has seen from its signal on, and knows."""
+    if view.hurt:
+        return
     for limit in view.of("limit"):
         held = any(limit.detail.split(","))
         alive = view.served_through(limit.at_ns - CATCH_UP_NS, limit.at_ns)
@@ -505,9 +507,10 @@ def nobody_is_killed_untold(view: BootView) -> BreachSentences:
 
 
 def _is_being_signalled(view: BootView, box: SimulatedContainer, at_ns: int) -> bool:
-    """Whether a stop signal of ours is on its way."""
+    """Whether a stop signal of ours is on its way; a daemon that has just started sends it once more."""
+    back_ns = max((each.from_ns for each in view.served if each.from_ns <= at_ns), default=0)
     return any(
-        view.at_ns(record) <= at_ns <= view.at_ns(record) + view.slack_ns
+        view.at_ns(record) <= at_ns <= max(view.at_ns(record), back_ns) + view.slack_ns
         for record, event in view.events(SendSignal)
         if (event.uid, event.container) == (box.uid, box.name)
     )

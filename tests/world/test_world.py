@@ -127,6 +127,12 @@ def test_a_daemon_that_is_stopped_in_a_shutdown() -> None:
     assert not result.breaches, str(result)
 
 
+def test_a_daemon_that_cannot_read_when_the_signal_came() -> None:
+    """The disk is full at its start: it takes the shutdown that it finds for one that has just begun."""
+    result = try_out(Name(600355))
+    assert not result.breaches, str(result)
+
+
 def test_a_wave_that_no_record_has() -> None:
     """It began while the disk hung, and once more after the daemon's death."""
     result = try_out(Name(42123))

@@ -336,6 +336,7 @@ def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
         (100745, "api"),  # a daemon that died while the last statuses went out did not look once more
         (410469, "api"),  # an unanswered delete reached the kubelet late, which ran the hook of a second life
         # The model.
+        (402463, "observe"),  # a pod that has ended by the look joins as one that runs
         (40810, "cri"),  # a kubelet starts a pod again through a runtime that hangs
         (66589, "api"),  # a runtime that wakes up is looked at
         (111165, "api"),  # a kubelet wakes up while it is being stopped
