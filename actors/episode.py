@@ -162,6 +162,8 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     together: bool = False
     #: On a node: the listing that may still bring pods to light; nothing is over before.
     refreshing: str = ""
+    #: Listings that another one has been asked for before they had answered: their pods count all the same.
+    overtaken: tuple[str, ...] = ()
     #: It may still start again what has ended: nothing is over before it has stopped.
     kubelet_stopping: bool = False
 
@@ -361,6 +363,18 @@ def _late_pods_listed(state: EpisodeState, now: int) -> Result:
     return state, decisions
 
 
+def _refresh_listed(state: EpisodeState, event: InventoryTaken, now: int) -> Result:
+    """Each part of each, also of one that was overtaken: the later one may fail. It alone is waited for."""
+    newest = event.key == state.listing_key
+    if not newest and event.key not in state.overtaken:
+        return state, ()
+    state, decisions = _late_pods_once(replace(state, listing=event.pods), now)
+    state = replace(state, listing=())
+    if newest and event.part >= event.parts:
+        state, _ = _refreshed(state, now)
+    return state, decisions
+
+
 def _too_late_listed(state: EpisodeState, now: int) -> Result:
     state, decisions = _report_too_late(state, now)
     state, _ = _refreshed(state, now)
@@ -386,7 +400,7 @@ def _joined_again(then: Callable[[EpisodeState, int], Result]) -> Handler:
         uid = event.pod.uid
         if uid not in state.pods:
             return _joined(then)(state, event, now)
-        if state.roll.is_open(uid) or uid in state.carried:
+        if state.roll.is_open(uid):
             return state, ()
         if now > state.kill_by_ns - FLOOR_NS:  # there is no time to tell it
             return _again_too_late(state, event, now)
@@ -395,6 +409,13 @@ def _joined_again(then: Callable[[EpisodeState, int], Result]) -> Handler:
         return _joined(then)(replace(state, pods=pods, plans=state.plans + 1), event, now)
 
     return handle
+
+
+def _list_again(state: EpisodeState) -> tuple[EpisodeState, TakeInventory]:
+    """Instead of a listing that is waited for: that one does not know what has begun since."""
+    if state.refreshing:
+        state = replace(state, overtaken=(*state.overtaken, state.refreshing))
+    return _list_pods(state, refresh=True)
 
 
 def _again_too_late(state: EpisodeState, event: PodJoined, now: int) -> Result:
@@ -417,7 +438,7 @@ def _kubelet_stopped(state: EpisodeState, event: KubeletStopped, now: int) -> Re
     state = replace(state, kubelet_stopping=False)
     if state.phase == "listing":
         return state, ()
-    state, order = _list_pods(state, refresh=True)
+    state, order = _list_again(state)
     return state, [order]
 
 
@@ -470,6 +491,13 @@ def _late_pods(state: EpisodeState, now: int) -> Result:
     if earliest > state.wave:
         return _next_wave(replace(state, phase="waves", carried_ns=0), now, decisions)
     return state, decisions
+
+
+def _late_pods_once(state: EpisodeState, now: int) -> Result:
+    """One of the cancelled shutdown that is still here is this one's from now on: it is waited for once."""
+    found = {pod.uid: pod for pod in _unplanned(state)}
+    carried = {uid: wave for uid, wave in state.carried.items() if uid not in found}
+    return _late_pods(replace(state, carried=carried), now)
 
 
 def _unplanned(state: EpisodeState) -> list[Pod]:
@@ -639,7 +667,7 @@ def _move_deadline_listing(state: EpisodeState, event: ShutdownDetected, now: in
     state, decisions = _move_deadline(state, event, now)
     if not state.means or state.release_by_ns <= before_ns:
         return state, decisions
-    state, order = _list_pods(state, refresh=True)
+    state, order = _list_again(state)
     return state, [*decisions, order]
 
 
@@ -778,6 +806,9 @@ TRANSITIONS = Transitions(
     Row("waves",      InventoryTaken,   _once_listed(_late_pods_listed), "=", (PodPlanned,)),
     Row("draining",   InventoryTaken,   _then_drain(_once_listed(_late_pods_listed)), "= waves flushing",
         (PodPlanned, WaveStarted, PodsEnded)),
+    Row("waves",      InventoryTaken,   _refresh_listed,       "=",        (PodPlanned,), flag=STARTED_AGAIN),
+    Row("draining",   InventoryTaken,   _then_drain(_refresh_listed), "= waves flushing",
+        (PodPlanned, WaveStarted, PodsEnded), flag=STARTED_AGAIN),
     Row("flushing released", InventoryTaken, _once_listed(_too_late_listed), "=", (PodEnded,)),
     Row("cancelling", InventoryTaken,   _once_listed(_refreshed)),
     ignored("idle", InventoryTaken),
@@ -787,9 +818,9 @@ TRANSITIONS = Transitions(
     Row("flushing released", PodJoined, _joined(_report_too_late), "=",    (PodEnded,)),
     # While the pods are listed, the listing has it, or the one after the plan.
     ignored("idle listing cancelling", PodJoined),
-    Row("waves",      PodJoined,        _joined_again(_late_pods), "=",    (PodPlanned, PodEnded),
+    Row("waves",      PodJoined,        _joined_again(_late_pods_once), "=", (PodPlanned, PodEnded),
         flag=STARTED_AGAIN),
-    Row("draining",   PodJoined,        _joined_again(_late_pods), "= waves",
+    Row("draining",   PodJoined,        _joined_again(_late_pods_once), "= waves",
         (PodPlanned, WaveStarted, PodEnded),
         flag=STARTED_AGAIN),
     Row("flushing released", PodJoined, _again_too_late,       "=",        (PodEnded,), flag=STARTED_AGAIN),

@@ -207,6 +207,9 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     look_key: str = ""
     #: By UID, whose status was given again in this shutdown.
     given_again: tuple[str, ...] = ()
+    #: Deliveries that were under way when this shutdown began. Their pods may run again since, so what is
+    #: lost of them is said only where nothing has changed.
+    earlier: tuple[str, ...] = ()
 
     @property
     def all_ended(self) -> bool:
@@ -285,7 +288,8 @@ def _began_with_held(state: NodeStatusState, event: ShutdownBegan, now: int) -> 
     before = state
     state, decisions = _began(state, event, now)
     state = replace(state, held=before.held, held_deleted=before.held_deleted, held_before=before.held_before)
-    return replace(state, home=before.home), decisions
+    earlier = tuple(key for key, each in state.deliveries.items() if each) if state.node else ()
+    return replace(state, home=before.home, earlier=earlier), decisions
 
 
 def _mode_chosen(state: NodeStatusState, event: MeansChosen, now: int) -> Result:
@@ -362,8 +366,20 @@ def _pod_planned_again(state: NodeStatusState, event: PodPlanned, now: int) -> R
 def _not_ended(state: NodeStatusState, uid: str) -> NodeStatusState:
     """What was said of its end counts no more."""
     if uid in state.running:
-        return replace(state, running=tuple(each for each in state.running if each != uid))
-    return replace(state, ended=max(0, state.ended - 1), followed=_without(state.followed, uid))
+        state = replace(state, running=tuple(each for each in state.running if each != uid))
+    else:
+        state = replace(state, ended=max(0, state.ended - 1))
+    return replace(
+        state,
+        followed=_without(state.followed, uid),
+        undeleted={each: again for each, again in state.undeleted.items() if each != uid},
+        pending=_without(state.pending, uid),
+        orphaned=_without(state.orphaned, uid),
+        held=_without(state.held, uid),
+        held_deleted=_without(state.held_deleted, uid),
+        # One that is under way may still arrive; lost, it is not given again.
+        deliveries={key: _without(statuses, uid) for key, statuses in state.deliveries.items()},
+    )
 
 
 def _pod_admitted(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
@@ -518,15 +534,16 @@ def _withdraw_pods_soon(state: NodeStatusState, now: int) -> NodeStatusState:
 
 
 def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+    state = replace(state, awaited=max(0, state.awaited - 1))
+    if state.node and event.again:
+        state = _not_ended(state, event.uid)
     before = state
-    state = _with_status(replace(state, awaited=max(0, state.awaited - 1)), event)
+    state = _with_status(state, event)
     status_goes_out = state.pending is not before.pending or state.orphaned is not before.orphaned
     if status_goes_out and event.uid in state.withheld:
         state = replace(state, withheld=tuple(uid for uid in state.withheld if uid != event.uid))
     decisions: list[Event] = []
     if state.node:
-        if event.again:
-            state = _not_ended(state, event.uid)
         if event.outcome in UNSEEN_OUTCOMES and not event.gone:
             state = replace(state, running=(*state.running, event.uid))
         else:
@@ -863,7 +880,7 @@ def _giving_again(then: Handler) -> Handler:
     """
 
     def handle(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
-        statuses = state.deliveries.get(event.key, ())
+        statuses = () if event.key in state.earlier else state.deliveries.get(event.key, ())
         if event.result in ("failed", "timed-out") and state.node and state.in_episode and statuses:
             again = tuple(status for status in statuses if status[0] not in state.given_again)
             left = tuple(status for status in statuses if status[0] in state.given_again)
@@ -893,7 +910,8 @@ def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
     statuses = state.deliveries[event.key]
     deliveries = {key: each for key, each in state.deliveries.items() if key != event.key}
     state = replace(state, deliveries=deliveries)
-    if event.result == "unknown" and (state.in_episode or not state.node):
+    late = event.key in state.earlier
+    if event.result == "unknown" and not late and (state.in_episode or not state.node):
         state = replace(state, pending=(*statuses, *state.pending))
     elif event.result != "done" and statuses:
         state = replace(state, undelivered=state.undelivered + len(statuses))
