@@ -218,6 +218,8 @@ def end_hook(
     return replace(down, phase="turn", hook_until_ns=NEVER_NS, hook_note=note), [ended]
 
 
+#: After so long a daemon that has started follows what runs, or has heard that it does not.
+FOLLOWED_NS = NS_PER_SECOND // 4
 #: As a runner says it of every order that its daemon left open.
 LOST = "its outcome was lost with the daemon"
 
@@ -225,7 +227,7 @@ LOST = "its outcome was lost with the daemon"
 def cut_hook(down: ContainerState, now: int, *, lost: bool = False) -> ContainerStep:
     """The grace is over while the hook runs: it is cancelled, and nobody waits for it any longer.
 
-    ``lost``: its daemon has died, so that nobody knows whether it has ended before.
+    ``lost``: its daemon has died, and the next one cannot know yet whether it has ended before.
     """
     if not down.hook_key:
         if down.hook_until_ns <= now:

@@ -763,7 +763,7 @@ def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> steps.
     if down.due_ns() > now or down.phase == "turn":
         return down, []
     if down.phase == "hook":
-        return steps.cut_hook(down, now, lost=down.hook_since_ns < daemon_ns)
+        return steps.cut_hook(down, now, lost=down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS)
     if down.kill_at_ns <= now:
         return steps.kill(down)
     return steps.autopsy(down)

@@ -108,7 +108,14 @@ UNTOLD = (
     "node_status._call_back: key not in open_keys -> key in open_keys",
     "hook._killed_text: rest >= 100000000 -> rest > 100000000",
     "episode.handle: by_ns >= now + FIRST_WORD_NS -> by_ns > now + FIRST_WORD_NS",
-    "hook._container_due: down.hook_since_ns < daemon_ns -> down.hook_since_ns <= daemon_ns",
+    "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
+    " -> down.hook_since_ns >= daemon_ns > now - steps.FOLLOWED_NS",
+    "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
+    " -> down.hook_since_ns <= daemon_ns > now - steps.FOLLOWED_NS",
+    "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
+    " -> down.hook_since_ns < daemon_ns <= now - steps.FOLLOWED_NS",
+    "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
+    " -> down.hook_since_ns < daemon_ns >= now - steps.FOLLOWED_NS",
     "hook._adopted_again: down.since_ns == max(now, 1) -> down.since_ns != max(now, 1)",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
 )
