@@ -220,7 +220,7 @@ def end_hook(
 
 #: After so long a daemon that has started follows what runs, or has heard that it does not.
 FOLLOWED_NS = NS_PER_SECOND // 4
-#: As a runner says it of every order that its daemon left open.
+#: Of an order that a daemon left open, and that its successor does not follow.
 LOST = "its outcome was lost with the daemon"
 
 
@@ -387,12 +387,17 @@ def _stop_order_ended(down: ContainerState, event: OrderEnded, now: int) -> Cont
     return replace(down, error=event.reason if event.result == "failed" else ""), []
 
 
+def _is_former(down: ContainerState, event: OrderEnded) -> bool:
+    """Is it the outcome of an order from before the first of these tries?"""
+    return int(parse_order_key(event.key).ordinal) < down.first_ordinal + down.again
+
+
 def _stop_outcome(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
     """Lost with its daemon it is sent again. What an edge has sent without an answer (``timed-out``) is not:
     somebody may have heard it, also where that edge has adopted the order and sent it a second time.
     """
-    if int(parse_order_key(event.key).ordinal) < down.first_ordinal + down.again:
-        return down, []  # what it was told before its kubelet started it again
+    if _is_former(down, event):  # what it was told before its kubelet started it again
+        return down, []
     signal, name = down.spec.stop_signal, down.spec.name
     down = replace(down, stop_open=False)
     if down.phase == "stopping" and event.result == "unknown":
@@ -415,7 +420,7 @@ def _stop_outcome(down: ContainerState, event: OrderEnded, now: int) -> Containe
 
 
 def _kill_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
-    if down.again and int(parse_order_key(event.key).ordinal) < down.first_ordinal + down.again:
+    if down.again and _is_former(down, event):
         return down, []
     if down.phase == "killed" and event.result == "unknown":
         return kill(down)

@@ -77,65 +77,36 @@ def test_the_power_may_go_at_every_point(part: int, sample: Sample) -> None:
         assert not result.breaches, str(result)
 
 
-def test_a_stop_after_its_pods_end() -> None:
-    """Ordered in the step that says the pod's end, carried out after it; the next shutdown tells it again."""
-    result = try_out(Name(125049878027))
-    assert not result.breaches, str(result)
-
-
-def test_a_shutdown_that_went_with_the_journal() -> None:
-    """The next daemon knows what logind says once it has asked: until then it starts what appears."""
-    result = try_out(Name(333282260056))
-    assert not result.breaches, str(result)
-
-
-def test_the_second_shutdown_has_a_limit_of_its_own() -> None:
-    """Nothing ran in the first, which was called off; in the second a process outlives SIGKILL."""
-    result = try_out(Name(333282266570))
-    assert not result.breaches, str(result)
-
-
-def test_a_stop_that_is_adopted_is_made_once() -> None:
-    """The daemon dies before it has written that nobody has answered, and the runtime hangs still."""
-    result = try_out(Name(11812))
-    assert not result.breaches, str(result)
-
-
-@pytest.mark.parametrize("seed", [1451, 1902, 1909, 813382284941, 402714, 402942])
-def test_a_daemon_that_comes_back_at_the_end(seed: int) -> None:
-    """It has no time left in which anybody could obey a stop signal, and says so by SIGKILL alone."""
+@pytest.mark.parametrize(
+    "seed",
+    [
+        # Ordered in the step that says its pod's end, carried out after it; the next shutdown tells it again.
+        125049878027,
+        # A shutdown that went with the journal: until the daemon has asked logind it starts what appears.
+        333282260056,
+        # Nothing ran in the first shutdown, which was called off; in the second a process outlives SIGKILL.
+        333282266570,
+        # The daemon dies before it has written that nobody answered a stop, and the runtime hangs still.
+        11812,
+        # A daemon that comes back at the end has no time left in which anybody could obey a stop signal, and
+        # says so by SIGKILL alone.
+        *(1451, 1902, 1909, 813382284941, 402714, 402942),
+        # A pod that is started when the last SIGKILL of a tiny grant is due is killed at once.
+        330104706698,
+        # What a daemon that comes back after a cancel stops then has the floor; and what it stops late is
+        # stopped for that shutdown.
+        *(784625856251, 813382285353),
+        # A daemon that somebody stops leaves while a hook runs, and tells nobody to stop.
+        404200,
+        # The disk is full at its start: it takes the shutdown that it finds for one that has just begun.
+        600355,
+        # A wave began while the disk hung, and once more after the daemon's death.
+        42123,
+    ],
+)
+def test_seeds_that_broke_once(seed: int) -> None:
+    """Each with what made it hard."""
     result = try_out(Name(seed))
-    assert not result.breaches, str(result)
-
-
-def test_a_pod_that_joins_at_the_end() -> None:
-    """Started when the last SIGKILL of a tiny grant is due, it is killed at once."""
-    result = try_out(Name(330104706698))
-    assert not result.breaches, str(result)
-
-
-@pytest.mark.parametrize("seed", [784625856251, 813382285353])
-def test_a_daemon_that_comes_back_after_a_cancel(seed: int) -> None:
-    """What it stops then has the floor; and what it stops late is stopped for that shutdown."""
-    result = try_out(Name(seed))
-    assert not result.breaches, str(result)
-
-
-def test_a_daemon_that_is_stopped_in_a_shutdown() -> None:
-    """It leaves while a hook runs, and tells nobody to stop."""
-    result = try_out(Name(404200))
-    assert not result.breaches, str(result)
-
-
-def test_a_daemon_that_cannot_read_when_the_signal_came() -> None:
-    """The disk is full at its start: it takes the shutdown that it finds for one that has just begun."""
-    result = try_out(Name(600355))
-    assert not result.breaches, str(result)
-
-
-def test_a_wave_that_no_record_has() -> None:
-    """It began while the disk hung, and once more after the daemon's death."""
-    result = try_out(Name(42123))
     assert not result.breaches, str(result)
 
 
