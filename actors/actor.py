@@ -86,6 +86,14 @@ API_UNHEARD = "api-unheard"
 
 #: What is kept free at a shutdown's end follows what `ebbtide drill` measured on this node (episode).
 MEASURED_MARGINS = "measured-margins"
+#: A lost bus is looked for at once also where the lock was given back because a kubelet has one (logind).
+BUS_REFOUND = "bus-refound"
+#: What a kubelet has started again in mid-shutdown is stopped again; the pods are listed anew after a restart
+#: of the daemon, and when the kubelet has stopped after some of them (episode, hook, node_status). And what a
+#: daemon that stood still had ordered last gets its time all the same (hook, container).
+STARTED_AGAIN = "started-again"
+#: A listing waits for the pods' priorities only as long as they have the floor of a stop left (episode).
+LISTED_IN_TIME = "listed-in-time"
 
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
@@ -102,6 +110,9 @@ LOGIC_FLAGS: tuple[str, ...] = (
     API_SILENCE,
     API_UNHEARD,
     MEASURED_MARGINS,
+    BUS_REFOUND,
+    STARTED_AGAIN,
+    LISTED_IN_TIME,
 )
 
 #: Which actors there are is not a change of logic but another journal (`actors.sets`): with this flag those

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS, State
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
-from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     CancelOrder,
     HookEnded,
@@ -37,6 +37,11 @@ TELL_NS = NS_PER_SECOND // 2
 
 #: How long before SIGKILL a straggler is looked at.
 AUTOPSY_BEFORE_KILL_NS = 250_000_000
+
+#: How late a deadline is met by a daemon that has stood still; by load alone it is tens of milliseconds.
+STANDSTILL_NS = NS_PER_SECOND
+#: What a hook has then that perhaps begins only now: most take less.
+HOOK_LOOK_NS = NS_PER_SECOND // 2
 
 #: The largest number that a state can be written with. A sleep of so many seconds as the API server takes
 #: (any of 63 bits) would end later, and a daemon that cannot write its states down ends in mid-shutdown.
@@ -75,8 +80,6 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     autopsy_at_ns: int = NEVER_NS
     #: Under `STOP_OUTCOMES`: what is not known of its stop and its SIGKILL is told as such.
     outcomes: bool = False
-    #: A daemon has started since its stop was ordered.
-    stop_lost: bool = False
     #: What the stop's outcome leaves to say.
     stop_note: str = ""
     #: SIGKILL is ordered, and its outcome not known yet.
@@ -91,6 +94,12 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     #: Under `KUBELET_SILENCE`: before it comes to our SIGKILL we tell it, if we never have; when we did.
     warn: bool = False
     warned_ns: int = 0
+    #: Started again by its kubelet since its end was on record: the first of its tries since then.
+    again: int = 0
+    #: Since when it has had its time, where that is later than its pod.
+    since_ns: int = 0
+    #: Our SIGKILL has ended one that ran before under its name.
+    killed_before: bool = False
 
     @property
     def stop_by_ns(self) -> int:
@@ -127,6 +136,29 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 ContainerStep = tuple[ContainerState, list[Event]]
+
+
+def started_again(down: ContainerState, spec: Container, since_ns: int) -> ContainerState:
+    """Its kubelet has started it again: another container, whose hook has not run, and which nobody has told
+    to stop. Its orders are other ones. That ours was killed stays true of the pod.
+    """
+    return ContainerState(
+        uid=down.uid,
+        spec=spec,
+        first_ordinal=down.first_ordinal,
+        tries=down.tries + 1,
+        outcomes=down.outcomes,
+        again=down.tries + 1,
+        since_ns=since_ns,
+        killed_before=down.killed_before or died_of_our_kill(down),
+    )
+
+
+def died_of_our_kill(down: ContainerState) -> bool:
+    """A runtime tells SIGKILL as 128 + 9. Of an adopted process nothing is told, and ours came last."""
+    unseen = not down.exit_signal and down.exit_code in (None, 137)
+    killed = down.phase == "exited" and down.killed and not down.end_unseen
+    return killed and (down.exit_signal == "SIGKILL" or unseen)
 
 
 # --- hook --------------------------------------------------------------------------------------
@@ -186,8 +218,17 @@ def end_hook(
     return replace(down, phase="turn", hook_until_ns=NEVER_NS, hook_note=note), [ended]
 
 
-def cut_hook(down: ContainerState, now: int) -> ContainerStep:
-    """The grace is over while the hook runs: it is cancelled, and nobody waits for it any longer."""
+#: After so long a daemon that has started follows what runs, or has heard that it does not.
+FOLLOWED_NS = NS_PER_SECOND // 4
+#: Of an order that a daemon left open, and that its successor does not follow.
+LOST = "its outcome was lost with the daemon"
+
+
+def cut_hook(down: ContainerState, now: int, *, lost: bool = False) -> ContainerStep:
+    """The grace is over while the hook runs: it is cancelled, and nobody waits for it any longer.
+
+    ``lost``: its daemon has died, and the next one cannot know yet whether it has ended before.
+    """
     if not down.hook_key:
         if down.hook_until_ns <= now:
             return end_hook(down, now, "done")
@@ -197,7 +238,8 @@ def cut_hook(down: ContainerState, now: int) -> ContainerStep:
     why = (
         "had not ended when the grace was over" if down.outcomes else "still running when the grace was over"
     )
-    down, ended = end_hook(down, now, "timed-out", why)
+    result: HookResult = "unknown" if lost else "timed-out"
+    down, ended = end_hook(down, now, result, LOST if lost else why)
     return down, [cancel, *ended]
 
 
@@ -255,7 +297,19 @@ def resume_stop(down: ContainerState, now: int) -> ContainerState:
     if down.phase != "stopping" or not down.stop_open:
         return down
     kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
-    return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns, stop_lost=down.outcomes)
+    return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns)
+
+
+def stood_still(down: ContainerState, now: int, due_ns: int) -> ContainerState:
+    """A daemon that comes to its deadlines long after ``due_ns`` has stood still, or the machine has: what it
+    ordered last may not have begun. A stop signal without an outcome has the floor from now; a hook a moment.
+    """
+    if down.phase == "stopping" and down.stop_open and down.kill_at_ns <= due_ns:
+        kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
+        return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns, since_ns=now)
+    if down.phase == "hook" and down.hook_key and down.stop_by_ns <= due_ns:
+        return replace(down, deadline_ns=now + HOOK_LOOK_NS, since_ns=now)
+    return down
 
 
 def repeat_stop(down: ContainerState) -> ContainerStep:
@@ -333,11 +387,20 @@ def _stop_order_ended(down: ContainerState, event: OrderEnded, now: int) -> Cont
     return replace(down, error=event.reason if event.result == "failed" else ""), []
 
 
+def _is_former(down: ContainerState, event: OrderEnded) -> bool:
+    """Is it the outcome of an order from before the first of these tries?"""
+    return int(parse_order_key(event.key).ordinal) < down.first_ordinal + down.again
+
+
 def _stop_outcome(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
-    """Lost with its daemon it is sent again. Of what a living edge cannot tell somebody may have heard."""
-    lost, signal, name = down.stop_lost and event.result == "unknown", down.spec.stop_signal, down.spec.name
-    down = replace(down, stop_open=False, stop_lost=False)
-    if lost and down.phase == "stopping":
+    """Lost with its daemon it is sent again. What an edge has sent without an answer (``timed-out``) is not:
+    somebody may have heard it, also where that edge has adopted the order and sent it a second time.
+    """
+    if _is_former(down, event):  # what it was told before its kubelet started it again
+        return down, []
+    signal, name = down.spec.stop_signal, down.spec.name
+    down = replace(down, stop_open=False)
+    if down.phase == "stopping" and event.result == "unknown":
         return repeat_stop(down)
     # It was to reach it beside the kubelet, and has not; since then it is ours to stop.
     untold = down.told and not down.delegated and event.result == "failed"
@@ -345,8 +408,10 @@ def _stop_outcome(down: ContainerState, event: OrderEnded, now: int) -> Containe
         kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
         return repeat_stop(replace(down, told=False, stop_since_ns=now, kill_at_ns=kill_at_ns))
     error = event.reason if event.result == "failed" else ""
+    not_known = f"whether {name} got {signal} is not known"
     notes = {
-        "unknown": f"whether {name} got {signal} is not known",
+        "unknown": not_known,
+        "timed-out": not_known,
         "failed": f"{signal} did not reach {name}: {error}",
     }
     # Beside the kubelet whoever is not known to have been told may be told once more.
@@ -355,6 +420,8 @@ def _stop_outcome(down: ContainerState, event: OrderEnded, now: int) -> Containe
 
 
 def _kill_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
+    if down.again and _is_former(down, event):
+        return down, []
     if down.phase == "killed" and event.result == "unknown":
         return kill(down)
     error = event.reason if event.result == "failed" else ""

@@ -25,8 +25,10 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import (
     EVERY,
+    LISTED_IN_TIME,
     MEASURED_MARGINS,
     NEVER_NS,
+    STARTED_AGAIN,
     ActorType,
     Handler,
     Result,
@@ -56,6 +58,7 @@ from ebbtide.actors.wave import NAME as WAVE_NAME
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, BoundedDict, Event, order_key
 from ebbtide.events.decisions import (
+    FIRST_WORD_NS,
     PROJECTION_VERSION,
     ActorFailed,
     ConfigAdopted,
@@ -64,6 +67,7 @@ from ebbtide.events.decisions import (
     EpisodeOutcome,
     HandedOver,
     HookEnded,
+    KubeletStopped,
     MeansChosen,
     PlanMade,
     PodEnded,
@@ -75,6 +79,7 @@ from ebbtide.events.decisions import (
     ShutdownCancelled,
     ShutdownDetected,
     ShutdownWithdrawn,
+    StopKubelet,
     TakeInventory,
     WaveEnded,
     WaveStarted,
@@ -157,6 +162,10 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     together: bool = False
     #: On a node: the listing that may still bring pods to light; nothing is over before.
     refreshing: str = ""
+    #: Listings that another one has been asked for before they had answered: their pods count all the same.
+    overtaken: tuple[str, ...] = ()
+    #: It may still start again what has ended: nothing is over before it has stopped.
+    kubelet_stopping: bool = False
 
 
 def _open_pods(state: EpisodeState) -> dict[str, int]:
@@ -189,6 +198,26 @@ def _list_pods(state: EpisodeState, *, refresh: bool) -> tuple[EpisodeState, Tak
     return state, TakeInventory(key=key, refresh=refresh, late_until_ns=late_until_ns)
 
 
+def _in_time(begin: Handler) -> Handler:
+    """With a small grant a plan is made while the pods still have the floor of a stop, also without their
+    priorities.
+    """
+
+    def handle(state: EpisodeState, event: Event, now: int) -> Result:
+        state, decisions = begin(state, event, now)
+        by_ns = max(1, state.kill_by_ns - FLOOR_NS)
+        if by_ns >= now + FIRST_WORD_NS:
+            return state, decisions
+        return state, [
+            replace(each, priorities_by_ns=by_ns)
+            if isinstance(each, TakeInventory) and not each.refresh
+            else each
+            for each in decisions
+        ]
+
+    return handle
+
+
 def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result:
     pods = {pod.uid: pod for pod in state.listing}
     # A pod of the cancelled shutdown that is still here is this plan's from now on: it is waited for once.
@@ -208,7 +237,9 @@ def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result
     return _next_wave(state, now, [*decisions, refresh])
 
 
-def _pod_planned(state: EpisodeState, wave: int, planned: PlannedPod, *, late: bool = False) -> PodPlanned:
+def _pod_planned(
+    state: EpisodeState, wave: int, planned: PlannedPod, *, late: bool = False, again: bool = False
+) -> PodPlanned:
     return PodPlanned(
         wave=wave,
         grace_seconds=planned.grace_seconds,
@@ -217,6 +248,7 @@ def _pod_planned(state: EpisodeState, wave: int, planned: PlannedPod, *, late: b
         late=late,
         first_ordinal=(state.plans - 1) * ORDINALS_PER_PLAN,
         means=wave_mode(state.waves[wave], state.means, handed_over=state.handed_over),
+        again=again,
     )
 
 
@@ -280,7 +312,7 @@ def _has_open(state: EpisodeState, wave: PlannedWave) -> bool:
 
 def _drain(state: EpisodeState, decisions: list[Event]) -> Result:
     """After the last wave only stragglers are left, and, on a node, pods that nobody has seen yet."""
-    if state.roll.open_pods or state.refreshing:
+    if state.roll.open_pods or state.refreshing or state.kubelet_stopping:
         return state, decisions
     return replace(state, phase="flushing"), [*decisions, PodsEnded()]
 
@@ -302,6 +334,7 @@ def _then_drain(note: Handler) -> Handler:
 
 #: What is said of a pod that is found once nothing is stopped any more.
 TOO_LATE = "found when the shutdown had stopped waiting for pods"
+AGAIN_TOO_LATE = "started again when the shutdown had stopped waiting for pods"
 
 
 def _once_listed(then: Callable[[EpisodeState, int], Result]) -> Handler:
@@ -330,6 +363,18 @@ def _late_pods_listed(state: EpisodeState, now: int) -> Result:
     return state, decisions
 
 
+def _refresh_listed(state: EpisodeState, event: InventoryTaken, now: int) -> Result:
+    """Each part of each, also of one that was overtaken: the later one may fail. It alone is waited for."""
+    newest = event.key == state.listing_key
+    if not newest and event.key not in state.overtaken:
+        return state, ()
+    state, decisions = _late_pods_once(replace(state, listing=event.pods), now)
+    state = replace(state, listing=())
+    if newest and event.part >= event.parts:
+        state, _ = _refreshed(state, now)
+    return state, decisions
+
+
 def _too_late_listed(state: EpisodeState, now: int) -> Result:
     state, decisions = _report_too_late(state, now)
     state, _ = _refreshed(state, now)
@@ -344,6 +389,57 @@ def _joined(then: Callable[[EpisodeState, int], Result]) -> Handler:
         return replace(found, listing=state.listing), decisions
 
     return handle
+
+
+def _joined_again(then: Callable[[EpisodeState, int], Result]) -> Handler:
+    """Or one whose end was said, and which its kubelet has started again: that is planned anew. Of a pod that
+    has not ended the HookActor goes on with what runs now.
+    """
+
+    def handle(state: EpisodeState, event: PodJoined, now: int) -> Result:
+        uid = event.pod.uid
+        if uid not in state.pods:
+            return _joined(then)(state, event, now)
+        if state.roll.is_open(uid):
+            return state, ()
+        if now > state.kill_by_ns - FLOOR_NS:  # there is no time to tell it
+            return _again_too_late(state, event, now)
+        # Another plan's ordinals: its orders are other ones than those of its first end.
+        pods = {known: pod for known, pod in state.pods.items() if known != uid}
+        return _joined(then)(replace(state, pods=pods, plans=state.plans + 1), event, now)
+
+    return handle
+
+
+def _list_again(state: EpisodeState) -> tuple[EpisodeState, TakeInventory]:
+    """Instead of a listing that is waited for: that one does not know what has begun since."""
+    if state.refreshing:
+        state = replace(state, overtaken=(*state.overtaken, state.refreshing))
+    return _list_pods(state, refresh=True)
+
+
+def _again_too_late(state: EpisodeState, event: PodJoined, now: int) -> Result:
+    """What was said of it is true no longer, so it is said."""
+    uid = event.pod.uid
+    if uid not in state.pods:
+        return _joined(_report_too_late)(state, event, now)
+    wave = _wave_of(state, event.pod)
+    return state, [PodEnded(uid=uid, wave=wave, outcome="unknown", reason=AGAIN_TOO_LATE, again=True)]
+
+
+def _kubelet_stops(state: EpisodeState, event: StopKubelet, now: int) -> Result:
+    return replace(state, kubelet_stopping=True), ()
+
+
+def _kubelet_stopped(state: EpisodeState, event: KubeletStopped, now: int) -> Result:
+    """What had ended by now it may have started again, also a container of a pod that has not ended: the last
+    look at that is from after its end. The plan that is about to be made has a look of its own.
+    """
+    state = replace(state, kubelet_stopping=False)
+    if state.phase == "listing":
+        return state, ()
+    state, order = _list_again(state)
+    return state, [order]
 
 
 def _listing_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
@@ -386,14 +482,22 @@ def _late_pods(state: EpisodeState, now: int) -> Result:
         index = max(earliest, _wave_of(state, pod))
         wave = state.waves[index]
         planned = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
-        joined = replace(wave, pods=(*wave.pods, planned))
+        again = pod.uid in state.roll.places
+        joined = replace(wave, pods=(*(each for each in wave.pods if each.uid != pod.uid), planned))
         waves = (*state.waves[:index], joined, *state.waves[index + 1 :])
         pods, roll = {**state.pods, pod.uid: pod}, state.roll.join(pod.uid)
         state = replace(state, pods=pods, roll=roll, waves=waves)
-        decisions.append(_pod_planned(state, index, planned, late=True))
+        decisions.append(_pod_planned(state, index, planned, late=True, again=again))
     if earliest > state.wave:
         return _next_wave(replace(state, phase="waves", carried_ns=0), now, decisions)
     return state, decisions
+
+
+def _late_pods_once(state: EpisodeState, now: int) -> Result:
+    """One of the cancelled shutdown that is still here is this one's from now on: it is waited for once."""
+    found = {pod.uid: pod for pod in _unplanned(state)}
+    carried = {uid: wave for uid, wave in state.carried.items() if uid not in found}
+    return _late_pods(replace(state, carried=carried), now)
 
 
 def _unplanned(state: EpisodeState) -> list[Pod]:
@@ -484,6 +588,15 @@ def _daemon_started(state: EpisodeState, event: DaemonStarted, now: int) -> Resu
     return replace(_without_shutdown(state), carried={}), [*unseen, *closed, resumed]
 
 
+def _daemon_started_listing(state: EpisodeState, event: DaemonStarted, now: int) -> Result:
+    """While none ran the kubelet may have started again what had ended, or other pods."""
+    state, decisions = _daemon_started(state, event, now)
+    if not state.means or decisions[0] != Resumed(action="resume"):
+        return state, decisions
+    state, order = _list_pods(state, refresh=True)
+    return state, [*decisions, order]
+
+
 def _unseen(state: EpisodeState, reason: str) -> list[Event]:
     """What is said of each pod whose end nobody has reported."""
     return [
@@ -546,6 +659,16 @@ def _move_deadline(state: EpisodeState, event: ShutdownDetected, now: int) -> Re
         overtime=event.overtime,
     )
     return replace(state, **layout._asdict()), [moved]
+
+
+def _move_deadline_listing(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
+    """Pods that come later than the old one are asked for too."""
+    before_ns = state.release_by_ns
+    state, decisions = _move_deadline(state, event, now)
+    if not state.means or state.release_by_ns <= before_ns:
+        return state, decisions
+    state, order = _list_again(state)
+    return state, [*decisions, order]
 
 
 # --- waves and pods end ------------------------------------------------------------------------
@@ -613,6 +736,17 @@ def _withdrawn(state: EpisodeState, event: ShutdownWithdrawn, now: int) -> Resul
     return state, [cancelled, *decisions]
 
 
+def _withdrawn_in_time(state: EpisodeState, event: ShutdownWithdrawn, now: int) -> Result:
+    """No release is near any more, and its limits are none: who is told to stop only now, by a daemon that
+    was away, has the floor, and is waited for until SIGKILL has ended it.
+    """
+    state, decisions = _withdrawn(state, event, now)
+    short_ns = max(0, max(now, state.kill_by_ns) + 2 * FLOOR_NS - give_up_ns(state))
+    if state.phase == "cancelling":
+        state = replace(state, release_by_ns=state.release_by_ns + short_ns)
+    return state, decisions
+
+
 def _end_cancelled(state: EpisodeState) -> Result:
     return (state, ()) if state.roll.open_pods else _close_episode(state, "cancelled")
 
@@ -658,7 +792,13 @@ TRANSITIONS = Transitions(
     Row("idle",       ShutdownDetected, _begin_shutdown,       "listing",  (ShutdownBegan, TakeInventory)),
     Row("cancelling", ShutdownDetected, _followed_by_another,  "listing",
         (EpisodeClosed, ShutdownBegan, TakeInventory)),
+    Row("idle",       ShutdownDetected, _in_time(_begin_shutdown), "listing",
+        (ShutdownBegan, TakeInventory), flag=LISTED_IN_TIME),
+    Row("cancelling", ShutdownDetected, _in_time(_followed_by_another), "listing",
+        (EpisodeClosed, ShutdownBegan, TakeInventory), flag=LISTED_IN_TIME),
     Row("listing waves draining flushing", ShutdownDetected, _move_deadline, "=", (DeadlineMoved,)),
+    Row("waves draining", ShutdownDetected, _move_deadline_listing, "=", (DeadlineMoved, TakeInventory),
+        flag=STARTED_AGAIN),
     ignored("released", ShutdownDetected),
 
     Row("listing",    InventoryTaken,   _once_listed(_plan_waves), "= waves draining flushing",
@@ -666,6 +806,9 @@ TRANSITIONS = Transitions(
     Row("waves",      InventoryTaken,   _once_listed(_late_pods_listed), "=", (PodPlanned,)),
     Row("draining",   InventoryTaken,   _then_drain(_once_listed(_late_pods_listed)), "= waves flushing",
         (PodPlanned, WaveStarted, PodsEnded)),
+    Row("waves",      InventoryTaken,   _refresh_listed,       "=",        (PodPlanned,), flag=STARTED_AGAIN),
+    Row("draining",   InventoryTaken,   _then_drain(_refresh_listed), "= waves flushing",
+        (PodPlanned, WaveStarted, PodsEnded), flag=STARTED_AGAIN),
     Row("flushing released", InventoryTaken, _once_listed(_too_late_listed), "=", (PodEnded,)),
     Row("cancelling", InventoryTaken,   _once_listed(_refreshed)),
     ignored("idle", InventoryTaken),
@@ -675,9 +818,23 @@ TRANSITIONS = Transitions(
     Row("flushing released", PodJoined, _joined(_report_too_late), "=",    (PodEnded,)),
     # While the pods are listed, the listing has it, or the one after the plan.
     ignored("idle listing cancelling", PodJoined),
+    Row("waves",      PodJoined,        _joined_again(_late_pods_once), "=", (PodPlanned, PodEnded),
+        flag=STARTED_AGAIN),
+    Row("draining",   PodJoined,        _joined_again(_late_pods_once), "= waves",
+        (PodPlanned, WaveStarted, PodEnded),
+        flag=STARTED_AGAIN),
+    Row("flushing released", PodJoined, _again_too_late,       "=",        (PodEnded,), flag=STARTED_AGAIN),
+    ignored(EVERY,    StopKubelet, KubeletStopped),
+    Row("listing waves draining", StopKubelet, _kubelet_stops, flag=STARTED_AGAIN),
+    Row("listing waves", KubeletStopped, _kubelet_stopped,     "=",        (TakeInventory,),
+        flag=STARTED_AGAIN),
+    Row("draining",   KubeletStopped,   _then_drain(_kubelet_stopped), "= flushing",
+        (TakeInventory, PodsEnded), flag=STARTED_AGAIN),
 
     Row("listing",    OrderEnded,       _listing_ended,        "= waves draining flushing",
         (TakeInventory, PlanMade, WaveStarted, PodsEnded)),
+    Row("listing",    OrderEnded,       _in_time(_listing_ended), "= waves draining flushing",
+        (TakeInventory, PlanMade, WaveStarted, PodsEnded), flag=LISTED_IN_TIME),
     Row("waves",      OrderEnded,       _refresh_ended,        "=",          (TakeInventory,)),
     Row("draining",   OrderEnded,       _then_drain(_refresh_ended), "= flushing",
         (TakeInventory, PodsEnded)),
@@ -705,9 +862,13 @@ TRANSITIONS = Transitions(
 
     Row(EVERY,        ShutdownWithdrawn, _withdrawn,           "cancelling idle",
         (ShutdownCancelled, EpisodeClosed)),
+    Row(EVERY,        ShutdownWithdrawn, _withdrawn_in_time,   "cancelling idle",
+        (ShutdownCancelled, EpisodeClosed), flag=STARTED_AGAIN),
     Row("idle",       DaemonStarted,    _daemon_started,       "=",          (PodEnded, Resumed)),
     Row("listing waves draining flushing released cancelling", DaemonStarted, _daemon_started, "= idle",
         (PodEnded, EpisodeClosed, Resumed)),
+    Row("waves draining flushing", DaemonStarted, _daemon_started_listing, "= idle",
+        (PodEnded, EpisodeClosed, Resumed, TakeInventory), flag=STARTED_AGAIN),
 
     Row(EVERY,        ConfigAdopted,    _config_adopted),
     Row(EVERY,        HookEnded,        _hook_ended),

@@ -25,6 +25,7 @@ from ebbtide.actors.actor import (
     KUBELET_SILENCE,
     NEVER_NS,
     RUNTIME_LOST,
+    STARTED_AGAIN,
     STATUS_AFTER_CANCEL,
     STOP_OUTCOMES,
     ActorType,
@@ -69,6 +70,7 @@ from ebbtide.events.facts import (
     DaemonStarted,
     HurryRequested,
     OrderEnded,
+    PodJoined,
     RuntimeRead,
     Tick,
 )
@@ -97,7 +99,7 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     refused: bool = False
     #: It took it, perhaps after somebody had lost patience: the object is going.
     deleted: bool = False
-    #: The shutdown was cancelled while a delete was under way.
+    #: The shutdown was cancelled while a delete was under way; under `STARTED_AGAIN` while it was stopped.
     withdrawn: bool = False
     #: What the last delete gave, as a time: another one only ever shortens it.
     delete_until_ns: int = 0
@@ -110,6 +112,8 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     anew_until_ns: int = 0
     #: Since when its grace counts, where that is later than its stop.
     taken_ns: int = 0
+    #: When a daemon has started since its stop began.
+    daemon_ns: int = 0
 
     @property
     def begun(self) -> bool:
@@ -206,9 +210,9 @@ def _pod_ended_event(state: PodState, now: int) -> PodEnded:
         elapsed_ns=max(0, now - state.begun_ns),
         succeeded=fate.succeeded,
     )
-    if not on_node:  # in mode process nobody has to be told whose pod it was
-        return ended
     gone = fate.outcome == "unknown" and all(down.phase == "exited" for down in state.downs)
+    if not on_node:  # in mode process nobody has to be told whose pod it was
+        return replace(ended, gone=gone and any(down.end_unseen for down in state.downs))
     returns = ("always" if pod.tolerates_all else "untainted") if pod.daemon else ""
     return replace(
         ended,
@@ -225,6 +229,9 @@ def _pod_ended_event(state: PodState, now: int) -> PodEnded:
 def _had_ns(state: PodState, now: int) -> int:
     """How much time it had."""
     killed_ns = [down.kill_at_ns for down in state.downs if down.killed]
+    had_ns = [down.kill_at_ns - down.since_ns for down in state.downs if down.killed and down.since_ns]
+    if had_ns:
+        return max(0, min(had_ns))
     if state.taken_ns and killed_ns:
         # Whose SIGKILL came before it was handed over had no time of ours.
         return max(0, min(killed_ns) - state.taken_ns)
@@ -256,15 +263,7 @@ def _describe_fate(
             why = next((down.error for down in still if down.error), "still there after SIGKILL")
             return PodFate("failed", f"{names}: {why}", False)
         return PodFate("unknown", f"{names} still running when the lock was released", False)
-    # A runtime tells SIGKILL as 128 + 9. Of an adopted process nothing is told, and our SIGKILL came last.
-    unseen = (None, 137)
-    killed = [
-        down
-        for down in downs
-        if down.killed
-        and not down.end_unseen
-        and (down.exit_signal == "SIGKILL" or (not down.exit_signal and down.exit_code in unseen))
-    ]
+    killed = [down for down in downs if steps.died_of_our_kill(down) or down.killed_before]
     if killed:
         return PodFate("killed", _killed_text(killed, grace_ns, pod, finding) + _hook_notes(downs), False)
     by_kubelet = [down for down in downs if down.delegated and down.stop_since_ns and _was_killed(down)]
@@ -334,6 +333,9 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
     warned = [down.spec.name for down in downs if down.warned_ns]
     if warned:
         notes.append(f"{', '.join(warned)} perhaps told to stop only when the grace was over")
+    again = [down.spec.name for down in downs if down.again]
+    if again:
+        notes.append(f"{', '.join(again)} had ended before, and was started again by the kubelet")
     return "; " + "; ".join(notes) if notes else ""
 
 
@@ -581,6 +583,24 @@ def _adopted_observed(state: PodState, event: PodPlanned, now: int) -> Result:
     return replace(state, downs=tuple(_hook_spent(down) for down in state.downs)), decisions
 
 
+def _adopted_again(state: PodState, event: PodPlanned, now: int) -> Result:
+    """What a kubelet has started again after a cancel is stopped with the rest of its pod, but has its own
+    grace: it has begun anew, and nothing of it is used up.
+    """
+    state, decisions = _adopted_observed(state, event, now)
+    if not state.means or not state.begun or state.over:
+        return state, decisions
+    deadline_ns = now + event.grace_seconds * NS_PER_SECOND
+    state, again = _stop_again(state, event.pod, now, deadline_ns, NEVER_NS)
+    if state.means == "api" and not state.deleted and not state.delete_key:
+        # Sent and not answered before: a kubelet that never heard of it would start the pod again.
+        begun_anew = any(down.again and down.since_ns == max(now, 1) for down in state.downs)
+        until_ns = deadline_ns if begun_anew else max(now, state.delete_until_ns)
+        state, order = _order_delete(state, until_ns, now)
+        decisions = [*decisions, order]
+    return state, [*decisions, *again]
+
+
 def _hook_spent(down: ContainerState) -> ContainerState:
     note = HANDED_OVER if down.spec.hook else ""
     return replace(down, spec=replace(down.spec, hook=None), hook_note=note)
@@ -618,6 +638,18 @@ def _planned_rounding_up(state: PodState, event: PodPlanned, now: int) -> Result
     return replace(state, rounded_up=event.means == "api"), decisions
 
 
+def _planned_again(state: PodState, event: PodPlanned, now: int) -> Result:
+    """A delete of its first life that nobody has answered may still reach the kubelet, which runs hooks."""
+    planned, decisions = _planned_rounding_up(state, event, now)
+    if event.again and _perhaps_deleted(state):
+        planned = replace(planned, downs=tuple(map(_hook_spent, planned.downs)))
+    return planned, decisions
+
+
+def _perhaps_deleted(state: PodState) -> bool:
+    return state.deletes > 0 and not state.refused
+
+
 def _stop_began(state: PodState, event: PodStopBegan, now: int) -> Result:
     # A stamp of 0 would read as "not begun"; no clock that runs shows it.
     state = replace(state, begun_ns=max(now, 1), grace_ns=0 if state.hurried else event.grace_ns)
@@ -651,18 +683,87 @@ def _container_exited(state: PodState, event: ContainerExited, now: int) -> Resu
     return _each_container(state, now, "", step)
 
 
+def _runs_again(state: PodState, event: PodJoined, now: int) -> Result:
+    """Before its stop has begun: what has ended on record and runs now is to be stopped like the rest."""
+    state = _with_unknown(state, event.pod)
+    return replace(state, downs=tuple(_started_again(down, event.pod, 0) or down for down in state.downs)), ()
+
+
+def _stopped_again(state: PodState, event: PodJoined, now: int) -> Result:
+    """In what is left of the pod's grace, with the floor that every stop has: it is the same pod.
+
+    After a cancel it is to run again.
+    """
+    if state.withdrawn:
+        return state, ()
+    # One that had ended before its pod's stop has no times of its own.
+    deadline_ns = max(down.deadline_ns for down in state.downs)
+    limit_ns = max(down.limit_ns for down in state.downs)
+    return _stop_again(state, event.pod, now, deadline_ns, limit_ns)
+
+
+def _stop_again(state: PodState, pod: Pod, now: int, deadline_ns: int, limit_ns: int) -> Result:
+    """``pod``: as it is now."""
+    state = _with_unknown(state, pod)
+
+    def step(down: ContainerState) -> steps.ContainerStep:
+        again = _started_again(down, pod, max(now, 1))
+        if again is None:
+            return down, []
+        if state.means == "observe":
+            return _under_watch(again, now), []
+        if state.means == "api":
+            return _under_delete(again, now, deadline_ns, limit_ns), []
+        if _perhaps_deleted(state):
+            again = _hook_spent(again)
+        return steps.begin(again, now, deadline_ns, limit_ns, sleep_action=state.sleep_action)
+
+    return _each_container(state, now, "exited", step)
+
+
+def _with_unknown(state: PodState, pod: Pod) -> PodState:
+    """What runs and no plan had: it had ended before, so that no view of its pod showed it."""
+    names = [down.spec.name for down in state.downs]
+    first_ordinal = max((down.first_ordinal for down in state.downs), default=state.first_ordinal)
+    unknown = (each for each in pod.containers if each.running and each.name not in names)
+    found = tuple(
+        ContainerState(
+            uid=pod.uid, spec=spec, phase="exited", first_ordinal=first_ordinal, outcomes=True, tries=-1
+        )
+        for spec in unknown
+    )
+    return replace(state, downs=(*state.downs, *found)) if found else state
+
+
+def _started_again(down: ContainerState, pod: Pod, since_ns: int) -> ContainerState | None:
+    """None: it has not been, as far as is known."""
+    spec = next((each for each in pod.containers if each.name == down.spec.name), None)
+    if down.phase != "exited" or spec is None or not spec.running:
+        return None
+    return steps.started_again(down, spec, since_ns)
+
+
 def _tick(state: PodState, event: Tick, now: int) -> Result:
     return _each_container(state, now, "", lambda down: _container_due(down, now))
 
 
-def _container_due(down: ContainerState, now: int) -> steps.ContainerStep:
+def _tick_late(state: PodState, event: Tick, now: int) -> Result:
+    # What fell due while no daemon ran has waited for the first look of the one that runs.
+    waited_ns = now - state.daemon_ns if state.daemon_ns else NEVER_NS
+    due_ns = now - steps.STANDSTILL_NS
+    if waited_ns > steps.STANDSTILL_NS and any(down.due_ns() <= due_ns for down in state.downs):
+        state = replace(state, downs=tuple(steps.stood_still(down, now, due_ns) for down in state.downs))
+    return _each_container(state, now, "", lambda down: _container_due(down, now, state.daemon_ns))
+
+
+def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> steps.ContainerStep:
     if down.tell_due_ns <= now:
         down = steps.due_tell(down, now)
     # Whose turn has come by time is stopped by `_each_container`, with whom it has come by an exit.
     if down.due_ns() > now or down.phase == "turn":
         return down, []
     if down.phase == "hook":
-        return steps.cut_hook(down, now)
+        return steps.cut_hook(down, now, lost=down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS)
     if down.kill_at_ns <= now:
         return steps.kill(down)
     return steps.autopsy(down)
@@ -719,6 +820,11 @@ def _daemon_started_giving_again(state: PodState, event: DaemonStarted, now: int
     """An open delete is given again, and the outcome is that of a second one: the first may be taken."""
     state, _ = _daemon_started(state, event, now)
     return (replace(state, deletes=state.deletes + 1), ()) if state.delete_key else (state, ())
+
+
+def _daemon_started_noted(state: PodState, event: DaemonStarted, now: int) -> Result:
+    state, decisions = _daemon_started_giving_again(state, event, now)
+    return (replace(state, daemon_ns=max(now, 1)) if state.begun and not state.over else state), decisions
 
 
 def _autopsy_taken(state: PodState, event: AutopsyTaken, now: int) -> Result:
@@ -786,6 +892,12 @@ def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
     return (replace(state, withdrawn=True), ()) if state.delete_key else (state, ())
 
 
+def _all_cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
+    """Nor is what its kubelet starts again from now on. And no last SIGKILL has to come before a release."""
+    downs = tuple(replace(down, limit_ns=NEVER_NS) for down in state.downs)
+    return replace(state, downs=downs, withdrawn=True), ()
+
+
 def _given_up(state: PodState, event: PodsEnded, now: int) -> Result:
     """What is said last about a pod: no effect of its actor outlives that."""
     # Hooks only: a stop signal or SIGKILL that is out ends what it was meant to end, and that is wanted.
@@ -827,10 +939,13 @@ TRANSITIONS = Transitions(
     Row("new planned ended", PodPlanned, _planned,        "planned"),
     Row("new planned ended", PodPlanned, _planned_with_outcomes, "planned", flag=STOP_OUTCOMES),
     Row("new planned ended", PodPlanned, _planned_rounding_up, "planned", flag=DELETE_ROUNDED_UP),
+    Row("new planned ended", PodPlanned, _planned_again,  "planned", flag=STARTED_AGAIN),
     Row("stopping",   PodPlanned,     _adopted,           "= ended",
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("stopping",   PodPlanned,     _adopted_observed,  "= planned ended",
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=KUBELET_SILENCE),
+    Row("stopping",   PodPlanned,     _adopted_again,     "= planned ended",
+        (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=STARTED_AGAIN),
     Row("planned",    PodStopBegan,   _stop_began,        "stopping ended",
         (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("planned",    PodStopBegan,   _stop_began_asking, "stopping ended",
@@ -844,6 +959,8 @@ TRANSITIONS = Transitions(
     Row("stopping",   ContainerExited, _container_exited, "= ended",      (*HOOK_ENDS, SendSignal, PodEnded)),
     Row("stopping",   Tick,           _tick,              "=",
         (*HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer)),
+    Row("stopping",   Tick,           _tick_late,             "=",
+        (*HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer), flag=STARTED_AGAIN),
     Row("planned",    OrderEnded,     _order_ended),
     Row("stopping",   OrderEnded,     _order_ended,       "= ended",
         (DeletePod, DeleteRefused, *HOOK_BEGINS, HookEnded, SendSignal, KillContainer, PodEnded)),
@@ -853,8 +970,14 @@ TRANSITIONS = Transitions(
     Row(EVERY,        AutopsyTaken,   _autopsy_taken),
     Row(EVERY,        DaemonStarted,  _daemon_started),
     Row(EVERY,        DaemonStarted,  _daemon_started_giving_again, flag=STOP_OUTCOMES),
+    Row(EVERY,        DaemonStarted,  _daemon_started_noted, flag=STARTED_AGAIN),
     Row("planned stopping", RuntimeRead, _runtime_back, flag=RUNTIME_LOST),
     ignored(EVERY, RuntimeRead),
+
+    ignored(EVERY, PodJoined),
+    Row("planned",    PodJoined,      _runs_again, flag=STARTED_AGAIN),
+    Row("stopping",   PodJoined,      _stopped_again,         "=",
+        (*HOOK_BEGINS, HookEnded, SendSignal), flag=STARTED_AGAIN),
 
     Row("planned",    HandedOver,     _await_handed_over),
     Row("stopping",   HandedOver,     _handed_over,       "= ended",
@@ -869,6 +992,7 @@ TRANSITIONS = Transitions(
 
     Row("planned",    ShutdownCancelled, _spared,         "ended",        (PodEnded,)),
     Row("stopping",   ShutdownCancelled, _cancelled),
+    Row("stopping",   ShutdownCancelled, _all_cancelled, flag=STARTED_AGAIN),
     Row("planned",    PodsEnded,      _never_begun,       "ended",        (PodEnded,)),
     Row("stopping",   PodsEnded,      _given_up,          "ended",        (CancelOrder, PodEnded)),
     Row("planned stopping", PodEnded, _ended_elsewhere,   "ended"),

@@ -105,5 +105,6 @@ class Edge(Protocol):
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """After a restart: the open order's effect. Follow it to its end if it still runs and return how
-        it ended; return None when that cannot be known (the order then ends ``unknown``).
+        it ended; return None when that cannot be known (the order then ends ``unknown``, and some orders are
+        given again for it). What is made again here ends as it would have: without an answer ``timed-out``.
         """

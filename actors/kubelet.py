@@ -20,6 +20,7 @@ from ebbtide.actors.actor import (
     KUBELET_SILENCE,
     NEVER_NS,
     RUNTIME_LOST,
+    STARTED_AGAIN,
     ActorType,
     Handler,
     Result,
@@ -28,7 +29,7 @@ from ebbtide.actors.actor import (
     Transitions,
     ignored,
 )
-from ebbtide.actors.policy.grace_periods import DELETE_SECONDS_MIN, FLOOR_NS
+from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.plan import granted_periods
 from ebbtide.actors.policy.termination_mode import NODE_MODES, SIGN_NS, ModeChoice, NodeHealth, choose_mode
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key
@@ -74,9 +75,6 @@ FINISH_NS = 20 * NS_PER_SECOND
 #: How often a kubelet that comes back in mid-shutdown is stopped again: somebody may insist.
 STOPS_MAX = 3
 
-#: Instead of a time: a pod with a hook, which tells nothing.
-WITH_HOOK = -1
-
 #: Who ends the pods.
 #: no-node: mode process; idle: no shutdown; observe, api, cri: the mode of this one; handed-over: begun as
 #: api, the runtime does the rest; cancelled: the machine stays up, and what has begun is being finished.
@@ -113,6 +111,8 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     #: By us, so that it is ours to start again.
     stopped: bool = False
     stops: int = 0
+    #: Under `STARTED_AGAIN`: it has come back after the last of these, and was said not to be stopped.
+    runs_on: bool = False
     cancelled: bool = False
     starts: int = 0
     stop_key: str = ""
@@ -121,7 +121,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     retry_at_ns: int = NEVER_NS
     #: The kubelet, by its own word.
     healthy: bool | None = None
-    #: Under api: the pods of which no container has ended, by UID. 0: its wave has not begun; `WITH_HOOK`;
+    #: Under api: the pods without a hook of which no container has ended, by UID. 0: its wave has not begun;
     #: else by when the kubelet should have shown that it stops it.
     plain: BoundedDict[str, int] = {}
     #: A container of a deleted pod has ended in this wave: somebody ends them.
@@ -248,6 +248,14 @@ def _kubelet_read_ours(state: KubeletState, event: KubeletRead, now: int) -> Res
     return state, [order]
 
 
+def _kubelet_read_again(state: KubeletState, event: KubeletRead, now: int) -> Result:
+    """Nor may it be taken for stopped once it is not stopped any more."""
+    state, decisions = _kubelet_read_ours(state, event, now)
+    if not event.active or state.stop_key or state.runs_on:
+        return state, decisions
+    return replace(state, runs_on=True), [KubeletStopped(result="failed")]
+
+
 # --- a shutdown ----------------------------------------------------------------------------------
 
 
@@ -280,6 +288,7 @@ def _choose(state: KubeletState, event: ShutdownBegan, health: NodeHealth) -> Re
         handed_over=False,
         cancelled=False,
         stops=0,
+        runs_on=False,
         retry_at_ns=NEVER_NS,
     )
     taints = choice.means != "api" or state.taints
@@ -315,8 +324,7 @@ def _hand_over(state: KubeletState, reason: str) -> Result:
 # Where there is no such endpoint the pods are the only witnesses, and a slow one is none: so it is waited for
 # until what is left of its grace is the floor, in which a pod that has heard nothing can still end by itself.
 # One that has heard, and is told twice, loses at most that. A pod with a hook runs on for as long as that
-# takes, and counts for nothing, until a delete leaves its hook no time. A later delete gives less grace, and
-# so less time for a sign: whoever is hurried is told to stop before it is killed.
+# takes, and counts for nothing. A later delete gives less grace, and so less time for a sign.
 
 
 def _watch_none(state: KubeletState) -> KubeletState:
@@ -325,10 +333,9 @@ def _watch_none(state: KubeletState) -> KubeletState:
 
 def _pod_planned(state: KubeletState, event: PodPlanned, now: int) -> Result:
     running = [each for each in event.pod.containers if each.running]
-    if event.means != "api" or not running:
+    if event.means != "api" or not running or any(each.hook is not None for each in running):
         return state, ()
-    at = WITH_HOOK if any(each.hook is not None for each in running) else 0
-    return replace(state, plain={**state.plain, event.pod.uid: at}), ()
+    return replace(state, plain={**state.plain, event.pod.uid: 0}), ()
 
 
 def _pod_stop_began(state: KubeletState, event: PodStopBegan, now: int) -> Result:
@@ -340,11 +347,8 @@ def _pod_stop_began(state: KubeletState, event: PodStopBegan, now: int) -> Resul
 
 def _pod_deleted(state: KubeletState, event: DeletePod, now: int) -> Result:
     """Once more, with less grace; or from the begin without any, because it was hurried before."""
-    due_ns = state.plain.get(event.uid, 0)
-    if not due_ns or (due_ns == WITH_HOOK and event.grace_seconds > DELETE_SECONDS_MIN):
-        return state, ()
     less_ns = now + max(SIGN_NS, event.grace_seconds * NS_PER_SECOND - FLOOR_NS)
-    if due_ns != WITH_HOOK and due_ns <= less_ns:
+    if state.plain.get(event.uid, 0) <= less_ns:
         return state, ()
     return replace(state, plain={**state.plain, event.uid: less_ns}), ()
 
@@ -354,12 +358,12 @@ def _container_exited(state: KubeletState, event: ContainerExited, now: int) -> 
     if due_ns is not None:
         state = replace(state, plain={uid: at for uid, at in state.plain.items() if uid != event.uid})
     # A sign of the kubelet is the end of one that it alone was to end by now, no other pod's.
-    return (replace(state, ends=True) if due_ns and due_ns != WITH_HOOK else state), ()
+    return (replace(state, ends=True) if due_ns else state), ()
 
 
 def _wave_began(state: KubeletState, event: WaveStarted, now: int) -> Result:
     # Stragglers of the wave before are no sign of what becomes of this one.
-    ahead = {uid: at for uid, at in state.plain.items() if at <= 0}
+    ahead = {uid: at for uid, at in state.plain.items() if at == 0}
     state = replace(state, ends=False, plain=ahead, wave=event.wave, wave_until_ns=event.deadline_ns)
     return _wave_started(state, event, now)
 
@@ -493,6 +497,8 @@ KUBELET = ActorType(
             decides=(HandedOver, StopKubelet), flag=KUBELET_SILENCE),
         Row("cri handed-over", KubeletRead, _with_health(_kubelet_read_ours), "= stopping",
             decides=(StopKubelet,), flag=KUBELET_SILENCE),
+        Row("cri handed-over", KubeletRead, _with_health(_kubelet_read_again), "= stopping",
+            decides=(StopKubelet, KubeletStopped), flag=STARTED_AGAIN),
         Row("no-node idle observe cancelled", KubeletRead, _with_health(_kubelet_read),
             flag=KUBELET_SILENCE),
         # --- a shutdown

@@ -24,7 +24,17 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.actor import (
+    BUS_REFOUND,
+    EVERY,
+    NEVER_NS,
+    ActorType,
+    Result,
+    Row,
+    State,
+    Transitions,
+    ignored,
+)
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     Arm,
@@ -280,7 +290,8 @@ def _refuse_to_arm(state: LogindState, now: int) -> Result:
 
 
 def _bus_lost(state: LogindState, event: BusLost, now: int) -> Result:
-    # From the first pause: a bus that was there a moment ago is mostly back at once.
+    # From the first pause: a bus that was there a moment ago is mostly back at once. Without a lock, too: a
+    # cancel comes over it.
     return _wait_to_retry(replace(state, attempt=1), event.error, now)
 
 
@@ -457,6 +468,7 @@ LOGIND = ActorType(
             "= arming", decides=(Arm, Leave)),
         Row("arming armed listening", BusLost, _bus_lost, "retrying", decides=(Disarmed,)),
         ignored("off retrying refused releasing", BusLost),
+        Row("refused", BusLost, _bus_lost, "=", decides=(Disarmed,), flag=BUS_REFOUND),
         Row("armed", LogindRead, _logind_read_armed, "= refused arming releasing cancelled",
             decides=(Disarm, Disarmed, ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
         Row("refused releasing", LogindRead, _logind_read_refused, "= arming releasing cancelled",

@@ -22,9 +22,11 @@ from ebbtide.actors.actor import (
     EVERY,
     NEVER_NS,
     RESTORED_AFTER_OBSERVED,
+    STARTED_AGAIN,
     STATUS_AFTER_CANCEL,
     STATUS_AT_POD_END,
     ActorType,
+    Handler,
     Result,
     Row,
     State,
@@ -61,13 +63,17 @@ from ebbtide.events.decisions import (
     ShutdownCancelled,
     StartPod,
     StatusesSettled,
+    StopKubelet,
+    TakeInventory,
     WaveEnded,
     WaveStarted,
     WithdrawPods,
 )
 from ebbtide.events.facts import (
+    FROM_TABLE,
     ApiRead,
     DaemonStarted,
+    InventoryTaken,
     MountsRead,
     OrderEnded,
     PodAppeared,
@@ -195,11 +201,20 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     #: Of ``followed``, by UID, those whose delete is not known to be taken: would a final phase have their
     #: DaemonSet make them again? Handed over, they stay there until it is known.
     undeleted: BoundedDict[str, bool] = {}
+    #: Under `STARTED_AGAIN`: the kubelet may have started again what has ended, as it has not stopped, or
+    #: nobody has looked since. By this listing somebody will have.
+    restarts: bool = False
+    look_key: str = ""
+    #: By UID, whose status was given again in this shutdown.
+    given_again: tuple[str, ...] = ()
+    #: Deliveries that were under way when this shutdown began. Their pods may run again since, so what is
+    #: lost of them is said only where nothing has changed.
+    earlier: tuple[str, ...] = ()
 
     @property
     def all_ended(self) -> bool:
-        """Is every pod of this node known, and seen to end?"""
-        return self.listed and not self.running
+        """Is every pod of this node known, and seen to end for good?"""
+        return self.listed and not self.running and not self.restarts
 
     @property
     def ours(self) -> bool:
@@ -273,7 +288,8 @@ def _began_with_held(state: NodeStatusState, event: ShutdownBegan, now: int) -> 
     before = state
     state, decisions = _began(state, event, now)
     state = replace(state, held=before.held, held_deleted=before.held_deleted, held_before=before.held_before)
-    return replace(state, home=before.home), decisions
+    earlier = tuple(key for key, each in state.deliveries.items() if each) if state.node else ()
+    return replace(state, home=before.home, earlier=earlier), decisions
 
 
 def _mode_chosen(state: NodeStatusState, event: MeansChosen, now: int) -> Result:
@@ -325,13 +341,45 @@ def _pod_planned(state: NodeStatusState, event: PodPlanned, now: int) -> Result:
     uid = event.pod.uid
     if uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]:
         return state, ()
-    held, deleted, pending, orphaned = (
-        tuple(status for status in each if status[0] != uid)
-        for each in (state.held, state.held_deleted, state.pending, state.orphaned)
+    return replace(
+        state,
+        held=_without(state.held, uid),
+        held_deleted=_without(state.held_deleted, uid),
+        held_before=tuple(each for each in state.held_before if each != uid),
+        pending=_without(state.pending, uid),
+        orphaned=_without(state.orphaned, uid),
+    ), ()
+
+
+def _without(statuses: tuple[PodStatus, ...], uid: str) -> tuple[PodStatus, ...]:
+    return tuple(status for status in statuses if status[0] != uid)
+
+
+def _pod_planned_again(state: NodeStatusState, event: PodPlanned, now: int) -> Result:
+    """It has not ended after all, so it is not counted as such."""
+    state, decisions = _pod_planned(state, event, now)
+    if not event.again or not state.node:
+        return state, decisions
+    return _not_ended(state, event.pod.uid), decisions
+
+
+def _not_ended(state: NodeStatusState, uid: str) -> NodeStatusState:
+    """What was said of its end counts no more."""
+    if uid in state.running:
+        state = replace(state, running=tuple(each for each in state.running if each != uid))
+    else:
+        state = replace(state, ended=max(0, state.ended - 1))
+    return replace(
+        state,
+        followed=_without(state.followed, uid),
+        undeleted={each: again for each, again in state.undeleted.items() if each != uid},
+        pending=_without(state.pending, uid),
+        orphaned=_without(state.orphaned, uid),
+        held=_without(state.held, uid),
+        held_deleted=_without(state.held_deleted, uid),
+        # One that is under way may still arrive; lost, it is not given again.
+        deliveries={key: _without(statuses, uid) for key, statuses in state.deliveries.items()},
     )
-    before = tuple(each for each in state.held_before if each != uid)
-    state = replace(state, held=held, held_deleted=deleted, held_before=before)
-    return replace(state, pending=pending, orphaned=orphaned), ()
 
 
 def _pod_admitted(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
@@ -380,7 +428,7 @@ def _handed_over_undeleted(state: NodeStatusState, event: HandedOver, now: int) 
     written = tuple(status for status in alone if not state.undeleted[status[0]])
     followed = tuple(status for status in state.followed if status not in alone)
     state, _ = _handed_over(replace(state, followed=followed), event, now)
-    state, decisions = _call_back(replace(state, followed=alone), "look-away", (state.await_key,))
+    state, decisions = _call_back(replace(state, followed=alone), (state.await_key,))
     state = replace(state, await_key="")
     if pods_come_back(state.kind):
         return replace(state, held=(*state.held, *written)), decisions
@@ -404,13 +452,13 @@ def _delete_ended(state: NodeStatusState, event: OrderEnded) -> Result:
         ended=state.ended + 1,
     )
     if state.means == "cri":  # handed over meanwhile: its status is ours to write, and its object is going
-        status = tuple(each for each in state.followed if each[0] == uid)
-        followed, held, pending = (
-            tuple(each for each in statuses if each[0] != uid)
-            for statuses in (state.followed, state.held, state.pending)
+        state = replace(
+            state,
+            followed=_without(state.followed, uid),
+            held=_without(state.held, uid),
+            pending=_without(state.pending, uid),
+            orphaned=(*state.orphaned, *(each for each in state.followed if each[0] == uid)),
         )
-        orphaned = (*state.orphaned, *status)
-        state = replace(state, followed=followed, held=held, pending=pending, orphaned=orphaned)
     return _certify_again(before, state)
 
 
@@ -439,6 +487,39 @@ def _kubelet_stopped_flushing(state: NodeStatusState, event: KubeletStopped, now
     return _flush(*_kubelet_stopped(state, event, now), now)
 
 
+def _kubelet_stops(state: NodeStatusState, event: StopKubelet, now: int) -> Result:
+    """Whenever it is ordered: the kubelet runs, or nobody knows."""
+    return _certify_again(state, replace(state, restarts=True, look_key=""))
+
+
+def _kubelet_stopped_known(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
+    """One that could not be stopped, or not for good, goes on starting pods, whatever a look finds by now. Of
+    one that has stopped, whatever had ended by then has to be looked at once more.
+    """
+    before = state
+    state, decisions = _kubelet_stopped(state, event, now)
+    if state.kubelet_stopped:
+        return state, decisions
+    state, certified = _certify_again(before, replace(state, restarts=True, look_key=""))
+    return state, [*decisions, *certified]
+
+
+def _kubelet_stopped_known_flushing(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
+    return _flush(*_kubelet_stopped_known(state, event, now), now)
+
+
+def _look_ordered(state: NodeStatusState, event: TakeInventory, now: int) -> Result:
+    looks = state.restarts and state.kubelet_stopped
+    return (replace(state, look_key=event.key), ()) if looks else (state, ())
+
+
+def _looked(state: NodeStatusState, event: InventoryTaken, now: int) -> Result:
+    """What runs again has joined before, and its end is waited for."""
+    if event.key != state.look_key or event.part < event.parts or event.source == FROM_TABLE:
+        return state, ()
+    return _certify_again(state, replace(state, restarts=False, look_key=""))
+
+
 def _kubelet_stopped_after_cancel(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
     """It is about to be started again."""
     return replace(state, kubelet_stopping=False, kubelet_stopped=False), ()
@@ -453,8 +534,11 @@ def _withdraw_pods_soon(state: NodeStatusState, now: int) -> NodeStatusState:
 
 
 def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+    state = replace(state, awaited=max(0, state.awaited - 1))
+    if state.node and event.again:
+        state = _not_ended(state, event.uid)
     before = state
-    state = _with_status(replace(state, awaited=max(0, state.awaited - 1)), event)
+    state = _with_status(state, event)
     status_goes_out = state.pending is not before.pending or state.orphaned is not before.orphaned
     if status_goes_out and event.uid in state.withheld:
         state = replace(state, withheld=tuple(uid for uid in state.withheld if uid != event.uid))
@@ -790,6 +874,27 @@ def _order_ended_flushing_knowing(state: NodeStatusState, event: OrderEnded, now
     return _order_ended_flushing(state, event, now)
 
 
+def _giving_again(then: Handler) -> Handler:
+    """A status that a server or a network that was away has swallowed does not wait for the next boot, which
+    would have started its pod again: it is given once more. Once, since what is refused is refused again.
+    """
+
+    def handle(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
+        statuses = () if event.key in state.earlier else state.deliveries.get(event.key, ())
+        if event.result in ("failed", "timed-out") and state.node and state.in_episode and statuses:
+            again = tuple(status for status in statuses if status[0] not in state.given_again)
+            left = tuple(status for status in statuses if status[0] in state.given_again)
+            state = replace(
+                state,
+                deliveries={**state.deliveries, event.key: left},
+                pending=(*again, *state.pending),
+                given_again=(*state.given_again, *(uid for uid, *_ in again)),
+            )
+        return then(state, event, now)
+
+    return handle
+
+
 def _announce_ended(state: NodeStatusState, event: OrderEnded) -> Result:
     """Or another order whose outcome changes nothing here."""
     if parse_order_key(event.key).what != "announce":
@@ -805,7 +910,8 @@ def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
     statuses = state.deliveries[event.key]
     deliveries = {key: each for key, each in state.deliveries.items() if key != event.key}
     state = replace(state, deliveries=deliveries)
-    if event.result == "unknown" and (state.in_episode or not state.node):
+    late = event.key in state.earlier
+    if event.result == "unknown" and not late and (state.in_episode or not state.node):
         state = replace(state, pending=(*statuses, *state.pending))
     elif event.result != "done" and statuses:
         state = replace(state, undelivered=state.undelivered + len(statuses))
@@ -822,10 +928,19 @@ def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
 
 def _publish_certificate(state: NodeStatusState, mounted: tuple[tuple[str, str], ...]) -> Result:
     safe = state.all_ended and not mounted
-    certified = DetachCertified(safe=safe, ended=state.ended, running=state.running, mounted=mounted)
     key = order_key(NAME, "certificate", "", state.ordinal)
-    order = PublishCertificate(key=key, safe=safe, ended=state.ended, running=state.running, mounted=mounted)
     state = replace(_wait_for(state, key), certificate_key=key, ordinal=state.ordinal + 1)
+    certified = DetachCertified(
+        safe=safe, ended=state.ended, running=state.running, mounted=mounted, restarts=state.restarts
+    )
+    order = PublishCertificate(
+        key=key,
+        safe=safe,
+        ended=state.ended,
+        running=state.running,
+        mounted=mounted,
+        restarts=state.restarts,
+    )
     return state, [certified, order]
 
 
@@ -890,7 +1005,7 @@ def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Re
 
     Nothing is certified any more either, and what is under way is called back.
     """
-    state, decisions = _call_back(state, "uncertify", (state.check_key, state.certificate_key))
+    state, decisions = _call_back(state, (state.check_key, state.certificate_key))
     state = replace(state, check_key="", certificate_key="")
     if state.node:
         state = replace(state, pending=(), orphaned=(), followed=())
@@ -899,12 +1014,12 @@ def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Re
     return state, [*decisions, *restored, *posted]
 
 
-def _call_back(state: NodeStatusState, what: str, keys: Sequence[str]) -> Result:
+def _call_back(state: NodeStatusState, keys: Sequence[str]) -> Result:
     """Not waited for any more, whatever becomes of them."""
     open_keys = [key for key in keys if key in state.deliveries]
     decisions: list[Event] = []
     for target in open_keys:
-        key = order_key(NAME, what, "", state.ordinal)
+        key = order_key(NAME, "uncertify", "", state.ordinal)
         decisions.append(CancelOrder(key=key, target=target))
         state = replace(state, ordinal=state.ordinal + 1)
     kept = {key: each for key, each in state.deliveries.items() if key not in open_keys}
@@ -998,6 +1113,7 @@ NODE_STATUS = ActorType(
         Row(EVERY, PlanMade, _plan_made),
         ignored(EVERY, PodPlanned),
         Row(EVERY, PodPlanned, _pod_planned, flag=STATUS_AFTER_CANCEL),
+        Row(EVERY, PodPlanned, _pod_planned_again, flag=STARTED_AGAIN),
         Row("shutting-down flushing", PodAppeared, _pod_rejected, decides=(PodRejected,)),
         Row("up flushing-after-cancel", PodAppeared, _pod_admitted, decides=(StartPod,)),
         # --- its pods, and the kubelet
@@ -1013,6 +1129,17 @@ NODE_STATUS = ActorType(
             decides=(AnnounceNode,)),
         Row("flushing", KubeletStopped, _kubelet_stopped_flushing,
             "flushing shutting-down kubelet-stopped kubelet-runs", decides=_LAST_REPORTS),
+        Row("shutting-down", KubeletStopped, _kubelet_stopped_known, "kubelet-stopped kubelet-runs",
+            decides=(AnnounceNode, *_CERTIFICATE), flag=STARTED_AGAIN),
+        Row("flushing", KubeletStopped, _kubelet_stopped_known_flushing,
+            "flushing shutting-down kubelet-stopped kubelet-runs", decides=(*_LAST_REPORTS, *_CERTIFICATE),
+            flag=STARTED_AGAIN),
+        ignored(EVERY, StopKubelet, TakeInventory, InventoryTaken),
+        Row("shutting-down flushing", StopKubelet, _kubelet_stops, decides=(AnnounceNode, *_CERTIFICATE),
+            flag=STARTED_AGAIN),
+        Row("shutting-down flushing", TakeInventory, _look_ordered, flag=STARTED_AGAIN),
+        Row("shutting-down flushing", InventoryTaken, _looked, decides=(AnnounceNode, *_CERTIFICATE),
+            flag=STARTED_AGAIN),
         Row("up", KubeletStopped, _kubelet_stopped_after_cancel, "kubelet-runs"),
         Row("flushing-after-cancel", KubeletStopped, _kubelet_stopped_after_cancel_flushing,
             "flushing-after-cancel up kubelet-runs", decides=_LAST_STATUSES),
@@ -1056,9 +1183,9 @@ NODE_STATUS = ActorType(
             decides=(AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
         Row("flushing", OrderEnded, _order_ended_flushing, "= shutting-down",
             decides=(*_LAST_REPORTS, *_CERTIFICATE)),
-        Row("up shutting-down", OrderEnded, _order_ended_knowing, flag=STATUS_AFTER_CANCEL,
+        Row("up shutting-down", OrderEnded, _giving_again(_order_ended_knowing), flag=STATUS_AFTER_CANCEL,
             decides=(AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
-        Row("flushing", OrderEnded, _order_ended_flushing_knowing, "= shutting-down",
+        Row("flushing", OrderEnded, _giving_again(_order_ended_flushing_knowing), "= shutting-down",
             decides=(*_LAST_REPORTS, *_CERTIFICATE), flag=STATUS_AFTER_CANCEL),
         Row("flushing-after-cancel", OrderEnded, _order_ended_flushing, "= up",
             decides=(AnnounceNode, *_LAST_STATUSES)),

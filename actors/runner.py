@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, get_args
 
 import trio
 
+from ebbtide.actors.container import LOST
 from ebbtide.actors.interfaces import Clock, Edge, Effect, Ending, error_text
 from ebbtide.actors.system import FACT_PRIORITIES, REST, URGENT, System
 from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND, Barrier, Fact, Order, Record, Stamp
@@ -228,7 +229,7 @@ class Effects:
         try:
             # The scope takes its own cancellation out of a group of errors; what is left is the effect's bug.
             with self._scopes[order.key]:
-                ending = await work or Ending("unknown", "its outcome was lost with the daemon")
+                ending = await work or Ending("unknown", LOST)
         except Exception as error:
             self._panic(order, error, since_ns)
             return

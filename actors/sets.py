@@ -175,6 +175,7 @@ SHUTDOWN = ActorSet(
         (HOOK.name, "PodEnded"): _uid_of_event,
         (HOOK.name, "ContainerExited"): _uid_of_event,
         (HOOK.name, "AutopsyTaken"): _uid_of_event,
+        (HOOK.name, "PodJoined"): _pod_uid_of_event,
     },
     start=DaemonStarted,
     opens=ShutdownBegan,

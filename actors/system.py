@@ -46,6 +46,7 @@ from ebbtide.events.facts import (
     LogindRead,
     MountsRead,
     OrderEnded,
+    PodJoined,
     PrepareForShutdown,
     PreparingRead,
     ReleaseRequested,
@@ -87,6 +88,8 @@ FACT_PRIORITIES: dict[type[Fact], int] = {
     OrderEnded: OUTCOMES,
     EffectPanicked: OUTCOMES,
     ContainerExited: OUTCOMES,
+    # Its containers may end as soon: the end of what runs now may not overtake it.
+    PodJoined: OUTCOMES,
     # What an order found comes before its outcome, which may not overtake it.
     MountsRead: OUTCOMES,
     StatusesSeen: OUTCOMES,

@@ -81,7 +81,10 @@ class PodChecklist(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
         return replace(self, ended=b"%b\1%b" % (self.ended[:at], self.ended[at + 1 :]))
 
     def join(self, uid: str) -> PodChecklist:
-        """One more pod at the end."""
+        """One more pod at the end; or one of these, of which its end was said, and which has begun again."""
+        at = self.places.get(uid)
+        if at is not None:
+            return replace(self, ended=b"%b\0%b" % (self.ended[:at], self.ended[at + 1 :]))
         return PodChecklist(places={**self.places, uid: len(self.places)}, ended=self.ended + b"\0")
 
     @property

@@ -394,7 +394,9 @@ class Daemon:
         """Between steps: what the service manager shows, what is imported early, and a new segment."""
         for record in records:
             if isinstance(record.event, Armed):
-                freeze_what_stays()
+                # A collection of everything, which would come between the stop signals of a shutdown.
+                if not self.sequencer.system.episode:
+                    freeze_what_stays()
                 for edge in self.edges:
                     edge.prewarm()
                 # What reading the program took and let go of stays with the C library's allocator, in a
@@ -436,6 +438,22 @@ def freeze_what_stays() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+
+
+#: Of glibc's mallopt.
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
+#: Its first value. Left alone it grows to the largest block that was ever freed.
+LARGE_BLOCK_BYTES = 128 * 1024
+
+
+def keep_one_heap() -> None:
+    """For the C library, before there are threads. A heap for each thread, and the buffers of connections
+    among small blocks, leave free memory in so many places that a daemon of many shutdowns grows by it.
+    """
+    with suppress(AttributeError):  # musl has neither
+        library = ctypes.CDLL(None)
+        library.mallopt(M_ARENA_MAX, 1)
+        library.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
 
 
 def _settings_or_error(load: Callable[[], Loaded]) -> Loaded | ConfigError:
@@ -542,6 +560,7 @@ async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: N
     """
     from ebbtide.actors.edges.logind.edge import LogindEdge
 
+    keep_one_heap()
     output = LogOutput()
     lock_runtime(options.runtime)
     service = ServiceManager.from_environment()

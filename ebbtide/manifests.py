@@ -372,7 +372,8 @@ def _http_get_hook(fields: ObjectFields) -> HookAction:
         )
     path = _short_text(fields, "path", "")
     if not path.isprintable():
-        raise DocumentError(f"{fields.at('path')} is {quote(path)}: it must be printable", fields.line)
+        # Not quoted: what a query says is nobody's to read in a log.
+        raise DocumentError(f"{fields.at('path')} has a character that cannot be printed", fields.line)
     return HttpGetAction(
         port=_hook_port(fields.need("port"), fields.at("port")),
         host=host,

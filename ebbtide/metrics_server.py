@@ -160,7 +160,12 @@ def _is_ours(host: str, names: Collection[str]) -> bool:
     here may read us, as its own server. An address cannot be pointed anywhere.
     """
     name = host.strip().lower()
-    name = name[1:].partition("]")[0] if name.startswith("[") else name.rpartition(":")[0] or name
+    if name.startswith("["):
+        name, _, port = name[1:].partition("]")
+        if port and not port.startswith(":"):
+            return False
+    else:
+        name = name.rpartition(":")[0] or name
     try:
         ipaddress.ip_address(name)
     except ValueError:

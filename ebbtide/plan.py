@@ -16,9 +16,7 @@ from rich.text import Text
 
 from ebbtide.actors.policy.grace_periods import (
     FLOOR_NS,
-    FLUSH_MARGIN_NS,
-    REAP_MARGIN_NS,
-    RELEASE_MARGIN_NS,
+    LEAST_MARGINS,
     effective_periods,
     priority_of,
 )
@@ -62,7 +60,7 @@ def reserve_warnings(plan: Plan, margins: dict[str, Any] | None) -> list[tuple[s
     ends = (margins["lastEndsSeconds"], margins["lastStatusesSeconds"], margins["releaseSeconds"])
     kept_ns = sum(round(each * NS_PER_SECOND) for each in ends)
     needed_seconds = -(-(FLOOR_NS + kept_ns) // NS_PER_SECOND)
-    as_always = kept_ns <= RELEASE_MARGIN_NS + FLUSH_MARGIN_NS + REAP_MARGIN_NS
+    as_always = kept_ns <= LEAST_MARGINS.total_ns
     if as_always or needed_seconds <= plan.reserve_seconds:
         return []
     text = (

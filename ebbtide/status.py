@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ebbtide.actors.policy.grace_periods import FLUSH_MARGIN_NS, REAP_MARGIN_NS, RELEASE_MARGIN_NS
+from ebbtide.actors.policy.grace_periods import LEAST_MARGINS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, episode_id, head_text
@@ -33,6 +33,8 @@ class DetachCertificate(msgspec.Struct, kw_only=True):
     ended: int = 0
     running: tuple[str, ...] = ()
     mounted: tuple[tuple[str, str], ...] = ()
+    #: The kubelet may have started again what has ended.
+    restarts: bool = False
 
 
 class PodStatus(msgspec.Struct, kw_only=True):
@@ -182,7 +184,11 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
                     self.deadline_ns = event.deadline_ns
                 case d.DetachCertified():
                     self.certificate = DetachCertificate(
-                        safe=event.safe, ended=event.ended, running=event.running, mounted=event.mounted
+                        safe=event.safe,
+                        ended=event.ended,
+                        running=event.running,
+                        mounted=event.mounted,
+                        restarts=event.restarts,
                     )
                 case d.LeftUndone():
                     self.left_undone = tuple(dict.fromkeys((*event.running, *event.without_status)))
@@ -310,13 +316,11 @@ def status_of(
 
 def margins_json(measured: Margins | None) -> dict[str, Any]:
     """What a shutdown keeps free at its end, in seconds; ``measured`` (a time) is null for the constants."""
-    ends_ns, statuses_ns, release_ns = REAP_MARGIN_NS, FLUSH_MARGIN_NS, RELEASE_MARGIN_NS
-    if measured is not None:
-        ends_ns, statuses_ns, release_ns = measured.reap_ns, measured.flush_ns, measured.release_ns
+    kept = measured or LEAST_MARGINS
     return {
-        "lastEndsSeconds": ends_ns / NS_PER_SECOND,
-        "lastStatusesSeconds": statuses_ns / NS_PER_SECOND,
-        "releaseSeconds": release_ns / NS_PER_SECOND,
+        "lastEndsSeconds": kept.reap_ns / NS_PER_SECOND,
+        "lastStatusesSeconds": kept.flush_ns / NS_PER_SECOND,
+        "releaseSeconds": kept.release_ns / NS_PER_SECOND,
         "measured": None if measured is None else measured.measured_wall_ns / NS_PER_SECOND,
     }
 
@@ -373,6 +377,7 @@ def node_json(status: DaemonStatus) -> dict[str, Any]:
             "ended": certificate.ended,
             "running": [status.labels.get(uid, uid) for uid in certificate.running],
             "mounted": [[status.labels.get(uid, uid), name] for uid, name in certificate.mounted],
+            "restarts": certificate.restarts,
         },
     }
 
@@ -412,7 +417,8 @@ def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if certificate := node["certificate"]:
         running, mounted = len(certificate["running"]), len(certificate["mounted"])
         safe = f"safe to detach: {certificate['ended']} pods ended, nothing is mounted"
-        unsafe = f"not safe to detach: {running} pods running, {mounted} volumes mounted"
+        again = ", the kubelet may have started pods again" if certificate["restarts"] else ""
+        unsafe = f"not safe to detach: {running} pods running, {mounted} volumes mounted{again}"
         yield "volumes", safe if certificate["safe"] else unsafe
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ebbtide.events.base import Barrier, Decision, Order, register
+from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order, register
 from ebbtide.events.model import (
     Budget,
     Handover,
@@ -232,6 +232,13 @@ class DeadlineMoved(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     overtime: bool = False
 
 
+#: What a listing at the signal waits for the first word on its pods' priorities: the API server's first list,
+#: and the manifests of static pods. A server that is there answers the first list a second after the start;
+#: of logind's own 5 s more than two thirds are left. With less than that no pod waits until only its floor
+#: is left.
+FIRST_WORD_NS = NS_PER_SECOND * 3 // 2
+
+
 @register
 class TakeInventory(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """List the pods of this node. ``refresh`` False: from the warm cache, without any call."""
@@ -242,6 +249,8 @@ class TakeInventory(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     refresh: bool = False
     #: Until then (monotonic) pods that come later are reported as `PodJoined`; 0: not at all.
     late_until_ns: int = 0
+    #: No later than this (monotonic) the first word on the pods' priorities is waited for; 0: no such limit.
+    priorities_by_ns: int = 0
 
 
 @register
@@ -256,7 +265,8 @@ class PlanMade(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
 @register
 class PodPlanned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod's place in the plan. ``late``: it was not in the inventory at the signal.
+    """A pod's place in the plan. ``late``: it was not in the inventory at the signal. ``again``: its end was
+    said in this shutdown, and its kubelet has started it again; its next end is said as well.
 
     ``first_ordinal`` is where the ordinals of its order keys begin: never those of an earlier shutdown.
     """
@@ -268,6 +278,7 @@ class PodPlanned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     late: bool = False
     first_ordinal: int = 0
     means: TerminationMode = ""
+    again: bool = False
 
 
 @register
@@ -475,6 +486,8 @@ class PodEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False
     returns: Literal["", "untainted", "always"] = ""
     #: Of an outcome that is unknown: none of its containers runs any more, however they ended.
     gone: bool = False
+    #: Its end was said in this shutdown, and it runs again: this one takes its place.
+    again: bool = False
 
 
 # --- NodeStatusActor: what others see of this node ---------------------------------------------
@@ -537,13 +550,16 @@ class CheckMounts(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
 @register
 class DetachCertified(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Whether this node's volumes may be attached elsewhere: every pod ended and nothing mounted."""
+    """Whether this node's volumes may be attached elsewhere: every pod ended and nothing mounted.
+    ``restarts``: the kubelet may have started again what has ended.
+    """
 
     safe: bool
     ended: int = 0
     #: Pods not seen to end, by UID, and what is mounted.
     running: tuple[str, ...] = ()
     mounted: tuple[tuple[str, str], ...] = ()
+    restarts: bool = False
 
 
 @register
@@ -556,6 +572,7 @@ class PublishCertificate(Order, frozen=True, kw_only=True, omit_defaults=True, g
     ended: int = 0
     running: tuple[str, ...] = ()
     mounted: tuple[tuple[str, str], ...] = ()
+    restarts: bool = False
 
 
 @register

@@ -195,6 +195,7 @@ class DropInsRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 @register
 class InventoryTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The pods on the node, in parts of at most `INVENTORY_PODS_MAX`, in an order that later ties use.
+    ``source``: who was asked for them, or `FROM_TABLE`.
 
     ``untold``: some of them have no priority, and the API server has told nothing since the daemon's start:
     why not.
@@ -314,7 +315,9 @@ class ApiRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 @register
 class PodJoined(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod runs here that no inventory of this shutdown had."""
+    """A pod runs here that no inventory of this shutdown had; or one that it had, and of which the ends of
+    containers are on record, has some of these started again by its kubelet: ``pod`` is as it is now.
+    """
 
     pod: Pod
 
@@ -383,3 +386,7 @@ class NodeMeasured(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
 #: Pods in one `InventoryTaken`: keeps a frame under 1 MiB even with long names and many containers.
 INVENTORY_PODS_MAX = 256
+
+#: The source of a refreshed `InventoryTaken` if the runtime is away and was not asked: the last look, however
+#: old.
+FROM_TABLE = "table"

@@ -489,7 +489,8 @@ def _planned_text(names: Names, event: d.PodPlanned, at: Stamp) -> str:
     asked_seconds = event.pod.grace_seconds
     short = asked_seconds is not None and asked_seconds > event.grace_seconds
     asked = f" of the {asked_seconds} s that it asks for: its wave has no more" if short else ""
-    return f"wave {event.wave}, {event.grace_seconds} s{asked}{', joined late' if event.late else ''}"
+    late = ", started again by its kubelet" if event.again else ", joined late" if event.late else ""
+    return f"wave {event.wave}, {event.grace_seconds} s{asked}{late}"
 
 
 def _wave_started_text(names: Names, event: d.WaveStarted, at: Stamp) -> str:
@@ -640,7 +641,8 @@ def _certified_text(names: Names, event: d.DetachCertified, at: Stamp) -> str:
         return f"safe to detach: {count_text(event.ended, 'pod')} ended, no volume is mounted"
     running = f"not seen to end: {names.some_of(event.running)}" if event.running else ""
     mounted = f"mounted: {mounts_text(names, event.mounted)}" if event.mounted else ""
-    why = "; ".join(each for each in (running, mounted) if each) or "what is mounted is not known"
+    again = "the kubelet may have started pods again" if event.restarts else ""
+    why = "; ".join(each for each in (running, again, mounted) if each) or "what is mounted is not known"
     return f"not safe to detach: {why}"
 
 
@@ -957,7 +959,11 @@ ROWS: dict[type[Event], Row] = {
         DERIVED,
     ),
     f.PodJoined: Row(
-        "runs here, and was in no inventory of this shutdown", NOTICE, TIMED_OF_POD, {}, learn=_learn_pod
+        "runs here, and was in no inventory of this shutdown, or had ended",
+        NOTICE,
+        TIMED_OF_POD,
+        {},
+        learn=_learn_pod,
     ),
     f.VolumesUnmounted: Row("its volumes are unmounted", INFO, UNLOGGED, {}),
     d.AwaitUnmounts: Row(

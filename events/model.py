@@ -119,6 +119,10 @@ class Margins(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     reap_ns: int
     measured_wall_ns: int
 
+    @property
+    def total_ns(self) -> int:
+        return self.release_ns + self.flush_ns + self.reap_ns
+
 
 class PlannedPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """``volumes``: its wave also waits, while it has time, until these are unmounted."""

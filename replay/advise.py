@@ -16,14 +16,12 @@ from typing import Literal, NamedTuple
 from ebbtide.actors.policy.grace_periods import (
     DEFAULT_PRIORITY,
     FLOOR_NS,
-    FLUSH_MARGIN_NS,
-    REAP_MARGIN_NS,
-    RELEASE_MARGIN_NS,
+    LEAST_MARGINS,
     group_index,
     share_grant,
 )
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Margins, Period, workload_name
+from ebbtide.events.model import Period, workload_name
 from ebbtide.events.record.format import plural, span
 from ebbtide.events.record.model import (
     ConfigurationRecord,
@@ -164,7 +162,7 @@ def advise(shutdowns: Iterable[ShutdownRecord]) -> Advice:
         stops += observed_stops((shutdown,))
         asked_ns = shutdown.configuration.requested_ns + shutdown.configuration.reserve_ns
         if 0 < shutdown.grant_ns < asked_ns:
-            margin_ns = _end_margin_ns(shutdown.margins)
+            margin_ns = (shutdown.margins or LEAST_MARGINS).total_ns
             shorts.append(ShortGrant(shutdown.id, shutdown.node, shutdown.grant_ns, asked_ns, margin_ns))
     if newest is None or not stops:
         raise NoEvidence("no shutdown that stopped a pod is on record")
@@ -252,14 +250,7 @@ def _wave(period: Period, workloads: Sequence[Workload]) -> WaveAdvice:
 Outlook = Literal["saved", "perhaps", "hopeless"]
 
 #: Without the reserve the last wave has so much less: the time to see its pods go, and to record it.
-END_MARGIN_NS = RELEASE_MARGIN_NS + FLUSH_MARGIN_NS + REAP_MARGIN_NS
-
-
-def _end_margin_ns(measured: Margins | None) -> int:
-    """The same on a node that a drill has measured."""
-    if measured is None:
-        return END_MARGIN_NS
-    return measured.release_ns + measured.flush_ns + measured.reap_ns
+END_MARGIN_NS = LEAST_MARGINS.total_ns
 
 
 class ShortGrant(NamedTuple):

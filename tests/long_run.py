@@ -75,9 +75,15 @@ def run_many(
     return broken
 
 
+#: Of fresh ones without a number: more than any time allows.
+SEEDS_WITHOUT_A_NUMBER = 10_000_000
+
+
 def add_range(parser: argparse.ArgumentParser) -> None:
     """The options that say which seeds."""
-    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="run so many seeds")
+    parser.add_argument(
+        "--seeds", type=int, default=0, metavar="N", help="run so many seeds (as many as the seconds allow)"
+    )
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--first", type=int, default=0, metavar="SEED", help="beginning with this one (0)")
     begin.add_argument(
@@ -87,7 +93,9 @@ def add_range(parser: argparse.ArgumentParser) -> None:
 
 
 def seeds_of(options: argparse.Namespace) -> range:
-    """The range that was asked for. A fresh one is printed, as nothing else would tell it afterwards."""
+    """The range that was asked for, if any. A fresh one is printed: nothing else tells it afterwards."""
+    if options.fresh and not options.seeds:
+        options.seeds = SEEDS_WITHOUT_A_NUMBER
     first = random.SystemRandom().randrange(FRESH_BELOW) if options.fresh else options.first
     if options.fresh:
         print(f"{options.seeds} seeds from {first}: --first {first} runs them again", flush=True)

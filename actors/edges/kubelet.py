@@ -288,7 +288,6 @@ SERVICE_INTERFACE = "org.freedesktop.systemd1.Service"
 JOB_INTERFACE = "org.freedesktop.systemd1.Job"
 #: The path below which the service manager also finds a unit by the invocation that it runs now.
 INVOCATION_PATH = f"{SYSTEMD.object_path}/unit/"
-SIGKILL = 9
 
 #: A kubelet ends within some ten milliseconds of SIGTERM. Two seconds are the floor that every pod has in any
 #: case: a kubelet that lives longer could start again what the first wave has ended.
@@ -476,14 +475,14 @@ class KubeletUnit:
 
     async def _kill(self, bus: Bus, invocation: str) -> None:
         if not invocation:
-            await bus.method(SYSTEMD, "KillUnit", "ssi", self.name, "all", SIGKILL)
+            await bus.method(SYSTEMD, "KillUnit", "ssi", self.name, "all", signal.SIGKILL)
             return
         # By the invocation, so that no newer one can be hit. No label of a D-Bus path begins with a digit:
         # systemd writes that as ``_`` and its code.
         first = f"_{ord(invocation[0]):02x}" if invocation[0].isdigit() else invocation[0]
         target = DBusAddress(f"{INVOCATION_PATH}{first}{invocation[1:]}", SYSTEMD.bus_name, UNIT_INTERFACE)
         try:
-            await bus.method(target, "Kill", "si", "all", SIGKILL)
+            await bus.method(target, "Kill", "si", "all", signal.SIGKILL)
         except BusRefused as error:
             if not error.name.endswith(".NoUnitForInvocationID"):
                 raise

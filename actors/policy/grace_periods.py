@@ -172,6 +172,11 @@ FALLBACK_MARGIN_NS = 50_000_000
 #: Kept free after the last SIGKILL to see the processes go.
 REAP_MARGIN_NS = 250_000_000
 
+#: On a node that nobody has measured.
+LEAST_MARGINS = Margins(
+    release_ns=RELEASE_MARGIN_NS, flush_ns=FLUSH_MARGIN_NS, reap_ns=REAP_MARGIN_NS, measured_wall_ns=0
+)
+
 #: How often a margin has room for the worst call that a drill measured. A drill makes one call at a time, and
 #: nothing ends on the node; at a shutdown's end the calls for all pods are under way at once.
 CALLS_IN_MARGIN = 4
@@ -223,7 +228,7 @@ class ShutdownTimes(NamedTuple):
     @property
     def give_up_ns(self) -> int:
         """From here on nothing is waited for but the last statuses."""
-        flush_ns = FLUSH_MARGIN_NS if self.margins is None else self.margins.flush_ns
+        flush_ns = (self.margins or LEAST_MARGINS).flush_ns
         return self.release_by_ns - min(flush_ns, (self.release_by_ns - self.kill_by_ns) // 2)
 
 
@@ -237,14 +242,13 @@ def lay_out_times(
     """
     budget_ns = min(grant_ns, requested_ns)
     limit_ns = max(0, min(grant_ns, budget_ns + reserve_ns))
-    release_ns, late_ns = RELEASE_MARGIN_NS, FLUSH_MARGIN_NS + REAP_MARGIN_NS
     if margins is not None:
         margins = margins_within(limit_ns, margins)
-        release_ns, late_ns = margins.release_ns, margins.flush_ns + margins.reap_ns
+    kept = margins or LEAST_MARGINS
     # A quarter, and a half below: under a tiny limit the margins would otherwise eat the time of the pods,
     # which the machine gives to nobody else.
-    release_by_ns = now_ns + limit_ns - min(release_ns, limit_ns // 4)
-    last_kill_ns = release_by_ns - min(late_ns, limit_ns // 2)
+    release_by_ns = now_ns + limit_ns - min(kept.release_ns, limit_ns // 4)
+    last_kill_ns = release_by_ns - min(kept.flush_ns + kept.reap_ns, limit_ns // 2)
     deadline_ns = now_ns + budget_ns
     kill_by_ns = max(now_ns, min(deadline_ns + FLOOR_NS, last_kill_ns))
     return ShutdownTimes(deadline_ns, kill_by_ns, release_by_ns, margins)

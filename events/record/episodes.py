@@ -191,6 +191,8 @@ def _inventory_taken(shutdown: EpisodeBuilder, event: InventoryTaken) -> None:
 
 def _pod_planned(shutdown: EpisodeBuilder, event: PodPlanned) -> None:
     shutdown.planned[event.pod.uid] = None
+    if event.again:
+        shutdown.outcomes[event.pod.uid] = None
     shutdown.outcomes.setdefault(event.pod.uid, None)
 
 

@@ -277,7 +277,8 @@ def _detach_certified(shutdown: RecordBuilder, event: DetachCertified) -> None:
         volumes = [f"{shutdown.pod(uid).label} {name}" if uid else name for uid, name in event.mounted]
         what = f"not seen to end: {shortened_list(running)}" if running else ""
         left = f"mounted: {shortened_list(volumes)}" if volumes else ""
-        why = "; ".join(part for part in (what, left) if part) or "what is mounted is not known"
+        again = "the kubelet may have started pods again" if event.restarts else ""
+        why = "; ".join(part for part in (what, again, left) if part) or "what is mounted is not known"
         shutdown.note("not-safe-to-detach", why=why)
 
 
@@ -305,7 +306,9 @@ _NOTED_HOOKS = {
 
 
 def _pod_planned(shutdown: RecordBuilder, event: PodPlanned) -> None:
-    if event.late:
+    if event.again:
+        shutdown.note("pod-again", event.pod.uid, wave=event.wave)
+    elif event.late:
         shutdown.note("pod-late", event.pod.uid, wave=event.wave)
 
 

@@ -35,13 +35,16 @@ SideOrder = Literal[
 
 
 class CertificateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Whether volumes were safe to detach. ``running`` are UIDs, ``mounted`` pairs of a UID and a volume."""
+    """Whether volumes were safe to detach. ``running`` are UIDs, ``mounted`` pairs of a UID and a volume.
+    ``restarts``: the kubelet may have started again what had ended.
+    """
 
     at_ns: int
     safe: bool
     ended: int = 0
     running: tuple[str, ...] = ()
     mounted: tuple[tuple[str, str], ...] = ()
+    restarts: bool = False
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -223,12 +223,24 @@ def _inventory_taken(shutdown: ProgressBuilder, event: InventoryTaken) -> None:
 
 
 def _pod_joined(shutdown: ProgressBuilder, event: PodJoined) -> None:
-    """It has a part in the plan only where it is planned."""
-    shutdown.listed |= {event.pod.uid: event.pod}
+    """It has a part in the plan only where it is planned. What has ended of one that is known, and runs
+    again, is another container.
+    """
+    uid = event.pod.uid
+    shutdown.listed |= {uid: event.pod}
+    for each in event.pod.containers if uid in shutdown.pods else ():
+        if each.running and shutdown.container(uid, each.name).exited_ns is not None:
+            anew = ContainerRecord(name=each.name, sidecar=each.sidecar, stop_signal=each.stop_signal)
+            fields = {
+                name: getattr(anew, name) for name in ContainerRecord.__struct_fields__ if name != "name"
+            }
+            shutdown.change_container(uid, each.name, **fields)
 
 
 def _pod_planned(shutdown: ProgressBuilder, event: PodPlanned) -> None:
     uid = event.pod.uid
+    if event.again:  # what the record has of its first way down is over
+        shutdown.pods.pop(uid, None)
     shutdown.introduce(event.pod)
     given = event.grace_seconds
     shutdown.change_pod(uid, wave=event.wave, grace_seconds=given, late=event.late, means=event.means)
@@ -314,6 +326,7 @@ def _detach_certified(shutdown: ProgressBuilder, event: DetachCertified) -> None
             ended=event.ended,
             running=event.running,
             mounted=event.mounted,
+            restarts=event.restarts,
         )
     )
 

@@ -11,7 +11,7 @@ at another place, is another run of the same seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import ClassVar, Protocol
 
@@ -29,6 +29,7 @@ from ebbtide.actors.simulated_logind import (
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.decisions import (
+    FIRST_WORD_NS,
     AnnounceNode,
     Arm,
     AwaitStatuses,
@@ -54,6 +55,7 @@ from ebbtide.events.decisions import (
     WriteDropIn,
 )
 from ebbtide.events.facts import (
+    FROM_TABLE,
     ApiRead,
     AutopsyTaken,
     BusLost,
@@ -290,8 +292,10 @@ HOOK_FAILURES: dict[str, Outcome] = {
 }
 
 
-#: And for the first word on its pods' priorities.
-FIRST_WORD_NS = 1500 * MS
+#: How long a slow one takes to stop: pods end meanwhile, and are started again.
+KUBELET_SLOW_NS = 3000 * MS
+#: By then the ends that a look has found are reported.
+LATEST_EXIT_NS = 4 * MS
 
 
 class RuntimeEdge(SimulatedEdge):
@@ -307,6 +311,8 @@ class RuntimeEdge(SimulatedEdge):
         self._late_until_ns = 0
         self._reported: dict[str, None] = dict.fromkeys(node.pods.begun)
         node.pods.watchers.append(self._exited)
+        node.pods.restarted.append(self._restarted)
+        node.runtime.listeners.append(self._look_again)
         self.table = {
             TakeInventory: self._take_inventory,
             StartPod: self._start_pod,
@@ -330,16 +336,67 @@ class RuntimeEdge(SimulatedEdge):
             )
             self._daemon.report(self._draw_ns(50, 3000), exited)
 
-    def look(self, recorded: Mapping[tuple[str, str], None]) -> None:
-        """Report what ended while nobody looked: what is in ``recorded`` was reported before."""
-        for at, box in self._pods.boxes.items():
-            if box.phase == "exited" and at not in recorded:
+    def look(self, recorded: Mapping[tuple[str, str], int]) -> None:
+        """Report what ended while nobody looked: so many as are in ``recorded`` were reported before."""
+        for box in self._pods.every:
+            if box.phase == "exited" and recorded.get((box.uid, box.name), 0) <= box.attempt:
                 self._exited(box, unseen=True)
+
+    def _restarted(self, box: SimulatedContainer) -> None:
+        """The kubelet has started a container again, whose end was reported; seen by the next look."""
+        if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
+            self._daemon.watch(self._tell_restarted(box))
+
+    def _look_again(self) -> None:
+        """A runtime that answers again is looked at."""
+        for at in list(self._pods.meant):
+            self._restarted(self._pods.boxes[at])
+
+    def _tell_restarted(self, box: SimulatedContainer) -> Watching:
+        yield self._draw_ns(5000, 500_000)
+        if not self._node.runtime.hung:
+            yield from self._joined_again(box)
+
+    def _joined_again(self, box: SimulatedContainer) -> Iterator[PodJoined]:
+        """Once; from then on orders mean all that runs of its pod."""
+        if (box.uid, box.name) in self._pods.meant:
+            for each in self._pods.of(box.uid):
+                self._pods.meant.pop((each.uid, each.name), None)
+            yield PodJoined(pod=self._as_it_is(box.uid))
+
+    def _as_it_is(self, uid: str, away: bool = False) -> Pod:
+        pod = self._pods.plans[uid].pod
+        exited = [box.name for box in self._shown(uid, away) if box.phase == "exited"]
+        # While all of it runs it is the manifest itself, and most pods of most nodes are copied never.
+        if exited:
+            containers = [replace(each, running=each.name not in exited) for each in pod.containers]
+            pod = replace(pod, containers=tuple(containers))
+        return pod
+
+    def _shown(self, uid: str, away: bool) -> list[SimulatedContainer]:
+        """Its containers as the last look has shown them if the runtime is ``away``: of what was started
+        again since, those before.
+        """
+        boxes = self._pods.of(uid)
+        return [self._pods.meant.get((box.uid, box.name), box) for box in boxes] if away else boxes
+
+    def _over(self, uid: str, away: bool) -> bool:
+        return all(box.phase == "exited" for box in self._shown(uid, away))
+
+    def _runtime_is_away(self) -> bool:
+        since_ns = self._node.runtime.hung_since_ns
+        return since_ns is not None and self._node.timer.now_ns - since_ns >= AWAY_NS
 
     def joined(self, pod: Pod) -> None:
         """The kubelet has started a pod; in a shutdown that asked for it, it is reported."""
         if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
-            self._daemon.report(self._draw_ns(1000, 500_000), PodJoined(pod=pod))
+            self._daemon.watch(self._tell_joined(pod.uid))
+
+    def _tell_joined(self, uid: str) -> Watching:
+        """By a look that comes after its start; what has ended by then is in none."""
+        yield self._draw_ns(1000, 500_000)
+        if not self._pods.over(uid):
+            yield PodJoined(pod=self._as_it_is(uid))
 
     def appeared(self, pod: Pod) -> None:
         """A pod was assigned to this node."""
@@ -353,28 +410,35 @@ class RuntimeEdge(SimulatedEdge):
     def _take_inventory(self, order: TakeInventory, late: bool) -> Script:
         self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
         delay_ns = self._draw_ns(2000, 30_000) if order.refresh else 0
-        if not order.refresh and self._node.untold == NOT_LISTED_YET:
-            yield Until(self._node.told, FIRST_WORD_NS)
-        if order.refresh and self._node.runtime.hung:
+        word_ns = FIRST_WORD_NS
+        if order.priorities_by_ns:
+            word_ns = min(word_ns, order.priorities_by_ns - self._node.timer.now_ns)
+        if not order.refresh and self._node.untold == NOT_LISTED_YET and word_ns > 0:
+            yield Until(self._node.told, word_ns)
+        # Of one that is on record as away nobody asks: what stands in the table is told.
+        away = order.refresh and self._runtime_is_away()
+        if order.refresh and self._node.runtime.hung and not away:
             yield Until(self._node.runtime.waiting, DOUBT_NS)
             if self._node.runtime.hung:
                 return Outcome("failed", "the runtime does not answer")
-        yield delay_ns + self._node.faults.runtime_takes_ns * order.refresh
+        if not away:
+            yield delay_ns + self._node.faults.runtime_takes_ns * order.refresh
+        if not order.refresh:
+            self._pods.meant.clear()
+        elif self._pods.meant and not away:
+            yield LATEST_EXIT_NS
+            for at in list(self._pods.meant):
+                if at in self._pods.meant:
+                    yield from self._joined_again(self._pods.boxes[at])
         active = []
         for uid in self._pods.begun:
-            if self._pods.over(uid):
+            if self._over(uid, away):
                 continue
-            pod = self._pods.plans[uid].pod
-            # While all of it runs it is the manifest itself, and most pods of most nodes are copied never.
-            if any(box.phase == "exited" for box in self._pods.of(uid)):
-                containers = [
-                    replace(each, running=self._pods.boxes[uid, each.name].phase != "exited")
-                    for each in pod.containers
-                ]
-                pod = replace(pod, containers=tuple(containers))
+            pod = self._as_it_is(uid, away)
             active.append(self._as_labels_say(pod) if self._node.untold else pod)
         untold = self._node.untold if any(pod.priority is None for pod in active) else ""
-        yield from InventoryTaken.in_parts(order.key, self._node.timer.now_ns, "simulated", active, untold)
+        source = FROM_TABLE if away else "simulated"
+        yield from InventoryTaken.in_parts(order.key, self._node.timer.now_ns, source, active, untold)
         yield self._draw_ns(5, 60)
         return Outcome()
 
@@ -399,7 +463,8 @@ class RuntimeEdge(SimulatedEdge):
         return Outcome()
 
     def _find(self, uid: str, container: str) -> SimulatedContainer | None:
-        return self._pods.boxes.get((uid, container)) if uid in self._pods.begun else None
+        at = (uid, container)
+        return (self._pods.meant.get(at) or self._pods.boxes.get(at)) if uid in self._pods.begun else None
 
     def _send_signal(self, order: SendSignal, late: bool) -> Script:
         yield self._draw_ns(20, 900) + self._node.faults.runtime_takes_ns
@@ -411,7 +476,7 @@ class RuntimeEdge(SimulatedEdge):
         if self._without_runtime(box):
             self._node.runtime.waiting.append(partial(self._signal_late, box, late))
             yield HEARD_NS
-            return Outcome() if not self._node.runtime.hung else Outcome("unknown", "no answer")
+            return Outcome() if not self._node.runtime.hung else Outcome("timed-out", "no answer")
         self._pods.signal(box, self._daemon.number, late)
         return Outcome()
 
@@ -731,8 +796,9 @@ class KubernetesEdge(ApiServerEdge):
             self._announcing = order.key
         api, takes_ns = self._node.api, self._node.faults.api_takes_ns
         left_ns, sent_ns = ORDER_BOUNDS_NS[type(order)], takes_ns + self._draws.between(0, 8 * MS)
+        try_ns = min(left_ns, TRY_NS)
         if api.hung:
-            self._doubt(min(left_ns, TRY_NS))
+            self._doubt(try_ns)
         heard = api.reachable
         if api.accepts and sent_ns < left_ns:
             left_ns -= sent_ns
@@ -740,6 +806,8 @@ class KubernetesEdge(ApiServerEdge):
             if api.accepts:
                 self._take(order, late)
                 return Outcome()
+            if api.hung:  # since it was sent
+                self._doubt(try_ns - sent_ns)
             heard = True
         # Nobody answered. What may be repeated is. A delete was perhaps sent, and if anybody heard it
         # perhaps taken: it is not sent twice.
@@ -811,6 +879,8 @@ class KubernetesEdge(ApiServerEdge):
         if self._node.faults.kubelet == "stays":
             yield 2 * NS_PER_SECOND
             return Outcome("failed", "the unit did not stop")
+        if self._node.faults.kubelet == "slow":
+            yield KUBELET_SLOW_NS
         if self._kubelet.hung:
             # The signal waits for it, and is the first thing that it meets.
             self._kubelet.waiting.insert(0, self._kubelet.stop)

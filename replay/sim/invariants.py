@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ebbtide.actors.policy.grace_periods import shutdown_enabled
+from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS, shutdown_enabled
 from ebbtide.actors.system import FAILED_STARTS_MAX, LAST_STARTS_FAILED
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Order, Record, parse_order_key
@@ -156,28 +156,49 @@ def orderly_releases(view: BootView) -> list[Happening]:
 
 
 def still_planned(view: BootView, release: Happening) -> list[SimulatedContainer]:
-    """Containers of planned pods that run at that moment."""
+    """Containers of planned pods that run at that moment. Not what was started again when nobody was waited
+    for any more: that it runs is on record.
+    """
     planned = dict.fromkeys(
         event.pod.uid for record, event in view.events(PodPlanned) if view.at_ns(record) <= release.at_ns
     )
     return [
         box
         for box in view.boxes()
-        if box.uid in planned and view.exit_ns(box) > release.at_ns and view.of_box(box, "start")
+        if box.uid in planned
+        and view.known_ns(box) <= release.at_ns < view.exit_ns(box)
+        and not (box.attempt and _said_to_run(view, box, release.at_ns))
     ]
 
 
+def _said_to_run(view: BootView, box: SimulatedContainer, at_ns: int) -> bool:
+    said = [end.outcome for end_ns, end in view.ends(box.uid) if view.started_ns(box) <= end_ns <= at_ns]
+    return said[-1:] == ["unknown"] or said[-1:] == ["failed"]
+
+
+def nothing_runs_that_nobody_says(view: BootView) -> BreachSentences:
+    """Of whatever runs at the release the record says that it may: no pod has ended on record, and runs."""
+    for release in orderly_releases(view):
+        for box in view.boxes():
+            if not view.known_ns(box) <= release.at_ns < view.exit_ns(box) or view.forgotten(box.uid):
+                continue
+            said = [end.outcome for end_ns, end in view.ends(box.uid) if end_ns <= release.at_ns]
+            if said[-1:] and said[-1] in ("graceful", "killed"):
+                at = world_seconds(release.at_ns)
+                yield f"{container_label(box)} runs at the release at {at}, and is {said[-1]} on record"
+
+
 def _release_by_ns(view: BootView, release: Happening) -> int:
-    """The last one decided before the pods were given up, in world time."""
+    """The last one of its shutdown that was decided before the pods were given up, in world time."""
     found, given_up = 0, False
     for record in view.records:
         if view.at_ns(record) > release.at_ns:
             break
+        if isinstance(record.event, ShutdownBegan):
+            given_up = False
         if isinstance(record.event, ShutdownBegan | DeadlineMoved) and not given_up:
             found = view.mono_at_ns(record.event.release_by_ns)
-        given_up = isinstance(record.event, PodsEnded) or (
-            given_up and not isinstance(record.event, ShutdownBegan)
-        )
+        given_up = given_up or isinstance(record.event, PodsEnded)
     return found
 
 
@@ -192,7 +213,9 @@ def had_time(view: BootView, release: Happening) -> bool:
 
 
 def the_grant_is_enough(view: BootView) -> BreachSentences:
-    """logind's own timer never has to end a shutdown that a daemon has seen from its signal on."""
+    """logind's own timer never has to end a shutdown that a daemon has seen from its signal on, and knows."""
+    if view.hurt:
+        return
     for limit in view.of("limit"):
         held = any(limit.detail.split(","))
         alive = view.served_through(limit.at_ns - CATCH_UP_NS, limit.at_ns)
@@ -255,7 +278,11 @@ def waves_keep_their_order(view: BootView) -> BreachSentences:
     for episode, records in view.episodes().items():
         waves = {event.wave: (at_ns, event) for at_ns, event in _waves_begun(view, records)}
         members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
-        lasting = _last_exits(view, members)
+        # What was started again joins whichever wave runs by then, also one that is over.
+        again = [
+            each.event.pod.uid for each in records if isinstance(each.event, PodPlanned) and each.event.again
+        ]
+        lasting = _last_exits(view, {uid: began for uid, began in members.items() if uid not in again})
         for seen in view.of("hook", "signal"):
             began = members.get(seen.uid)
             if view.by_kubelet(seen.uid) == "observe":
@@ -279,12 +306,15 @@ def _waves_begun(view: BootView, records: Sequence[Record]) -> list[tuple[int, W
 
 
 def _last_exits(
-    view: BootView, members: dict[str, PodStopBegan]
+    view: BootView, members: dict[str, PodStopBegan], *, again: bool = False
 ) -> dict[int, tuple[int, SimulatedContainer]]:
-    """Who is the last to go in each wave, and when."""
+    """Who is the last to go in each wave, and when. ``again``: also of what was started again since."""
     lasting: dict[int, tuple[int, SimulatedContainer]] = {}
     for uid, began in members.items():
+        began_ns = max(at_ns for at_ns, event in view.stop_begins(uid) if event is began)
         for box in view.boxes(uid):
+            if box.attempt and view.started_ns(box) > began_ns and not again:
+                continue  # Its kubelet has started it again since.
             exit_ns = view.exit_ns(box)
             if began.wave not in lasting or exit_ns > lasting[began.wave][0]:
                 lasting[began.wave] = (exit_ns, box)
@@ -295,16 +325,25 @@ def waves_do_not_dawdle(view: BootView) -> BreachSentences:
     """A wave begins as soon as the one before it has ended: time that nobody needs is not waited out."""
     unmounted_ns = {seen.uid: seen.at_ns for seen in view.of("unmounted")}
     for episode, records in view.episodes().items():
+        if any(isinstance(each.event, PodPlanned) and each.event.again for each in records):
+            continue  # What was started again is waited for in another wave.
         members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
-        lasting = _last_exits(view, members)
+        lasting = _last_exits(view, members, again=True)
+        planned = [(view.at_ns(each), each.event) for each in records if isinstance(each.event, PodPlanned)]
+        late_ns = {event.pod.uid: at_ns for at_ns, event in planned if event.late}
         for (began_ns, before), (next_ns, after) in pairwise(_waves_begun(view, records)):
             # A volume that was never unmounted is waited for until the wave's deadline.
             until_ns = view.mono_at_ns(before.deadline_ns)
             volumes = [pod.uid for pod in before.pods if pod.volumes]
             unmounts = [min(until_ns, unmounted_ns.get(uid, until_ns)) for uid in volumes]
             exit_ns, _ = lasting.get(before.wave, (0, None))
-            gone_ns = view.after_look_ns(max(began_ns, exit_ns, *unmounts))
-            if next_ns > gone_ns + view.slack_ns and view.served_through(gone_ns, gone_ns + view.slack_ns):
+            # One that was empty at the signal begins with the first that joins it.
+            joined_ns = min((late_ns.get(pod.uid, 0) for pod in after.pods), default=0)
+            gone_ns = view.after_look_ns(max(began_ns, exit_ns, joined_ns, *unmounts))
+            # Begun in time by a daemon that died on a hung disk, and again by one that knows nothing of it.
+            begun = any(view.forgotten(pod.uid) for pod in after.pods)
+            served = view.served_through(gone_ns, gone_ns + view.slack_ns)
+            if next_ns > gone_ns + view.slack_ns and served and not begun:
                 yield (
                     f"episode {episode}: wave {after.wave} began at {world_seconds(next_ns)}; "
                     f"those before it were gone by {world_seconds(gone_ns)}"
@@ -357,11 +396,29 @@ def no_stop_twice(view: BootView) -> BreachSentences:
     for box in view.boxes():
         for signals in _by_shutdown(view, box, view.of_box(box, "signal")):
             lives = [seen.life for seen in signals if not seen.detail]
-            # What a runtime that wakes up still has to do is of every shutdown in which it hung.
-            late = any(seen.at_ns in woken_ns for seen in signals)
-            shutdowns = len(view.stop_begins(box.uid)) if late else 1
+            # What a runtime that wakes up still has to do is of every shutdown in which it hung; and an order
+            # of the shutdown before may still be out when that says the pod's end.
+            late = any(seen.at_ns in woken_ns for seen in signals) or _stop_outlives_end(view, box)
+            shutdowns = max(1, len(view.stop_begins(box.uid))) if late else 1
             if any(lives.count(life) > shutdowns for life in dict.fromkeys(lives)):
                 yield f"{container_label(box)} got its stop signal from daemons {lives}"
+
+
+def _stop_outlives_end(view: BootView, box: SimulatedContainer) -> bool:
+    """Whether a stop signal was still to be sent when its pod's end was said."""
+    key = (box.uid, box.name)
+    ordered = {
+        event.key: record.seq
+        for record, event in view.events(SendSignal)
+        if (event.uid, event.container) == key
+    }
+    ends = [record.seq for record, event in view.events(PodEnded) if event.uid == box.uid]
+    return any(
+        ordered[event.key] < end < record.seq
+        for record, event in view.events(OrderEnded)
+        if event.key in ordered
+        for end in ends
+    )
 
 
 def what_is_done_was_done(view: BootView) -> BreachSentences:
@@ -410,7 +467,7 @@ def grace_is_kept(view: BootView) -> BreachSentences:
         for kill in [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET][:1]:
             if kill.detail == "not running" or view.forgotten(box.uid):
                 continue
-            began = _first_stop_begin(view, box)
+            began = next(iter(_stop_begins(view, box)), None)
             if began is None:
                 yield (
                     f"{container_label(box)} was killed at {world_seconds(kill.at_ns)} without"
@@ -421,7 +478,9 @@ def grace_is_kept(view: BootView) -> BreachSentences:
 
 
 def nobody_is_killed_untold(view: BootView) -> BreachSentences:
-    """Before a SIGKILL of ours comes a stop signal, by whomever; a slow runtime may still have it."""
+    """Before a SIGKILL of ours comes a stop signal, by whomever; a slow runtime may still have it, and a
+    daemon that comes back when hardly any time is left has none to wait for it.
+    """
     if view.hurt:
         return
     for box in view.boxes():
@@ -429,25 +488,38 @@ def nobody_is_killed_untold(view: BootView) -> BreachSentences:
         if not kills:
             continue
         kill_ns = kills[0].at_ns
-        began_ns = min((at_ns for at_ns, _ in view.stop_begins(box.uid)), default=0)
+        begins = view.stop_begins(box.uid)
+        began_ns = min((at_ns for at_ns, _ in begins), default=0)
         told = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal"))
         told = told or (view.boot.slow_ns > 0 and _is_being_signalled(view, box, kill_ns))
-        if not told and not view.out_of_reach(box, began_ns, kill_ns):
+        back_ns = max((each.from_ns for each in view.served if each.from_ns <= kill_ns), default=0)
+        # A SIGKILL is to be on record before the release.
+        last_ns = _release_by_ns(view, kills[0]) - FALLBACK_MARGIN_NS
+        no_time = back_ns and view.after_look_ns(back_ns) + GRACE_FLOOR_NS > last_ns
+        # Nor has a pod that joins when the last SIGKILL is due, or whose daemon comes back then.
+        soonest_ns = view.after_look_ns(back_ns) + GRACE_FLOOR_NS if back_ns else 0
+        no_time = no_time or any(
+            at_ns <= kill_ns and view.mono_at_ns(event.kill_by_ns) <= max(at_ns, soonest_ns)
+            for at_ns, event in begins
+        )
+        if not told and not no_time and not view.out_of_reach(box, began_ns, kill_ns):
             yield f"{container_label(box)} was killed at {world_seconds(kill_ns)}, never told to stop"
 
 
 def _is_being_signalled(view: BootView, box: SimulatedContainer, at_ns: int) -> bool:
-    """Whether a stop signal of ours is on its way."""
+    """Whether a stop signal of ours is on its way; a daemon that has just started sends it once more."""
+    back_ns = max((each.from_ns for each in view.served if each.from_ns <= at_ns), default=0)
     return any(
-        view.at_ns(record) <= at_ns <= view.at_ns(record) + view.slack_ns
+        view.at_ns(record) <= at_ns <= max(view.at_ns(record), back_ns) + view.slack_ns
         for record, event in view.events(SendSignal)
         if (event.uid, event.container) == (box.uid, box.name)
     )
 
 
-def _first_stop_begin(view: BootView, box: SimulatedContainer) -> tuple[int, PodStopBegan] | None:
+def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, PodStopBegan]]:
     """When its stop began: one that was then spared, because no delete was taken, begins anew, and so does
-    one that was only looked on until a shutdown adopted it that ends pods itself.
+    one that was only looked on until a shutdown adopted it that ends pods itself. The later ones are of
+    shutdowns that have adopted it.
     """
     planned = [
         (view.at_ns(record), event.means)
@@ -455,14 +527,25 @@ def _first_stop_begin(view: BootView, box: SimulatedContainer) -> tuple[int, Pod
         if event.pod.uid == box.uid
     ]
     observed = view.by_kubelet(box.uid) == "observe"
-    for at_ns, began in view.stop_begins(box.uid):
+    begins = view.stop_begins(box.uid)
+    if box.attempt:
+        # Its pod's end was said, and it is planned anew; or that is being stopped, and so is this: with the
+        # times of its pod, but for one that ran again before another shutdown adopted it.
+        told_ns = min([seen.at_ns for seen in view.of_box(box, "signal", "kill")], default=view.exit_ns(box))
+        over_ns = max((at_ns for at_ns, _ in view.ends(box.uid) if at_ns <= told_ns), default=0)
+        begins = [each for each in begins if each[0] <= told_ns]
+        begins = [each for each in begins if each[0] >= over_ns] or begins[-1:]
+        since_ns = view.started_ns(box)
+        begins = [each for each in begins if each[0] >= since_ns] or begins
+    found = []
+    for at_ns, began in begins:
         means = [each for planned_ns, each in planned if planned_ns <= at_ns][-1:]
         if means == ["observe"] and not observed:
             continue
         outcomes = [end.outcome for end_ns, end in view.ends(box.uid) if end_ns >= at_ns]
         if outcomes[:1] != ["spared"]:
-            return at_ns, began
-    return None
+            found.append((at_ns, began))
+    return found
 
 
 def _may_kill(
@@ -488,14 +571,21 @@ def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
     if view.hurt:
         return
     for box in view.boxes():
-        was_asked = _first_stop_begin(view, box)
+        # What is started again while its pod is stopped belongs to the last shutdown that has adopted this.
+        begins = _stop_begins(view, box)
+        was_asked = next(iter(reversed(begins) if box.attempt else begins), None)
         if was_asked is None or view.by_kubelet(box.uid) == "observe":
             continue
         began_ns, began = was_asked
         # What it takes to have a kubelet do it: whole seconds of grace, a delete on its way, or refused.
         grace_by_ns = max(began_ns + began.grace_ns, _grace_anew_ns(view, began))
         stop_by_ns = grace_by_ns + view.slack_ns + (KUBELET_ASKS_NS if view.by_kubelet(box.uid) else 0)
+        if box.attempt:
+            stop_by_ns = max(stop_by_ns, view.known_ns(box) + view.slack_ns)
         stops = view.of_box(box, "signal")
+        # Nobody has to stop what was started again after a cancel, or too late.
+        if box.attempt and began_ns < view.started_ns(box) and not stops:
+            continue
         if not stops and _answerable(view, box, began_ns, stop_by_ns):
             yield (
                 f"{container_label(box)} had no stop signal by {world_seconds(stop_by_ns)}, when"
@@ -509,8 +599,21 @@ def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
 
 
 def _grace_anew_ns(view: BootView, began: PodStopBegan) -> int:
-    """Until when a pod may have it again that was handed over in its wave; 0 where it was not."""
-    over = [(record, event) for record, event in view.events(HandedOver) if event.wave == began.wave]
+    """Until when a pod may have it again that was handed over in its wave; 0 where it was not.
+
+    A later shutdown may have planned it anew, into another wave.
+    """
+    begun = next(record.episode for record, event in view.events(PodStopBegan) if event is began)
+    wave_of = {
+        record.episode: event.wave
+        for record, event in view.events(PodPlanned)
+        if event.pod.uid == began.uid and record.episode >= begun and not event.again
+    }
+    over = [
+        (record, event)
+        for record, event in view.events(HandedOver)
+        if event.wave == wave_of.get(record.episode, -1)
+    ]
     return max(
         (
             view.at_ns(record) + min(began.grace_ns + KUBELET_ASKS_NS, event.until_ns - record.mono_ns)
@@ -528,7 +631,10 @@ def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: i
     ends = (view.at_ns(record) for record, _ in view.events(PodsEnded))
     given_up_ns = min([end for end in ends if end >= began_ns] + [view.stopping_ns])
     reached = not view.out_of_reach(box, began_ns, at_ns)
-    return runs and reached and view.served_through(since_ns, at_ns) and at_ns < given_up_ns
+    # A daemon that somebody stops does nothing more, however long it takes to leave.
+    leaving = any(began_ns <= seen.at_ns <= at_ns for seen in view.of("unit-stop"))
+    served = view.served_through(since_ns, at_ns) and not leaving
+    return runs and reached and served and at_ns < given_up_ns
 
 
 def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
@@ -599,35 +705,52 @@ def fates_are_true(view: BootView) -> BreachSentences:
     """What the journal says became of a pod is what became of it, as far as it could be known."""
     said: dict[str, int] = {}
     for record, event in view.events(PodEnded):
-        boxes = [box for box in view.boxes(event.uid) if view.of_box(box, "start")]
         at_ns, since_ns = view.at_ns(record), said.get(event.uid, 0)
         since_ns = max([since_ns, *(at for at, _ in view.stop_begins(event.uid) if at <= at_ns)])
         said[event.uid] = at_ns
-        running = [box for box in boxes if view.exit_ns(box) > at_ns]
-        unseen = [box for box in boxes if view.gone_was_known_ns(box) > at_ns]
-        # A daemon that comes back after the end of everything orders SIGKILL and gives up in one breath.
-        rushed = not view.served_through(at_ns - view.CATCH_UP_NS, at_ns)
-        # Only by this shutdown's SIGKILL: one of an earlier shutdown may have taken its time.
-        killed = any(
-            view.exit_signal(box) == "SIGKILL"
-            and any(kill.at_ns >= since_ns for kill in view.of_box(box, "kill"))
-            for box in boxes
+        fits = any(
+            _fits(view, event.outcome, boxes, at_ns, since_ns) for boxes in _lives(view, event.uid, at_ns)
         )
-        touched = any(
-            seen.life != KUBELET and since_ns < seen.at_ns < at_ns
-            for box in boxes
-            for seen in view.of_box(box, "hook", "signal", "kill")
-        )
-        fits = {
-            "graceful": not running and not killed,
-            "killed": not running and (not boxes or any(_died_of_kill(view, box) for box in boxes)),
-            "failed": rushed or any(view.of_box(box, "kill") for box in unseen),
-            "unknown": rushed or bool(unseen) or not boxes or any(_died_unseen(view, box) for box in boxes),
-            "spared": not touched,
-            "rejected": not boxes,
-        }
-        if not fits[event.outcome] and not view.forgotten(event.uid):
+        if not fits and not view.forgotten(event.uid):
             yield f"record {record.seq}: {event.uid} {event.outcome} ({event.reason}) is not what happened"
+
+
+def _lives(view: BootView, uid: str, at_ns: int) -> Iterator[list[SimulatedContainer]]:
+    """A pod's containers, as often as its kubelet has started some of them again: a fate is that of one life,
+    since what runs by then may not be known yet.
+    """
+    boxes = [box for box in view.boxes(uid) if view.started_ns(box) <= at_ns]
+    last = {box.name: box.attempt for box in sorted(boxes, key=lambda box: box.attempt)}
+    for attempt in range(max(last.values(), default=0) + 1):
+        yield [box for box in boxes if box.attempt == min(attempt, last[box.name])]
+
+
+def _fits(
+    view: BootView, outcome: str, boxes: Sequence[SimulatedContainer], at_ns: int, since_ns: int
+) -> bool:
+    running = [box for box in boxes if view.exit_ns(box) > at_ns]
+    unseen = [box for box in boxes if view.gone_was_known_ns(box) > at_ns]
+    # A daemon that comes back after the end of everything orders SIGKILL and gives up in one breath.
+    rushed = not view.served_through(at_ns - view.CATCH_UP_NS, at_ns)
+    # Only by this shutdown's SIGKILL: one of an earlier shutdown may have taken its time.
+    killed = any(
+        view.exit_signal(box) == "SIGKILL"
+        and any(kill.at_ns >= since_ns for kill in view.of_box(box, "kill"))
+        for box in boxes
+    )
+    touched = any(
+        seen.life != KUBELET and since_ns < seen.at_ns < at_ns
+        for box in boxes
+        for seen in view.of_box(box, "hook", "signal", "kill")
+    )
+    return {
+        "graceful": not running and not killed,
+        "killed": not running and (not boxes or any(_died_of_kill(view, box) for box in boxes)),
+        "failed": rushed or any(view.of_box(box, "kill") for box in unseen),
+        "unknown": rushed or bool(unseen) or not boxes or any(_died_unseen(view, box) for box in boxes),
+        "spared": not touched,
+        "rejected": not boxes,
+    }[outcome]
 
 
 def _died_of_kill(view: BootView, box: SimulatedContainer) -> bool:
@@ -649,16 +772,18 @@ def each_pod_ends_once(view: BootView) -> BreachSentences:
     if view.hurt:
         return
     for episode, records in view.episodes().items():
-        ended: dict[str, None] = {}
+        ended: dict[str, PodEnded] = {}
         planned: dict[str, None] = {}
         released = False
         for record in records:
             if isinstance(record.event, PodEnded):
-                if record.event.uid in ended:
+                if record.event.uid in ended and not record.event.again:
                     yield f"episode {episode}: {record.event.uid} ended twice (record {record.seq})"
-                ended[record.event.uid] = None
+                ended[record.event.uid] = record.event
             elif isinstance(record.event, PodPlanned):
                 planned[record.event.pod.uid] = None
+                if record.event.again:
+                    ended.pop(record.event.pod.uid, None)
             released = released or isinstance(record.event, ReleaseLock)
             if released and record.last:
                 left = [uid for uid in planned if uid not in ended]
@@ -759,6 +884,7 @@ OF_BOOTS: tuple[Callable[[BootView], BreachSentences], ...] = (
     waves_keep_their_order,
     waves_do_not_dawdle,
     every_pod_is_signalled,
+    nothing_runs_that_nobody_says,
     the_lock_waits_for_the_pods,
     the_lock_goes_at_once,
     the_grant_is_enough,

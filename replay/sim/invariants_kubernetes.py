@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ebbtide.actors.actor import NEVER_NS
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.decisions import (
@@ -16,6 +17,7 @@ from ebbtide.events.decisions import (
     KillContainer,
     MeansChosen,
     PodPlanned,
+    PodsEnded,
     ReleaseLock,
     RunHook,
     SendSignal,
@@ -23,7 +25,7 @@ from ebbtide.events.decisions import (
     StartKubelet,
     StopKubelet,
 )
-from ebbtide.events.facts import OrderEnded
+from ebbtide.events.facts import ApiRead, DaemonStarted, OrderEnded
 from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_seconds
 
 #: Kinds after which the same pods do not start here again.
@@ -37,6 +39,9 @@ TOUCHES: tuple[type[Event], ...] = (DeletePod, RunHook, SendSignal, KillContaine
 
 #: Orders that the release waits for, in its bounds.
 AWAITED: tuple[type[Event], ...] = (AwaitStatuses, CheckMounts, DeliverStatuses)
+
+#: What the release may wait for a server that is known to be silent.
+SILENT_FLUSH_NS = NS_PER_SECOND
 
 #: Until the fallback's own release; what is left of the time then is for the lock.
 RELEASE_AHEAD_NS = NS_PER_SECOND
@@ -88,6 +93,14 @@ def nobody_is_started_again(view: BootView) -> BreachSentences:
     for seen in view.of("restart"):
         exits = [view.exit_ns(box) for box in view.boxes(seen.uid) if box.name == seen.container]
         last = [[turn.what for turn in turns if turn.at_ns <= at_ns][-1:] for at_ns in (*exits, seen.at_ns)]
+        # One that is finished over the runtime in a shutdown by the API has no delete: it is stopped again.
+        planned = [
+            (view.at_ns(each), event) for each, event in view.events(PodPlanned) if event.pod.uid == seen.uid
+        ]
+        before = [event.means for at_ns, event in planned if at_ns <= seen.at_ns]
+        again = any(event.again and at_ns > seen.at_ns for at_ns, event in planned)
+        if again and "api" in before and "cri" in before:
+            continue
         if ["withdraw"] not in last and view.served_through(seen.at_ns - 3 * NS_PER_SECOND, seen.at_ns):
             yield (
                 f"{seen.uid}/{seen.container} was started again by the kubelet at {world_seconds(seen.at_ns)}"
@@ -143,7 +156,7 @@ def a_certificate_is_true(view: BootView) -> BreachSentences:
         running = [
             container_label(box)
             for box in view.boxes()
-            if box.uid in planned and view.of_box(box, "start") and view.exit_ns(box) > at_ns
+            if box.uid in planned and view.started_ns(box) <= at_ns < view.exit_ns(box)
         ]
         unmounted = {seen.uid: None for seen in view.of("unmounted") if seen.at_ns <= at_ns}
         mounted = [uid for uid, pod in planned.items() if pod.volumes and uid not in unmounted]
@@ -169,10 +182,45 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
                 waiting.pop(record.event.key, None)
             elif isinstance(record.event, ReleaseLock) and waiting:
                 at_ns = view.at_ns(record)
+                # Whose time is over at that very moment is waited for no longer.
+                over = [key for key, each in waiting.items() if _over_ns(each) <= record.mono_ns]
+                waiting = {key: each for key, each in waiting.items() if key not in over}
                 asked = any(seen.at_ns <= at_ns for seen in view.of("release-asked", "stopping"))
-                if not (asked or lost or record.mono_ns >= bound_ns - RELEASE_AHEAD_NS):
+                if waiting and not (asked or lost or record.mono_ns >= bound_ns - RELEASE_AHEAD_NS):
                     keys = ", ".join(waiting)
                     yield f"record {record.seq}: released at {world_seconds(at_ns)} while {keys} was open"
+
+
+def _over_ns(ordered: Record) -> int:
+    timeout_ns: int = getattr(ordered.event, "timeout_ns", NEVER_NS)
+    return ordered.mono_ns + timeout_ns
+
+
+def a_silent_server_holds_no_lock(view: BootView) -> BreachSentences:
+    """Of an API server that is known to give no answer the last reports are waited for a second at most."""
+    if not view.boot.mode or view.hurt:
+        return
+    # The traces go elsewhere, and have their own time.
+    flush_ns = max(SILENT_FLUSH_NS, *(each.trace_flush_ns for each in view.boot.settings))
+    ended_ns: int | None = None
+    silent_ns: int | None = None
+    for record in view.records:
+        event, at_ns = record.event, view.at_ns(record)
+        if isinstance(event, ShutdownBegan):
+            ended_ns = None
+        elif isinstance(event, PodsEnded):
+            ended_ns = at_ns
+        elif isinstance(event, DaemonStarted):
+            silent_ns = None
+        elif isinstance(event, ApiRead):
+            silent_ns = None if event.reachable else silent_ns or at_ns
+        elif isinstance(event, ReleaseLock) and ended_ns is not None and silent_ns is not None:
+            since_ns = max(ended_ns, silent_ns)
+            if at_ns > since_ns + flush_ns + view.slack_ns and view.served_through(ended_ns, at_ns):
+                yield (
+                    f"record {record.seq}: released at {world_seconds(at_ns)}; all pods gone, and the API"
+                    f" server known to be silent, by {world_seconds(since_ns)}"
+                )
 
 
 def nobody_waits_for_a_kubelet_that_was_stopped(view: BootView) -> BreachSentences:
@@ -228,6 +276,7 @@ OF_NODES = (
     looking_on_touches_nobody,
     a_certificate_is_true,
     the_release_waits_for_final_statuses,
+    a_silent_server_holds_no_lock,
     nobody_waits_for_a_kubelet_that_was_stopped,
     each_status_is_delivered_in_time,
 )

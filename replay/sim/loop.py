@@ -37,6 +37,7 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from ebbtide.actors.actor import NEVER_NS
+from ebbtide.actors.container import LOST
 from ebbtide.actors.system import FACT_PRIORITIES, System
 from ebbtide.events.base import BARRIER_NS_MAX, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder
@@ -392,6 +393,6 @@ class Effects:
                 continue
             script = follow(order)
             if script is None:
-                self.end(order.key, "unknown", "its outcome was lost with the daemon")
+                self.end(order.key, "unknown", LOST)
             else:
                 self._go_on(work, script)

@@ -98,10 +98,10 @@ class HookProcess:
 
 
 class SimulatedContainer:
-    """One container on one boot."""
+    """One container on one boot. ``attempt``: how often one has run under its name before."""
 
-    def __init__(self, uid: str, name: str, plan: ContainerPlan) -> None:
-        self.uid, self.name, self.plan = uid, name, plan
+    def __init__(self, uid: str, name: str, plan: ContainerPlan, attempt: int = 0) -> None:
+        self.uid, self.name, self.plan, self.attempt = uid, name, plan, attempt
         self.phase: Literal["waiting", "running", "exited"] = "waiting"
         self.parent: StartedBy = 0
         self.exit_code: int | None = None
@@ -119,6 +119,11 @@ class SimulatedPods:
         self.plans: dict[str, PodPlan] = {}
         self.boxes: dict[tuple[str, str], SimulatedContainer] = {}
         self._of: dict[str, list[SimulatedContainer]] = {}
+        #: Those in whose place others run.
+        self.former: list[SimulatedContainer] = []
+        #: By UID and name, whom a shutdown's orders mean while nobody has told it of the one that runs.
+        self.meant: dict[tuple[str, str], SimulatedContainer] = {}
+        self.restarted: list[Callable[[SimulatedContainer], None]] = []
         #: Pods that somebody asked to start.
         self.begun: dict[str, str] = {}
         self.watchers: list[Callable[[SimulatedContainer], None]] = []
@@ -150,9 +155,25 @@ class SimulatedPods:
         if box.phase == "waiting":
             box.phase, box.parent = "running", parent
             self._log.note("start", box.uid, box.name, life=parent)
-            if box.plan.lives_ns is not None:
+            if box.plan.lives_ns is not None and not box.attempt:
                 self._later(box.plan.lives_ns, box, "")
         return box.phase == "running"
+
+    def start_again(self, box: SimulatedContainer, parent: StartedBy) -> None:
+        """Another container under the name of one that has run."""
+        again = SimulatedContainer(box.uid, box.name, box.plan, box.attempt + 1)
+        self.former.append(box)
+        self.meant.setdefault((box.uid, box.name), box)
+        self.boxes[box.uid, box.name] = again
+        made = self._of[box.uid]
+        made[made.index(box)] = again
+        self.start(again, parent)
+        for listener in list(self.restarted):
+            listener(again)
+
+    @property
+    def every(self) -> list[SimulatedContainer]:
+        return [*self.former, *self.boxes.values()]
 
     def drop(self, box: SimulatedContainer) -> None:
         """A container that was not started yet never will be."""
@@ -290,6 +311,8 @@ KUBELET = -1
 KUBELET_FLOOR_NS = 2 * NS_PER_SECOND
 #: A watch event on its way; noticing that a container is gone; a status on its way.
 HEARS_NS, NOTICES_NS, WRITES_NS = 20 * MS, 1000 * MS, 200 * MS
+#: How long it waits before it starts a container a second time; twice as long each time after that.
+AGAIN_NS = 10 * NS_PER_SECOND
 
 
 class Kubelet:
@@ -466,16 +489,21 @@ class Kubelet:
     def _gone(self, box: SimulatedContainer) -> None:
         ours = box.uid in self._asked
         if self.running and not ours:
-            self._later(NOTICES_NS, partial(self._start_again, box))
+            # At once the first time, then ever later, as after crashes.
+            again_ns = AGAIN_NS << (box.attempt - 1) if box.attempt else NOTICES_NS
+            start = self._asked_of_runtime(partial(self._start_again, box))
+            self._later(again_ns, partial(self._runtime.ask, start))
         if self._pods.over(box.uid) and self.running and ours:
             self._tidy(box.uid)
 
     def _start_again(self, box: SimulatedContainer) -> None:
-        """Not modelled beyond this: whoever stops a pod under a running kubelet has it again."""
+        """Whoever stops a pod under a running kubelet has it again."""
         at = (box.uid, box.name)
         signalled = any((seen.uid, seen.container) == at for seen in self._log.of("signal"))
         if signalled and box.uid not in self._asked:
             self._log.note("restart", box.uid, box.name, life=KUBELET)
+            if box.exit_signal or box.exit_code is not None:  # else it has never run
+                self._pods.start_again(box, KUBELET)
 
     def _tidy(self, uid: str) -> None:
         """Volumes and the final status of a pod that is over."""
@@ -629,8 +657,8 @@ class SimulatedNode:
         self.stopping = self.is_down = self.powered_off = False
         #: The next final unit fails so long after it was started.
         self.final_fails_ns: int | None = None
-        #: Containers whose exit stands in the journal.
-        self.exits_recorded: dict[tuple[str, str], None] = {}
+        #: Of the containers that ran under a name, of how many the exit stands in the journal.
+        self.exits_recorded: dict[tuple[str, str], int] = {}
         #: Why the API server has told nothing of the pods yet; empty: it has, to this daemon or one before.
         self.untold = "" if faults.first_start_after_ns is None else NOT_LISTED_YET
         #: Whoever waits for that.
@@ -648,7 +676,14 @@ class SimulatedNode:
                 self.pods.start(box, 0)
             else:
                 self.pods.drop(box)
-                self.exits_recorded[box.uid, box.name] = None
+                self.exits_recorded[box.uid, box.name] = 1
+
+    def note_exit(self, uid: str, container: str) -> None:
+        """The exit of a container stands in the journal; whoever ends what has ended says it once more."""
+        at = (uid, container)
+        runs = self.pods.boxes.get(at)
+        ended = runs.attempt + (runs.phase == "exited") if runs is not None else 1
+        self.exits_recorded[at] = min(self.exits_recorded.get(at, 0) + 1, ended)
 
     def come_up_as_node(self) -> None:
         """The kubelet starts before the daemon, and runs the pods that are there."""

@@ -66,8 +66,8 @@ RuntimeRefuses = Literal["nothing", "stops", "everything"]
 #: The daemon's mode on a Kubernetes node.
 NodeMode = Literal["", "auto", "api", "cri", "observe"]
 
-#: Of the kubelet: it runs, it does not, or no order stops it.
-KubeletIs = Literal["runs", "away", "stays"]
+#: Of the kubelet: it runs, it does not, no order stops it, or only after seconds.
+KubeletIs = Literal["runs", "away", "stays", "slow"]
 
 
 class Faults(NamedTuple):
@@ -461,6 +461,8 @@ def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool)
         taints=not draws.chance(1, 6),
     )
     # Streams of their own: who asks for more later finds the other draws as they were.
+    if drawn.kubelet == "runs" and draws.fork("kubelet is slow").chance(1, 10):
+        drawn = drawn._replace(kubelet="slow")
     hangs = draws.fork("runtime hangs")
     hangs_ns = _maybe(hangs, 1, 6, -9000, 40_000, MS)
     wakes_ns = None if hangs_ns is None else _maybe(hangs, 2, 3, hangs_ns // MS + 1, 60_000, MS)

@@ -421,7 +421,7 @@ class Machine:
         self.journal.append(records)
         fact = records[0].event
         if isinstance(fact, ContainerExited):
-            self._node.exits_recorded[fact.uid, fact.container] = None
+            self._node.note_exit(fact.uid, fact.container)
         if self.life is not None:
             self.life.effects.hold(records)
         for record in records:
@@ -501,7 +501,7 @@ def boot_views(machine: Machine) -> list[BootView]:
             seen=[seen for seen in machine.log.seen if seen.boot == index + 1],
             records=booted.records,
             journal=journal,
-            boxes=list(node.pods.boxes.values()),
+            boxes=node.pods.every,
             offset_ns=booted.since_ns,
             settings=(machine.plan.settings,),
             preparing=node.logind.preparing,
@@ -509,7 +509,7 @@ def boot_views(machine: Machine) -> list[BootView]:
             api_answers=faults.api == "works" and node.api.reachable,
             slow_ns=faults.runtime_takes_ns,
             mode=faults.mode,
-            kubelet_stays=faults.kubelet == "stays",
+            kubelet_stays=faults.kubelet in ("stays", "slow"),
             kubelet_lock=faults.kubelet_lock,
             hidden={box.uid: None for box in node.pods.boxes.values() if node.runtime.hides(box)},
         )

@@ -59,6 +59,10 @@ class Boot(NamedTuple):
     hidden: Mapping[str, None] = {}
 
 
+#: A look and its report, between which a daemon does not know of what was started again.
+AGAIN_SEEN_NS = 600 * MS
+
+
 class BootView:
     """One boot, indexed."""
 
@@ -88,12 +92,13 @@ class BootView:
             elif seen.life in ready:
                 self.served.append(Served(seen.life, ready.pop(seen.life), seen.at_ns))
         self.served += [Served(life, since_ns, self.ended_ns) for life, since_ns in ready.items()]
+        self._looking = list(self._looks())
         self._boxes: dict[str, list[SimulatedContainer]] = {}
-        self._exit_ns: dict[tuple[str, str], int] = {}
+        self._exit_ns: dict[tuple[str, str, int], int] = {}
         for box in boot.boxes:
             exits = self.of_box(box, "exit", "dropped")
             self._boxes.setdefault(box.uid, []).append(box)
-            self._exit_ns[box.uid, box.name] = exits[0].at_ns if exits else self.ended_ns + 1
+            self._exit_ns[box.uid, box.name, box.attempt] = exits[0].at_ns if exits else self.ended_ns + 1
         self._stop_begins = self._by_uid(PodStopBegan)
         self._ends = self._by_uid(PodEnded)
         self._kills = self._by_uid(KillContainer)
@@ -102,6 +107,17 @@ class BootView:
         self.fled = any(what[0].startswith("journal-") for what in self._by_what)
         #: No place was left for the journal, or it could not be read: even its own daemons know less.
         self.hurt = bool(self.of("journal-lost", "error"))
+
+    def _looks(self) -> Iterator[tuple[int, int]]:
+        """When a daemon was there, and the runtime answered."""
+        turns = self.of("runtime-hangs", "runtime-wakes")
+        times_ns = [seen.at_ns for seen in turns]
+        if not turns or turns[0].what == "runtime-hangs":
+            times_ns.insert(0, 0)
+        times_ns.append(self.ended_ns)
+        for served in self.served:
+            for from_ns, to_ns in zip(times_ns[::2], times_ns[1::2], strict=False):
+                yield max(from_ns, served.from_ns), min(to_ns, served.to_ns)
 
     def _first_ns(self, *whats: str) -> int:
         return self.of(*whats)[0].at_ns
@@ -158,11 +174,34 @@ class BootView:
         return self.boot.boxes if uid is None else self._boxes.get(uid, ())
 
     def of_box(self, box: SimulatedContainer, *whats: str) -> list[Happening]:
-        return [seen for seen in self._by_box.get((box.uid, box.name), ()) if seen.what in whats]
+        """What has happened to it, not to those that ran before or after it under its name."""
+        found, attempt = [], -1
+        for seen in self._by_box.get((box.uid, box.name), ()):
+            attempt += seen.what == "start"
+            if max(attempt, 0) == box.attempt and seen.what in whats:
+                found.append(seen)
+        return found
 
     def exit_ns(self, box: SimulatedContainer) -> int:
         """When it was gone; after the boot's end if it never was."""
-        return self._exit_ns[box.uid, box.name]
+        return self._exit_ns[box.uid, box.name, box.attempt]
+
+    def started_ns(self, box: SimulatedContainer) -> int:
+        """When it began to run; after the boot's end if it never did."""
+        return next((seen.at_ns for seen in self.of_box(box, "start")), self.ended_ns + 1)
+
+    def known_ns(self, box: SimulatedContainer) -> int:
+        """From when on a daemon can know that it runs: of one that was started again, by its next look at a
+        runtime that answers; after the boot's end if there is none.
+        """
+        since_ns = self.started_ns(box)
+        if not box.attempt:
+            return since_ns
+        for from_ns, to_ns in self._looking:
+            known_ns = max(from_ns, since_ns) + AGAIN_SEEN_NS
+            if known_ns <= to_ns:
+                return known_ns
+        return self.ended_ns + 1
 
     def exit_signal(self, box: SimulatedContainer) -> str:
         return next((seen.detail for seen in self.of_box(box, "exit")), "")

@@ -11,7 +11,7 @@ from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.termination_mode import deletable, pods_come_back
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record
-from ebbtide.events.facts import DaemonStarted, MountsRead, OrderEnded
+from ebbtide.events.facts import ContainerExited, DaemonStarted, MountsRead, OrderEnded, PodJoined
 from ebbtide.events.model import TerminationMode
 
 
@@ -37,6 +37,8 @@ class Laws:
     stops: dict[str, Stop] = field(default_factory=dict)
     planned: dict[str, int] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
+    #: Containers whose end was reported since their pod was planned.
+    exited: dict[tuple[str, str], int] = field(default_factory=dict)
     waves: list[d.WaveStarted] = field(default_factory=list)
     #: Going down since a cancelled shutdown; the next one may adopt them, or end before it knows them.
     carried: tuple[str, ...] = ()
@@ -59,6 +61,20 @@ class Laws:
             self.hurried_before |= {uid} & (self.planned.keys() - self.ended.keys())
         elif self.stops[uid].hurried_ns is None:
             self.stops[uid].hurried_ns = now_ns
+
+    def started_again(self, uid: str, container: str) -> None:
+        """Another container under its name: its hook has not run, and nobody has told it."""
+        self.hooks.pop((uid, container), None)
+        if uid in self.stops:
+            self.stops[uid].signalled.pop(container, None)
+
+    def _exited(self, event: ContainerExited, record: Record) -> None:
+        self.exited[(event.uid, event.container)] = record.seq
+
+    def _joined(self, event: PodJoined, record: Record) -> None:
+        for each in event.pod.containers:
+            if each.running and self.exited.pop((event.pod.uid, each.name), None) is not None:
+                self.started_again(event.pod.uid, each.name)
 
     def rebooted(self) -> None:
         """What ran in the last boot is gone; its pods may be started anew."""
@@ -105,9 +121,15 @@ class Laws:
             stop.kill_by_ns = min(stop.kill_by_ns, event.kill_by_ns)
 
     def _planned(self, event: d.PodPlanned, record: Record) -> None:
-        """A pod has one place in a shutdown."""
+        """A pod has one place in a shutdown, unless it was started again after its end."""
+        if event.again:
+            assert event.pod.uid in self.ended, f"{event.pod.uid} is started again without an end"
+            del self.ended[event.pod.uid], self.planned[event.pod.uid]
         assert event.pod.uid not in self.planned, f"{event.pod.uid} is planned twice"
         self.planned[event.pod.uid] = event.wave
+        if event.pod.uid not in self.stops:
+            for each in event.pod.containers:
+                self.exited.pop((event.pod.uid, each.name), None)
 
     def _wave_started(self, event: d.WaveStarted, record: Record) -> None:
         """Waves run in ascending order, none twice (KEP-2712)."""
@@ -161,7 +183,9 @@ class Laws:
         if carried and event.uid not in self.planned:
             self._forget(event.uid)
             return
-        too_late = event.outcome == "unknown" and event.reason == TOO_LATE
+        too_late = event.outcome == "unknown" and (event.reason == TOO_LATE or event.again)
+        if event.again:
+            assert self.ended.pop(event.uid, ""), f"{event.uid} is started again without an end"
         assert event.uid in self.planned or too_late, f"{event.uid} ended without a place in this shutdown"
         assert event.uid not in self.ended, (
             f"{event.uid} has two fates: {self.ended[event.uid]}, {event.outcome}"
@@ -204,6 +228,8 @@ class Laws:
 
 CHECKS: dict[type[Event], Callable[[Laws, Any, Record], None]] = {
     OrderEnded: Laws._order_ended,
+    ContainerExited: Laws._exited,
+    PodJoined: Laws._joined,
     d.ShutdownBegan: Laws._began,
     d.FallbackEngaged: Laws._engaged,
     d.DeadlineMoved: Laws._moved,
@@ -258,6 +284,12 @@ class NodeLaws(Laws):
             check(self, record.event, record)
         super().observe(record)
 
+    def started_again(self, uid: str, container: str) -> None:
+        """Nor has the kubelet been asked to end it."""
+        super().started_again(uid, container)
+        self.accepted.pop(uid, None)
+        self.deleted.pop(uid, None)
+
     def _home(self, event: DaemonStarted, record: Record) -> None:
         """In another boot the kubelet runs again."""
         home = f"{event.boot_id}/{event.userspace_id}"
@@ -295,8 +327,9 @@ class NodeLaws(Laws):
         assert event.uid not in self.undeletable
         assert event.grace_seconds >= 1
         until_ns = record.mono_ns + event.grace_seconds * NS_PER_SECOND
-        # A whole second is the least that can be asked for.
-        assert until_ns <= max(self.deleted.get(event.uid, until_ns), record.mono_ns + NS_PER_SECOND)
+        # A whole second is the least that can be asked for, and a begun one is the pod's.
+        before_ns = self.deleted.get(event.uid, until_ns) + NS_PER_SECOND - 1
+        assert until_ns <= max(before_ns, record.mono_ns + NS_PER_SECOND)
         self.deleted[event.uid] = until_ns
         self.stops[event.uid].signalled.setdefault("", record.mono_ns)
 

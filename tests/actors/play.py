@@ -309,6 +309,18 @@ class NodePlay(Play):
             self.pods.append(pod)
             self.bench.feed(f.PodJoined(pod=pod))
 
+    def _start_again(self, number: int) -> None:
+        """By its kubelet: a container whose end was reported."""
+        over = [place for place, alive in self.alive.items() if not alive]
+        if over:
+            uid, container = over[number % len(over)]
+            self.alive[(uid, container)] = True
+            pod = next(each for each in self.pods if each.uid == uid)
+            made = tuple(
+                replace(each, running=self.alive.get((uid, each.name), False)) for each in pod.containers
+            )
+            self.bench.feed(f.PodJoined(pod=replace(pod, containers=made)))
+
     def _unmount(self, number: int) -> None:
         self.bench.feed(f.VolumesUnmounted(uid=self.pods[number % len(self.pods)].uid))
 
@@ -321,6 +333,7 @@ NODE_MOVES: dict[str, Callable[[Any, int], None]] = {
     **MOVES,
     "health": NodePlay._health,
     "join": NodePlay._join,
+    "again": NodePlay._start_again,
     "unmount": NodePlay._unmount,
     "wait": NodePlay._wait,
 }

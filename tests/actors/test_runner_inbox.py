@@ -35,6 +35,16 @@ def test_logind_and_people_come_before_outcomes_before_the_rest() -> None:
     assert drain(inbox) == [*urgent, *outcomes, POD]
 
 
+def test_a_second_life_begins_before_it_ends() -> None:
+    """The end of what a kubelet had started again does not overtake the word of its start."""
+    inbox = Inbox()
+    end = f.ContainerExited(uid="u", container="c")
+    lives = [end, f.PodJoined(pod=POD.pod), end]
+    for fact in (POD, *lives):
+        inbox.push(fact)
+    assert drain(inbox) == [*lives, POD]
+
+
 def test_only_urgent_facts_on_demand() -> None:
     """Before a tick nothing but the urgent lane is emptied."""
     inbox = Inbox()

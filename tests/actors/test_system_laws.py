@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+from collections import Counter
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from msgspec.structs import replace
 from ebbtide.actors.policy.termination_mode import NODE_MODES
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import NS_PER_SECOND, Stamp
+from ebbtide.events.decisions import PodEnded, PodPlanned
 from ebbtide.events.model import Container, Hook, Period, Pod, Settings
 from tests.actors.play import MOVES, NODE_MOVES, Move, NodePlay, Play, on_node
 from tests.scripts.bench import WALL_BASE_NS, Saboteur
@@ -173,3 +176,39 @@ def test_the_same_facts_give_the_same_records(play: Play, drawn: list[Move]) -> 
         for record in twin.step(fact, Stamp(mono_ns, WALL_BASE_NS + mono_ns))
     ]
     assert records == play.bench.records
+
+
+#: What its kubelet does in a shutdown, and what that comes in the middle of.
+AGAIN = ("advance", "answer", "answer-all", "exit", "exit", "again", "again", "die", "cancel")
+AGAIN_PLAYS = int(PLAYS or 150)
+
+
+def test_laws_hold_when_pods_are_started_again() -> None:
+    """Its kubelet starts again what has ended: each life has its hook, its signal and its fate."""
+    met = Counter[str]()
+    for seed in range(AGAIN_PLAYS):
+        drawn = random.Random(seed)
+        play = NodePlay(
+            settings=Settings(by_pod_priority=tuple(Period(priority=p, seconds=5) for p in PRIORITIES)),
+            pods=[on_node(_drawn_pod(drawn, at), drawn.randrange(30)) for at in range(3)],
+            late=[],
+            grant_ns=40 * NS_PER_SECOND,
+            mode=drawn.choice(["cri", "api", "auto"]),
+        )
+        perform(play, [(drawn.choice(AGAIN), drawn.randrange(61)) for _ in range(40)])
+        for record in play.bench.records:
+            if isinstance(record.event, PodPlanned) and record.event.again:
+                met["planned again"] += 1
+            if isinstance(record.event, PodEnded):
+                met["in its place"] += "was started again" in record.event.reason
+                met["too late"] += record.event.again
+    assert min(met.values()) > 2, met
+
+
+def _drawn_pod(drawn: random.Random, at: int) -> Pod:
+    hook = Hook(kind="exec") if drawn.random() < 0.5 else None
+    made = (Container(name="c0", hook=hook), Container(name="c1"))[: drawn.randint(1, 2)]
+    priority = drawn.choice(PRIORITIES)
+    return Pod(
+        uid=f"a{at}", namespace="n", name=f"a{at}", priority=priority, grace_seconds=5, containers=made
+    )

@@ -26,3 +26,13 @@ def test_joining_comes_last_and_is_open() -> None:
     roll = PodChecklist.of(["a", "b"]).mark("a").join("c")
     assert list(roll.missing()) == ["b", "c"]
     assert not roll.is_open("nobody")
+
+
+def test_a_pod_that_has_begun_again_is_waited_for_again() -> None:
+    """In its own place, however often: no other pod's end is taken back or given away."""
+    roll = PodChecklist.of(["a", "b"]).mark("a").mark("b")
+    for _ in range(2):
+        roll = roll.join("a")
+        assert list(roll.missing()) == ["a"]
+        roll = roll.mark("a")
+    assert roll.join("c").open_pods == 1

@@ -94,6 +94,8 @@ async def test_nonsense_is_answered_as_such() -> None:
         ("localhost.evil.example", b"421"),
         ("127.0.0.1.evil.example", b"421"),
         ("[evil.example]", b"421"),
+        ("[::1].evil.example", b"421"),
+        ("[::1]x:80", b"421"),
         ("", b"421"),
         ("\u00b2", b"421"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
@@ -91,6 +91,15 @@ NODE: tuple[Event, ...] = (
     StatesDigest(actors={"LogindActor": b"12345678"}),
 )
 
+BEGAN = d.ShutdownBegan(
+    kind="reboot",
+    grant_ns=35 * S,
+    requested_ns=30 * S,
+    budget_ns=30 * S,
+    deadline_ns=30 * S,
+    release_by_ns=34 * S,
+    lock_held=True,
+)
 SHUTDOWN: tuple[Event, ...] = (
     f.PrepareForShutdown(active=True, kind="reboot", grant_ns=35 * S, lock_held=True),
     f.PrepareForShutdown(active=True, kind="reboot", grant_ns=35 * S),
@@ -115,25 +124,8 @@ SHUTDOWN: tuple[Event, ...] = (
     d.ShutdownDetected(kind="reboot", grant_ns=35 * S, lock_held=True, again=True),
     d.ShutdownDetected(kind="reboot", grant_ns=35 * S, lock_held=True, overtime=True),
     d.ShutdownWithdrawn(reason="did-not-go-down"),
-    d.ShutdownBegan(
-        kind="reboot",
-        grant_ns=35 * S,
-        requested_ns=30 * S,
-        budget_ns=30 * S,
-        deadline_ns=30 * S,
-        release_by_ns=34 * S,
-        lock_held=True,
-    ),
-    d.ShutdownBegan(
-        kind="reboot",
-        grant_ns=35 * S,
-        requested_ns=30 * S,
-        budget_ns=30 * S,
-        deadline_ns=30 * S,
-        release_by_ns=34 * S,
-        lock_held=True,
-        margins=Margins(release_ns=S // 2, flush_ns=S, reap_ns=S // 4, measured_wall_ns=7),
-    ),
+    BEGAN,
+    replace(BEGAN, margins=Margins(release_ns=S // 2, flush_ns=S, reap_ns=S // 4, measured_wall_ns=7)),
     d.DeadlineMoved(deadline_ns=30 * S, release_by_ns=0, kill_by_ns=0),
     d.DeadlineMoved(deadline_ns=30 * S, release_by_ns=0, kill_by_ns=0, overtime=True),
     d.TakeInventory(key="k"),
@@ -238,12 +230,12 @@ OUTAGES: tuple[Event, ...] = (
     o.EvidenceRead(source="cloud", name="", verdict="unknown", begun_ns=S, error="403"),
     o.WorkListed(key="OutageActor/list//0", pods=(LOST,), attachments=(HELD, HELD)),
     o.LostPodRead(pod=LOST),
-    o.LostPodRead(pod=msgspec.structs.replace(LOST, terminating=True)),
+    o.LostPodRead(pod=replace(LOST, terminating=True)),
     o.LostPodGone(uid="u1"),
     o.ElsewhereRead(uid="u2", namespace="shop", name="web-0", owner_uid="w1", waiting="its volume"),
     o.ElsewhereRead(uid="u2", namespace="shop", name="web-0", owner_uid="w1", node="node-2", ready=True),
     o.AttachmentRead(attachment=HELD),
-    o.AttachmentRead(attachment=msgspec.structs.replace(HELD, deleting=True, error="the array refuses")),
+    o.AttachmentRead(attachment=replace(HELD, deleting=True, error="the array refuses")),
     o.AttachmentGone(name="csi-1"),
     o.OutageBegan(node="node-1", node_uid="n1", boot_id="b1", reason="Ready is Unknown"),
     o.OutageWaits(reason="nothing proves that the machine is off"),

@@ -280,7 +280,7 @@ def test_a_class_name_alone_is_warned_of(name: str, priority: int | None, cure: 
         (with_hook(httpGet={"port": "a--b"}), "it must be a port or a port's name"),
         (with_hook(httpGet={"port": 1, "scheme": "gopher"}), "it must be HTTP or HTTPS"),
         (with_hook(httpGet={"port": 1, "host": "a/b"}), "it must be a host's name or address"),
-        (with_hook(httpGet={"port": 1, "path": "/a\r\nb"}), "it must be printable"),
+        (with_hook(httpGet={"port": 1, "path": "/a\r\nb"}), "cannot be printed"),
         (with_hook(httpGet={"port": 1, "path": "/" * 9000}), "longer than 8192 characters"),
         (with_hook(httpGet={"port": 1, "httpHeaders": [{"name": "A B"}]}), "it is no header's name"),
         (with_hook(sleep={}), "sleep.seconds is missing"),

@@ -47,6 +47,16 @@ class Measure(NamedTuple):
     nodes: int = 1
 
 
+def _stop_signals(runs_once: Measured, what: str) -> Measure:
+    """Of a runtime that is not there when the pods are stopped."""
+    limits = (
+        Limit("without", f"{what}: pods without a stop signal, of 42", "pods", 0),
+        Limit("twice", "the same: pods with two", "pods", None),
+        Limit("seconds", "the same: PowerOff until logind goes on", "s", None),
+    )
+    return Measure(runs_once, ("kubelet", "cri", "api"), limits)
+
+
 MEASURES = {
     "requests": Measure(
         incidents.lost_requests,
@@ -82,24 +92,8 @@ MEASURES = {
             Limit("hooks twice", "the same: hooks that ran twice", "hooks", 0),
         ),
     ),
-    "runtime_killed": Measure(
-        incidents.runtime_killed,
-        ("kubelet", "cri", "api"),
-        (
-            Limit("without", "containerd killed three times: pods without a stop signal, of 42", "pods", 0),
-            Limit("twice", "the same: pods with two", "pods", None),
-            Limit("seconds", "the same: PowerOff until logind goes on", "s", None),
-        ),
-    ),
-    "runtime_hung": Measure(
-        incidents.runtime_hung,
-        ("kubelet", "cri", "api"),
-        (
-            Limit("without", "containerd hangs in wave 1: pods without a stop signal, of 42", "pods", 0),
-            Limit("twice", "the same: pods with two", "pods", None),
-            Limit("seconds", "the same: PowerOff until logind goes on", "s", None),
-        ),
-    ),
+    "runtime_killed": _stop_signals(incidents.runtime_killed, "containerd killed three times"),
+    "runtime_hung": _stop_signals(incidents.runtime_hung, "containerd hangs in wave 1"),
     "start": Measure(
         incidents.armed, ("auto",), (Limit("seconds", "from the start of the process to armed", "s", 0.5),)
     ),

@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import statistics
 import sys
@@ -39,6 +40,8 @@ POLL_SECONDS = 0.02
 #: Connections to the API server are kept for a minute, as many as calls were under way at once: by name what
 #: a daemon has of them. They go up and down, and are counted apart.
 KEPT_DESCRIPTOR, KEPT_TASK = "socket: tcp", "task _io_task"
+
+NUMBER = re.compile(r"\d+")
 
 #: Stands for ``ebbtide`` and is it, apart from a handler: on SIGUSR2 it writes what only the process itself
 #: can know. Nothing is allocated for this before, and no thread or task runs for it.
@@ -192,7 +195,7 @@ def _outside(pid: int, namespace: str) -> int:
 
 
 def _descriptors(proc: Path) -> Counter[str]:
-    """How many lead to what, without numbers of their own: a socket to its family."""
+    """How many lead to what, without numbers of their own: a socket to its family, logind's locks as one."""
     families = {}
     for family, column in (("tcp", 9), ("tcp6", 9), ("unix", 6)):
         for line in (proc / "net" / family).read_text().splitlines()[1:]:
@@ -202,7 +205,7 @@ def _descriptors(proc: Path) -> Counter[str]:
         # One may have been closed meanwhile.
         with contextlib.suppress(OSError):
             target = os.readlink(descriptor)
-            found[families.get(target) or target.partition(":[")[0]] += 1
+            found[families.get(target) or NUMBER.sub("N", target.partition(":[")[0])] += 1
     return found
 
 

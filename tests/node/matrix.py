@@ -34,7 +34,8 @@ from typing import Any, NamedTuple
 import trio
 
 from ebbtide.events import decisions as d
-from ebbtide.events.base import Record
+from ebbtide.events import facts as f
+from ebbtide.events.base import Record, parse_order_key
 from tests.beds.rootfs import Unavailable, cache_folder
 from tests.node.bare import ask
 from tests.node.bed import Bed, Unready
@@ -62,10 +63,18 @@ SILENT = "nobody can ask for a shutdown"
 TO_API = ("api-server", "etcd", "network")
 NO_EXEC = "an exec hook is run by the container runtime alone, which is away"
 PERHAPS = "nobody can know whether the kubelet had begun the hook, and no hook is run twice"
+BEGINNING = (
+    "of a hook that was being begun when the daemon died, or stood still for all its time, nobody knows"
+    " whether it ran, and none is run twice"
+)
+STOOD_STILL = (
+    "its pod's grace was over when the daemon went on that had stood still, before the delete was sent"
+)
 SENT = (
     "a delete that was sent and not answered may have been taken, and then the kubelet may have run the hook"
 )
 UNTOLD = "the API server hears of no end before the kubelet of the next boot has started the pod again"
+OF_WHICH_KIND = "nobody can ask whether it is a reboot, after which pods come back and get no last word"
 UNSEEN = "the kubelet ends pods and removes their containers while there is no daemon to see how they ended"
 #: (means, part, way, time), `*` for any: why there is no such cell.
 LEFT_OUT = {
@@ -75,14 +84,22 @@ LEFT_OUT = {
     (KUBELET, "disk", "*", "*"): "it has no journal",
 }
 #: (rule, means, part, way, time), `*` for any: why nobody could do it, or know it. It holds for the pods of
-#: `reached`.
+#: `reached`; a hook that was being begun, for those of the wave that begins then.
 FORGIVEN: dict[tuple[str, str, str, str, str], str] = {
     ("known", "api", "daemon", KILLED, "*"): UNSEEN,
     ("known", "api", "daemon", HUNG, "*"): UNSEEN,
     **{("hook", "*", "containerd", way, "*"): NO_EXEC for way in (KILLED, HUNG_5_S, HUNG)},
+    **{
+        ("hook", means, "daemon", way, time): BEGINNING
+        for means in ("cri", "auto")
+        for way in (KILLED, HUNG_5_S, HUNG)
+        for time in (AT, WAVE_2)
+    },
+    ("hook", "api", "daemon", HUNG_5_S, BETWEEN): STOOD_STILL,
     **{("hook", "api", "kubelet", way, "*"): PERHAPS for way in (KILLED, HUNG_5_S, HUNG)},
     **{("hook", "api", part, way, "*"): SENT for part in TO_API for way in (KILLED, HUNG_5_S, HUNG)},
     **{("after_boot", "*", part, way, "*"): UNTOLD for part in TO_API for way in (KILLED, HUNG)},
+    ("after_boot", "cri", "bus", HUNG, AT): OF_WHICH_KIND,
     # It is there again after the release only.
     **{("after_boot", "*", part, HUNG_5_S, time): UNTOLD for part in TO_API for time in (BETWEEN, WAVE_2)},
 }
@@ -157,11 +174,19 @@ def wave(name: str) -> list[str]:
 
 
 def reached(time: str) -> list[str]:
-    """The pods of which the end was not known to all when a fault of this time came: `between` comes at once
-    with the last one's own note of it.
+    """The pods of which the end was not known to all when a fault of this time came: `between` and the second
+    wave come at once with the last one's own note of it.
     """
-    over = ("low",) if time == WAVE_2 else ()
-    return [name for name, planned in POD_SET.items() if planned.priority not in over]
+    first = [planned.ends_after for planned in POD_SET.values() if planned.priority == "low"]
+    return [
+        name
+        for name, planned in POD_SET.items()
+        if time != WAVE_2 or planned.priority != "low" or planned.ends_after == max(first)
+    ]
+
+
+#: Whose hooks are begun at that time.
+BEGIN = {AT: "low", BETWEEN: "middle", WAVE_2: "middle"}
 
 
 def manifests(witness: Witness) -> list[Object]:
@@ -246,8 +271,11 @@ def not_judged(made: Row) -> list[str]:
 def _asked(rule: str, made: Row) -> list[str]:
     """The pods of which this rule is asked there."""
     names = (rule, *(made[each] for each in Cell._fields))
-    forgiven = any(_fits(pattern, names) for pattern in FORGIVEN)
-    return [name for name in NAMES if not (forgiven and name in reached(made["time"]))]
+    reasons = [reason for pattern, reason in FORGIVEN.items() if _fits(pattern, names)]
+    excused = reached(made["time"])
+    if BEGINNING in reasons or STOOD_STILL in reasons:
+        excused = [name for name in NAMES if POD_SET[name].priority == BEGIN[made["time"]]]
+    return [name for name in NAMES if not (reasons and name in excused)]
 
 
 def signal(made: Row) -> Iterator[str]:
@@ -349,24 +377,37 @@ def _told(seen: Seen, priority: str) -> list[int]:
 
 
 def _end(seen: Seen, name: str) -> int | None:
-    """By its own word, or the soonest that SIGKILL may have come."""
+    """By its own word, or the soonest that SIGKILL may have come. Of what its kubelet has started again the
+    first: that joins the wave which runs by then.
+    """
     notes = seen.notes[name]
-    if ended := [at for at in notes["ended"] if at >= seen.asked_ns]:
+    again = min((at for at in notes["began"] if at >= seen.asked_ns), default=None)
+    first = {
+        what: [at for at in notes[what] if at >= seen.asked_ns and (again is None or at <= again)]
+        for what in ("ended", "signal")
+    }
+    if ended := first["ended"]:
         return ended[-1]
-    signals = [at for at in notes["signal"] if at >= seen.asked_ns]
+    signals = first["signal"]
     return signals[-1] + FLOOR_NS - LATE_NOTE_NS if signals else None
 
 
 def once(seen: Seen) -> Iterator[str]:
     """To each life of a pod at most one stop signal and one hook. One that is taken from the kubelet may have
-    got the signal of both, since nobody can see whether it got the first.
+    got the signal of both, since nobody can see whether it got the first; a stop of which nobody knows,
+    because its daemon has died, is given again.
     """
     names = planned(seen)
+    lost = Counter(
+        names.get(key.subject)
+        for each in seen.events(f.OrderEnded)
+        if each.result == "unknown" and (key := parse_order_key(each.key)).what == "stop"
+    )
     deleted = {names.get(each.uid) for each in seen.events(d.DeletePod)}
     taken = {names.get(each.uid) for each in seen.events(d.SendSignal)} & deleted
     for name, notes in seen.notes.items():
         lives = len(notes["began"])
-        for what, most in (("signal", lives + (name in taken)), ("hook", lives)):
+        for what, most in (("signal", lives + (name in taken) + lost[name]), ("hook", lives)):
             if len(notes[what]) > most:
                 yield f"{name} got {len(notes[what])} of {what} in {lives} lives"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from ebbtide.events.base import Event, Record
 from tests.journals import pod
 from tests.node import matrix
@@ -203,12 +204,27 @@ def test_what_is_forgiven_is_so_in_its_cells_alone() -> None:
         ]
         assert cells, f"{rule}: no cell is {pattern}"
         assert rule in {each.__name__ for each in BY_ROW}
-    seen = with_fate(with_fate(whole(), "low-slow", "unknown"), "high-slow", "unknown")
+    seen = with_fate(with_fate(whole(), "low-hook", "unknown"), "high-slow", "unknown")
     listed = seen._replace(cell=Cell("api", "daemon", KILLED, "wave-2"))
-    assert breaches(listed) == ["known: low-slow has an unknown fate"]
+    assert breaches(listed) == ["known: low-hook has an unknown fate"]
     for time in ("wave-1", "between"):
         assert breaches(listed._replace(cell=listed.cell._replace(time=time))) == []
     assert len(breaches(listed._replace(cell=listed.cell._replace(way="slow")))) == 2
+
+
+def test_a_hook_is_forgiven_that_was_being_begun() -> None:
+    """When a daemon dies as the second wave begins: one of that wave, and of no other."""
+    seen = whole()._replace(cell=Cell("cri", "daemon", KILLED, "wave-2"))
+    assert breaches(noted(seen, "middle-hook", hook=[])) == []
+    for name in ("low-hook", "high-hook"):
+        assert breaches(noted(seen, name, hook=[])) == [f"hook: {name} did not run its hook"]
+
+
+def test_a_stop_that_a_dead_daemon_has_lost_is_given_again() -> None:
+    twice = noted(whole(), "high-slow", signal=[7 * NS, 8 * NS])
+    lost = f.OrderEnded(key="HookActor/stop:main/uid-high-slow/0", result="unknown")
+    assert [line.split(":")[0] for line in breaches(twice)] == ["once"]
+    assert breaches(twice._replace(records=[*twice.records, at(8 * NS, lost)])) == []
 
 
 def test_after_a_reboot_pods_come_back() -> None:

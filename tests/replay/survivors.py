@@ -114,14 +114,37 @@ UNTOLD = (
     "episode._listing_ended: event.key != state.listing_key -> event.key == state.listing_key",
     "node_status._call_back: key not in open_keys -> key in open_keys",
     "hook._killed_text: rest >= 100000000 -> rest > 100000000",
+    "episode.handle: by_ns >= now + FIRST_WORD_NS -> by_ns > now + FIRST_WORD_NS",
+    "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
+    " -> down.hook_since_ns >= daemon_ns > now - steps.FOLLOWED_NS",
+    "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
+    " -> down.hook_since_ns <= daemon_ns > now - steps.FOLLOWED_NS",
+    "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
+    " -> down.hook_since_ns < daemon_ns <= now - steps.FOLLOWED_NS",
+    "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
+    " -> down.hook_since_ns < daemon_ns >= now - steps.FOLLOWED_NS",
+    "hook._adopted_again: down.since_ns == max(now, 1) -> down.since_ns != max(now, 1)",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
 )
 
 #: Of the coming release's logic flags, on a Kubernetes node: no golden journal of a node is written under
 #: them yet. Scripts hold them to what they do; the next kept journals of the real node take them off.
 UNRELEASED = (
+    "container.stood_still: down.kill_at_ns <= due_ns -> down.kill_at_ns < due_ns",
+    "container.stood_still: down.kill_at_ns <= due_ns -> down.kill_at_ns > due_ns",
+    "container.stood_still: down.phase == 'hook' -> down.phase != 'hook'",
+    "container.stood_still: down.phase == 'stopping' -> down.phase != 'stopping'",
+    "container.stood_still: down.stop_by_ns <= due_ns -> down.stop_by_ns < due_ns",
+    "container.stood_still: down.stop_by_ns <= due_ns -> down.stop_by_ns > due_ns",
+    "episode._move_deadline_listing: state.release_by_ns <= before_ns -> state.release_by_ns < before_ns",
+    "episode._late_pods_once: uid not in found -> uid in found",
+    "episode._refresh_listed: event.key not in state.overtaken -> event.key in state.overtaken",
+    "episode.handle: now > state.kill_by_ns - FLOOR_NS -> now >= state.kill_by_ns - FLOOR_NS",
+    "hook._tick_late: down.due_ns() <= due_ns -> down.due_ns() < due_ns",
+    "hook._tick_late: down.due_ns() <= due_ns -> down.due_ns() > due_ns",
+    "hook._tick_late: waited_ns > steps.STANDSTILL_NS -> waited_ns <= steps.STANDSTILL_NS",
+    "hook._tick_late: waited_ns > steps.STANDSTILL_NS -> waited_ns >= steps.STANDSTILL_NS",
     "container._stop_outcome: down.phase == 'stopping' -> down.phase != 'stopping'",
-    "container._stop_outcome: event.result == 'unknown' -> event.result != 'unknown'",
     "container._stop_outcome: event.result == 'failed' -> event.result != 'failed'",
     "container.exited: down.error != '' -> down.error == ''",
     "container.due_tell: down.tell_at_ns > now -> down.tell_at_ns >= now",
@@ -133,25 +156,17 @@ UNRELEASED = (
     "hook.step: down.spec.hook is not None -> down.spec.hook is None",
     "hook.step: state.begun_ns < since_ns -> state.begun_ns <= since_ns",
     "hook.step: state.begun_ns < since_ns -> state.begun_ns >= since_ns",
-    "kubelet._pod_deleted: due_ns != WITH_HOOK -> due_ns == WITH_HOOK",
-    "kubelet._pod_deleted: due_ns <= less_ns -> due_ns < less_ns",
-    "kubelet._pod_deleted: due_ns <= less_ns -> due_ns > less_ns",
-    "kubelet._pod_deleted: event.grace_seconds > DELETE_SECONDS_MIN"
-    " -> event.grace_seconds >= DELETE_SECONDS_MIN",
+    "kubelet._pod_deleted: state.plain.get(event.uid, 0) <= less_ns"
+    " -> state.plain.get(event.uid, 0) < less_ns",
     "kubelet._sign_due_ns: due_ns > 0 -> due_ns >= 0",
     "node_status._certified_safe: state.mounted == () -> state.mounted != ()",
     "node_status._certify_again: before.all_ended == state.all_ended -> before.all_ended != state.all_ended",
     "node_status._certify_again: state.mounted is None -> state.mounted is not None",
     "node_status._delete_ended: key.what != 'delete' -> key.what == 'delete'",
+    "node_status._not_ended: each != uid -> each == uid",
     "node_status._delete_ended: state.means == 'cri' -> state.means != 'cri'",
     "node_status._delete_ended: each != uid -> each == uid",
     "node_status._delete_ended: each[0] == uid -> each[0] != uid",
-    "node_status._delete_ended: each[0] != uid -> each[0] == uid",
-    "node_status._pod_planned: each != uid -> each == uid",
-    "node_status._pod_planned: status[0] != uid -> status[0] == uid",
-    "node_status._pod_planned:"
-    " uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]"
-    " -> uid in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]",
     "node_status._pods_ended_with_held: state.means == 'cri' -> state.means != 'cri'",
     "node_status._pod_ended_revoking: event.outcome in UNSEEN_OUTCOMES"
     " -> event.outcome not in UNSEEN_OUTCOMES",

@@ -82,7 +82,7 @@ TABLE = (
              "HookActor", "HookStarted", "HookEnded", "type"),
     Mutation("today", "container", 'hook.kind == "sleep"', 'hook.kind != "sleep"',
              "HookActor", "HookStarted", "HookEnded", "type"),
-    Mutation("today", "hook", 'down.exit_signal == "SIGKILL" or (', 'down.exit_signal != "SIGKILL" or (',
+    Mutation("today", "container", 'down.exit_signal == "SIGKILL" or', 'down.exit_signal != "SIGKILL" or',
              "HookActor", "PodEnded", "PodEnded", "reason"),
     Mutation("fallback", "fallback", "seen = event.container in taken.left",
              "seen = event.container not in taken.left",

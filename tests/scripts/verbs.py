@@ -261,9 +261,9 @@ def _inventory(bench: Bench, command: Command) -> Output:
     """Pods as the edge lists them for the newest open `TakeInventory`, which the last part answers."""
     key = command.options.get("key") or bench.open_key(TakeInventory)
     part, parts = map(int, command.options.get("part", "1/1").split("/"))
-    pods = tuple(map(pod, command.body))
+    pods, source = tuple(map(pod, command.body)), command.options.get("source", "test")
     bench.feed(
-        f.InventoryTaken(key=key, as_of_ns=bench.now_ns, source="test", part=part, parts=parts, pods=pods)
+        f.InventoryTaken(key=key, as_of_ns=bench.now_ns, source=source, part=part, parts=parts, pods=pods)
     )
     if part == parts and key in bench.orders and "unanswered" not in command.words:
         bench.feed(f.OrderEnded(key=key, result="done"), hide_if_alone=True)

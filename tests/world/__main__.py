@@ -72,8 +72,8 @@ def _fields(event: object) -> str:
 
 def names(options: argparse.Namespace) -> Iterator[Name]:
     """Which worlds are asked for."""
-    if options.seeds:
-        yield from map(Name, seeds_of(options))
+    if seeds := seeds_of(options):
+        yield from map(Name, seeds)
         return
     one = Name(options.seed, options.crash_at, options.cut_at, tuple(options.without))
     yield from every_point(one, options.every) if options.every else (one,)

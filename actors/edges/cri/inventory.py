@@ -26,23 +26,33 @@ from ebbtide.actors.edges.cri.pods import (
 )
 from ebbtide.actors.edges.kubernetes.pods import FINAL_PHASES, FollowedPods, KnownPod, PodLookup
 from ebbtide.actors.interfaces import Ending, Outlet
-from ebbtide.events.base import Order
-from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
-from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
+from ebbtide.events.base import NS_PER_SECOND, Order
+from ebbtide.events.decisions import (
+    FIRST_WORD_NS,
+    KillContainer,
+    RunHook,
+    SendSignal,
+    TakeAutopsy,
+    TakeInventory,
+)
+from ebbtide.events.facts import FROM_TABLE, ContainerExited, InventoryTaken, PodJoined
 from ebbtide.events.model import Pod
 
 #: How long a listing waits for a runtime that is away: without one nothing can be done in any case.
 LISTING_SECONDS_MAX = 60.0
 #: A look that takes longer than this may be one that a runtime which hangs never answers.
 DOUBT_SECONDS = 1.0
-#: What a listing at the signal waits for the first word on its pods' priorities: the API server's first list,
-#: and the manifests of static pods. A server that is there answers the first list a second after the start;
-#: of the least grant, logind's own 5 s, more than two thirds are left.
-FIRST_WORD_SECONDS_MAX = 1.5
+FIRST_WORD_SECONDS_MAX = FIRST_WORD_NS / NS_PER_SECOND
 #: Nothing is asked of anybody, only looked at in memory.
 FIRST_WORD_POLL_SECONDS = 0.02
 NOTHING_NEWER = "the runtime does not answer, so nothing newer is known of its pods"
 NOT_LISTED = "the runtime does not answer, so its pods are not known"
+
+
+def _first_word_seconds(order: TakeInventory) -> float:
+    if not order.priorities_by_ns:
+        return FIRST_WORD_SECONDS_MAX
+    return min(FIRST_WORD_SECONDS_MAX, (order.priorities_by_ns - time.monotonic_ns()) / NS_PER_SECOND)
 
 
 ContainerOrder = SendSignal | KillContainer | TakeAutopsy | RunHook
@@ -89,12 +99,13 @@ class Inventory:
         """Fails where nobody knows: an inventory without a runtime is not an empty one."""
         # Kept until one succeeds: a shutdown whose first listing failed begins with the second.
         self._anew = self._anew or not order.refresh
-        first_word_by = trio.current_time() + FIRST_WORD_SECONDS_MAX
+        first_word_by = trio.current_time() + _first_word_seconds(order)
         with trio.move_on_after(WARM_SECONDS_MAX):
             await self._reach.known.wait()
             await self.settled.wait()
         if not order.refresh:
             await self._await_priorities(first_word_by)
+        looked = False
         # Of a runtime that is away nothing is waited for where something is known of its pods.
         if not (self._reach.away and (self._warm.is_set() or self.cached.pods(self._table.own))):
             with trio.move_on_after(LISTING_SECONDS_MAX if order.refresh else WARM_SECONDS_MAX):
@@ -105,15 +116,22 @@ class Inventory:
                     # The end of a shutdown waits for this. What a later look finds joins all the same.
                     self.late.note(order, ())
                     return Ending("failed", NOTHING_NEWER)
+                looked = order.refresh
         if self._warm.is_set():
+            self.late.note(order, ())
+            # Before all that runs is given. Another shutdown than before has it in its inventory.
+            joined = [] if self._anew else self._started_since()
             views = self._give_all(order)
-            await self._put(order, "cri", views, outlet)
+            await self._put(
+                order, FROM_TABLE if order.refresh and not looked else "cri", joined, views, outlet
+            )
             await self.report_settled(outlet)
             self.save()
         elif views := self.cached.pods(self._table.own):
             self._give([])
             self.cached.give(views)
-            await self._put(order, "cache", views, outlet)
+            self.late.note(order, ())
+            await self._put(order, "cache", self._started_since(), views, outlet)
         else:
             return Ending("failed", NOT_LISTED)
         self._anew = False
@@ -189,14 +207,25 @@ class Inventory:
         """Does the API server tell of something that runs and that no look has shown?"""
         return self._warm.is_set() and bool(unseen_containers(self._lookup, self._table))
 
-    async def _put(self, order: TakeInventory, source: str, views: list[Pod], outlet: Outlet) -> None:
-        self.late.note(order, (pod.uid for pod in views))
+    async def _put(
+        self, order: TakeInventory, source: str, joined: list[PodJoined], views: list[Pod], outlet: Outlet
+    ) -> None:
+        self.late.add(pod.uid for pod in views)
         now_ns = time.monotonic_ns()
-        await outlet.put(*InventoryTaken.in_parts(order.key, now_ns, source, views, self._untold(views)))
+        listed = InventoryTaken.in_parts(order.key, now_ns, source, views, self._untold(views))
+        # Together: by the listing's end nobody is waited for whom it has not brought to light.
+        await outlet.put(*joined, *listed)
+
+    def _started_since(self) -> list[PodJoined]:
+        """Pods that this shutdown was given, of which something runs that it was not: it has been started
+        again, or only now.
+        """
+        found = self._table.give_started(self.cached.expects) if self.late.open else []
+        return [PodJoined(pod=pod_view(pod, known_pod_of(pod, self._lookup))) for pod in found]
 
     async def report_late(self, outlet: Outlet) -> None:
         """After a look, or when the API server has told something: pods that were in no inventory of this
-        shutdown.
+        shutdown, and such as its kubelet has started again.
         """
         # Given to the table before it is reported: the order that follows the report has to find it.
         found = self.late.find(self._table.active())
@@ -205,8 +234,9 @@ class Inventory:
         if self.late.open:
             joined += self._coming(self.late.listed)
         self.late.add(pod.uid for pod in joined)
-        if joined:
-            await outlet.put(*(PodJoined(pod=pod) for pod in joined))
+        facts = [*(PodJoined(pod=pod) for pod in joined), *self._started_since()]
+        if facts:
+            await outlet.put(*facts)
         self.save()
 
     async def report_settled(self, outlet: Outlet) -> None:
@@ -407,7 +437,7 @@ class ApiOnlyPods:
         for (uid, name), each in list(self._waiting.items()):
             entry = table.find(uid, name)
             if entry is not None and entry.running:
-                table.give([entry.pod])
+                table.give_one(entry)
             # The look is from before we began to wait, or before it was to run: it says nothing of this one.
             # Or it shows that it runs, and no more.
             elif each.coming or each.since >= as_of or each.id in (table.listed or ()):

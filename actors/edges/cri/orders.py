@@ -50,7 +50,7 @@ from ebbtide.actors.edges.cri.client import (
     Unsent,
     exit_of_container,
 )
-from ebbtide.actors.edges.cri.inventory import Inventory
+from ebbtide.actors.edges.cri.inventory import ContainerOrder, Inventory
 from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry, PodTable, found_gone
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.kill_tree import ScannedProcess, TreeRoot, tree_members
@@ -102,11 +102,19 @@ class ContainerOrders:
         }
 
     async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
-        """One of them, once the table is filled, or nothing more is waited for."""
+        """One of them, once the table is filled, or nothing more is waited for. What it means has ended where
+        its kubelet has started it again meanwhile.
+        """
+        assert isinstance(order, ContainerOrder)
+        key = order.uid, order.container
+        meant = self._table.given.get(key)
         with trio.move_on_after(WARM_SECONDS_MAX):
             await self._inventory.settled.wait()
             if not self._inventory.has_lost(order):
                 await self._warm.wait()
+        given = self._table.given.get(key)
+        if meant is not None and given is not None and given.id != meant.id:
+            return Ending() if isinstance(order, (SendSignal, KillContainer)) else self._unknown()
         return await self._handlers[type(order)](order, outlet)
 
     async def _send_signal(self, order: SendSignal, outlet: Outlet) -> Ending:
@@ -224,7 +232,7 @@ class ContainerStops:
         *,
         by_runtime: bool = False,
     ) -> Ending:
-        """Ends when the signal was sent, or when nobody can say that it was: ``unknown``. ``name``: such as
+        """Ends when the signal was sent, or when nobody can say that it was: ``timed-out``. ``name``: such as
         SIGTERM, for a container of which only its runtime knows what it is stopped with. ``by_runtime``: not
         to its process while its runtime answers.
         """
@@ -298,7 +306,7 @@ class ContainerStops:
             try:
                 await self._reach.confirm(outlet, HEARD_SECONDS_MAX)
             except Lost as error:
-                progress.end(Ending("unknown", f"{NOT_HEARD}: {error}"))
+                progress.end(Ending("timed-out", f"{NOT_HEARD}: {error}"))
             else:
                 progress.end(Ending())
 
@@ -322,7 +330,7 @@ class ContainerStops:
             raise failure
         if isinstance(failure, Lost):
             # Sent once more it would be a second signal, which many programs take for "at once".
-            progress.end(Ending("unknown", f"{NOT_HEARD}, and is not given it again: {failure}"))
+            progress.end(Ending("timed-out", f"{NOT_HEARD}, and is not given it again: {failure}"))
         elif failure is not None and not isinstance(failure, NotFound):
             progress.end(Ending("failed", str(failure)))
 

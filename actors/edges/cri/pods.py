@@ -12,7 +12,7 @@ Nothing here needs gRPC: it is loaded with the edge, and by whoever only looks.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -224,19 +224,53 @@ class PodTable:
         """A shutdown is given these: from now on its orders mean their containers, and the ends of these are
         reported. ``anew``: it is another shutdown than before.
         """
-        running = [entry for pod in pods for entry in pod.containers.values() if entry.running]
         if anew:
             self.given = {}
             self._forget_ended()
-        for entry in running:
-            made = InventoryContainer(
-                uid=entry.pod.uid, container=entry.spec.name, id=entry.id, stopping=entry.stopping
-            )
-            # The first that was given under a name stays meant: an order that was for it must not hit its
-            # successor.
-            self.given.setdefault(entry.key, made)
+        for pod in pods:
+            for entry in pod.containers.values():
+                if entry.running:
+                    self.give_one(entry)
+
+    def give_one(self, entry: ContainerEntry) -> None:
+        """The same of one container that runs."""
+        made = InventoryContainer(
+            uid=entry.pod.uid, container=entry.spec.name, id=entry.id, stopping=entry.stopping
+        )
+        # The first that was given under a name stays meant: an order that was for it must not hit its
+        # successor.
+        self.given.setdefault(entry.key, made)
         # Also of former shutdowns, since a pod that a cancelled one began to stop is still waited for.
-        self.followed |= {entry.id: entry for entry in running}
+        self.followed[entry.id] = entry
+
+    def give_started(self, expects: Callable[[str, str], bool]) -> list[PodEntry]:
+        """Pods that a shutdown was given, in which something runs that it was not: under the name of what has
+        ended, as has been reported, or of what did not run. From now on orders mean what runs now.
+        ``expects``: by UID and name, those that it was given without a look.
+        """
+        uids = {uid for uid, _ in self.given}
+        found = [
+            entry
+            for entry in self.entries()
+            if entry.running and entry.pod.uid in uids and self._is_new(entry, expects)
+        ]
+        for entry in found:
+            self.given[entry.key] = InventoryContainer(
+                uid=entry.pod.uid, container=entry.spec.name, id=entry.id
+            )
+            self.followed[entry.id] = entry
+        return list(dict.fromkeys(entry.pod for entry in found))
+
+    def _is_new(self, entry: ContainerEntry, expects: Callable[[str, str], bool]) -> bool:
+        given = self.given.get(entry.key)
+        # It did not run at the signal: it was to be started for the first time, or after one more pause.
+        if given is None:
+            return not expects(*entry.key)
+        if given.id == entry.id:
+            return False
+        # No more followed: its end was found out after a start of the daemon. Not found yet: nobody has.
+        before = self.followed.get(given.id, given)
+        return before is given or (isinstance(before, ContainerEntry) and not before.running)
 
     def _forget_ended(self) -> None:
         """What former shutdowns were given and has ended has been reported; a node that stays up through many
@@ -306,6 +340,10 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
         if entry.running or entry.end.exit_code != 0
     ]
     made += _failed_containers(ended, pod.containers)
+    if known is not None:
+        # Behind init containers, or not pulled yet: a pod that ends without it has not succeeded.
+        unstarted = (name for name in known.containers if name not in pod.containers and name not in ended)
+        made += [Container(name=name, running=False) for name in unstarted]
     order = known.sidecars + known.containers if known is not None else ()
     return Pod(
         uid=pod.uid,

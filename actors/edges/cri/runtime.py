@@ -119,7 +119,7 @@ class Runtime:
             lookup,
             self._reach,
             self._warm,
-            self._look_until_done,
+            self._look_anew,
             lambda: self._listing.as_of,
             starts,
             self._take_processes,
@@ -269,6 +269,13 @@ class Runtime:
                 return
             await self._reach.fails(failure, since, self._outlet)
             await trio.sleep(BUSY_SECONDS)
+
+    async def _look_anew(self) -> None:
+        """And what the daemon before was given and has ended is reported: only then is known what its kubelet
+        has started again.
+        """
+        await self._look_until_done()
+        await self._ends.catch_up()
 
     async def _doubt(self) -> None:
         """A list that does not come: somebody who answers nothing else either is on record as away soon."""
@@ -701,6 +708,7 @@ class ContainerEnds:
         self._quiet_at = 0.0
         #: What the daemon before was given, and nobody has found or said to have ended yet.
         self.owed: list[InventoryContainer] = []
+        self._turn = trio.Lock()
 
     @property
     def fresh(self) -> bool:
@@ -720,6 +728,10 @@ class ContainerEnds:
         """What the daemon before was given and has ended while none ran: reported, and cleaned up after.
         After a look. ``over``: there is none; the ids of those whose processes are gone.
         """
+        async with self._turn:
+            await self._catch_up(over)
+
+    async def _catch_up(self, over: Collection[str] | None) -> None:
         self.owed = [each for each in self.owed if self._table.followed.get(each.id) is None]
         listed = self._table.listed or ()
         ended = [each for each in self.owed if (each.id not in listed if over is None else each.id in over)]

@@ -441,10 +441,14 @@ class DetachCertificates:
 
 
 def certificate_text(order: PublishCertificate, boot_id: str) -> str:
-    """Compact JSON: ``safe``, ``at`` (RFC 3339), ``bootId``, ``ended`` (how many), what is in the way."""
+    """Compact JSON: ``safe``, ``at`` (RFC 3339), ``bootId``, ``ended`` (how many), and what is in the way:
+    ``running``, ``mounted``, ``restarts`` (the kubelet may have started pods again).
+    """
     said: dict[str, Any] = {"safe": order.safe, "at": rfc3339_now(), "bootId": boot_id, "ended": order.ended}
     if order.running:
         said["running"] = [_bounded_name(uid) for uid in order.running[:NAMED_MAX]]
+    if order.restarts:
+        said["restarts"] = True
     if order.mounted:
         said["mounted"] = [
             [_bounded_name(uid), _bounded_name(volume)] for uid, volume in order.mounted[:NAMED_MAX]

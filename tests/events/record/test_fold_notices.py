@@ -82,6 +82,10 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         (PLAN, d.PodPlanned(wave=0, grace_seconds=5, pod=WEB, late=True)),
         "shop/web-0 was not in the inventory at the signal and joined wave 0",
     ),
+    "pod-again": (
+        (*fate("graceful"), d.PodPlanned(wave=0, grace_seconds=5, pod=WEB, late=True, again=True)),
+        "shop/web-0 had ended, was started again by its kubelet and joined wave 0",
+    ),
     "hook-failed": (hook("failed"), "(exec) of shop/web-0, container main, failed: exit code 3"),
     "hook-timed-out": (hook("timed-out"), "container main, was cut after 2s: exit code 3"),
     "hook-not-run": (

@@ -121,6 +121,11 @@ async def test_containerd_restarts(node: Going) -> None:
     assert node.daemon.events(RuntimeRead)[-1].reachable
 
 
+#: How long the runtime is away: below half a second nobody notices (docs/node.md, 8), and the pods are told
+#: when their grace is over.
+BREAK_SECONDS = 0.7
+
+
 async def _restart_containerd(node: Going) -> None:
     await node.signalled("low")
     await trio.sleep(SURE_SECONDS)
@@ -153,6 +158,7 @@ async def test_containerd_restarts_as_pods_are_deleted(by_api: Going) -> None:
 
 async def _start_once_deleted(node: Going, name: str) -> None:
     await node.daemon.until(lambda: node.daemon.events(DeletePod), "it deletes nothing")
+    await trio.sleep(BREAK_SECONDS)
     await node.bed.inside.do("again", name=name)
 
 

@@ -51,8 +51,8 @@ def _record(at_ns: int, boot: int, record: Record) -> str:
 
 def names(options: argparse.Namespace) -> Iterator[Name]:
     """Which nodes are asked for: of many seeds every mode has its share."""
-    if options.seeds:
-        for seed in seeds_of(options):
+    if seeds := seeds_of(options):
+        for seed in seeds:
             yield Name(seed, options.mode or MODES[seed % len(MODES)], options.pods)
     else:
         yield Name(options.seed, options.mode or MODES[0], options.pods, tuple(options.without))

@@ -172,7 +172,7 @@ def test_a_runtime_that_hangs(after_ms: int) -> None:
         return
     assert run.fates == {"near": "graceful", "far-8": "failed"}
     (stop,) = [event for event in run.events(OrderEnded) if "/stop:app/uid-far" in event.key]
-    assert stop.result == "unknown"
+    assert stop.result == "timed-out"
 
 
 def test_a_runtime_that_wakes_up_tells_nobody_twice() -> None:

@@ -39,6 +39,11 @@ def test_any_seed(seed: int, pods: int) -> None:
     assert simulate(SimulationRequest(synthetic=pods), seed).breaches == []
 
 
+def test_a_stop_that_the_next_daemon_sends_again() -> None:
+    """A runtime that takes two seconds for it: SIGKILL is due when it arrives."""
+    assert simulate(SimulationRequest(synthetic=4), 17561).breaches == []
+
+
 # --- teeth -------------------------------------------------------------------------------------
 
 

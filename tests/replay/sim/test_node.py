@@ -68,6 +68,17 @@ def test_cri_stops_the_kubelet_and_a_cancel_starts_it_again() -> None:
     ]
 
 
+@pytest.mark.parametrize(("hangs_ms", "source"), [(None, "simulated"), (-5000, "table")])
+def test_a_runtime_that_is_not_asked(hangs_ms: int | None, source: str) -> None:
+    """Pods have ended before the kubelet: what it had started again by then only a look can show."""
+    hangs_ns = None if hangs_ms is None else hangs_ms * MS
+    run = Run(kind="reboot", mode="cri", kubelet="slow", runtime_hangs_after_ns=hangs_ns)
+    assert set(run.fates.values()) == {"graceful"}
+    assert [event.source for event in run.events(InventoryTaken)] == ["simulated", source, source]
+    safe = source == "simulated"
+    assert [(event.safe, event.restarts) for event in run.events(DetachCertified)] == [(safe, not safe)]
+
+
 def test_a_kubelet_that_stays_starts_pods_again() -> None:
     """Which the trail says: nobody could stop it."""
     run = Run(kind="reboot", mode="cri", kubelet="stays")
@@ -312,10 +323,31 @@ def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
         # The daemon: a hook that the kubelet runs was begun again, after a crash with the pod's delete open.
         (911, "api"),
         (2839, "api"),
+        # The daemon.
+        (
+            45504,
+            "auto",
+        ),  # of a grant of 2 s more than half was waited for priorities, and SIGKILL came at once
+        (
+            49601,
+            "api",
+        ),  # a delete that nobody answered before a cancel was not given again by the next shutdown
+        (52029, "api"),  # started again after a cancel: the grace of its first life was taken for its own
+        (100745, "api"),  # a daemon that died while the last statuses went out did not look once more
+        (410469, "api"),  # an unanswered delete reached the kubelet late, which ran the hook of a second life
         # The model.
+        (402463, "observe"),  # a pod that has ended by the look joins as one that runs
+        (40810, "cri"),  # a kubelet starts a pod again through a runtime that hangs
+        (66589, "api"),  # a runtime that wakes up is looked at
         (111165, "api"),  # a kubelet wakes up while it is being stopped
         (111612, "auto"),  # a stop signal is open, of a runtime that hangs, when the daemon dies
         # The judgement.
+        (413961, "api"),  # finished over the runtime in a shutdown by the API: its kubelet has no delete
+        (50428, "auto"),  # started again while its pod is stopped: with its pod's times
+        (54527, "observe"),  # a wave that was empty begins with the pod that joins it
+        (301735, "observe"),  # released at the very end of the time for the last statuses
+        (48506, "cri"),  # what was started again before a runtime hung for good is seen by nobody
+        (100711, "observe"),  # a kubelet's stop that waits for a runtime, of a shutdown that is over
         (
             741381854572,
             "auto",
@@ -323,6 +355,7 @@ def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
         (120178, "cri"),  # a power cut while a slow API server takes the last status
         (804986097049, "api"),  # a power cut while the last volumes are waited for
         (804986097021, "api"),  # a runtime wakes up with a stop signal of each of two shutdowns
+        (8401, "api"),  # a container of a pod that a cancelled shutdown still stops is started again
     ],
 )
 def test_seeds_that_broke_once(seed: int, mode: NodeMode) -> None:

@@ -16,6 +16,7 @@ from ebbtide.events.decisions import (
     DetachCertified,
     HandedOver,
     MeansChosen,
+    PodsEnded,
 )
 from ebbtide.events.facts import OrderEnded
 from ebbtide.replay.sim import simulate as checking
@@ -90,6 +91,14 @@ def released_too_soon(of_run: Machine) -> None:
     put(of_run, record(of_run, CheckMounts), replace(check_mounts, key="never answered"))
 
 
+def released_too_late(of_run: Machine) -> None:
+    """All pods had ended two seconds before."""
+    ended = record(of_run, PodsEnded)
+    records = of_run.boots[0].records
+    at = next(index for index, each in enumerate(records) if each.seq == ended.seq)
+    records[at] = replace(ended, mono_ns=ended.mono_ns - 2 * NS_PER_SECOND)
+
+
 def awaited_in_vain(of_run: Machine) -> None:
     over = record(of_run, HandedOver)
     asked = AwaitStatuses(key="in vain", uids=("uid-web",), timeout_ns=NS_PER_SECOND)
@@ -111,6 +120,7 @@ TEETH: tuple[tuple[str, NodeMode, dict[str, object], Callable[[Machine], None]],
     ("looking_on_touches_nobody", "observe", {"kubelet_lock": True}, touched_while_looking_on),
     ("a_certificate_is_true", "api", {}, certified_too_soon),
     ("the_release_waits_for_final_statuses", "api", {}, released_too_soon),
+    ("a_silent_server_holds_no_lock", "cri", {"kind": "poweroff", "api": "hangs"}, released_too_late),
     ("nobody_waits_for_a_kubelet_that_was_stopped", "api", {}, awaited_in_vain),
     ("each_status_is_delivered_in_time", "cri", {"kind": "poweroff"}, status_too_late),
 )

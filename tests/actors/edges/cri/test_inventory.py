@@ -52,6 +52,25 @@ async def test_what_is_learned_later_counts(bed: Containerd, kubelet: Kubelet, t
     assert [(each.name, each.sidecar) for each in after.containers] == [("proxy", True), ("main", False)]
 
 
+@pytest.mark.parametrize("by_seconds", [-1.0, 0.5, 60.0])
+async def test_the_first_word_has_its_time(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path, by_seconds: float
+) -> None:
+    """Nobody has said a priority yet: that is waited for as long as the order allows, and 1.5 s at most."""
+    kubelet.pod("web", Spec(POLITE))
+    lookup = Told()
+    lookup.expecting, lookup.untold = True, "not listed yet"
+    async with rig_on(bed, tmp_path, lookup) as rig:
+        await rig.do(take("warm", refresh=True))
+        began_ns = time.monotonic_ns()
+        by_ns = began_ns + int(by_seconds * NS_PER_SECOND)
+        await rig.do(TakeInventory(key="first", priorities_by_ns=by_ns))
+        took_seconds = (time.monotonic_ns() - began_ns) / NS_PER_SECOND
+    assert rig.outbox.of(InventoryTaken)[-1].untold == "not listed yet"
+    least_seconds = {-1.0: 0, 0.5: 0.48, 60.0: 1.48}[by_seconds]
+    assert least_seconds <= took_seconds < least_seconds + 0.4
+
+
 async def test_a_pod_that_comes_late(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
     """While the shutdown wants to know, a pod that no inventory had is one fact, and its end another."""
     kubelet.pod("first", Spec(POLITE))
@@ -115,6 +134,70 @@ async def test_the_same_after_a_restart_of_the_daemon(
         await rig.outbox.wait_for(ContainerExited, uid="uid-web")
         assert await rig.edge.adopt(kill("uid-web"), rig.outbox) == Ending()
         assert kubelet.state(new) == RUNNING
+
+
+async def test_what_its_kubelet_has_started_again_joins_once_more(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """As it is now, after its end; from then on orders mean what runs. A second time as the first."""
+    made = kubelet.pod("web", Spec(CODE_3), Spec(POLITE, "other"))
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.inventory()
+        await rig.do(take("closer", refresh=True, for_seconds=30))
+        spec = Spec(CODE_3)
+        for times in (1, 2):
+            await rig.do(stop("uid-web"))
+            await rig.outbox.wait_for(ContainerExited, times)
+            spec = spec._replace(attempt=times)
+            new = kubelet.again("web", made, spec)
+            joined = (await rig.outbox.wait_for(PodJoined, times))[-1].pod
+            assert [(each.name, each.running) for each in joined.containers] == [
+                ("main", True),
+                ("other", True),
+            ]
+            assert kubelet.state(new) == RUNNING
+        assert len(rig.outbox.of(PodJoined)) == 2
+        await rig.do(kill("uid-web"))
+        await until(lambda: kubelet.state(new) != RUNNING, "it was not hit")
+
+
+async def test_what_its_kubelet_starts_only_now_joins(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """Beside one that runs: it had failed before the signal, so no order was for it. From now on one is."""
+    made = kubelet.pod("web", Spec(DEAF), Spec(POLITE, "crashing"))
+    kubelet.stop_container(made.containers["crashing"])
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.inventory()
+        await rig.do(take("closer", refresh=True, for_seconds=30))
+        new = kubelet.again("web", made, Spec(CODE_3, "crashing"))
+        (joined,) = await rig.outbox.wait_for(PodJoined)
+        assert ("crashing", True) in [(each.name, each.running) for each in joined.pod.containers]
+        await rig.do(stop("uid-web", "crashing"))
+        await rig.outbox.wait_for(ContainerExited, uid="uid-web", container="crashing", exit_code=3)
+        await until(lambda: kubelet.state(new) != RUNNING, "it was not stopped")
+
+
+async def test_what_was_started_again_while_no_daemon_ran(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """It is said with the first listing, after the end of what it was, and before the listing's own end."""
+    made = kubelet.pod("web", Spec(CODE_3))
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.inventory()
+    kubelet.stop_container(made.containers["main"])
+    new = kubelet.again("web", made, Spec(POLITE))
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.do(take("closer", refresh=True, for_seconds=30))
+        said = [type(fact) for fact in rig.outbox.facts]
+        assert [each for each in said if each in (ContainerExited, PodJoined, InventoryTaken)] == [
+            ContainerExited,
+            PodJoined,
+            InventoryTaken,
+        ]
+        assert rig.outbox.of(ContainerExited)[0].exit_code == 3
+        await rig.do(kill("uid-web"))
+        await until(lambda: kubelet.state(new) != RUNNING, "it was not hit")
 
 
 async def test_a_restarted_daemon_cleans_up(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:

@@ -123,6 +123,118 @@ async def test_it_goes_away_below_a_wave(autojump_clock: trio.abc.Clock, tmp_pat
     assert found == names
 
 
+def inventory_of(
+    table: PodTable, lookup: Told | None, folder: Path, *, away: bool = False, look: Callable[[], None] = int
+) -> Inventory:
+    """With a warm table, and a runtime of which ``look`` says what it does when it is asked."""
+    reach, warm = RuntimeReach(cast(CriClient, None), OperatorNotes(lambda level, line: None)), trio.Event()
+    reach.answering = not away
+    reach.known.set()
+    warm.set()
+
+    async def ask() -> None:
+        look()
+
+    async def take_processes(pods: object, wanted: object) -> None:
+        raise AssertionError("nobody looks for processes here")
+
+    file = InventoryFile(folder / "cri", "boot")
+    made = Inventory(table, file, lookup, reach, warm, ask, lambda: -math.inf, lambda: False, take_processes)
+    made.settled.set()
+    return made
+
+
+def told_of(outbox: Outbox) -> list[tuple[str, list[tuple[str, bool]]]]:
+    """Pods that joined, with their containers as they are."""
+    return [
+        (fact.pod.uid, [(each.name, each.running) for each in fact.pod.containers])
+        for fact in outbox.of(PodJoined)
+    ]
+
+
+@pytest.mark.parametrize("by_listing", [False, True])
+async def test_what_did_not_run_at_the_signal(
+    autojump_clock: trio.abc.Clock, tmp_path: Path, by_listing: bool
+) -> None:
+    """Of a pod that was given: its kubelet had it wait (CrashLoopBackOff), and starts it in the shutdown."""
+    table, outbox = PodTable(), Outbox()
+    looked(table, "uid-web", "main", "first")
+
+    def start() -> None:
+        if by_listing and started:
+            looked(table, "uid-web", "crashing", "second")
+
+    started = list[int]()
+    inventory = inventory_of(table, None, tmp_path, look=start)
+    await inventory.take(take("signal"), outbox)
+    await inventory.take(take("closer", refresh=True, for_seconds=30), outbox)
+    started.append(1)
+    if by_listing:
+        await inventory.take(take("stopped", refresh=True, for_seconds=30), outbox)
+        assert [type(fact) for fact in outbox.facts][-2:] == [PodJoined, InventoryTaken]
+    else:
+        looked(table, "uid-web", "crashing", "second")
+    await inventory.report_late(outbox)
+    await inventory.report_late(outbox)
+    assert told_of(outbox) == [("uid-web", [("main", True), ("crashing", True)])]
+    assert table.given["uid-web", "crashing"].id == "second"
+    # Its end is waited for from then on, and its next life is one as any other's.
+    assert "second" in table.followed
+
+
+async def test_what_was_expected_does_not_join(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    """The inventory had it, as the API server told of it: what a look shows later is no news."""
+    table, outbox = PodTable(), Outbox()
+    looked(table, "uid-web", "main", "first")
+    lookup = Told(known("web", "main", "proxy", running={"main": "first", "proxy": "second"}))
+    inventory = inventory_of(table, lookup, tmp_path)
+    await inventory.take(take("signal", for_seconds=30), outbox)
+    looked(table, "uid-web", "proxy", "second")
+    await inventory.report_late(outbox)
+    await inventory.take(take("closer", refresh=True, for_seconds=30), outbox)
+    assert told_of(outbox) == []
+
+
+async def test_what_nobody_had_told_of(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    """Beside what the API server had told of, a look shows what did not run at the signal: that joins."""
+    table, outbox = PodTable(), Outbox()
+    lookup = Told(known("web", "main", "crashing", running={"main": "first"}))
+    inventory = inventory_of(table, lookup, tmp_path)
+    await inventory.take(take("signal", for_seconds=30), outbox)
+    looked(table, "uid-web", "main", "first")
+    looked(table, "uid-web", "crashing", "second")
+    await inventory.report_settled(outbox)
+    await inventory.report_late(outbox)
+    assert told_of(outbox) == [("uid-web", [("main", True), ("crashing", True)])]
+
+
+async def test_another_shutdown_has_what_runs(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    """What was started since the last one is in its inventory, and does not join beside it."""
+    table, outbox = PodTable(), Outbox()
+    looked(table, "uid-web", "main", "first")
+    inventory = inventory_of(table, None, tmp_path)
+    await inventory.take(take("signal", for_seconds=30), outbox)
+    looked(table, "uid-web", "crashing", "second")
+    await inventory.take(take("another", for_seconds=30), outbox)
+    await inventory.report_late(outbox)
+    assert told_of(outbox) == []
+    assert [each.name for each in outbox.of(InventoryTaken)[-1].pods[0].containers] == ["main", "crashing"]
+
+
+@pytest.mark.parametrize(("away", "source"), [(False, "cri"), (True, "table")])
+async def test_a_listing_says_whether_the_runtime_was_asked(
+    autojump_clock: trio.abc.Clock, tmp_path: Path, away: bool, source: str
+) -> None:
+    """A runtime that is known to be away is not: the pods are those of the last look."""
+    table, outbox, looks = PodTable(), Outbox(), list[int]()
+    looked(table, "uid-web", "main", "first")
+    inventory = inventory_of(table, None, tmp_path, away=away, look=lambda: looks.append(1))
+    assert await inventory.take(take("signal"), outbox) == Ending()
+    assert await inventory.take(take("closer", refresh=True, for_seconds=30), outbox) == Ending()
+    assert [fact.source for fact in outbox.of(InventoryTaken)] == ["cri", source]
+    assert len(looks) == (0 if away else 1)
+
+
 # --- on a real runtime -------------------------------------------------------------------------
 
 

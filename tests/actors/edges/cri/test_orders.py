@@ -200,7 +200,7 @@ async def test_a_call_that_may_have_been_heard(
     async with stopping(Runtime(Lost("Socket closed"), seconds=SENT_SECONDS / 2), process) as rig:
         ending = await rig.stop()
         await trio.sleep(60)
-        assert ending == Ending("unknown", f"{NOT_KNOWN}, and is not given it again: Socket closed")
+        assert ending == Ending("timed-out", f"{NOT_KNOWN}, and is not given it again: Socket closed")
         assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
 
 
@@ -244,7 +244,7 @@ async def test_a_runtime_that_stops_reading(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(hang)
-            assert await rig.stop() == Ending("unknown", f"{NOT_KNOWN}: Version: no answer in 2.0 s")
+            assert await rig.stop() == Ending("timed-out", f"{NOT_KNOWN}: Version: no answer in 2.0 s")
         assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
 
 
@@ -276,7 +276,7 @@ async def test_a_container_without_a_process_here_and_a_runtime_that_hangs(
     async with stopping(Runtime(hangs=True), process) as rig:
         os.close(rig.entry.pidfd)
         rig.entry.pidfd = -1
-        assert await rig.stop() == Ending("unknown", f"{NOT_KNOWN}: Version: no answer in 2.0 s")
+        assert await rig.stop() == Ending("timed-out", f"{NOT_KNOWN}: Version: no answer in 2.0 s")
         assert rig.runtime.asked == 1
 
 

@@ -184,6 +184,16 @@ def test_what_ended_before_our_time() -> None:
     assert names(pod_view(entry("main"), told)) == [("main", False, True), ("badly", False, False)]
 
 
+def test_what_has_never_begun() -> None:
+    """A container behind an init container is in the view, and does not run; one that ended well is not."""
+    told = known(containers=("main", "well", "later"), ended={"well": 0})
+    assert names(pod_view(entry("init"), told)) == [
+        ("main", False, False),
+        ("later", False, False),
+        ("init", False, True),
+    ]
+
+
 def test_who_is_meant() -> None:
     """By UID; a static pod also by its name, but no other: a name may have had another pod before."""
     manifest = known(uid="", api_uid="", priority=2_000_001_000)

