@@ -1,0 +1,102 @@
+"""The edge that asks every source of proof about one node, and what a source is.
+
+A source says what it has seen of the machine's power, and whose power that is; whether it counts, the
+ProofActor decides. All are asked at once, and each within its own time: one that hangs delays no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import trio
+
+from ebbtide.actors.interfaces import Clock, Effect, Ending, Outlet, error_text
+from ebbtide.events.base import Order
+from ebbtide.events.outage import EvidenceRead, IdentityKind, ReadSources, Source, Verdict
+
+#: One reading of one source: a management controller takes seconds for a session, and the next reading of
+#: all comes 5 s after the last answer.
+READ_SECONDS_MAX = 10.0
+
+
+class Machine(NamedTuple):
+    """Whose power is asked for, as its Node says it; UUIDs in lower case."""
+
+    node: str
+    node_uid: str
+    boot_id: str
+    system_uuid: str
+    provider_id: str
+
+
+class Said(NamedTuple):
+    """One source's answer; the fields are those of `EvidenceRead`. ``error``: in our own words, why it is
+    ``unknown``.
+    """
+
+    verdict: Verdict
+    identity_kind: IdentityKind = "none"
+    identity: str = ""
+    boot_id: str = ""
+    mark: str = ""
+    valid_seconds: int = 0
+    error: str = ""
+
+
+class ProofSource(Protocol):
+    """``name`` tells sources of one kind apart: a host, a region, an author."""
+
+    source: Source
+    name: str
+
+    async def read(self, machine: Machine) -> Said | None:
+        """None: it knows nothing of this machine, and says so by being silent. Raises OSError and ValueError
+        where it cannot be asked, in words that name no secret.
+        """
+
+
+class SourcesEdge:
+    """Of one node. ``machine`` gives it as it was last read; None: the Node is not known, nobody is asked."""
+
+    def __init__(
+        self, sources: Sequence[ProofSource], machine: Callable[[], Machine | None], clock: Clock
+    ) -> None:
+        self._sources, self._machine, self._clock = sources, machine, clock
+        self.effects: Mapping[type[Order], Effect] = {ReadSources: self._read_all}
+
+    async def run(self, outlet: Outlet) -> None:
+        """It speaks when it is asked."""
+
+    def prewarm(self) -> None:
+        """Nothing is to be opened."""
+
+    def detach(self) -> None:
+        """Nothing goes on without us."""
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """What an earlier leader was told, it took with it."""
+        return None
+
+    async def _read_all(self, order: ReadSources, outlet: Outlet) -> Ending:
+        machine = self._machine()
+        if machine is None:
+            return Ending("failed", "the Node is not known")
+        async with trio.open_nursery() as nursery:
+            for source in self._sources:
+                nursery.start_soon(self._read, source, machine, outlet)
+        return Ending()
+
+    async def _read(self, source: ProofSource, machine: Machine, outlet: Outlet) -> None:
+        begun_ns = self._clock.mono_ns()
+        try:
+            with trio.fail_after(READ_SECONDS_MAX):
+                said = await source.read(machine)
+        except trio.TooSlowError:
+            said = Said("unknown", error=f"no answer in {READ_SECONDS_MAX:g} s")
+        except (OSError, ValueError) as error:
+            said = Said("unknown", error=error_text(error))
+        if said is not None:
+            await outlet.put(
+                EvidenceRead(source=source.source, name=source.name, begun_ns=begun_ns, **said._asdict())
+            )
