@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,17 +139,19 @@ class Loaded(NamedTuple):
 
 def load(paths: Sequence[str | Path]) -> Loaded:
     """Read these files; none of them means the defaults. Raises ConfigError."""
-    texts = []
-    for path in paths:
-        try:
-            # A pipe may never end, and a reload has to come to one.
-            texts.append((str(path), read_file(path, CONFIG_BYTES_MAX)))
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise ConfigError(
-                one_line(f"cannot read {path}: {reason}; name a readable file with --config")
-            ) from error
-    return parse(texts)
+    return parse([(str(path), read_configuration(path)) for path in paths])
+
+
+def read_configuration(path: str | Path) -> bytes:
+    """A file's bytes. Raises ConfigError."""
+    try:
+        # A pipe may never end, and a reload has to come to one.
+        return read_file(path, CONFIG_BYTES_MAX)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            one_line(f"cannot read {path}: {reason}; name a readable file with --config")
+        ) from error
 
 
 def load_named(paths: Sequence[Path]) -> Loaded:
@@ -165,13 +168,25 @@ def parse(texts: Sequence[tuple[str, bytes]]) -> Loaded:
     """The same for (name, content) pairs. Raises ConfigError."""
     merged = _Merged()
     for name, raw in texts:
-        try:
-            for document in parse_yaml(decode_text(raw, CONFIG_BYTES_MAX), OBJECT_NODES_MAX):
+        with located(name):
+            for document in documents(raw):
                 merged.add(document, name)
-        except DocumentError as error:
-            where = f"{name}:{error.line}" if error.line else name
-            raise ConfigError(one_line(f"{where}: {error.message}")) from error
     return merged.loaded()
+
+
+def documents(raw: bytes) -> list[Node]:
+    """Raises DocumentError."""
+    return parse_yaml(decode_text(raw, CONFIG_BYTES_MAX), OBJECT_NODES_MAX)
+
+
+@contextmanager
+def located(name: str) -> Iterator[None]:
+    """A DocumentError within becomes a ConfigError that names the file and the line."""
+    try:
+        yield
+    except DocumentError as error:
+        where = f"{name}:{error.line}" if error.line else name
+        raise ConfigError(one_line(f"{where}: {error.message}")) from error
 
 
 def configuration_values(loaded: Loaded) -> dict[str, Any]:
@@ -189,6 +204,23 @@ def configuration_from_values(values: Mapping[str, Any], sources: Mapping[str, s
     return parse([(name, json.dumps(document).encode())])._replace(sources=dict(sources))
 
 
+def document_kind(document: Node, versions: Mapping[str, str], wanted: str) -> str:
+    """The document's kind, which is one of ``versions``, each with its version; ``wanted`` names them.
+
+    Raises DocumentError.
+    """
+    # Both are demanded, though they could be guessed: in a later version a field may mean something else, and
+    # this one must then refuse the file.
+    fields = mapping(document, "the document")
+    kind, version = (fields.get(each) or Node(None, document.line) for each in ("kind", "apiVersion"))
+    if not isinstance(kind.value, str) or kind.value not in versions:
+        raise DocumentError(f"kind is {describe(kind)}: it must be {wanted}", kind.line)
+    if version.value != versions[kind.value]:
+        said = f"apiVersion of {kind.value} is {describe(version)}"
+        raise DocumentError(f"{said}: it must be {versions[kind.value]}", version.line)
+    return kind.value
+
+
 class _Merged:
     """Field values as read so far, each with its source."""
 
@@ -200,19 +232,9 @@ class _Merged:
 
     def add(self, document: Node, name: str) -> None:
         name, fields = one_line(name), mapping(document, "the document")
-        kind, version = (fields.get(each) or Node(None, document.line) for each in ("kind", "apiVersion"))
-        # Both are demanded, though they could be guessed: in a later version a field may mean something else,
-        # and this one must then refuse the file.
-        versions = {OWN_KIND: OWN_VERSION, KUBELET_KIND: KUBELET_VERSION}
-        if not isinstance(kind.value, str) or kind.value not in versions:
-            wanted = f"{OWN_KIND} (apiVersion {OWN_VERSION}) or {KUBELET_KIND}"
-            raise DocumentError(f"kind is {describe(kind)}: it must be {wanted}", kind.line)
-        wanted = versions[kind.value]
-        if version.value != wanted:
-            raise DocumentError(
-                f"apiVersion of {kind.value} is {describe(version)}: it must be {wanted}", version.line
-            )
-        own = kind.value == OWN_KIND
+        wanted = f"{OWN_KIND} (apiVersion {OWN_VERSION}) or {KUBELET_KIND}"
+        kind = document_kind(document, {OWN_KIND: OWN_VERSION, KUBELET_KIND: KUBELET_VERSION}, wanted)
+        own = kind == OWN_KIND
         for field, node in fields.items():
             if field in FIELDS and (own or FIELDS[field].doc.kubelet):
                 self._read(field, node, name, own)

@@ -234,6 +234,19 @@ def whole_seconds(node: Node, path: str) -> int:
     return duration_ns
 
 
+def bounded_duration(least_ns: int, most_ns: int) -> Callable[[Node, str], int]:
+    """Nanoseconds in bounds."""
+
+    def read(node: Node, path: str) -> int:
+        duration_ns = duration(node, path)
+        if not least_ns <= duration_ns <= most_ns:
+            bounds = f"from {format_duration(least_ns)} to {format_duration(most_ns)}"
+            raise DocumentError(f"{path} is {format_duration(duration_ns)}: it must be {bounds}", node.line)
+        return duration_ns
+
+    return read
+
+
 def one_of(words: tuple[str, ...]) -> Callable[[Node, str], str]:
     def read(node: Node, path: str) -> str:
         word = text(node, path)

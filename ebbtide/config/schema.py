@@ -205,18 +205,6 @@ def _headers(node: Node, path: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _bounded_duration(least_ns: int, most_ns: int) -> Callable[[Node, str], int]:
-    def read(node: Node, path: str) -> int:
-        duration_ns = readers.duration(node, path)
-        if not least_ns <= duration_ns <= most_ns:
-            bounds = f"from {format_duration(least_ns)} to {format_duration(most_ns)}"
-            shown = format_duration(duration_ns)
-            raise DocumentError(f"{path} is {shown}: it must be {bounds}", node.line)
-        return duration_ns
-
-    return read
-
-
 def _also_send(node: Node, path: str) -> tuple[str, ...]:
     read = readers.one_of(BESIDE)
     entries = readers.sequence(node, path, len(BESIDE))
@@ -232,11 +220,11 @@ TRACING_FIELDS = {
     "clientCertificate": SectionField("client_certificate", readers.path),
     "clientKey": SectionField("client_key", readers.path),
     "timeout": SectionField(
-        "timeout_ns", _bounded_duration(NS_PER_SECOND // 1000, TIMEOUT_NS_MAX), format_duration
+        "timeout_ns", readers.bounded_duration(NS_PER_SECOND // 1000, TIMEOUT_NS_MAX), format_duration
     ),
     "compression": SectionField("compression", readers.one_of(COMPRESSIONS)),
     "alsoSend": SectionField("signals", _also_send, list),
-    "flush": SectionField("flush_ns", _bounded_duration(0, TRACE_FLUSH_NS_MAX), format_duration),
+    "flush": SectionField("flush_ns", readers.bounded_duration(0, TRACE_FLUSH_NS_MAX), format_duration),
 }
 
 
@@ -458,13 +446,15 @@ class Field(NamedTuple):
     doc: Doc
 
 
-_HINTS = get_type_hints(EbbtideConfiguration, include_extras=True)
-_DEFAULTS = EbbtideConfiguration()
+def fields_of(document: type[msgspec.Struct]) -> dict[str, Field]:
+    """Every field of a document by its name in a file, in the order of the document."""
+    hints, defaults = get_type_hints(document, include_extras=True), document()
+    return {
+        info.encode_name: Field(
+            info.encode_name, info.name, getattr(defaults, info.name), hints[info.name].__metadata__[0]
+        )
+        for info in msgspec.structs.fields(document)
+    }
 
-#: Every field by its name in a file, in the order of the document.
-FIELDS = {
-    info.encode_name: Field(
-        info.encode_name, info.name, getattr(_DEFAULTS, info.name), _HINTS[info.name].__metadata__[0]
-    )
-    for info in msgspec.structs.fields(EbbtideConfiguration)
-}
+
+FIELDS = fields_of(EbbtideConfiguration)

@@ -114,8 +114,8 @@ def test_a_configuration_that_is_off_is_said_to_be_off() -> None:
     assert "graceful shutdown is off" in printed(view.check_text(checked))
 
 
-def test_the_committed_reference_is_current() -> None:
-    """docs/configuration.md is what docs/tools/write_configuration.py makes of the types of now."""
+def test_the_committed_references_are_current() -> None:
+    """docs/configuration.md and docs/outage-configuration.md are what the types of now make of them."""
     check = subprocess.run(
         [sys.executable, "docs/tools/write_configuration.py", "--check"],
         cwd=ROOT,

@@ -1,0 +1,227 @@
+"""The outage controller's configuration: what arrives, and errors that name their place and their cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ebbtide.config import ConfigError
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.outage import OutageSettings
+from ebbtide.outage.configuration import (
+    BRAKE_FIELDS,
+    DEFAULT_POOL,
+    OUTAGE_FIELDS,
+    POOL_FIELDS,
+    SECTIONS,
+    Brake,
+    Cloud,
+    Ec2,
+    OutageConfiguration,
+    PowerOff,
+    load_outage,
+    parse_outage,
+)
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "deploy" / "kubernetes" / "outage" / "configuration.yaml"
+HEAD = "apiVersion: ebbtide/v1alpha1\nkind: OutageConfiguration\n"
+FILES = "usernameFile: /u, passwordFile: /p"
+
+
+def parsed(text: str) -> OutageConfiguration:
+    return parse_outage("a.yaml", (HEAD + text).encode())
+
+
+def error(text: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        parse_outage("a.yaml", text.encode())
+    assert str(raised.value).isprintable()
+    return str(raised.value)
+
+
+def test_nothing_configured_means_the_cores_own_defaults() -> None:
+    """An empty file, one of comments, and one with nothing but its kind are the same."""
+    for text in ("", "# none\n", HEAD, HEAD + "pools:\neffect:\n"):
+        assert parse_outage("a.yaml", text.encode()) == OutageConfiguration()
+    assert OutageConfiguration().settings == OutageSettings()
+    assert OutageConfiguration().pool_of({"a": "b"}) is DEFAULT_POOL
+
+
+def test_the_example_has_every_field_and_arrives() -> None:
+    """The ConfigMap that is shipped."""
+    text = yaml.safe_load(EXAMPLE.read_text())["data"]["config.yaml"]
+    found = parse_outage("config.yaml", text.encode())
+    assert set(yaml.safe_load(text)) == {"apiVersion", "kind", *OUTAGE_FIELDS} - {"metricsHosts"}
+    assert found.settings == OutageSettings(dry_run=True)
+    assert found.brake == Brake()
+    assert (found.namespace, found.metrics_listen) == ("ebbtide", "0.0.0.0:9465")
+    assert found.tracing.given.endpoint == "http://otel-collector.observability:4318"
+    metal, old, ec2, others = found.pools
+    assert metal.redfish is not None
+    assert metal.redfish.address_of("metal-1") == "https://metal-1-bmc.example"
+    assert metal.redfish.address_of("metal-7") == "https://10.20.0.107"
+    assert (metal.redfish.username_file, metal.redfish.certificate) == (
+        "/etc/ebbtide/bmc/username",
+        "/etc/ebbtide/bmc/ca.crt",
+    )
+    assert old.ipmi is not None
+    assert old.ipmi.address_of("old-1") == ("old-1-bmc.example", 623)
+    assert old.power_off == PowerOff(after_ns=120 * NS_PER_SECOND)
+    assert ec2.cloud == Cloud(ec2=Ec2(region="eu-west-1"))
+    assert (metal.believe, others.believe) == (
+        ("certificate", "declared", "cloud-taint"),
+        ("certificate", "declared"),
+    )
+    assert found.pool_of({"node-restriction.kubernetes.io/kind": "old-metal", "x": ""}) is old
+    assert found.pool_of({}) is others
+
+
+def test_the_first_pool_that_takes_a_node_is_its_pool() -> None:
+    """In the order of the file."""
+    found = parsed("pools: [{name: a, nodeSelector: {k: v, l: ''}}, {name: b, nodeSelector: {k: v}}]")
+    assert found.pool_of({"k": "v", "l": ""}).name == "a"
+    assert found.pool_of({"k": "v"}).name == "b"
+    assert found.pool_of({"k": "w"}).name == "default"
+
+
+@pytest.mark.parametrize(
+    "said, where",
+    [
+        ("bmc.example", ("bmc.example", 623)),
+        ("bmc.example:6623", ("bmc.example", 6623)),
+        ("10.0.0.1:1", ("10.0.0.1", 1)),
+        ("'fd00::7'", ("fd00::7", 623)),
+        ("'[fd00::7]:99'", ("fd00::7", 99)),
+    ],
+)
+def test_a_host_of_ipmi_may_have_a_port(said: str, where: tuple[str, int]) -> None:
+    """And may be an address of either kind."""
+    ipmi = parsed(f"pools: [{{name: a, ipmi: {{addresses: {{n: {said}}}, {FILES}}}}}]").pools[0].ipmi
+    assert ipmi is not None
+    assert (ipmi.address_of("n"), ipmi.address_of("m")) == (where, None)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("a: b", "a.yaml:1: kind is nothing: it must be OutageConfiguration (apiVersion ebbtide/v1alpha1)"),
+        (
+            "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration",
+            "a.yaml:2: kind is 'EbbtideConfiguration': it must be OutageConfiguration "
+            "(apiVersion ebbtide/v1alpha1)",
+        ),
+        (
+            "apiVersion: v2\nkind: OutageConfiguration",
+            "a.yaml:1: apiVersion of OutageConfiguration is 'v2': it must be ebbtide/v1alpha1",
+        ),
+        (HEAD + "---\n" + HEAD, "a.yaml:4: a second document begins here: keep one"),
+        (HEAD + "efect: x", "a.yaml:3: unknown field 'efect': did you mean effect?"),
+        (
+            HEAD + "effect: PreferNoSchedule",
+            "a.yaml:3: effect is 'PreferNoSchedule': it must be NoExecute or NoSchedule",
+        ),
+        (HEAD + "proofPeriod: 5s", "a.yaml:3: proofPeriod is 5s: it must be from 30s to 10m0s"),
+        (HEAD + "proofPeriod: 60", "a.yaml:3: proofPeriod is 60, without a unit: write 60s for seconds"),
+        (HEAD + "proofPeriod: 30.5s", "a.yaml:3: proofPeriod is 30.5s: it must be whole seconds"),
+        (HEAD + "reminderPeriod: 1s", "a.yaml:3: reminderPeriod is 1s: it must be from 1m0s to 168h0m0s"),
+        (HEAD + "namespace: a/b", "a.yaml:3: namespace is 'a/b': it must be a namespace's name"),
+        (HEAD + "brake:\n  maxNode: 1", "a.yaml:4: unknown field 'maxNode' in brake: did you mean maxNodes?"),
+        (HEAD + "brake: {maxNodes: 0}", "a.yaml:3: brake.maxNodes is 0: it must be from 1 to 5000"),
+        (
+            HEAD + "brake: {maxShare: 20}",
+            "a.yaml:3: brake.maxShare is 20: it must be a word; put it in quotes",
+        ),
+        (HEAD + "brake: {maxShare: 0%}", "a.yaml:3: brake.maxShare is '0%': write a share from 1% to 100%"),
+        (HEAD + "pools:\n- {}", "a.yaml:4: pools[0] needs name"),
+        (
+            HEAD + "pools:\n- name: a\n  nodeSelector: {k: true}",
+            "a.yaml:5: pools[0].nodeSelector.k is true: it must be a word; put it in quotes",
+        ),
+        (
+            HEAD + "pools: [{name: a, nodeSelector: {k: v}}, {name: a}]",
+            "a.yaml:3: pools[1].name is 'a': another pool has that name",
+        ),
+        (
+            HEAD + "pools: [{name: a}, {name: b}]",
+            "a.yaml:3: pools[1] takes no node: a pool before it has no nodeSelector, and takes all",
+        ),
+        (
+            HEAD + "pools: [{name: a, believe: [declare]}]",
+            "a.yaml:3: pools[0].believe[0] is 'declare': it must be certificate or declared or "
+            "cloud-taint or remediator",
+        ),
+        (
+            HEAD + "pools: [{name: a, powerOff: {after: 1m}}]",
+            "a.yaml:3: pools[0].powerOff needs redfish or ipmi: nothing else switches off",
+        ),
+        (
+            HEAD + "pools:\n- name: a\n  redfish:\n    address: https://{node}.x\n    usernameFile: /u",
+            "a.yaml:5: pools[0].redfish needs passwordFile",
+        ),
+        (
+            HEAD + f"pools: [{{name: a, redfish: {{{FILES}}}}}]",
+            "a.yaml:3: pools[0].redfish needs address, with {node} for the Node's name, or addresses",
+        ),
+        (
+            HEAD + f"pools: [{{name: a, redfish: {{address: 'https://{{nod}}.x', {FILES}}}}}]",
+            "a.yaml:3: pools[0].redfish.address holds '{nod}': only {node} stands for something, "
+            "the Node's name",
+        ),
+        (
+            HEAD + f"pools: [{{name: a, redfish: {{address: 'http://{{node}}.x', {FILES}}}}}]",
+            "a.yaml:3: pools[0].redfish.address must begin with https://: credentials are sent there",
+        ),
+        (
+            HEAD + f"pools: [{{name: a, redfish: {{address: 'https://me:secret@x', {FILES}}}}}]",
+            "a.yaml:3: pools[0].redfish.address holds a user's name: it belongs into usernameFile",
+        ),
+        (
+            HEAD + f"pools: [{{name: a, redfish: {{address: 'https://x:secret/', {FILES}}}}}]",
+            "a.yaml:3: pools[0].redfish.address is no URL: write it like https://bmc.example",
+        ),
+        (
+            HEAD + f"pools: [{{name: a, redfish: {{addresses: {{n: 'https://{{node}}'}}, {FILES}}}}}]",
+            "a.yaml:3: pools[0].redfish.addresses.n is one node's: write its address",
+        ),
+        (
+            HEAD + f"pools: [{{name: a, ipmi: {{address: 'x:secret', {FILES}}}}}]",
+            "a.yaml:3: pools[0].ipmi.address is no host: write a name or an address, with or without a port",
+        ),
+        (HEAD + "pools: [{name: a, cloud: {ec2: {}}}]", "a.yaml:3: pools[0].cloud.ec2 needs region"),
+        (
+            HEAD + "pools: [{name: a, cloud: {ec2: {region: eu west}}}]",
+            "a.yaml:3: pools[0].cloud.ec2.region is 'eu west': it must be a region such as eu-west-1",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place_and_its_cure(text: str, message: str) -> None:
+    """One line each; what may be a password is not repeated."""
+    assert error(text) == message
+    assert "secret" not in message
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    """Not the defaults."""
+    with pytest.raises(ConfigError, match=r"cannot read .*; name a readable file with --config"):
+        load_outage(tmp_path / "none.yaml")
+
+
+def test_plain_http_is_for_the_loopback() -> None:
+    """An emulator, or a proxy beside the controller."""
+    found = parsed(f"pools: [{{name: a, redfish: {{address: 'http://127.0.0.1:8000/', {FILES}}}}}]")
+    assert found.pools[0].redfish is not None
+    assert found.pools[0].redfish.address_of("n") == "http://127.0.0.1:8000"
+
+
+def test_the_reference_names_every_field_of_a_section() -> None:
+    """Nothing can be configured that is not described."""
+    for fields, text in (
+        *SECTIONS.values(),
+        (BRAKE_FIELDS, OUTAGE_FIELDS["brake"].doc.text),
+        (POOL_FIELDS, OUTAGE_FIELDS["pools"].doc.text),
+    ):
+        for name in fields:
+            assert f"{name}:" in text or f"{name}," in text, name
