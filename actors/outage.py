@@ -40,7 +40,7 @@ from ebbtide.actors.actor import (
     ignored,
 )
 from ebbtide.actors.outage_proof import PROOF
-from ebbtide.actors.outage_work import DETACH, STUCK_POD
+from ebbtide.actors.outage_work import DETACH, STUCK_POD, may_time_out, uses
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key
 from ebbtide.events.decisions import ActorFailed, CancelOrder
 from ebbtide.events.facts import OrderEnded, Tick
@@ -481,7 +481,13 @@ def _listed(state: OutageState, event: WorkListed, now: int) -> Result:
     for each in event.attachments:
         if each.name not in known:
             attachments[each.name] = each.volume or each.name
-            decisions.append(AttachmentLeft(attachment=each, tainted=bool(effect)))
+            left = AttachmentLeft(
+                attachment=each,
+                tainted=bool(effect),
+                users=tuple(pod.uid for pod in event.pods if uses(pod, each.volume)),
+                timed=may_time_out(each.unique_name, state.ready, state.taint, state.volumes_in_use),
+            )
+            decisions.append(left)
     followed = (*state.followed, *(name for name in (*pods, *attachments) if name not in known))
     state = replace(state, listed=True, pods=pods, attachments=attachments, followed=followed)
     return (state, decisions) if decisions else _recovered(state)

@@ -19,23 +19,28 @@ import msgspec
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
-from ebbtide.events.base import Event
+from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.outage import (
     Attachment,
     AttachmentGone,
     AttachmentLeft,
     AttachmentRead,
     Detached,
+    DetachForced,
     DetachWaits,
     ElsewhereRead,
+    LeaderStarted,
     LostPod,
     LostPodGone,
     LostPodRead,
+    NodeRead,
     NodeReturned,
     OutOfService,
     PodLost,
     PodRecovered,
     PodWaits,
+    Ready,
+    TaintOwner,
     WorkListed,
 )
 
@@ -149,6 +154,11 @@ def _over(state: StuckPodState, by: str, node: str, now: int) -> Result:
     return replace(state, phase="over"), [over]
 
 
+def _pod_watched_anew(state: StuckPodState, event: LeaderStarted, now: int) -> Result:
+    """This leader has another clock."""
+    return replace(state, since_ns=now), ()
+
+
 def _tainted_pod(state: StuckPodState, event: OutOfService, now: int) -> Result:
     return _say(state, replace(state, effect=event.effect))
 
@@ -167,6 +177,8 @@ STUCK_POD = ActorType(
         get_args(PodPhase), attrgetter("phase"),
         Row("fresh", PodLost, _lost, "bound terminating", decides=(PodWaits,)),
         ignored("bound terminating gone over", PodLost),
+        Row("bound terminating gone", LeaderStarted, _pod_watched_anew),
+        ignored("fresh over", LeaderStarted),
         Row("bound terminating", LostPodRead, _pod_read, "bound terminating", decides=(PodWaits,)),
         ignored("fresh gone over", LostPodRead),
         Row("bound terminating", LostPodGone, _pod_gone, "gone over", decides=(PodWaits, PodRecovered)),
@@ -190,23 +202,93 @@ STUCK_POD = ActorType(
 AttachmentPhase = Literal["fresh", "attached", "detaching", "over"]
 
 
+#: What it waits for an unmount before it detaches without one, less what one watch may be behind another:
+#: measured 360.0 s from the pod's end to the detach. Nothing usual takes nearly as long.
+TIMER_NS = (360 - 10) * NS_PER_SECOND
+
+
 class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: AttachmentPhase = "fresh"
     name: str = ""
+    volume: str = ""
+    unique_name: str = ""
     error: str = ""
     tainted: bool = False
     since_ns: int = 0
+    #: UIDs of the pods that use it and are not Terminating, and since when there is none.
+    users: tuple[str, ...] = ()
+    unused_ns: int = 0
+    #: The timer may detach it, and has.
+    timed: bool = False
+    forced: bool = False
+
+
+def may_time_out(unique_name: str, ready: Ready, taint: TaintOwner, in_use: tuple[str, ...]) -> bool:
+    """Whether the timer is all that can detach it: the node is not Ready, no out-of-service taint stands,
+    and its kubelet has not reported, while it could, that it uses the volume no more.
+    """
+    return ready != "True" and taint == "none" and (not unique_name or unique_name in in_use)
+
+
+def uses(pod: LostPod, volume: str) -> bool:
+    return not pod.terminating and volume != "" and volume in pod.volumes
 
 
 def _left(state: DetachState, event: AttachmentLeft, now: int) -> Result:
-    found = replace(state, name=event.attachment.name, tainted=event.tainted, since_ns=now)
-    return _seen(found, event.attachment)
-
-
-def _seen(state: DetachState, found: Attachment) -> Result:
-    return _say_of(
-        state, replace(state, phase="detaching" if found.deleting else "attached", error=found.error)
+    found = replace(
+        state,
+        name=event.attachment.name,
+        volume=event.attachment.volume,
+        unique_name=event.attachment.unique_name,
+        tainted=event.tainted,
+        since_ns=now,
+        users=event.users,
+        unused_ns=now,
+        timed=event.timed,
     )
+    return _seen(found, event.attachment, now)
+
+
+def _seen(state: DetachState, found: Attachment, now: int) -> Result:
+    after = replace(state, phase="detaching" if found.deleting else "attached", error=found.error)
+    forced: list[Event] = []
+    # Asked to be detached just now, by whomever; one that is found so has been for nobody knows how long.
+    if state.phase == "attached" and found.deleting:
+        after, forced = _forced(after, now)
+    after, waits = _say_of(state, after)
+    return after, [*forced, *waits]
+
+
+def _forced(state: DetachState, now: int) -> tuple[DetachState, list[Event]]:
+    waited_ns = now - state.unused_ns
+    if not state.timed or state.tainted or state.users or waited_ns < TIMER_NS:
+        return state, []
+    said = DetachForced(name=state.name, volume=state.volume, waited_ns=waited_ns)
+    return replace(state, forced=True), [said]
+
+
+def _used(state: DetachState, users: tuple[str, ...], now: int) -> DetachState:
+    return replace(state, users=users, unused_ns=now if state.users and not users else state.unused_ns)
+
+
+def _user_read(state: DetachState, event: LostPodRead, now: int) -> Result:
+    pod = event.pod
+    others = tuple(uid for uid in state.users if uid != pod.uid)
+    return _used(state, (*others, pod.uid) if uses(pod, state.volume) else others, now), ()
+
+
+def _user_gone(state: DetachState, event: LostPodGone, now: int) -> Result:
+    return _used(state, tuple(uid for uid in state.users if uid != event.uid), now), ()
+
+
+def _node_seen(state: DetachState, event: NodeRead, now: int) -> Result:
+    timed = may_time_out(state.unique_name, event.ready, event.taint, event.volumes_in_use)
+    return replace(state, timed=timed), ()
+
+
+def _watched_anew(state: DetachState, event: LeaderStarted, now: int) -> Result:
+    """This leader has another clock, and has seen nothing yet."""
+    return replace(state, since_ns=now, unused_ns=now), ()
 
 
 def _reason_of(state: DetachState) -> str:
@@ -227,20 +309,28 @@ def _say_of(before: DetachState, state: DetachState) -> Result:
 
 
 def _attachment_read(state: DetachState, event: AttachmentRead, now: int) -> Result:
-    return _seen(state, event.attachment)
+    return _seen(state, event.attachment, now)
 
 
 def _attachment_gone(state: DetachState, event: Event, now: int) -> Result:
-    elapsed_ns = max(0, now - state.since_ns)
-    gone = Detached(name=state.name, elapsed_ns=elapsed_ns, before_taint=not state.tainted)
-    return replace(state, phase="over"), [gone]
+    # Without its deletionTimestamp having been seen: it came and went between two looks.
+    after, forced = _forced(state, now) if state.phase == "attached" else (state, [])
+    gone = Detached(
+        name=state.name,
+        elapsed_ns=max(0, now - state.since_ns),
+        before_taint=not state.tainted,
+        forced=after.forced,
+    )
+    return replace(after, phase="over"), [*forced, gone]
 
 
 def _attachment_listed(state: DetachState, event: WorkListed, now: int) -> Result:
+    users = tuple(pod.uid for pod in event.pods if uses(pod, state.volume))
+    state = _used(state, users, now)
     found = next((each for each in event.attachments if each.name == state.name), None)
     if found is None:
         return _attachment_gone(state, event, now)
-    return _seen(state, found)
+    return _seen(state, found, now)
 
 
 def _tainted_attachment(state: DetachState, event: OutOfService, now: int) -> Result:
@@ -261,13 +351,21 @@ DETACH = ActorType(
         get_args(AttachmentPhase), attrgetter("phase"),
         Row("fresh", AttachmentLeft, _left, "attached detaching", decides=(DetachWaits,)),
         ignored("attached detaching over", AttachmentLeft),
+        Row("attached detaching", LeaderStarted, _watched_anew),
+        ignored("fresh over", LeaderStarted),
+        Row("attached detaching", NodeRead, _node_seen),
+        ignored("fresh over", NodeRead),
+        Row("attached detaching", LostPodRead, _user_read),
+        ignored("fresh over", LostPodRead),
+        Row("attached detaching", LostPodGone, _user_gone),
+        ignored("fresh over", LostPodGone),
         Row("attached detaching", AttachmentRead, _attachment_read, "attached detaching",
-            decides=(DetachWaits,)),
+            decides=(DetachForced, DetachWaits)),
         ignored("fresh over", AttachmentRead),
-        Row("attached detaching", AttachmentGone, _attachment_gone, "over", decides=(Detached,)),
+        Row("attached detaching", AttachmentGone, _attachment_gone, "over", decides=(DetachForced, Detached)),
         ignored("fresh over", AttachmentGone),
         Row("attached detaching", WorkListed, _attachment_listed, "attached detaching over",
-            decides=(DetachWaits, Detached)),
+            decides=(DetachForced, DetachWaits, Detached)),
         ignored("fresh over", WorkListed),
         Row("attached detaching", OutOfService, _tainted_attachment, decides=(DetachWaits,)),
         ignored("fresh over", OutOfService),

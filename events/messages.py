@@ -139,9 +139,16 @@ VALUE_NAMES: dict[type, Mapping[str, TextKind]] = {
         "owner_uid": "uid",
         "owner": "owner",
         "finalizers": "message",
+        "volumes": "message",
     },
     # An attachment is a subject, as a pod is.
-    o.Attachment: {"name": "uid", "volume": "message", "driver": "message", "error": "message"},
+    o.Attachment: {
+        "name": "uid",
+        "volume": "message",
+        "driver": "message",
+        "error": "message",
+        "unique_name": "message",
+    },
 }
 
 
@@ -694,6 +701,8 @@ def _detached_text(names: Names, event: o.Detached, at: Stamp) -> str:
     if event.kept:
         return f"attachment {event.name} stays: the node is back"
     before = ", before the node was out of service" if event.before_taint else ""
+    if event.forced:
+        before = ", by the six-minute timer"
     return f"attachment {event.name} is gone after {elapsed_text(event.elapsed_ns)} s{before}"
 
 
@@ -1099,6 +1108,27 @@ ROWS: dict[type[Event], Row] = {
             "status_mark": "message",
         },
     ),
+    o.PowerOff: Row(
+        "switching the machine of {event.node} off",
+        WARNING,
+        TIMED,
+        {
+            "node": "node",
+            "node_uid": "uid",
+            "boot_id": "boot",
+            "system_uuid": "uid",
+            "lease_mark": "message",
+            "status_mark": "message",
+        },
+    ),
+    o.PowerOffGivenUp: Row(
+        lambda n, e, at: (
+            f"it is not switched off any more, after {count_text(e.ordered, 'order')}: {e.reason}"
+        ),
+        ERROR,
+        TIMED,
+        DERIVED,
+    ),
     o.RemoveTaint: Row(
         "taking our taints away from {event.node}",
         NOTICE,
@@ -1157,9 +1187,22 @@ ROWS: dict[type[Event], Row] = {
     o.ProofRefused: Row(lambda n, e, at: f"{_who(e)} is no proof: {e.reason}", NOTICE, TIMED, DERIVED),
     o.ProofVoided: Row("no longer proved off: {event.reason}", NOTICE, TIMED, DERIVED),
     o.Contradicted: Row(lambda n, e, at: f"{_who(e)} contradicts: {e.what}", WARNING, TIMED, DERIVED),
+    o.ContradictionEnded: Row(
+        lambda n, e, at: f"{_who(e)} contradicts no longer: {e.reason}", NOTICE, TIMED, DERIVED
+    ),
     o.PodWaits: Row("waits: {event.reason}", INFO, UNLOGGED, DERIVED),
     o.PodRecovered: Row(_recovered_text, INFO, TIMED_OF_POD, DERIVED),
     o.DetachWaits: Row("attachment {event.name} waits: {event.reason}", INFO, UNLOGGED, DERIVED),
+    o.DetachForced: Row(
+        lambda n, e, at: (
+            f"attachment {e.name}: detached by the attach-detach controller's timer,"
+            f" {seconds_text(e.waited_ns)} s after its last pod, before NodeUnstage. The node is not out of"
+            f" service: if it still writes, the data of volume {e.volume} may be damaged"
+        ),
+        WARNING,
+        TIMED,
+        DERIVED,
+    ),
     o.Detached: Row(_detached_text, INFO, TIMED, DERIVED),
 }
 

@@ -48,6 +48,9 @@ class OutageSettings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     proof_seconds: int = 60
     #: How often an outage that stays open says so.
     reminder_seconds: int = 3600
+    #: After how long without Ready and without a sign of life the machine is switched off, so that it can be
+    #: proved to be off; 0: never. Of this node's pool.
+    power_off_seconds: int = 0
 
 
 class LostPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -66,6 +69,9 @@ class LostPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     tolerates: bool = False
     terminating: bool = False
     finalizers: tuple[str, ...] = ()
+    #: Names of the PersistentVolumes of its claims, as in `Attachment.volume`; of a pod that has ended
+    #: (Succeeded, Failed) none, because nobody waits for its unmount.
+    volumes: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -73,7 +79,7 @@ class LostPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Attachment(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A VolumeAttachment of the node. ``blocked`` says in known words what it waits for, if that shows."""
+    """A VolumeAttachment of the node. ``volume``: its PersistentVolume's name."""
 
     name: str
     volume: str = ""
@@ -81,6 +87,9 @@ class Attachment(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     deleting: bool = False
     #: ``status.detachError``, or that no attacher is there for its driver.
     error: str = ""
+    #: What `NodeRead.volumes_in_use` calls the volume: ``kubernetes.io/csi/DRIVER^HANDLE``, the handle from
+    #: its PersistentVolume. Empty: not known, so nobody can say whether the kubelet still reports it.
+    unique_name: str = ""
 
 
 # --- facts: the controller and its view -----------------------------------------------------------
@@ -287,6 +296,37 @@ class SetTaint(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 @register
+class PowerOff(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Switch the machine off through its management controller, at once and without asking its system.
+
+    Read again before: UID, boot id, Ready and both heartbeats must be what the order says, as for `SetTaint`
+    (else: failed, reason `CHANGED`), and the controller's own UUID must be ``system_uuid`` (else: failed, and
+    why); then nothing is switched. A machine that is off already is a success. Whether it is off, this
+    order's outcome does not say: the sources do.
+    """
+
+    #: Nobody brings back what the machine was doing: the next leader must know that it may have been done.
+    barrier: ClassVar[Barrier] = "confirmed"
+    idempotent: ClassVar[bool] = False
+    node: str
+    node_uid: str
+    boot_id: str
+    system_uuid: str
+    ready: Ready
+    #: The last one that is known, by its source; empty: this leader has seen none.
+    lease_mark: str = ""
+    status_mark: str = ""
+
+
+@register
+class PowerOffGivenUp(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The machine is not switched off any more in this outage. ``ordered``: how often it was."""
+
+    ordered: int
+    reason: str
+
+
+@register
 class RemoveTaint(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Take away all that is ours, in one write: taint and note, if the note is ours, and our quarantine."""
 
@@ -338,10 +378,14 @@ class PodLost(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 
 @register
 class AttachmentLeft(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """An attachment to follow. ``tainted``: the taint stands already."""
+    """An attachment to follow. ``tainted``: the taint stands already. ``users``: UIDs of the pods that use
+    its volume and are not Terminating. ``timed``: the attach-detach controller's timer may detach it.
+    """
 
     attachment: Attachment
     tainted: bool = False
+    users: tuple[str, ...] = ()
+    timed: bool = False
 
 
 @register
@@ -439,6 +483,15 @@ class Contradicted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=F
     what: str
 
 
+@register
+class ContradictionEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """It does not stand any more, and why."""
+
+    source: Source
+    name: str
+    reason: str
+
+
 # --- StuckPodActor and DetachActor ----------------------------------------------------------------
 
 
@@ -469,15 +522,30 @@ class DetachWaits(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 @register
+class DetachForced(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The attach-detach controller's six-minute timer detaches a volume from a node of which nobody has
+    proved that it is off: ControllerUnpublish before NodeUnstage. Its data may be damaged if the node writes.
+
+    ``waited_ns``: since its last pod here was Terminating or gone, as this leader saw it.
+    """
+
+    name: str
+    volume: str
+    waited_ns: int
+
+
+@register
 class Detached(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """It is gone. ``before_taint``: by the six-minute timer, or in the usual way; the node was not out of
-    service yet. ``kept``: the node is back and uses it, so it is followed no longer.
+    """It is gone. ``before_taint``: the node was not out of service yet. ``forced``: by the six-minute timer;
+    without it in the usual way, or no leader has watched long enough to say. ``kept``: the node is back and
+    uses it, so it is followed no longer.
     """
 
     name: str
     elapsed_ns: int = 0
     before_taint: bool = False
     kept: bool = False
+    forced: bool = False
 
 
 #: Why a write that names what it was decided from was not carried out: decide anew.

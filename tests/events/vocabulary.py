@@ -251,6 +251,17 @@ OUTAGES: tuple[Event, ...] = (
         effect="NoExecute",
         ready="Unknown",
     ),
+    o.PowerOff(
+        key="k",
+        node="node-1",
+        node_uid="n1",
+        boot_id="b1",
+        system_uuid="u1",
+        ready="Unknown",
+        lease_mark="l1",
+    ),
+    o.PowerOffGivenUp(ordered=3, reason="nothing proves that it is off"),
+    o.PowerOffGivenUp(ordered=1, reason="nothing proves that it is off"),
     o.RemoveTaint(key="k", node="node-1", node_uid="n1"),
     o.SetQuarantine(key="k", node="node-1", node_uid="n1"),
     o.ListWork(key="k", node="node-1"),
@@ -258,6 +269,7 @@ OUTAGES: tuple[Event, ...] = (
     o.OutOfService(effect="NoExecute", proof="redfish bmc-1", found=True),
     o.PodLost(pod=LOST),
     o.AttachmentLeft(attachment=HELD),
+    o.AttachmentLeft(attachment=HELD, users=("u1",), timed=True),
     o.WorkRecovered(),
     o.WorkRecovered(unrecovered=("shop/web-0",)),
     o.NodeReturned(boot_id="b2", same_boot=False),
@@ -274,6 +286,7 @@ OUTAGES: tuple[Event, ...] = (
     o.ProofRefused(source="declared", name="alice", reason="it is about another boot"),
     o.ProofVoided(reason="the node has renewed its lease"),
     o.Contradicted(source="peer", name="node-2", what="the node runs"),
+    o.ContradictionEnded(source="peer", name="node-2", reason="it does not say so any more"),
     o.PodWaits(uid="u1", reason="finalizers: example.test/keep"),
     o.PodRecovered(uid="u1", elapsed_ns=12 * S),
     o.PodRecovered(uid="u1", by="u1", elapsed_ns=12 * S),
@@ -282,6 +295,8 @@ OUTAGES: tuple[Event, ...] = (
     o.Detached(name="csi-1", elapsed_ns=12 * S),
     o.Detached(name="csi-1", elapsed_ns=12 * S, before_taint=True),
     o.Detached(name="csi-1", elapsed_ns=12 * S, kept=True),
+    o.Detached(name="csi-1", elapsed_ns=370 * S, before_taint=True, forced=True),
+    o.DetachForced(name="csi-1", volume="pv-1", waited_ns=360 * S),
 )
 
 EVERY: tuple[Event, ...] = (*NODE, *SHUTDOWN, *KUBERNETES, *OUTAGES)

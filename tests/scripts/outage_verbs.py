@@ -1,8 +1,9 @@
 """The commands of the scripts of outages: one node, ``node-1``, with UID ``n1``, boot ``b1`` and UUID ``u1``.
 
 ``reads`` gives the Node as it was read last but for what is named. A pod is its name and words:
-``db-0 owner=StatefulSet/db tolerates terminating finalizers=a,b``; an attachment its name, ``deleting`` and
-``error=words-with-dashes``. The UID of an owner is its name.
+``db-0 owner=StatefulSet/db tolerates terminating finalizers=a,b volumes=pv-a``; an attachment its name,
+``deleting``, ``error=words-with-dashes`` and ``unique=name``, and its volume that name after ``pv-``. The UID
+of an owner is its name.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ def _pod(line: str) -> o.LostPod:
         tolerates="tolerates" in words,
         terminating="terminating" in words,
         finalizers=tuple(each for each in given.get("finalizers", "").split(",") if each),
+        volumes=tuple(each for each in given.get("volumes", "").split(",") if each),
     )
 
 
@@ -126,7 +128,12 @@ def _attachment(line: str) -> o.Attachment:
     given = dict(word.split("=", 1) for word in words if "=" in word)
     error = given.get("error", "").replace("-", " ")
     return o.Attachment(
-        name=name, volume=f"pv-{name}", driver="csi", deleting="deleting" in words, error=error
+        name=name,
+        volume=f"pv-{name}",
+        driver="csi",
+        deleting="deleting" in words,
+        error=error,
+        unique_name=given.get("unique", ""),
     )
 
 
