@@ -31,6 +31,7 @@ from ebbtide.events.base import (
 )
 from ebbtide.events.decisions import ShutdownBegan
 from ebbtide.events.messages import ERROR, ROWS, Message, Names, describe, elapsed_text
+from ebbtide.events.outage import LeaderStarted, OutageBegan
 from ebbtide.events.record.format import visible
 from ebbtide.otel.span import pod_of, span_of
 
@@ -51,6 +52,11 @@ class LineContext:
         self.began_ns = began_ns
 
 
+#: What a line's time since is counted from: a shutdown, an outage, and where another process began that, the
+#: start of ours, whose clock is another one.
+COUNTED_FROM = (ShutdownBegan, OutageBegan, LeaderStarted)
+
+
 def log_lines(lines: LineContext, records: Sequence[Record]) -> Iterator[Message]:
     """The lines of these records: never more than one line an entry."""
     return (line for record in records for line in log_lines_of(lines, record))
@@ -59,7 +65,7 @@ def log_lines(lines: LineContext, records: Sequence[Record]) -> Iterator[Message
 def log_lines_of(lines: LineContext, record: Record) -> Iterator[Message]:
     """The lines of one record, mostly none or one."""
     event = record.event
-    if type(event) is ShutdownBegan:
+    if type(event) in COUNTED_FROM:
         lines.began_ns = record.mono_ns
     message = describe(lines.names, event, Stamp(record.mono_ns, record.wall_ns))
     if message is None:

@@ -27,7 +27,8 @@ from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
 from ebbtide.replay.replayer import Divergence, Replayer
 from ebbtide.status import FOLDED_TAGS, DaemonStatus, PodStatus, planned_wave
 
-#: Facts that every start admits by itself: a start after which nothing else came has come to nothing.
+#: Facts that every start admits by itself, its own first: a start after which nothing else came has come to
+#: nothing.
 OF_A_START = (DaemonStarted.__name__, SettingsLoaded.__name__)
 
 
@@ -39,7 +40,8 @@ class FailedStarts:
     failures would have the fallback stop pods in fewer steps than they are owed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, of_a_start: Sequence[str] = OF_A_START) -> None:
+        self._of_a_start = of_a_start
         self._count = 0
         #: Where the start before this one ended, and the last record of this one; empty: it has come to
         #: something.
@@ -47,10 +49,10 @@ class FailedStarts:
 
     def see(self, raw: RawRecord) -> None:
         """A fact. Raises UnknownType and BadPayload."""
-        if raw.tag == DaemonStarted.__name__:
+        if raw.tag == self._of_a_start[0]:
             self._count, self._before = self.count, self._last
             self._last = raw.tag
-        elif raw.tag in OF_A_START:
+        elif raw.tag in self._of_a_start:
             self._last = self._last and raw.tag
         elif self._last:
             fact = decode_event(raw.tag, raw.payload)

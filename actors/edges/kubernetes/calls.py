@@ -82,6 +82,7 @@ class ApiCaller(Protocol):
         content_type: str = JSON,
         seconds_max: float,
         traceparent: str = "",
+        accept: str = JSON,
     ) -> Answer:
         """``path`` with its query, ``body`` to be encoded as JSON. Raises Unanswered."""
 

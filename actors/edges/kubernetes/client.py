@@ -461,9 +461,10 @@ class ApiClient:
         content_type: str = JSON,
         seconds_max: float,
         traceparent: str = "",
+        accept: str = JSON,
     ) -> Answer:
         """One call; again with fresh credentials where the server refused the old. Raises Unanswered."""
-        headers = _request_headers(content_type, traceparent)
+        headers = _request_headers(content_type, traceparent, accept)
         with noticing_sent() as sending:
             try:
                 with trio.move_on_after(seconds_max):
@@ -544,9 +545,9 @@ class ApiClient:
             raise kind(f"{method} {_without_query(path)}: {failure_text(error)}") from None
 
 
-def _request_headers(content_type: str, traceparent: str) -> dict[str, str]:
+def _request_headers(content_type: str, traceparent: str, accept: str = JSON) -> dict[str, str]:
     # Compressed answers cost this machine's processor more than they save on the way to a server nearby.
-    headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
+    headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
     headers["Content-Type"] = content_type
     return headers | ({"traceparent": traceparent} if traceparent else {})
 

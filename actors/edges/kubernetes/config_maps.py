@@ -24,6 +24,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple, Unpack
 from urllib.parse import quote, urlencode
 
@@ -35,6 +36,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     HTTP_FORBIDDEN,
     HTTP_GONE,
     HTTP_NOT_FOUND,
+    TRY_SECONDS_MAX,
     Answer,
     ApiCall,
     ApiCaller,
@@ -53,8 +55,14 @@ from ebbtide.events.segment import parse_segment_file_name
 
 PREFIX = "ebbtide-outage"
 NODE_LABEL, SEGMENT_LABEL, NUMBER_LABEL = "ebbtide.dev/node-uid", "ebbtide.dev/segment", "ebbtide.dev/number"
+#: On the piece with which a journal was closed outside of an outage: the next leader need not open it.
+REST_LABEL = "ebbtide.dev/at-rest"
 OFFSET_ANNOTATION, WRITER_ANNOTATION = "ebbtide.dev/offset", "ebbtide.dev/writer"
-FIRST_ANNOTATION = "ebbtide.dev/first"
+FIRST_ANNOTATION, NODE_ANNOTATION = "ebbtide.dev/first", "ebbtide.dev/node"
+#: A list of all journals asks for metadata alone: the pieces themselves are as much as etcd holds.
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+#: Of these half a KiB each in one part of that list.
+PART_METADATA = 500
 #: Of a Node's UID, which is part of names and a label: a UUID, or whatever else fits there.
 _UID = re.compile(r"[0-9a-z](?:[0-9a-z-]{0,61}[0-9a-z])?")
 #: Of what any writer says: no journal comes to a hundred million gibibytes.
@@ -100,6 +108,7 @@ class Piece(NamedTuple):
 class _Meta(msgspec.Struct, rename="camel"):
     name: str = ""
     uid: str = ""
+    labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     creation_timestamp: str = ""
 
@@ -215,7 +224,8 @@ class ConfigMapStorage:
     """The journal of one Node, by UID, for the life of one writer. `events.disk.Storage`.
 
     ``writer`` is this process's own, and no other's: who it is, and what tells it from all others. ``tell``
-    takes a line for the operator, with its level. Raises ValueError for a UID that no name can hold.
+    takes a line for the operator, with its level. ``node`` is the Node's name, for people and for
+    `list_journals`. Raises ValueError for a UID that no name can hold.
     """
 
     #: Nothing here is waited for with a bound: what another leader cannot read must not take place.
@@ -228,11 +238,16 @@ class ConfigMapStorage:
         node_uid: str,
         writer: str,
         tell: Tell = lambda level, line: None,
+        node: str = "",
     ) -> None:
         if not _UID.fullmatch(node_uid):
             raise ValueError(f"no UID of a Node that a ConfigMap could be named after: {node_uid!r}")
         self._caller, self._tell, self._writer = caller, tell, writer
-        self._namespace, self._node_uid = namespace, node_uid
+        self._namespace, self._node_uid, self._node = namespace, node_uid, node
+        #: What is written from now on is the end of a journal in which no outage is open.
+        self.at_rest = False
+        #: Another leader goes on with it.
+        self.fenced = False
         self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps"
         self._source = ConfigMapSource(f"configmaps {namespace}/{PREFIX}-{node_uid}")
         #: Every piece that is there, as far as we know: its segment by its number.
@@ -329,9 +344,7 @@ class ConfigMapStorage:
             await trio.sleep(AGAIN_SECONDS_MAX)
         assert found is not None
         if (found.segment, found.offset, found.data, found.writer) != (segment, offset, data, self._writer):
-            raise Fenced(
-                errno.EBUSY, f"another leader goes on with this journal: {found.writer or 'unnamed'}"
-            )
+            raise self._fence(f"another leader goes on with this journal: {found.writer or 'unnamed'}")
         self._next, self._last, self._said_first = number + 1, (number, found.uid), first
         self._index[number] = segment
 
@@ -348,9 +361,12 @@ class ConfigMapStorage:
                 # Nothing was there: then nothing is there but what we have made.
                 stands = all(piece.writer == self._writer for piece in await self._read())
             if not stands:
-                what = "another leader has gone on with this journal, and has removed its oldest part"
-                raise Fenced(errno.EBUSY, what)
+                raise self._fence("another leader has gone on with this journal, and removed its oldest part")
             self._proved = last
+
+    def _fence(self, what: str) -> Fenced:
+        self.fenced = True
+        return Fenced(errno.EBUSY, what)
 
     async def remove(self, name: str) -> None:
         """It is no part of the journal any more with the next piece; its objects go with a later removal."""
@@ -377,11 +393,13 @@ class ConfigMapStorage:
                     NODE_LABEL: self._node_uid,
                     SEGMENT_LABEL: segment.partition("-")[0],
                     NUMBER_LABEL: f"{number:010d}",
+                    **({REST_LABEL: "true"} if self.at_rest else {}),
                 },
                 "annotations": {
                     OFFSET_ANNOTATION: str(offset),
                     FIRST_ANNOTATION: str(self._first),
                     WRITER_ANNOTATION: self._writer,
+                    **({NODE_ANNOTATION: self._node} if self._node else {}),
                 },
             },
             "immutable": True,
@@ -452,6 +470,41 @@ class ConfigMapStorage:
             self._tell(NOTICE, "the journal goes on")
         self._told = ""
         return answer
+
+
+class StoredJournal(NamedTuple):
+    """One of a namespace. ``at_rest``: it was closed, and no outage was open in it."""
+
+    node_uid: str
+    node: str
+    at_rest: bool
+
+
+async def list_journals(caller: ApiCaller, namespace: str) -> list[StoredJournal]:
+    """By UID, of their metadata alone. Raises OSError where they cannot be listed now."""
+
+    async def ask(path: str) -> Answer:
+        answer = await caller.call("GET", path, seconds_max=TRY_SECONDS_MAX, accept=METADATA_LIST)
+        if not answer.ok:
+            raise OSError(errno.EIO, f"the journals cannot be listed: {answer_text(answer)}")
+        return answer
+
+    def path(**fields: Any) -> str:
+        query = urlencode({"labelSelector": NODE_LABEL, **fields}, quote_via=quote)
+        return f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps?{query}"
+
+    try:
+        found, _ = await list_in_parts(
+            ask, path, _part_decoder, lambda each: (_piece_of(each).number, each.metadata), PART_METADATA
+        )
+    except Unanswered as error:
+        raise OSError(errno.EIO, f"the journals cannot be listed: {error}") from None
+    newest = {meta.labels.get(NODE_LABEL, ""): meta for _, meta in sorted(found, key=itemgetter(0))}
+    return [
+        StoredJournal(uid, meta.annotations.get(NODE_ANNOTATION, ""), REST_LABEL in meta.labels)
+        for uid, meta in sorted(newest.items())
+        if _UID.fullmatch(uid)
+    ]
 
 
 class _Expired(Exception):

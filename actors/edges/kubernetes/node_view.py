@@ -219,6 +219,10 @@ class ClusterView:
     def of(self, node: str) -> ObservedNode:
         return self._observed.setdefault(node, ObservedNode())
 
+    def there(self) -> list[NodeView]:
+        """All Nodes, as they were last seen."""
+        return [each.node for each in self._observed.values() if each.node is not None]
+
     async def run(self, link: Streamer) -> None:
         """Until cancelled; never fails."""
         nodes = Watched(partial(_listed_path, NODES_PATH), ApiNode, project_node, PART_NODES)

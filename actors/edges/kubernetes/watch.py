@@ -430,6 +430,7 @@ class HeardCaller:
         content_type: str = JSON,
         seconds_max: float,
         traceparent: str = "",
+        accept: str = JSON,
     ) -> Answer:
         """Raises Unanswered."""
         began = trio.current_time()
@@ -441,6 +442,7 @@ class HeardCaller:
                 content_type=content_type,
                 seconds_max=seconds_max,
                 traceparent=traceparent,
+                accept=accept,
             )
         except Unanswered as error:
             if self.health is not None:

@@ -1,9 +1,9 @@
-"""An outage's core between a journal and a Node that are real: stored first, then tainted, and taken back."""
+"""Core, journal and Node of one leader, all real: stored first, then tainted, and taken back."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,18 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.actor import OUTAGE_FLAGS
-from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
-from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
+from ebbtide.actors.edges.kubernetes.client import ApiClient
+from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage, StoredJournal, list_journals
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.interfaces import Effect, Ending, Outlet
-from ebbtide.actors.runner import Effects, Inbox, Sequencer
-from ebbtide.actors.system import System
-from ebbtide.events.base import Event, Order, Stamp
-from ebbtide.events.facts import OrderEnded
+from ebbtide.events.base import Event, Order, Record
 from ebbtide.events.outage import (
     EvidenceRead,
     LeaderStarted,
     ListWork,
+    OutageBegan,
     OutageClosed,
+    OutageSettings,
     OutOfService,
     ProofAccepted,
     ReadSources,
@@ -36,8 +33,9 @@ from ebbtide.events.outage import (
 )
 from ebbtide.events.reader import History
 from ebbtide.events.segment import segment_file_name
-from ebbtide.events.writer import Writer
 from ebbtide.host import SystemClock
+from ebbtide.outage.controller import Leader, Watching
+from ebbtide.outage.follower import Follower, Shared
 from ebbtide.replay.replayer import Replayer
 from tests.actors.edges.kubernetes.config_map_fake import read
 from tests.actors.edges.kubernetes.outage_rig import Between, Kubelet
@@ -45,7 +43,7 @@ from tests.actors.edges.kubernetes.rig import linked, until
 from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.kubernetes.test_config_maps import RULES
 from tests.actors.edges.kubernetes.test_node_edge import CLUSTER_RULES, LEASE_RULES
-from tests.events.making import IDENTITY, OTHER_ID, Told, make_writer
+from tests.events.making import IDENTITY, OTHER_ID
 from tests.node.bed import Bed
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
@@ -54,9 +52,11 @@ ACCOUNT = "ebbtide-leader"
 
 
 class Cloud:
-    """The edges that are not there yet: a cloud that says what it is told to, a brake that lets all pass, and
-    nothing that hangs.
+    """The other edges in one: a cloud that says what it is told to, a brake that lets all pass, and nothing
+    that hangs.
     """
+
+    outlet: Outlet
 
     def __init__(self, kubelet: Kubelet) -> None:
         self.kubelet, self.off = kubelet, False
@@ -66,6 +66,12 @@ class Cloud:
             ReturnPermit: lambda order, outlet: Ending(),
             ListWork: self._list,
         }
+
+    async def run(self, outlet: Outlet) -> None:
+        self.outlet = outlet
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        return None
 
     async def _say(self, order: ReadSources, outlet: Outlet) -> Ending:
         await outlet.put(self.evidence())
@@ -85,55 +91,55 @@ class Cloud:
         await outlet.put(WorkListed(key=order.key))
         return Ending()
 
+    async def off_now(self) -> None:
+        """Said without being asked."""
+        self.off = True
+        await self.outlet.put(self.evidence())
 
-class Leader:
-    """One process: system, journal and edges. ``events`` has all that was recorded."""
 
-    def __init__(self, kubelet: Kubelet) -> None:
-        self.cloud, self.inbox, self.told = Cloud(kubelet), Inbox(), Told()
+class Led:
+    """One replica that leads. ``events`` has all that was recorded of the kubelet's node."""
+
+    def __init__(self, kubelet: Kubelet, link: ApiClient, who: str) -> None:
+        self.cloud, self.caller = Cloud(kubelet), Between(link)
         self.events: list[Event] = []
-        self.writer: Writer
-        self.caller: Between
+        self.told: list[str] = []
+        view = ClusterView()
+        shared = Shared(
+            caller=self.caller,
+            view=view,
+            namespace=ACCOUNT,
+            replica=who,
+            writer=who,
+            settings=lambda node: OutageSettings(),
+            # Journals of earlier tests are gone on with as well.
+            edges=lambda node, uid: [self.cloud if uid == kubelet.uid else Cloud(kubelet)],
+            clock=SystemClock(),
+            identity=IDENTITY,
+            tell=lambda level, line: self.told.append(line),
+            report=lambda level, line, fields: None,
+            observers=[self._see],
+        )
+        self.leader = Leader(shared, link, Watching((view.run,)))
+
+    def _see(self, follower: Follower, records: Sequence[Record]) -> None:
+        if follower.node_uid == self.cloud.kubelet.uid:
+            self.events += [each.event for each in records]
 
     def first(self, kind: type[Event]) -> Any:
         return next((event for event in self.events if isinstance(event, kind)), None)
-
-    def ended(self, key: str) -> OrderEnded | None:
-        found = (each for each in self.events if isinstance(each, OrderEnded) and each.key == key)
-        return next(found, None)
 
     async def heard(self, kind: type[Event]) -> Any:
         return await until(lambda: self.first(kind))
 
 
 @asynccontextmanager
-async def leading(rights: Path, kubelet: Kubelet, who: str) -> AsyncIterator[Leader]:
-    """The leader of a journal that begins; left, it dies where it stands."""
-    made, clock = Leader(kubelet), SystemClock()
+async def leading(rights: Path, kubelet: Kubelet, who: str) -> AsyncIterator[Led]:
+    """Left, it dies where it stands."""
     async with linked(rights) as link, trio.open_nursery() as nursery:
-        view = ClusterView()
-        nursery.start_soon(view.run, link)
-        place = ConfigMapStorage(link, ACCOUNT, kubelet.uid, who)
-        await place.acquire(who)
-        system = System(flags=OUTAGE_FLAGS)
-        identity = IDENTITY._replace(machine_id=kubelet.uid, logic_flags=OUTAGE_FLAGS)
-        _, verdict = await read(place)
-        made.writer = make_writer([place], verdict.start(OTHER_ID), made.told, identity=identity)
-        await made.writer.open()
-        nursery.start_soon(made.writer.run)
-        made.writer.begin_segment(Stamp(clock.mono_ns(), clock.wall_ns()), take_checkpoint(system))
-        system.next_seq += 1
-        made.caller = Between(link)
-        node = NodeEdge(made.caller, view, kubelet.name, kubelet.uid)
-        effects = Effects([node, made.cloud], made.inbox, made.writer, clock)  # type: ignore[list-item]  # no edge that runs
-        sequencer = Sequencer(system, made.inbox, made.writer, effects, clock)
-        sequencer.observers.append(lambda records: made.events.extend(each.event for each in records))
-        start = LeaderStarted(version="1", replica=who, node=kubelet.name, node_uid=kubelet.uid)
-        made.inbox.push(start)
-        nursery.start_soon(effects.run)
-        nursery.start_soon(sequencer.run)
-        nursery.start_soon(node.run, made.inbox)
-        yield made
+        led = Led(kubelet, link, who)
+        nursery.start_soon(led.leader.run)
+        yield led
         nursery.cancel_scope.cancel()
 
 
@@ -150,9 +156,26 @@ async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
     await made.remove()
 
 
-async def test_from_not_ready_to_the_way_back(rights: Path, kubelet: Kubelet) -> None:
-    """Tainted once it is not Ready and proved off, free again under another boot; the journal replays."""
-    async with leading(rights, kubelet, "one") as leader:
+async def replays(rights: Path, kubelet: Kubelet) -> list[str]:
+    """The journal as another process reads it: its records' tags."""
+    async with linked(rights) as link:
+        place = ConfigMapStorage(link, ACCOUNT, kubelet.uid, "reader")
+
+        def replayed() -> Replayer:
+            replayer = Replayer()
+            replayer.feed(History([place.source]).raw())
+            return replayer
+
+        assert (await place.call(replayed)).finish() is None
+        return [raw.tag for raw in (await read(place))[0]]
+
+
+async def test_from_not_ready_to_the_way_back(
+    rights: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tainted once it is not Ready and proved off, free again under another boot; then nobody follows it."""
+    monkeypatch.setattr("ebbtide.outage.follower.REST_SECONDS", 0.2)
+    async with leading(rights, kubelet, "one") as led:
         stored: list[str] = []
 
         async def look() -> None:
@@ -160,50 +183,72 @@ async def test_from_not_ready_to_the_way_back(rights: Path, kubelet: Kubelet) ->
                 place = ConfigMapStorage(link, ACCOUNT, kubelet.uid, "reader")
                 stored.extend(raw.tag for raw in (await read(place))[0])
 
-        leader.caller.before["PATCH"] = look
-        leader.cloud.off = True
+        led.caller.before["PATCH"] = look
+        led.cloud.off = True
         await kubelet.unheard()
-        await leader.heard(OutOfService)
+        await led.heard(OutOfService)
         # Before the write was made, anybody could read who ordered it, and for what proof.
         assert stored[-1] == SetTaint.__name__
         assert ProofAccepted.__name__ in stored
         assert [each["key"] for each in await kubelet.taints()][1:] == ["node.kubernetes.io/out-of-service"]
         await kubelet.report(boot="boot-2")
-        closed = await leader.heard(OutageClosed)
-        assert closed.outcome == "recovered"
+        assert (await led.heard(OutageClosed)).outcome == "recovered"
         assert len(await kubelet.taints()) == 1
-        assert await leader.writer.wait_synced(leader.writer.last_seq)
-        assert leader.told.failed == []
+        await until(lambda: not led.leader.followers)
+        assert led.told == []
+    assert (await replays(rights, kubelet)).count(OutageBegan.__name__) == 1
     async with linked(rights) as link:
-        again = ConfigMapStorage(link, ACCOUNT, kubelet.uid, "two")
-
-        def replayed() -> Replayer:
-            replayer = Replayer()
-            replayer.feed(History([again.source]).raw())
-            return replayer
-
-        assert (await again.call(replayed)).finish() is None
+        (found,) = [each for each in await list_journals(link, ACCOUNT) if each.node_uid == kubelet.uid]
+        assert found == StoredJournal(kubelet.uid, kubelet.name, at_rest=True)
 
 
-async def test_no_taint_before_its_order_is_stored(rights: Path, kubelet: Kubelet) -> None:
-    """Fenced by another leader, the one whose order it is never begins it."""
-    async with leading(rights, kubelet, "one") as leader:
-        await kubelet.unheard()
-        await until(lambda: leader.first(EvidenceRead))
-        await leader.writer.wait_synced(leader.writer.last_seq)
-        async with linked(rights) as link:
+@pytest.mark.parametrize("killed_at", [LeaderStarted, OutageBegan, ProofAccepted, SetTaint, OutOfService])
+async def test_another_leader_goes_on(rights: Path, kubelet: Kubelet, killed_at: type[Event]) -> None:
+    """Killed once that is recorded, the next one tells the one outage to its end, with one taint."""
+    await kubelet.unheard()
+    async with leading(rights, kubelet, "one") as led:
+        led.cloud.off = True
+        await led.heard(killed_at)
+    async with leading(rights, kubelet, "two") as led:
+        led.cloud.off = True
+        with trio.fail_after(20):
+            while len(await kubelet.taints()) < 2:
+                await trio.sleep(0.02)
+        await kubelet.report(boot="boot-2")
+        assert (await led.heard(OutageClosed)).outcome == "recovered"
+        follower = led.leader.followers[kubelet.uid]
+        assert await follower.wait_synced(follower.system.next_seq - 1)
+    tags = await replays(rights, kubelet)
+    assert tags.count(OutageBegan.__name__) == tags.count(OutageClosed.__name__) == 1
+    assert len(await kubelet.taints()) == 1
+
+
+async def test_fenced_it_leaves(rights: Path, kubelet: Kubelet) -> None:
+    """Where another leader goes on, an order is never begun, and nobody is led any more."""
+    async with linked(rights) as link:
+        led = Led(kubelet, link, "one")
+        async with trio.open_nursery() as nursery:
+
+            async def lead() -> None:
+                await led.leader.run()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(lead)
+            await kubelet.unheard()
+            await led.heard(EvidenceRead)
+            follower = led.leader.followers[kubelet.uid]
+            await follower.wait_synced(follower.system.next_seq - 1)
             other = ConfigMapStorage(link, ACCOUNT, kubelet.uid, "two")
             await other.acquire("two")
             file = await other.create(segment_file_name(99, OTHER_ID))
             await file.write(b"another leader was here")
-        leader.cloud.off = True
-        await leader.inbox.put(leader.cloud.evidence())
-        order = await leader.heard(SetTaint)
-        ended = await until(lambda: leader.ended(order.key))
-        assert ended.result == "cancelled"
-        assert leader.writer.lost
-        assert leader.caller.patches == 0
+            await led.cloud.off_now()
+            with trio.fail_after(20):
+                await trio.sleep_forever()
+        assert led.first(SetTaint)
+        assert led.caller.patches == 0
         assert len(await kubelet.taints()) == 1
+        assert led.told[-1].endswith("another leader goes on with this journal: two: not leading any more")
 
 
 async def test_how_long_the_taint_takes(rights: Path, api_bed: Bed) -> None:
@@ -212,15 +257,14 @@ async def test_how_long_the_taint_takes(rights: Path, api_bed: Bed) -> None:
     for at in range(7):
         kubelet = Kubelet(api_bed, f"worker-{at}")
         await kubelet.register(ready="Unknown")
-        async with leading(rights, kubelet, "one") as leader:
-            await leader.heard(EvidenceRead)
-            leader.cloud.off = True
+        async with leading(rights, kubelet, "one") as led:
+            await led.heard(EvidenceRead)
             began = time.monotonic()
-            await leader.inbox.put(leader.cloud.evidence())
+            await led.cloud.off_now()
             with trio.fail_after(20):
-                while leader.first(OutOfService) is None:
+                while led.first(OutOfService) is None:
                     await trio.sleep(0.001)
             took.append(1000 * (time.monotonic() - began))
-            assert leader.first(ProofAccepted)
+            assert led.first(ProofAccepted)
         await kubelet.remove()
     print(f"proof to taint: {sorted(round(each) for each in took)} ms")

@@ -1,0 +1,101 @@
+"""The controller: one replica that waits for the Lease, and what it does while it leads.
+
+A leader watches all Nodes and leases, pods and attachments, and has a `Follower` for each node in trouble.
+It decides nothing about them; it only begins with the journals that an earlier leader left open, and with
+every node that gives no sign of life. Nothing is kept here from one lead to the next: whoever leads next,
+here or elsewhere, finds all of it in the API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import trio
+
+from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal, list_journals
+from ebbtide.actors.edges.kubernetes.watch import Streamer
+from ebbtide.actors.interfaces import WARNING
+from ebbtide.log import failure_line
+from ebbtide.outage.follower import Follower, JournalLost, Shared, in_trouble
+
+#: How often all nodes are looked at: a thousand take a millisecond, and nobody waits for it, because a node's
+#: lease is silent long before the node is NotReady.
+LOOK_SECONDS = 0.5
+#: Before a follower that failed begins anew. What it could not do, somebody has to mend.
+AGAIN_SECONDS = 15.0
+
+
+class Watching(NamedTuple):
+    """What a leader runs beside its followers: each until cancelled, and none of them fails."""
+
+    tasks: tuple[Callable[[Streamer], Awaitable[None]], ...]
+
+
+class Leader:
+    """One lead, from its begin to its end."""
+
+    def __init__(self, shared: Shared, link: Streamer, watching: Watching) -> None:
+        self._shared, self._link, self._watching = shared, link, watching
+        #: By Node UID.
+        self.followers: dict[str, Follower] = {}
+        self._again_at: dict[str, float] = {}
+        self._nursery: trio.Nursery
+        self._fenced = ""
+
+    async def run(self) -> None:
+        """Until cancelled, or until another leader is met in a journal."""
+        shared = self._shared
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for task in self._watching.tasks:
+                nursery.start_soon(task, self._link)
+            await shared.view.listed()
+            for journal in await self._stored():
+                if not journal.at_rest and journal.node:
+                    self._follow(journal.node, journal.node_uid)
+            while not self._fenced:
+                now = trio.current_time()
+                for node in shared.view.there():
+                    due = node.uid not in self.followers and self._again_at.get(node.uid, now) <= now
+                    if due and in_trouble(shared.view, node.name, node.uid):
+                        self._follow(node.name, node.uid)
+                await trio.sleep(LOOK_SECONDS)
+            nursery.cancel_scope.cancel()
+        if self._fenced:
+            shared.tell(WARNING, f"{self._fenced}: not leading any more")
+
+    async def _stored(self) -> list[StoredJournal]:
+        told = ""
+        while True:
+            try:
+                return await list_journals(self._shared.caller, self._shared.namespace)
+            except OSError as error:
+                if str(error) != told:
+                    self._shared.tell(WARNING, told := f"{error.strerror or error}: trying again")
+                await trio.sleep(AGAIN_SECONDS)
+
+    def _follow(self, node: str, node_uid: str) -> None:
+        self._again_at.pop(node_uid, None)
+        self.followers[node_uid] = Follower(self._shared, node, node_uid)
+        self._nursery.start_soon(self._run, self.followers[node_uid])
+
+    async def _run(self, follower: Follower) -> None:
+        """One that fails takes no other with it."""
+        try:
+            await follower.run()
+        except JournalLost as lost:
+            if lost.fenced:
+                self._fenced = f"{follower.node}: {lost}"
+            else:
+                self._failed(follower, f"the journal: {lost}")
+        except Exception as error:
+            while isinstance(error, ExceptionGroup):
+                error = error.exceptions[0]
+            self._failed(follower, failure_line("the follower", error))
+        finally:
+            del self.followers[follower.node_uid]
+
+    def _failed(self, follower: Follower, line: str) -> None:
+        self._shared.tell(WARNING, f"{follower.node}: {line}: beginning anew in {AGAIN_SECONDS:g} s")
+        self._again_at[follower.node_uid] = trio.current_time() + AGAIN_SECONDS

@@ -1,0 +1,309 @@
+"""One node's outage in the controller: its system, its journal and its edges, from the first trouble on.
+
+A healthy node costs the controller two objects in memory. One in trouble gets a `Follower`: the journal of
+its Node is opened (or begun), a leader's start is put on record, and everything else is decided by the
+actors. At rest again, the journal is closed with a mark, so that the next leader need not open it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+import trio
+
+from ebbtide import __version__
+from ebbtide.actors.actor import OUTAGE_FLAGS
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.edges.kubernetes.calls import ApiCaller
+from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
+from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView
+from ebbtide.actors.interfaces import NOTICE, WARNING, Clock, Edge, Tell
+from ebbtide.actors.runner import Effects, Inbox, Sequencer
+from ebbtide.actors.system import EDGE, System
+from ebbtide.events.base import Record, Stamp, shutdown_trace_id
+from ebbtide.events.catalog import Source
+from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
+from ebbtide.events.outage import LeaderStarted, NodeDeleted, NodeRead, OutageSettings
+from ebbtide.events.reader import History
+from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
+from ebbtide.events.retention import OUTAGE_LIMITS, SEGMENT_BYTES_MAX, trim
+from ebbtide.events.segment import Identity
+from ebbtide.events.writer import Writer
+from ebbtide.log import LineContext, Log, Report, TraceIds, journald_fields
+from ebbtide.recover import FailedStarts, Unreadable
+from ebbtide.replay.replayer import Replayer
+
+#: A node that was in trouble and is not any more is followed for so long: who comes and goes gets one journal
+#: and not ten, and a minute of one system in memory costs nothing.
+REST_SECONDS = 60.0
+#: How often that is looked at.
+LOOK_SECONDS = 1.0
+
+JOURNAL_ID_BYTES = 16
+
+#: Facts that every leader's start admits by itself.
+OF_A_START = (LeaderStarted.__name__, NodeRead.__name__)
+
+
+class JournalLost(Exception):
+    """It can be gone on with by nobody here; ``fenced``: another leader does."""
+
+    def __init__(self, text: str, *, fenced: bool) -> None:
+        super().__init__(text)
+        self.fenced = fenced
+
+
+class Shared(NamedTuple):
+    """What the followers of one leader have in common.
+
+    ``writer``: this process's own name in journals. ``settings`` and ``edges`` are of a node by its name
+    and UID; ``edges`` has all but the Node's own.
+    """
+
+    caller: ApiCaller
+    view: ClusterView
+    namespace: str
+    replica: str
+    writer: str
+    settings: Callable[[str], OutageSettings]
+    edges: Callable[[str, str], Sequence[Edge]]
+    clock: Clock
+    identity: Identity
+    tell: Tell
+    report: Report
+    #: Told of each step, with the follower whose it is.
+    observers: Sequence[Callable[[Follower, Sequence[Record]], None]] = ()
+
+
+def in_trouble(view: ClusterView, node: str, uid: str) -> bool:
+    """Whether a system is to look at it: nobody hears it, or something of ours stands on it.
+
+    One whose kubelet says itself that it is not Ready, and renews its lease, lives: nodes that join are so
+    for a minute.
+    """
+    found = view.of(node).node
+    if found is None or found.uid != uid:
+        return False
+    silent = view.silent_at(node) <= trio.current_time()
+    return silent or found.ready == "Unknown" or found.taint == "ours"
+
+
+class Recovered(NamedTuple):
+    """``trace_id``: of the open outage, or empty."""
+
+    system: System
+    verdict: Verdict
+    failed_starts: int
+    trace_id: str
+    diverged: bool
+
+
+def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recovered:
+    """The state that the journal ends with. Raises Unreadable, OSError."""
+    try:
+        return _recover(sources, node_uid, fresh_id)
+    except (UnknownType, BadPayload, ForeignJournal) as error:
+        raise Unreadable(f"the journal cannot be read by this version: {error}") from error
+
+
+def _recover(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recovered:
+    history = History(sources, from_checkpoint=True, logic_flags=OUTAGE_FLAGS)
+    replayer, starts, hashes = Replayer(goes_on=True), FailedStarts(OF_A_START), dict[int, bytes]()
+
+    def see(raw: RawRecord) -> RawRecord:
+        if raw.cause == 0 and raw.actor == EDGE:
+            starts.see(raw)
+        if raw.episode == raw.seq:
+            hashes[raw.seq] = raw.hash
+        return raw
+
+    replayer.feed(see(raw) for raw in history.raw())
+    # Without a record nothing has said which actors this journal is of.
+    verdict, system = history.verdict, replayer.system if replayer.events else System(flags=OUTAGE_FLAGS)
+    refuse_foreign(verdict.header, node_uid)
+    if verdict.state == "incompatible":
+        raise Unreadable(verdict.banner)
+    system.next_seq = verdict.start(fresh_id).after.seq + 1
+    system.flags = OUTAGE_FLAGS
+    if system.episode and system.episode not in hashes:
+        hashes |= {raw.seq: raw.hash for raw in History(sources).raw() if raw.seq == system.episode}
+    first = hashes.get(system.episode)
+    return Recovered(
+        system,
+        verdict,
+        starts.count,
+        shutdown_trace_id(first) if first is not None else "",
+        replayer.finish() is not None,
+    )
+
+
+class Follower:
+    """Of the Node of that name and UID."""
+
+    def __init__(self, shared: Shared, node: str, node_uid: str) -> None:
+        self._shared, self.node, self.node_uid = shared, node, node_uid
+        self._storage = ConfigMapStorage(
+            shared.caller, shared.namespace, node_uid, shared.writer, self._tell, node
+        )
+        self._lost = ""
+        self._ended = trio.Event()
+        #: The Node was told: whatever comes after may be about it.
+        self._begun = trio.Event()
+        self.system = System(flags=OUTAGE_FLAGS)
+        self._traces = TraceIds()
+        self._writer: Writer
+        self._full_at_bytes = 0
+
+    def _tell(self, level: int, line: str) -> None:
+        self._shared.tell(level, f"{self.node}: {line}")
+
+    async def run(self) -> None:
+        """Until it is at rest. Raises JournalLost, and OSError where the journal cannot be read."""
+        shared = self._shared
+        await self._storage.acquire(shared.writer)
+        recovered = await self._recover()
+        self.system = recovered.system
+        self._traces = TraceIds(self.system.episode, recovered.trace_id)
+        inbox = Inbox()
+        async with trio.open_nursery() as writing:
+            writing.start_soon(self._writer.run)
+            self._begin_segment()
+            node_edge = NodeEdge(shared.caller, shared.view, self.node, self.node_uid)
+            edges: list[Edge] = [node_edge, *shared.edges(self.node, self.node_uid)]
+            effects = Effects(edges, inbox, self._writer, shared.clock)
+            open_orders = [opened.order for opened in self.system.open_orders.values()]
+            sequencer = Sequencer(self.system, inbox, self, effects, shared.clock)
+            lines = LineContext()
+            log = Log(
+                lines,
+                self._writer.wait_written,
+                lambda level, line, fields: shared.report(level, f"{self.node}: {line}", fields),
+                lambda record: journald_fields(
+                    record, lines.names, self._writer.journal_id, self._traces.of(record.episode)
+                ),
+            )
+            self.system.on_failure = log.keep_failure
+            sequencer.observers += [log.keep, self._after]
+            writing.start_soon(log.run)
+            async with trio.open_nursery() as working:
+                working.start_soon(self._await_end, working.cancel_scope)
+                sequencer.admit(
+                    LeaderStarted(
+                        version=__version__,
+                        replica=shared.replica,
+                        node=self.node,
+                        node_uid=self.node_uid,
+                        settings=shared.settings(self.node),
+                        failed_starts=recovered.failed_starts,
+                    )
+                )
+                working.start_soon(sequencer.run)
+                working.start_soon(node_edge.run, inbox)
+                # The Node comes first: what an order that an earlier leader gave has become, what hangs, and
+                # what somebody says, all of it is about the Node as it is now.
+                await self._begun.wait()
+                working.start_soon(effects.run)
+                working.start_soon(partial(effects.adopt, open_orders, same_userspace=True))
+                for edge in edges[1:]:
+                    working.start_soon(edge.run, inbox)
+                working.start_soon(self._keep_small)
+            if not self._lost:
+                self._storage.at_rest = True
+                await self._writer.close()
+            writing.cancel_scope.cancel()
+        if self._lost:
+            raise JournalLost(self._lost, fenced=self._storage.fenced)
+
+    async def _recover(self) -> Recovered:
+        """And the writer that goes on from there."""
+        shared, source = self._shared, self._storage.source
+        fresh_id = os.urandom(JOURNAL_ID_BYTES)
+        try:
+            recovered = await self._storage.call(recover_outages, [source], self.node_uid, fresh_id)
+        except Unreadable as error:
+            # Beside it: of what stands on the Node this leader learns from the Node.
+            self._tell(WARNING, f"{error}: going on without its history")
+            recovered = recover_outages((), self.node_uid, fresh_id)
+            number = max(recovered.verdict.next_number, time.time_ns() // 10**9)
+            recovered = recovered._replace(verdict=recovered.verdict._replace(next_number=number))
+        if recovered.verdict.state != "intact":
+            self._tell(WARNING, recovered.verdict.banner)
+        if recovered.diverged:
+            self._tell(WARNING, "the journal's decisions differ from this version's")
+        self._writer = Writer(
+            [self._storage],
+            shared.identity._replace(machine_id=self.node_uid, node=self.node, logic_flags=OUTAGE_FLAGS),
+            recovered.verdict.start(fresh_id),
+            program="ebbtide-outage",
+            on_failed=lambda location, error: self._tell(NOTICE, f"the journal: {error}"),
+            on_moved=lambda location, first_seq: None,
+            on_lost=self._on_lost,
+            last_resort=lambda line: None,
+        )
+        await self._writer.open()
+        return recovered
+
+    def _on_lost(self, error: str) -> None:
+        self._lost = error
+        self._ended.set()
+
+    # --- the journal as the sequencer sees it ----------------------------------------------------
+
+    def append(self, records: Sequence[Record]) -> None:
+        for record, chain_hash in zip(records, self._writer.append(records), strict=True):
+            self._traces.learn(record, chain_hash)
+
+    async def wait_written(self, seq: int) -> bool:
+        return await self._writer.wait_written(seq)
+
+    async def wait_synced(self, seq: int) -> bool:
+        return await self._writer.wait_synced(seq)
+
+    def _begin_segment(self) -> None:
+        stamp = Stamp(self._shared.clock.mono_ns(), self._shared.clock.wall_ns())
+        self._writer.begin_segment(stamp, take_checkpoint(self.system))
+        self._full_at_bytes = self._writer.segment_bytes + SEGMENT_BYTES_MAX
+        self.system.next_seq += 1  # the checkpoint's own
+
+    def _after(self, records: Sequence[Record]) -> None:
+        if not self._begun.is_set() and any(
+            isinstance(each.event, NodeRead | NodeDeleted) for each in records
+        ):
+            self._begun.set()
+        for observe in self._shared.observers:
+            observe(self, records)
+        if not self.system.episode and self._writer.segment_bytes > self._full_at_bytes:
+            self._begin_segment()
+
+    async def _keep_small(self) -> None:
+        """Outages that are long over go, when a leader begins with this journal."""
+        with suppress(OSError):
+            for name in await trim(
+                [self._storage], time.time_ns(), self.system.episode or None, OUTAGE_LIMITS
+            ):
+                self._tell(NOTICE, f"removed the old segment {name}")
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def _await_end(self, scope: trio.CancelScope) -> None:
+        """The journal is lost, or there is no outage and no trouble."""
+        calm_since = math.inf
+        while True:
+            now = trio.current_time()
+            if self.system.episode or in_trouble(self._shared.view, self.node, self.node_uid):
+                calm_since = math.inf
+            else:
+                calm_since = min(calm_since, now)
+            if now - calm_since >= REST_SECONDS:
+                break
+            with trio.move_on_after(LOOK_SECONDS):
+                await self._ended.wait()
+                break
+        scope.cancel()
