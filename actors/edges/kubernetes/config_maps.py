@@ -361,7 +361,8 @@ class ConfigMapStorage:
                 # Nothing was there: then nothing is there but what we have made.
                 stands = all(piece.writer == self._writer for piece in await self._read())
             if not stands:
-                raise self._fence("another leader has gone on with this journal, and removed its oldest part")
+                what = "another leader has gone on with this journal, and has removed its oldest part"
+                raise self._fence(what)
             self._proved = last
 
     def _fence(self, what: str) -> Fenced:
