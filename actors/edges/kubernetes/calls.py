@@ -115,6 +115,7 @@ API_TEXTS = (
     "cannot list resource",
     "cannot watch resource",
     "cannot create resource",
+    "cannot update resource",
     "cannot patch resource",
     "cannot delete resource",
     "set to itself",

@@ -1,0 +1,263 @@
+"""Leader election on a real API server, with the least rights, by processes that are stopped and killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.client import ApiClient
+from ebbtide.actors.edges.kubernetes.leadership import Leadership
+from tests.actors.edges.kubernetes.rig import linked, until
+from tests.actors.edges.kubernetes.rights import granted
+from tests.node.bed import Bed
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+NAMESPACE, NAME = "ebbtide-leader", "ebbtide-outage"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+GROUP = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+#: What it needs, and nothing else: kept by the tests that pass with it. A create cannot be limited by name.
+RULES = [
+    {**GROUP, "verbs": ["create"]},
+    {**GROUP, "verbs": ["get", "update"], "resourceNames": [NAME]},
+]
+#: A fifth of what is usual.
+TIMES = {"lease_seconds": 3.0, "renew_seconds": 2.0, "retry_seconds": 0.4}
+
+
+@pytest.fixture
+async def rights(api_bed: Bed) -> AsyncIterator[Path]:
+    """As an account that may do what `RULES` say in one namespace; there is no Lease yet."""
+    yield await granted(api_bed, NAMESPACE, RULES)
+    for each in (await api_bed.api.get(LEASES))["items"]:
+        await api_bed.api.delete(f"{LEASES}/{each['metadata']['name']}")
+
+
+async def lease(bed: Bed) -> dict[str, Any]:
+    return dict((await bed.api.get(f"{LEASES}/{NAME}"))["spec"])
+
+
+class Leader:
+    """In this process."""
+
+    def __init__(self, caller: Any, identity: str) -> None:
+        self.leads = False
+        self.terms = 0
+        self.lines: list[str] = []
+        self.leadership = Leadership(
+            caller, NAMESPACE, NAME, identity, lambda level, line: self.lines.append(line), **TIMES
+        )
+
+    async def lead(self) -> None:
+        self.leads, self.terms = True, self.terms + 1
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.leads = False
+
+    async def run(self) -> None:
+        await self.leadership.run(self.lead)
+
+
+@asynccontextmanager
+async def leader(caller: Any, identity: str = "one") -> AsyncIterator[Leader]:
+    """It runs for the time of the block."""
+    made = Leader(caller, identity)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+class LosesAnswers:
+    """A caller to whom every second answer to a write does not come back, though it was carried out."""
+
+    def __init__(self, caller: ApiClient) -> None:
+        self._caller = caller
+        self.writes = 0
+
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        answer = await self._caller.call(method, path, **fields)
+        self.writes += method != "GET"
+        if method != "GET" and self.writes % 2:
+            raise Unanswered("the connection ended before the answer came")
+        return answer
+
+
+class Process:
+    """A replica in a process of its own: this module, run."""
+
+    def __init__(self, process: trio.Process, name: str) -> None:
+        self.process, self.name = process, name
+        self.said: list[str] = []
+
+    async def read(self) -> None:
+        assert self.process.stdout is not None
+        text = b""
+        async for piece in self.process.stdout:
+            *lines, text = (text + piece).split(b"\n")
+            self.said += [line.decode() for line in lines]
+
+    @property
+    def leads(self) -> bool:
+        terms = [line for line in self.said if line in ("leads", "ends")]
+        return terms[-1:] == ["leads"]
+
+
+@asynccontextmanager
+async def processes(kubeconfig: Path, *names: str) -> AsyncIterator[list[Process]]:
+    """They are killed at the end of the block, and so is what is added."""
+    argv = [sys.executable, "-m", __name__, str(kubeconfig)]
+    made = []
+    async with trio.open_nursery() as nursery:
+        try:
+            for name in names:
+                each = await trio.lowlevel.open_process([*argv, name], stdout=subprocess.PIPE)
+                made.append(Process(each, name))
+                nursery.start_soon(made[-1].read)
+            yield made
+        finally:
+            with trio.CancelScope(shield=True):
+                for one in made:
+                    if one.process.poll() is None:
+                        one.process.kill()
+                    await one.process.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_processes_that_are_stopped_killed_and_told_to_go(rights: Path, api_bed: Bed) -> None:
+    """Of two that start at once one leads; the other goes on in time, whatever becomes of the first; and the
+    one that was stopped knows it as soon as it goes on.
+    """
+    async with processes(rights, "one", "two") as both:
+        first = await until(lambda: next((each for each in both if each.leads), None))
+        second = next(each for each in both if each is not first)
+        await until(lambda: f"{first.name} leads, and this replica waits" in second.said)
+        assert (await lease(api_bed))["leaseTransitions"] == 0
+
+        first.process.send_signal(signal.SIGSTOP)
+        began = trio.current_time()
+        await until(lambda: second.leads)
+        took = trio.current_time() - began
+        print(f"stopped: the other one leads after {took:.1f} s")
+        assert TIMES["renew_seconds"] < took <= TIMES["lease_seconds"] + 1
+        await trio.sleep(2 * TIMES["lease_seconds"] - took)
+        assert first.leads  # as far as it has said
+        first.process.send_signal(signal.SIGCONT)
+        await until(lambda: not first.leads, seconds=1)
+        await until(lambda: f"{second.name} leads, and this replica waits" in first.said)
+        assert second.leads
+        assert (await lease(api_bed))["leaseTransitions"] == 1
+
+        second.process.kill()
+        began = trio.current_time()
+        await until(lambda: first.leads)
+        took = trio.current_time() - began
+        print(f"killed: the other one leads after {took:.1f} s")
+        assert took <= TIMES["lease_seconds"] + 1
+        assert (await lease(api_bed))["leaseTransitions"] == 2
+
+        async with processes(rights, "three") as (third,):
+            await until(lambda: f"{first.name} leads, and this replica waits" in third.said)
+            first.process.terminate()
+            began = trio.current_time()
+            await until(lambda: third.leads)
+            took = trio.current_time() - began
+            print(f"told to go: the other one leads after {took:.2f} s")
+            assert took <= 1
+            assert await first.process.wait() == 0
+            assert not first.leads
+
+
+async def test_conflicts_and_answers_that_are_lost(rights: Path, api_bed: Bed) -> None:
+    """Its own writes it knows again, and somebody's label is nobody's Lease: it leads on."""
+    async with linked(rights) as link, leader(LosesAnswers(link)) as one:
+        await until(lambda: one.leads)
+        for at in range(2):
+            renewed: str = (await lease(api_bed))["renewTime"]
+
+            def is_renewed(found: Any, before: str = renewed) -> bool:
+                return bool(found["spec"]["renewTime"] != before)
+
+            await api_bed.api.patch(f"{LEASES}/{NAME}", {"metadata": {"labels": {"at": str(at)}}})
+            await api_bed.api.until(f"{LEASES}/{NAME}", is_renewed)
+        assert one.leads
+        assert one.terms == 1
+        found = await api_bed.api.get(f"{LEASES}/{NAME}")
+        assert (found["metadata"]["labels"], found["spec"]["leaseTransitions"]) == ({"at": "1"}, 0)
+        assert found["spec"]["leaseDurationSeconds"] == 3
+
+
+async def test_it_is_taken_away(rights: Path, api_bed: Bed) -> None:
+    """By an edit it ends at the next renewal, and is waited for again; deleted it is made anew."""
+    async with linked(rights) as link, leader(link) as one:
+        await until(lambda: one.leads)
+        await api_bed.api.patch(f"{LEASES}/{NAME}", {"spec": {"holderIdentity": "somebody"}})
+        await until(lambda: not one.leads)
+        await until(lambda: one.leads)
+        await api_bed.api.delete(f"{LEASES}/{NAME}")
+        await until(lambda: one.terms == 3)
+        lost = [line for line in one.lines if "leads no longer" in line]
+        what = f"the Lease {NAMESPACE}/{NAME} is lost, %s: this replica leads no longer"
+        assert lost == [what % "somebody has it", what % "it was taken away"]
+    assert (await lease(api_bed))["holderIdentity"] == ""
+
+
+async def test_the_server_is_away(rights: Path, api_bed: Bed) -> None:
+    """It stops in time, and leads again once the server answers."""
+    async with linked(rights) as link, leader(link) as one:
+        await until(lambda: one.leads)
+        await api_bed.stop("kube-apiserver")
+        began = trio.current_time()
+        await until(lambda: not one.leads)
+        assert trio.current_time() - began <= TIMES["renew_seconds"] + 0.5
+        await api_bed.start_api()
+        await until(lambda: one.leads, seconds=60)
+        assert one.terms == 2
+        assert (await lease(api_bed))["leaseTransitions"] == 0
+
+
+async def test_without_rights(api_bed: Bed) -> None:
+    """It is told what is missing, once, and nobody leads."""
+    nothing = await granted(api_bed, f"{NAMESPACE}-none", [])
+    async with linked(nothing) as link, leader(link) as one:
+        await until(lambda: one.lines)
+        await trio.sleep(2 * TIMES["retry_seconds"])
+        what = f"the Lease {NAMESPACE}/{NAME} cannot be asked for: the API server answered 403"
+        assert one.lines == [f"{what} cannot get resource"]
+        assert not one.terms
+
+
+async def _replica(kubeconfig: Path, name: str) -> None:
+    """Says what it does, a line each, until SIGTERM."""
+
+    async def lead() -> None:
+        print("leads", flush=True)
+        try:
+            await trio.sleep_forever()
+        finally:
+            print("ends", flush=True)
+
+    async with linked(kubeconfig) as link:
+        with trio.open_signal_receiver(signal.SIGTERM) as signals:
+            async with trio.open_nursery() as nursery:
+                held = Leadership(
+                    link, NAMESPACE, NAME, name, lambda level, line: print(line, flush=True), **TIMES
+                )
+                nursery.start_soon(held.run, lead)
+                async for _ in signals:
+                    break
+                nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    trio.run(_replica, Path(sys.argv[1]), sys.argv[2])

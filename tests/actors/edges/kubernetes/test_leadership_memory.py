@@ -1,0 +1,386 @@
+"""Leader election in virtual time: nobody leads beside another one, and somebody leads soon."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.leadership import LEASE_SECONDS, RENEW_SECONDS, Leadership
+from ebbtide.replay.sim.scenario import Draws
+from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
+from tests.actors.edges.kubernetes.write_fake import status
+
+#: More of them on demand, by ``EBBTIDE_SEEDS=5000``.
+SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "40"))
+#: From a leader's death to the next one.
+TAKEN_OVER_SECONDS_MAX = 20.0
+
+
+class Leases(ConfigMaps):
+    """The same server, of one namespace's Leases."""
+
+    version = 0
+    #: What is answered instead, by method.
+    refused: dict[str, Answer] = {}
+
+    def _carry_out(self, method: str, path: str, body: Any) -> Answer:
+        if method in self.refused:
+            return self.refused[method]
+        name = body["metadata"]["name"] if method == "POST" else path.rpartition("/")[2]
+        found = self.objects.get(name)
+        if (found is None) != (method == "POST"):
+            return status(409, "already exists") if found else status(404, "not found")
+        if method != "GET":
+            version = body["metadata"].get("resourceVersion")
+            if found is not None and version != found["metadata"]["resourceVersion"]:
+                return status(409, "the object has been modified")
+            self.version += 1
+            found = copy.deepcopy(body)
+            found["metadata"]["resourceVersion"] = str(self.version)
+            self.objects[name] = found
+        return Answer(200, msgspec.json.encode(found))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return dict(self.objects["outage"]["spec"])
+
+    def edit(self, **fields: Any) -> None:
+        """By somebody else."""
+        self.version += 1
+        self.objects["outage"]["metadata"]["resourceVersion"] = str(self.version)
+        self.objects["outage"]["spec"] |= fields
+
+
+class Replica:
+    """``leads`` while it does; ``ending_seconds``: what it takes to stop, however it is asked to."""
+
+    def __init__(self, server: Leases, name: str, log: Log, ending_seconds: float = 0.0) -> None:
+        self.server, self.name, self.log = server, name, log
+        self.away, self.leads, self.ending_seconds = False, False, ending_seconds
+        self.lines: list[str] = []
+        self.dead = trio.CancelScope()
+        self.leadership = Leadership(
+            self, "ebbtide", "outage", name, lambda level, line: self.lines.append(line)
+        )
+
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        if self.away or self.dead.cancel_called:
+            await trio.sleep(fields["seconds_max"])
+            raise Unanswered("silence")
+        return await self.server.call(method, path, **fields)
+
+    async def lead(self) -> None:
+        self.leads = True
+        self.log.changed()
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(self.ending_seconds)
+            self.leads = False
+            self.log.changed()
+
+    async def run(self) -> None:
+        with self.dead:
+            await self.leadership.run(self.lead)
+
+
+class Log:
+    """Who led, and for how long nobody did."""
+
+    def __init__(self) -> None:
+        self.replicas: list[Replica] = []
+        self.terms: list[str] = []
+        self.news = trio.Event()
+
+    def leaders(self) -> list[str]:
+        return [each.name for each in self.replicas if each.leads]
+
+    def changed(self) -> None:
+        leaders = self.leaders()
+        assert len(leaders) <= 1, f"two lead at once: {leaders}"
+        self.terms += leaders
+        self.news.set()
+        self.news = trio.Event()
+
+    async def until(self, count: int) -> str:
+        """Who leads, once there were so many terms."""
+        with trio.fail_after(3600):
+            while len(self.terms) < count or not self.leaders():
+                await self.news.wait()
+        return self.leaders()[0]
+
+    def of(self, name: str) -> Replica:
+        return next(each for each in self.replicas if each.name == name)
+
+
+@asynccontextmanager
+async def replicas(server: Leases, count: int = 2, ending_seconds: float = 0.0) -> AsyncIterator[Log]:
+    """They run for the time of the block."""
+    log = Log()
+    log.replicas = [Replica(server, f"replica-{at}", log, ending_seconds) for at in range(count)]
+    async with trio.open_nursery() as nursery:
+        for each in log.replicas:
+            nursery.start_soon(each.run)
+        yield log
+        nursery.cancel_scope.cancel()
+
+
+async def test_of_two_that_start_at_once_one_leads(autojump_clock: MockClock) -> None:
+    """The Lease is made where there is none; the leader renews it, and the other one waits for ever."""
+    server = Leases(Draws(1))
+    async with replicas(server) as log:
+        first = await log.until(1)
+        assert server.spec["holderIdentity"] == first
+        assert server.spec["leaseTransitions"] == 0
+        since = server.spec["acquireTime"]
+        await trio.sleep(3600)
+        assert log.terms == [first]
+        assert server.spec["acquireTime"] == since
+        assert 3600 / 2.4 <= server.version <= 3600 / 2.0
+        waiting = next(each for each in log.replicas if not each.leads)
+        assert waiting.lines == [f"{first} leads, and this replica waits"]
+        assert waiting.leadership.holder == first
+
+
+async def test_who_is_told_to_go_gives_it_back(autojump_clock: MockClock) -> None:
+    """The other one has it with its next try, and only when the first has ended."""
+    server = Leases(Draws(1))
+    async with replicas(server, ending_seconds=4.0) as log:
+        first = await log.until(1)
+        log.of(first).dead.cancel()
+        # As the process would: it still sends while it ends.
+        log.of(first).dead = trio.CancelScope()
+        began = trio.current_time()
+        second = await log.until(2)
+        assert second != first
+        assert 4.0 <= trio.current_time() - began <= 4.0 + 2.5
+        assert server.spec["leaseTransitions"] == 2 - 1
+        assert "the Lease ebbtide/outage is given back" in log.of(first).lines
+
+
+async def test_it_is_given_back_when_the_work_is_over(autojump_clock: MockClock) -> None:
+    """Also where it fails."""
+    server = Leases(Draws(1))
+
+    async def lead(error: Exception | None) -> None:
+        await trio.sleep(30)
+        assert server.spec["holderIdentity"] == "me"
+        if error is not None:
+            raise error
+
+    await Leadership(server, "ebbtide", "outage", "me").run(partial(lead, None))
+    assert server.spec["holderIdentity"] == ""
+    with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="broken")):
+        await Leadership(server, "ebbtide", "outage", "me").run(partial(lead, ValueError("broken")))
+    assert server.spec["holderIdentity"] == ""
+    # A holder that is nobody is no change of hands, and then the same one comes again.
+    assert server.spec["leaseTransitions"] == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_leader_that_is_killed(seed: int, autojump_clock: MockClock) -> None:
+    """It says nothing any more, at whatever moment: the other one leads in 20 s."""
+    draws = Draws(seed)
+    server = Leases(draws)
+    async with replicas(server) as log:
+        first = await log.until(1)
+        await trio.sleep(60 + draws.below(10_000) / 1000)
+        log.of(first).dead.cancel()
+        began = trio.current_time()
+        assert await log.until(2) != first
+        assert RENEW_SECONDS < trio.current_time() - began <= TAKEN_OVER_SECONDS_MAX
+        assert server.spec["leaseTransitions"] == 1
+
+
+async def test_a_leader_without_the_api_server_stops_before_the_other_begins(
+    autojump_clock: MockClock,
+) -> None:
+    """Also where it takes nearly five seconds to stop; back again it waits like any other."""
+    server = Leases(Draws(1))
+    async with replicas(server, ending_seconds=4.5) as log:
+        first = await log.until(1)
+        await trio.sleep(60)
+        log.of(first).away = True
+        began = trio.current_time()
+        second = await log.until(2)
+        assert second != first
+        assert trio.current_time() - began <= TAKEN_OVER_SECONDS_MAX
+        log.of(first).away = False
+        await trio.sleep(3600)
+        assert log.terms == [first, second]
+        lines = log.of(first).lines
+        assert lines[1].startswith("the Lease ebbtide/outage cannot be asked for: ")
+        assert lines[2:] == [
+            "the Lease ebbtide/outage could not be renewed for 10 s: this replica leads no longer",
+            f"{second} leads, and this replica waits",
+            "the Lease ebbtide/outage can be asked for again",
+        ]
+
+
+async def test_all_are_without_the_api_server(autojump_clock: MockClock) -> None:
+    """Nobody leads then; afterwards one does at once, without a change of hands if it was the leader."""
+    server = Leases(Draws(1))
+    async with replicas(server) as log:
+        first = await log.until(1)
+        server.away = True
+        await trio.sleep(60)
+        assert log.leaders() == []
+        server.away = False
+        began = trio.current_time()
+        second = await log.until(2)
+        assert trio.current_time() - began <= 7.5
+        assert server.spec["leaseTransitions"] == (second != first)
+
+
+async def test_the_times_in_the_record_are_not_believed(autojump_clock: MockClock) -> None:
+    """A holder's clock may be years off: what counts is for how long its record was seen to stand."""
+    for renewed in ("1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z", None):
+        server = Leases(Draws(1))
+        spec = {"holderIdentity": "other", "renewTime": renewed, "acquireTime": renewed}
+        meta = {"name": "outage", "resourceVersion": "0", "labels": {"a": "b"}}
+        server.objects["outage"] = {"metadata": meta, "spec": {**spec, "strategy": "kept"}}
+        async with replicas(server, 1) as log:
+            began = trio.current_time()
+            await trio.sleep(10)
+            # Somebody's edit of the object is no sign of its holder, a renewal is.
+            server.edit()
+            await log.until(1)
+            assert LEASE_SECONDS <= trio.current_time() - began <= LEASE_SECONDS + 2.5
+            assert server.objects["outage"]["metadata"]["labels"] == {"a": "b"}
+            assert server.spec["strategy"] == "kept"
+            server.edit(holderIdentity="other", renewTime="1999-01-01T00:00:01.000000Z")
+            began = trio.current_time()
+            await trio.sleep(10)
+            assert not log.leaders()
+            server.edit(renewTime="1999-01-01T00:00:00.000000Z")
+            await log.until(2)
+            assert 10 + LEASE_SECONDS <= trio.current_time() - began <= 10 + LEASE_SECONDS + 5.0
+        assert log.replicas[0].lines[2] == (
+            "the Lease ebbtide/outage is lost, other has it: this replica leads no longer"
+        )
+
+
+@pytest.mark.parametrize("promised, waited", [(1, 15), (30, 30), (1_000_000, 60)])
+async def test_a_holder_that_promises_longer(promised: int, waited: int, autojump_clock: MockClock) -> None:
+    """Of another version, perhaps: it is waited for, but not for ever."""
+    server = Leases(Draws(1))
+    server.objects["outage"] = {"metadata": {"name": "outage", "resourceVersion": "0"}}
+    server.objects["outage"]["spec"] = {"holderIdentity": "other", "leaseDurationSeconds": promised}
+    async with replicas(server, 1) as log:
+        began = trio.current_time()
+        await log.until(1)
+        assert waited <= trio.current_time() - began <= waited + 1
+
+
+async def test_a_lease_that_is_deleted_or_empty(autojump_clock: MockClock) -> None:
+    """Deleted, its holder stops at its next renewal; made by hand without a holder, it is free."""
+    server = Leases(Draws(1))
+    server.objects["outage"] = {"metadata": {"name": "outage", "resourceVersion": "0"}}
+    async with replicas(server, 1) as log:
+        await log.until(1)
+        del server.objects["outage"]
+        await log.until(2)
+        assert "the Lease ebbtide/outage is lost, it was taken away: this replica leads no longer" in (
+            log.replicas[0].lines
+        )
+
+
+@pytest.mark.parametrize(
+    "method, code, text",
+    [
+        ("GET", 403, "cannot get resource"),
+        ("GET", 500, ""),
+        ("POST", 403, "cannot create resource"),
+        ("POST", 404, "not found"),
+        ("PUT", 403, "cannot update resource"),
+        ("PUT", 500, ""),
+    ],
+)
+async def test_what_is_refused_is_told_once(
+    method: str, code: int, text: str, autojump_clock: MockClock
+) -> None:
+    """Rights, or the namespace, are missing: nobody leads, and somebody who mends it has a leader soon."""
+    server = Leases(Draws(1))
+    if method == "PUT":
+        server.objects["outage"] = {"metadata": {"name": "outage", "resourceVersion": "0"}, "spec": None}
+    server.refused = {method: status(code, text)}
+    async with replicas(server, 1) as log:
+        await trio.sleep(600)
+        assert not log.terms
+        lines = log.replicas[0].lines
+        assert lines == [
+            f"the Lease ebbtide/outage cannot be asked for: the API server answered {code} {text}".strip()
+        ]
+        server.refused = {}
+        with trio.fail_after(8):
+            await log.until(1)
+
+
+def test_times_that_could_let_two_lead(autojump_clock: MockClock) -> None:
+    """They are refused."""
+    for lease, renew, retry in ((10, 10, 2), (15, 2, 2), (15, 10, 0), (100, 10, 2)):
+        with pytest.raises(ValueError, match="each must be shorter than the one before"):
+            Leadership(
+                Leases(Draws(1)),
+                "n",
+                "l",
+                "me",
+                lease_seconds=lease,
+                renew_seconds=renew,
+                retry_seconds=retry,
+            )
+    with pytest.raises(ValueError, match="needs an identity"):
+        Leadership(Leases(Draws(1)), "n", "l", "")
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_never_two_at_once(seed: int, autojump_clock: MockClock) -> None:
+    """Answers that are lost or come late, partitions, deaths and restarts, drawn from a seed; and soon after
+    all is well again somebody leads.
+    """
+    draws = Draws(seed)
+    async with trio.open_nursery() as work:
+        server = Leases(draws, work, draws.pick([0, 10, 40]))
+        ending = draws.pick([0.0, 1.0, 4.5])
+        async with replicas(server, 3, ending) as log, trio.open_nursery() as nursery:
+            for restarted in range(20):
+                await trio.sleep(draws.below(30_000) / 1000)
+                one = draws.pick(log.replicas)
+                match draws.below(5):
+                    case 0:
+                        one.away = not one.away
+                    case 1:
+                        server.away = not server.away
+                    case 2:
+                        one.dead.cancel()
+                    case 3 if "outage" in server.objects:
+                        server.edit()
+                    case _:
+                        pass
+                for at, each in enumerate(log.replicas):
+                    # As a process of its own: what it has sent may still be on its way.
+                    if each.dead.cancel_called and not each.leads and draws.below(2):
+                        again = Replica(server, f"{each.name}-{restarted}", log, ending)
+                        log.replicas[at] = again
+                        nursery.start_soon(again.run)
+            server.away, server.trouble = False, 0
+            for each in log.replicas:
+                each.away = False
+            if all(each.dead.cancel_called for each in log.replicas):
+                log.replicas.append(last := Replica(server, "last", log))
+                nursery.start_soon(last.run)
+            with trio.fail_after(40):
+                while not log.leaders():
+                    await log.news.wait()
+            nursery.cancel_scope.cancel()
