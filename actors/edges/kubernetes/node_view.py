@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.calls import ApiNode, JsonObject, find_condition
-from ebbtide.actors.edges.kubernetes.watch import Streamer, Watch, Watched
+from ebbtide.actors.edges.kubernetes.watch import Streamer, Unheeded, Watch, Watched, listed_path
 from ebbtide.events.outage import Ready, TaintOwner
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -128,10 +128,6 @@ def lease_path(node: str) -> str:
     return f"{LEASES_PATH}/{quote(node, safe='')}"
 
 
-def _listed_path(path: str, **fields: object) -> str:
-    return f"{path}?{urlencode(fields, quote_via=quote)}"
-
-
 class ObservedNode:
     """What is known of one name. ``news`` is set at each change, and made anew: take it before looking."""
 
@@ -225,10 +221,10 @@ class ClusterView:
 
     async def run(self, link: Streamer) -> None:
         """Until cancelled; never fails."""
-        nodes = Watched(partial(_listed_path, NODES_PATH), ApiNode, project_node, PART_NODES)
-        leases = Watched(partial(_listed_path, LEASES_PATH), ApiLease, project_lease, PART_LEASES)
+        nodes = Watched(partial(listed_path, NODES_PATH), ApiNode, project_node, PART_NODES)
+        leases = Watched(partial(listed_path, LEASES_PATH), ApiLease, project_lease, PART_LEASES)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Watch(link, nodes, self.nodes, _Unheeded()).run)
+            nursery.start_soon(Watch(link, nodes, self.nodes, Unheeded()).run)
             nursery.start_soon(Watch(link, leases, self.leases, _Sees(self)).run)
 
     async def listed(self) -> None:
@@ -272,19 +268,7 @@ class ClusterView:
         observed.change()
 
 
-class _Unheeded:
-    """`actors.edges.kubernetes.watch.Health`: what is decided from a Node is read again before."""
-
-    away = False
-
-    def heard(self) -> None: ...
-
-    async def answered(self) -> None: ...
-
-    async def failed(self, error: str, since: float) -> None: ...
-
-
-class _Sees(_Unheeded):
+class _Sees(Unheeded):
     """Whether renewals are seen."""
 
     def __init__(self, view: ClusterView) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import quote, urlencode
 
 import msgspec
 import trio
@@ -84,6 +85,11 @@ _status_decoder = msgspec.json.Decoder(_StatusObject)
 ItemT = TypeVar("ItemT")
 
 
+def listed_path(path: str, **fields: object) -> str:
+    """Of a list or a watch of all objects there."""
+    return f"{path}?{urlencode(fields, quote_via=quote)}"
+
+
 class Watched(Generic[ItemT]):
     """What is watched: ``path`` of its list from the query's fields, the ``kind`` of its objects as far as
     they are decoded, what ``project`` keeps of each, and how many are asked for in one part of a list.
@@ -118,6 +124,18 @@ class Health(Protocol):
 
     @property
     def away(self) -> bool: ...
+
+    def heard(self) -> None: ...
+
+    async def answered(self) -> None: ...
+
+    async def failed(self, error: str, since: float) -> None: ...
+
+
+class Unheeded:
+    """`Health` of a watch whose owner asks for itself before it acts."""
+
+    away = False
 
     def heard(self) -> None: ...
 

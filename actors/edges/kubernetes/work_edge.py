@@ -1,0 +1,252 @@
+"""The edge of what hangs on one node: listed when it is asked for, and told as it changes from then on.
+
+It reads what `WorkView` keeps for all nodes, and asks the API server for nothing. Only what was listed is
+told of, and of the owners' other pods only those that came since: whoever was there before is nobody's
+successor. What changes again before it was told is told once, as it is then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import trio
+
+from ebbtide.actors.edges.kubernetes.work_view import AttachmentView, Changes, PodView, WorkView
+from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
+from ebbtide.events.base import Fact, Order, Record
+from ebbtide.events.outage import (
+    Attachment,
+    AttachmentGone,
+    AttachmentRead,
+    ElsewhereRead,
+    ListWork,
+    LostPod,
+    LostPodGone,
+    LostPodRead,
+    OutageClosed,
+    WorkListed,
+)
+from ebbtide.events.outage import Effect as TaintEffect
+
+#: An attacher that runs says something by then: it ends its driver's call after some seconds (15 by default,
+#: a minute with those that are slow), and writes down how that went.
+ATTACHER_SECONDS = 90.0
+OVER = "the outage is over"
+
+
+def lost_pod(pod: PodView, effect: TaintEffect) -> LostPod:
+    """As it is told; ``effect``: of the taint that it may tolerate."""
+    return LostPod(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        owner_uid=pod.owner_uid,
+        owner=pod.owner,
+        same_name=pod.same_name,
+        daemon=pod.daemon,
+        tolerates=effect in pod.tolerates,
+        terminating=pod.terminating,
+        finalizers=pod.finalizers,
+    )
+
+
+def elsewhere(pod: PodView) -> ElsewhereRead:
+    """As it is told."""
+    waiting = f"a new pod is not Ready: {pod.waiting}" if pod.waiting else ""
+    return ElsewhereRead(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        owner_uid=pod.owner_uid,
+        node=pod.node,
+        ready=pod.ready,
+        waiting=waiting,
+    )
+
+
+class WorkEdge:
+    """Of the node of that name. ``view`` is everybody's; ``effect``: the taint's, as it is configured.
+
+    ``owners``: of pods that an earlier leader has found and that are not over: the owner's UID, and the UIDs
+    of its pods that were elsewhere then. `observe` is for the sequencer: there it hears that an outage is
+    over.
+    """
+
+    def __init__(
+        self,
+        view: WorkView,
+        node: str,
+        *,
+        effect: TaintEffect = "NoExecute",
+        owners: Mapping[str, Iterable[str]] | None = None,
+        context: TraceContext = lambda key: "",
+    ) -> None:
+        self._view, self._node, self._effect = view, node, effect
+        self._changes = Changes()
+        #: Of an owner, who is nobody's successor.
+        self._before = {uid: frozenset(pods) for uid, pods in (owners or {}).items()}
+        #: What was told last, by UID.
+        self._lost: dict[str, LostPod] = {}
+        self._new: dict[str, ElsewhereRead] = {}
+        self._attachments: dict[str, Attachment] = {}
+        #: Since when an attacher has said nothing, by its attachment's UID.
+        self._unheard: dict[str, float] = {}
+        self._outages = 0
+        self._telling = trio.Lock()
+        self.effects: Mapping[type[Order], Effect] = {ListWork: self._list}
+
+    def prewarm(self) -> None:
+        """There is nothing to open."""
+
+    def detach(self) -> None:
+        """Nothing was written."""
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """Another leader's list is of no use to this one, which gives an order of its own."""
+        return None
+
+    def observe(self, records: Sequence[Record]) -> None:
+        """After `OutageClosed` nothing is told until the next `ListWork`."""
+        if any(isinstance(record.event, OutageClosed) for record in records):
+            self._outages += 1
+            self._view.forget(self._changes)
+            self._changes.take()
+            for each in (self._before, self._lost, self._new, self._attachments, self._unheard):
+                each.clear()
+
+    # --- the list --------------------------------------------------------------------------------
+
+    async def _list(self, order: ListWork, outlet: Outlet) -> Ending:
+        outage = self._outages
+        # However long that takes: nothing can be done without the API server.
+        await self._view.current()
+        async with self._telling:
+            if outage != self._outages:
+                return Ending("cancelled", OVER)
+            listed, facts = self._start(order.key)
+            await outlet.put(listed, *facts)
+        return Ending()
+
+    def _start(self, key: str) -> tuple[WorkListed, list[ElsewhereRead]]:
+        """All of it as it is now; from now on what changes is told against this."""
+        pods = [pod for pod in self._view.pods_of(self._node) if not pod.over]
+        self._lost = {pod.uid: lost_pod(pod, self._effect) for pod in pods}
+        # A pod of the same name cannot have been elsewhere, and one of another name is no successor.
+        there = {
+            owner: frozenset(each.uid for each in self._siblings(owner))
+            for owner in dict.fromkeys(pod.owner_uid for pod in pods if pod.owner_uid and not pod.daemon)
+        }
+        self._before = {**there, **self._before}
+        named = dict.fromkeys(pod.owner_uid for pod in pods if pod.owner_uid and not pod.same_name)
+        others = [uid for owner in named for uid in sorted(there.get(owner, ()))]
+        self._view.follow(self._changes, self._node, self._before)
+        self._changes.take()
+        news = [each for owner in self._before for each in self._siblings(owner) if self._is_new(each)]
+        self._new = {each.uid: elsewhere(each) for each in news}
+        self._unheard = {}
+        now = trio.current_time()
+        self._attachments = {
+            each.uid: self._attachment(each, now) for each in self._view.attachments_of(self._node)
+        }
+        listed = WorkListed(
+            key=key,
+            pods=tuple(self._lost.values()),
+            attachments=tuple(self._attachments.values()),
+            elsewhere=tuple(others),
+        )
+        return listed, list(self._new.values())
+
+    def _siblings(self, owner: str) -> list[PodView]:
+        """Those that were not listed as lost, wherever they are: also where a node that is back has them."""
+        return [each for each in self._view.siblings(owner) if each.uid not in self._lost]
+
+    def _is_new(self, pod: PodView) -> bool:
+        return pod.uid not in self._lost and pod.uid not in self._before.get(pod.owner_uid, (pod.uid,))
+
+    # --- what changes ----------------------------------------------------------------------------
+
+    async def run(self, outlet: Outlet) -> None:
+        """What changes of what was listed, until cancelled."""
+        while True:
+            with trio.move_on_at(self._silent_at()):
+                await self._changes.news.wait()
+            # One at a time: what is told next is told against what was told before.
+            async with self._telling:
+                facts = self._look()
+                if facts:
+                    await outlet.put(*facts)
+
+    def _look(self) -> list[Fact]:
+        pods, attachments = self._changes.take()
+        facts = [fact for uid in pods if (fact := self._look_at(uid)) is not None]
+        now = trio.current_time()
+        silent = [uid for uid in self._unheard if now >= self._heard_at(uid) + ATTACHER_SECONDS]
+        for uid in dict.fromkeys((*attachments, *silent)):
+            if (fact := self._look_at_attachment(uid, now)) is not None:
+                facts.append(fact)
+        return facts
+
+    def _look_at(self, uid: str) -> Fact | None:
+        pod = self._view.pods.kept.get(uid)
+        if uid in self._lost:
+            if pod is None:
+                del self._lost[uid]
+                return LostPodGone(uid=uid)
+            lost = lost_pod(pod, self._effect)
+            if lost != self._lost[uid]:
+                self._lost[uid] = lost
+                return LostPodRead(pod=lost)
+        elif pod is None:
+            if (last := self._new.pop(uid, None)) is not None and last != (gone := _gone(last)):
+                return gone
+        elif self._is_new(pod) and self._new.get(uid) != (news := elsewhere(pod)):
+            self._new[uid] = news
+            return news
+        return None
+
+    def _look_at_attachment(self, uid: str, now: float) -> Fact | None:
+        last = self._attachments.get(uid)
+        if last is None:
+            return None
+        found = self._view.attachments.kept.get(uid)
+        if found is None:
+            del self._attachments[uid]
+            self._unheard.pop(uid, None)
+            return AttachmentGone(name=last.name)
+        told = self._attachment(found, now)
+        if told == last:
+            return None
+        self._attachments[uid] = told
+        return AttachmentRead(attachment=told)
+
+    def _attachment(self, attachment: AttachmentView, now: float) -> Attachment:
+        error, uid = attachment.error, attachment.uid
+        if not attachment.unheard:
+            self._unheard.pop(uid, None)
+        else:
+            self._unheard.setdefault(uid, now)
+            if now >= self._heard_at(uid) + ATTACHER_SECONDS:
+                error = f"no attacher has answered for {attachment.driver}"
+        return Attachment(
+            name=attachment.name,
+            volume=attachment.volume,
+            driver=attachment.driver,
+            deleting=attachment.deleting,
+            error=error,
+        )
+
+    def _heard_at(self, uid: str) -> float:
+        """From when on its attacher's silence counts: it would have been seen here."""
+        return max(self._unheard[uid], self._view.hears_since)
+
+    def _silent_at(self) -> float:
+        """When an attacher that has not been told of will have been silent for too long."""
+        now = trio.current_time()
+        ends = (self._heard_at(uid) + ATTACHER_SECONDS for uid in self._unheard)
+        return min((end for end in ends if end > now), default=math.inf)
+
+
+def _gone(last: ElsewhereRead) -> ElsewhereRead:
+    """It counts for nobody any more."""
+    return ElsewhereRead(uid=last.uid, namespace=last.namespace, name=last.name, owner_uid=last.owner_uid)

@@ -1,0 +1,626 @@
+"""What hangs on nodes: every pod and every VolumeAttachment, in the few fields that an outage needs.
+
+Two watches for the whole cluster serve every outage. A pod's object has some eight KiB and there may be tens
+of thousands, so of each a few hundred bytes are kept, words that many share only once, and indexes say whose
+they are: what an outage asks costs as much as its node has pods, and these have siblings.
+
+Only the watches write here, and each says one thing after another: a list is as new as the server is, and an
+event follows what it was watched from. So nothing older can follow something newer, and of what is gone
+nothing has to be kept.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+import trio
+
+from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE
+from ebbtide.actors.edges.kubernetes.pods import Annotations
+from ebbtide.actors.edges.kubernetes.watch import Streamer, Unheeded, Watch, Watched, listed_path
+from ebbtide.actors.interfaces import known_text
+from ebbtide.events.outage import Effect
+
+PODS_PATH = "/api/v1/pods"
+ATTACHMENTS_PATH = "/apis/storage.k8s.io/v1/volumeattachments"
+#: In one part of a list: 2 MiB of pods, half of one of attachments.
+PART_PODS, PART_ATTACHMENTS = 250, 500
+#: The out-of-service taint's value, with which a toleration may be compared.
+OUT_OF_SERVICE_VALUE = "nodeshutdown"
+#: What a VolumeAttachment's attacher holds it by; behind it stands its driver (external-attacher).
+ATTACHER_FINALIZER = "external-attacher/"
+#: Words that are kept once for all who have them. Emptied when it is full: what is shared already stays so.
+SHARED_MAX = 50_000
+
+# --- words ----------------------------------------------------------------------------------------
+# What is not among these may be anything: an image's name, a driver's or a plugin's own text.
+
+#: Why a container does not run, by a kubelet. The first two say little: any other goes before them.
+CREATING = ("ContainerCreating", "PodInitializing")
+CONTAINER_REASONS = frozenset(
+    {
+        *CREATING,
+        "CrashLoopBackOff",
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "InvalidImageName",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "PreCreateHookError",
+        "PreStartHookError",
+        "PostStartHookError",
+        "RunInitContainerError",
+        "CreatePodSandboxError",
+    }
+)
+#: Why a pod has failed, by a kubelet or a controller.
+POD_REASONS = frozenset(
+    {
+        "DeadlineExceeded",
+        "Evicted",
+        "NodeAffinity",
+        "NodeLost",
+        "OutOfcpu",
+        "OutOfmemory",
+        "OutOfpods",
+        "Preempting",
+        "Terminated",
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+    }
+)
+SCHEDULING_REASONS = frozenset({"SchedulerError", "SchedulingGated", "Unschedulable"})
+#: What the scheduler says of nodes that it has not taken.
+SCHEDULER_TEXTS = (
+    "had volume node affinity conflict",
+    "exceed max volume count",
+    "had no available volume zone",
+    "didn't find available persistent volumes to bind",
+    "unbound immediate PersistentVolumeClaims",
+    "had untolerated taint",
+    "were unschedulable",
+    "didn't match Pod's node affinity/selector",
+    "didn't match pod affinity rules",
+    "didn't match pod anti-affinity rules",
+    "didn't match pod topology spread constraints",
+    "didn't have free ports for the requested pod ports",
+    "Insufficient cpu",
+    "Insufficient memory",
+    "Insufficient ephemeral-storage",
+    "Too many pods",
+)
+READY_REASONS = frozenset({"ContainersNotReady", "ReadinessGatesNotReady"})
+
+#: gRPC's codes, as CSI writes them, by their names in Go, which attachers quote.
+GRPC_CODES = (
+    ("OK", "OK"),
+    ("Canceled", "CANCELLED"),
+    ("Unknown", "UNKNOWN"),
+    ("InvalidArgument", "INVALID_ARGUMENT"),
+    ("DeadlineExceeded", "DEADLINE_EXCEEDED"),
+    ("NotFound", "NOT_FOUND"),
+    ("AlreadyExists", "ALREADY_EXISTS"),
+    ("PermissionDenied", "PERMISSION_DENIED"),
+    ("ResourceExhausted", "RESOURCE_EXHAUSTED"),
+    ("FailedPrecondition", "FAILED_PRECONDITION"),
+    ("Aborted", "ABORTED"),
+    ("OutOfRange", "OUT_OF_RANGE"),
+    ("Unimplemented", "UNIMPLEMENTED"),
+    ("Internal", "INTERNAL"),
+    ("Unavailable", "UNAVAILABLE"),
+    ("DataLoss", "DATA_LOSS"),
+    ("Unauthenticated", "UNAUTHENTICATED"),
+)
+_GRPC_NAMES = dict(GRPC_CODES)
+_GRPC_TEXT = re.compile(r"\bcode = (\w+)")
+
+# --- the objects, as far as they are read -----------------------------------------------------------
+
+
+class _OwnerReference(msgspec.Struct, gc=False):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _PodMeta(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] | None = None
+    annotations: Annotations | None = None
+    owner_references: list[_OwnerReference] | None = None
+
+
+class _Toleration(msgspec.Struct, rename="camel", gc=False):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel", gc=False):
+    node_name: str | None = None
+    tolerations: list[_Toleration] | None = None
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class _Waiting(msgspec.Struct, gc=False):
+    reason: str | None = None
+
+
+class _State(msgspec.Struct, gc=False):
+    waiting: _Waiting | None = None
+
+
+class _ContainerStatus(msgspec.Struct, gc=False):
+    state: _State | None = None
+
+
+class _PodStatus(msgspec.Struct, rename="camel", gc=False):
+    phase: str | None = None
+    reason: str | None = None
+    conditions: list[_Condition] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+
+
+class BoundPod(msgspec.Struct, gc=False):
+    """A pod's object, as far as it is read."""
+
+    metadata: _PodMeta = msgspec.field(default_factory=_PodMeta)
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class _AttachmentMeta(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] | None = None
+
+
+class _AttachmentSource(msgspec.Struct, rename="camel", gc=False):
+    persistent_volume_name: str | None = None
+
+
+class _AttachmentSpec(msgspec.Struct, rename="camel", gc=False):
+    attacher: str = ""
+    node_name: str = ""
+    source: _AttachmentSource = msgspec.field(default_factory=_AttachmentSource)
+
+
+class _VolumeError(msgspec.Struct, rename="camel", gc=False):
+    message: str | None = None
+    error_code: int | None = None
+
+
+class _AttachmentStatus(msgspec.Struct, rename="camel", gc=False):
+    detach_error: _VolumeError | None = None
+
+
+class AttachmentObject(msgspec.Struct, gc=False):
+    """A VolumeAttachment, as far as it is read."""
+
+    metadata: _AttachmentMeta = msgspec.field(default_factory=_AttachmentMeta)
+    spec: _AttachmentSpec = msgspec.field(default_factory=_AttachmentSpec)
+    status: _AttachmentStatus = msgspec.field(default_factory=_AttachmentStatus)
+
+
+# --- what is kept of them ---------------------------------------------------------------------------
+
+
+class PodView(msgspec.Struct, kw_only=True, gc=False):
+    """``node`` empty: it has none yet. ``over``: it has succeeded, or has failed and nobody deletes it, so
+    that it holds nothing. ``waiting``: why it is not Ready, in known words.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    owner_uid: str = ""
+    #: ``Kind/name``.
+    owner: str = ""
+    same_name: bool = False
+    daemon: bool = False
+    tolerates: tuple[Effect, ...] = ()
+    terminating: bool = False
+    finalizers: tuple[str, ...] = ()
+    over: bool = False
+    #: Or it has succeeded, and will not be Ready again.
+    ready: bool = False
+    waiting: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.uid
+
+
+class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
+    """``error``: what its detach waits for, in known words. ``unheard``: its attacher was asked to detach it
+    and has said nothing yet. One that is made again for the same volume has the same name.
+    """
+
+    uid: str
+    name: str
+    node: str
+    volume: str = ""
+    driver: str = ""
+    deleting: bool = False
+    error: str = ""
+    unheard: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.uid
+
+
+def tolerated_effects(tolerations: Iterable[_Toleration]) -> tuple[Effect, ...]:
+    """With which effects the out-of-service taint is tolerated for good. Of several the first counts, as for
+    the taint eviction controller; one for a time only deletes the pod, later.
+    """
+    ours = [each for each in tolerations if _is_for_taint(each)]
+    found: list[Effect] = []
+    effects: tuple[Effect, ...] = ("NoExecute", "NoSchedule")
+    for effect in effects:
+        first = next((each for each in ours if (each.effect or effect) == effect), None)
+        if first is not None and first.toleration_seconds is None:
+            found.append(effect)
+    return tuple(found)
+
+
+def _is_for_taint(toleration: _Toleration) -> bool:
+    if toleration.operator == "Exists":
+        return (toleration.key or OUT_OF_SERVICE) == OUT_OF_SERVICE
+    is_equal = toleration.operator in (None, "", "Equal")
+    return is_equal and toleration.key == OUT_OF_SERVICE and toleration.value == OUT_OF_SERVICE_VALUE
+
+
+def waiting_text(pod: BoundPod) -> str:
+    """Why it is not Ready, as far as its object says so in words that we know."""
+    status = pod.status
+    conditions = {each.type: each for each in status.conditions or ()}
+    if pod.metadata.deletion_timestamp is not None:
+        return "Terminating"
+    if status.phase == "Failed":
+        return f"Failed {status.reason}" if status.reason in POD_REASONS else "Failed"
+    scheduled = conditions.get("PodScheduled")
+    if scheduled is not None and scheduled.status == "False" and scheduled.reason in SCHEDULING_REASONS:
+        why = known_text(scheduled.message or "", SCHEDULER_TEXTS)
+        return f"{scheduled.reason}: {why}" if why else str(scheduled.reason)
+    states = (
+        each.state
+        for each in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+        if each.state is not None
+    )
+    reasons = [state.waiting.reason for state in states if state.waiting is not None]
+    known = [each for each in reasons if each in CONTAINER_REASONS]
+    words = [each for each in known if each not in CREATING] or known
+    if words:
+        return str(words[0])
+    ready = conditions.get("Ready")
+    return str(ready.reason) if ready is not None and ready.reason in READY_REASONS else ""
+
+
+def refusal_text(error: _VolumeError) -> str:
+    """Of what a driver has answered, its gRPC code: the rest is its own text."""
+    if error.error_code is not None and 0 < error.error_code < len(GRPC_CODES):
+        code = GRPC_CODES[error.error_code][1]
+    else:
+        said = _GRPC_TEXT.search(error.message or "")
+        code = _GRPC_NAMES.get(said[1], "") if said else ""
+    return f"its driver refuses: {code}" if code else "its driver refuses"
+
+
+HashableT = TypeVar("HashableT", bound=Hashable)
+KeptT = TypeVar("KeptT", bound="_Kept")
+
+
+class _Kept(Protocol):
+    @property
+    def key(self) -> str: ...
+
+
+class Mirror(Generic[KeptT]):
+    """`actors.edges.kubernetes.watch.Store`: ``take(before, now)`` with each change; None: not there."""
+
+    def __init__(self, take: Callable[[KeptT | None, KeptT | None], None]) -> None:
+        self.resource_version = self.why_no_list = ""
+        self.listed = trio.Event()
+        self.kept: dict[str, KeptT] = {}
+        self._take = take
+
+    def put(self, item: KeptT) -> None:
+        before = self.kept.get(item.key)
+        if before != item:
+            self.kept[item.key] = item
+            self._take(before, item)
+
+    def remove(self, item: KeptT) -> None:
+        before = self.kept.pop(item.key, None)
+        if before is not None:
+            self._take(before, None)
+
+    def replace(self, items: list[KeptT], resource_version: str) -> None:
+        self.resource_version = resource_version
+        listed = {item.key for item in items}
+        for gone in [each for key, each in self.kept.items() if key not in listed]:
+            self.remove(gone)
+        for item in items:
+            self.put(item)
+        self.listed.set()
+
+
+class Changes:
+    """What has changed for one that follows: UIDs of pods, and of attachments, in the order of their first
+    change since they were taken.
+    """
+
+    def __init__(self) -> None:
+        #: Of whom it hears.
+        self.node = ""
+        self.owners: tuple[str, ...] = ()
+        self._pods: dict[str, None] = {}
+        self._attachments: dict[str, None] = {}
+        self.news = trio.Event()
+
+    def pod(self, uid: str) -> None:
+        self._pods[uid] = None
+        self.news.set()
+
+    def attachment(self, uid: str) -> None:
+        self._attachments[uid] = None
+        self.news.set()
+
+    def wake(self) -> None:
+        """Look again: whether the watches stand has changed."""
+        self.news.set()
+
+    def take(self) -> tuple[list[str], list[str]]:
+        """All of it; it is empty then. Whoever waits looks again: there may be another time to wait until."""
+        taken, news = ([*self._pods], [*self._attachments]), self.news
+        self._pods, self._attachments, self.news = {}, {}, trio.Event()
+        news.set()
+        return taken
+
+
+class _Group:
+    """The pods of a node or of an owner, and who follows them."""
+
+    __slots__ = ("followers", "pods")
+
+    def __init__(self) -> None:
+        self.pods: set[str] = set()
+        self.followers: tuple[Changes, ...] = ()
+
+
+class WorkView:
+    """One for all nodes; `run` fills it."""
+
+    def __init__(self) -> None:
+        self.pods = Mirror[PodView](self._take_pod)
+        self.attachments = Mirror[AttachmentView](self._take_attachment)
+        self._nodes: dict[str, _Group] = {}
+        self._owners: dict[str, _Group] = {}
+        self._attached: dict[str, set[str]] = {}
+        self._shared: dict[Hashable, Hashable] = {}
+        self._health = {"pods": _Stands(self), "attachments": _Stands(self)}
+        self._turned = trio.Event()
+
+    async def run(self, link: Streamer) -> None:
+        """Until cancelled; never fails."""
+        pods = Watched(partial(listed_path, PODS_PATH), BoundPod, self.project_pod, PART_PODS)
+        attachments = Watched(
+            partial(listed_path, ATTACHMENTS_PATH),
+            AttachmentObject,
+            self.project_attachment,
+            PART_ATTACHMENTS,
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Watch(link, pods, self.pods, self._health["pods"]).run)
+            nursery.start_soon(Watch(link, attachments, self.attachments, self._health["attachments"]).run)
+
+    # --- what is asked -------------------------------------------------------------------------------
+
+    async def current(self) -> None:
+        """Until both are as the API server has them."""
+        while not all(health.since < math.inf for health in self._health.values()):
+            await self._turned.wait()
+
+    @property
+    def hears_since(self) -> float:
+        """Since when an attacher's answers are seen; infinite while they are not."""
+        return self._health["attachments"].since
+
+    def pods_of(self, node: str) -> list[PodView]:
+        """By name."""
+        return self._pods_in(self._nodes.get(node))
+
+    def siblings(self, owner_uid: str) -> list[PodView]:
+        """All pods of that owner, wherever they are, by name."""
+        return self._pods_in(self._owners.get(owner_uid))
+
+    def attachments_of(self, node: str) -> list[AttachmentView]:
+        """By name."""
+        found = (self.attachments.kept[uid] for uid in self._attached.get(node, ()))
+        return sorted(found, key=lambda each: (each.name, each.uid))
+
+    def _pods_in(self, group: _Group | None) -> list[PodView]:
+        found = (self.pods.kept[uid] for uid in (group.pods if group is not None else ()))
+        return sorted(found, key=lambda pod: (pod.namespace, pod.name, pod.uid))
+
+    # --- who follows -----------------------------------------------------------------------------------
+
+    def follow(self, changes: Changes, node: str, owners: Iterable[str]) -> None:
+        """From now on it hears of that node's pods and attachments and of those owners' pods, and of no
+        others.
+        """
+        self.forget(changes)
+        changes.node, changes.owners = node, tuple(owners)
+        for groups, name in self._followed(changes):
+            group = groups.setdefault(name, _Group())
+            group.followers = (*group.followers, changes)
+
+    def forget(self, changes: Changes) -> None:
+        """It hears of nothing any more."""
+        for groups, name in self._followed(changes):
+            group = groups[name]
+            group.followers = tuple(each for each in group.followers if each is not changes)
+            _drop_empty(groups, name)
+        changes.node, changes.owners = "", ()
+
+    def _followed(self, changes: Changes) -> list[tuple[dict[str, _Group], str]]:
+        nodes = [(self._nodes, changes.node)] if changes.node else []
+        return nodes + [(self._owners, uid) for uid in changes.owners]
+
+    def turned(self) -> None:
+        """A watch stands again, or does not any more."""
+        self._turned.set()
+        self._turned = trio.Event()
+        for changes in self._followers():
+            changes.wake()
+
+    def _followers(self) -> Iterator[Changes]:
+        return (changes for group in self._nodes.values() for changes in group.followers)
+
+    # --- what is learned -------------------------------------------------------------------------------
+
+    def project_pod(self, pod: BoundPod) -> PodView:
+        """What is kept of it."""
+        share, meta, status = self._share, pod.metadata, pod.status
+        owner = next((each for each in meta.owner_references or () if each.controller), None)
+        kind = owner.kind if owner is not None else ""
+        terminating = meta.deletion_timestamp is not None
+        is_mirror = meta.annotations is not None and meta.annotations.mirror is not None
+        is_true = any(each.type == "Ready" and each.status == "True" for each in status.conditions or ())
+        ready = status.phase == "Succeeded" or (is_true and not terminating)
+        return PodView(
+            uid=meta.uid,
+            namespace=share(meta.namespace),
+            name=meta.name,
+            node=share(pod.spec.node_name or ""),
+            owner_uid=share(owner.uid) if owner is not None else "",
+            owner=share(f"{kind}/{owner.name}") if owner is not None else "",
+            same_name=kind == "StatefulSet",
+            daemon=is_mirror or kind in ("DaemonSet", "Node"),
+            tolerates=share(tolerated_effects(pod.spec.tolerations or ())),
+            terminating=terminating,
+            finalizers=share(meta.finalizers or ()),
+            over=status.phase == "Succeeded" or (status.phase == "Failed" and not terminating),
+            ready=ready,
+            waiting="" if ready else share(waiting_text(pod)),
+        )
+
+    def project_attachment(self, attachment: AttachmentObject) -> AttachmentView:
+        """What is kept of it."""
+        meta, spec, said = attachment.metadata, attachment.spec, attachment.status.detach_error
+        deleting = meta.deletion_timestamp is not None
+        finalizers = meta.finalizers or ()
+        is_held = any(each.startswith(ATTACHER_FINALIZER) for each in finalizers)
+        error = ""
+        if deleting and is_held and said is not None:
+            error = refusal_text(said)
+        elif deleting and finalizers and not is_held:
+            error = f"finalizers: {', '.join(finalizers)}"
+        return AttachmentView(
+            uid=meta.uid,
+            name=meta.name,
+            node=self._share(spec.node_name),
+            volume=spec.source.persistent_volume_name or "",
+            driver=self._share(spec.attacher),
+            deleting=deleting,
+            error=error,
+            unheard=deleting and is_held and said is None,
+        )
+
+    def _share(self, word: HashableT) -> HashableT:
+        if len(self._shared) >= SHARED_MAX:
+            self._shared.clear()
+        return self._shared.setdefault(word, word)  # type: ignore[return-value]  # an equal one
+
+    def _take_pod(self, before: PodView | None, now: PodView | None) -> None:
+        pod = now or before
+        assert pod is not None
+        for groups, was, name in (
+            (self._nodes, before.node if before is not None else "", now.node if now is not None else ""),
+            (
+                self._owners,
+                before.owner_uid if before is not None else "",
+                now.owner_uid if now is not None else "",
+            ),
+        ):
+            if was and was != name:
+                _tell(groups[was], pod.uid)
+                groups[was].pods.discard(pod.uid)
+                _drop_empty(groups, was)
+            if name:
+                group = groups.get(name)
+                if group is None:
+                    group = groups[name] = _Group()
+                group.pods.add(pod.uid)
+                _tell(group, pod.uid)
+
+    def _take_attachment(self, before: AttachmentView | None, now: AttachmentView | None) -> None:
+        attachment = now or before
+        assert attachment is not None
+        # An attachment's node never changes: its spec cannot be written again.
+        uids = self._attached.setdefault(attachment.node, set())
+        if now is not None:
+            uids.add(attachment.uid)
+        else:
+            uids.discard(attachment.uid)
+        if not uids:
+            del self._attached[attachment.node]
+        group = self._nodes.get(attachment.node)
+        for changes in group.followers if group is not None else ():
+            changes.attachment(attachment.uid)
+
+
+def _tell(group: _Group, uid: str) -> None:
+    for changes in group.followers:
+        changes.pod(uid)
+
+
+def _drop_empty(groups: dict[str, _Group], name: str) -> None:
+    if not groups[name].pods and not groups[name].followers:
+        del groups[name]
+
+
+class _Stands(Unheeded):
+    """Whether one of the watches sees what happens. ``since`` when; infinite: it does not."""
+
+    def __init__(self, view: WorkView) -> None:
+        self.since = math.inf
+        self._view = view
+
+    async def answered(self) -> None:
+        if self.since == math.inf:
+            self.since = trio.current_time()
+            self._view.turned()
+
+    async def failed(self, error: str, since: float) -> None:
+        if self.since != math.inf:
+            self.since = math.inf
+            self._view.turned()

@@ -1,0 +1,644 @@
+"""What hangs on nodes, in virtual time and against a server in memory: what is kept, and what is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.kubernetes.work_edge import ATTACHER_SECONDS, WorkEdge
+from ebbtide.actors.edges.kubernetes.work_view import (
+    ATTACHMENTS_PATH,
+    GRPC_CODES,
+    PODS_PATH,
+    AttachmentObject,
+    AttachmentView,
+    BoundPod,
+    PodView,
+    WorkView,
+)
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.base import Fact, Record
+from ebbtide.events.outage import (
+    Attachment,
+    AttachmentGone,
+    AttachmentRead,
+    ElsewhereRead,
+    ListWork,
+    LostPod,
+    LostPodGone,
+    LostPodRead,
+    OutageClosed,
+    WorkListed,
+)
+from ebbtide.replay.sim.scenario import Draws
+from tests.actors.edges.kubernetes.work_fake import Object, Server, attachment, pod, ready, tolerating
+from tests.actors.edges.process.process_bed import Outbox
+
+#: More of them on demand, by ``EBBTIDE_SEEDS=5000``.
+SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "40"))
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def seen(made: Object) -> PodView:
+    return WorkView().project_pod(msgspec.convert(made, BoundPod))
+
+
+def seen_attachment(made: Object) -> AttachmentView:
+    return WorkView().project_attachment(msgspec.convert(made, AttachmentObject))
+
+
+# --- what is kept of a pod ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "effects"),
+    [
+        ({}, ()),
+        (tolerating(), ("NoExecute", "NoSchedule")),
+        (tolerating(effect=""), ("NoExecute", "NoSchedule")),
+        (tolerating(effect="NoExecute"), ("NoExecute",)),
+        (tolerating(effect="NoSchedule"), ("NoSchedule",)),
+        (tolerating(effect="NoExecute", tolerationSeconds=300), ()),
+        (tolerating(key="", effect="NoSchedule"), ("NoSchedule",)),
+        ({"tolerations": [{"operator": "Exists"}]}, ("NoExecute", "NoSchedule")),
+        (tolerating(key="node.kubernetes.io/unreachable"), ()),
+        (tolerating(operator="Equal", value="nodeshutdown"), ("NoExecute", "NoSchedule")),
+        (tolerating(operator="", value="nodeshutdown"), ("NoExecute", "NoSchedule")),
+        (tolerating(operator="Equal", value="another"), ()),
+        (tolerating(operator="Equal", value="nodeshutdown", key=""), ()),
+        (tolerating(operator="Gt", value="nodeshutdown"), ()),
+        # The first that matches counts.
+        (
+            {
+                "tolerations": [
+                    *tolerating(effect="NoExecute", tolerationSeconds=9)["tolerations"],
+                    {"operator": "Exists"},
+                ]
+            },
+            ("NoSchedule",),
+        ),
+    ],
+)
+def test_which_effects_a_pod_tolerates(spec: Object, effects: tuple[str, ...]) -> None:
+    """As the taint eviction controller matches them; for a time only is no toleration."""
+    assert seen(pod("a", "worker", spec=spec)).tolerates == effects
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, {}),
+        ({"owner": "ReplicaSet/web"}, {"owner": "ReplicaSet/web", "owner_uid": "ReplicaSet/web"}),
+        ({"owner": "StatefulSet/db"}, {"owner": "StatefulSet/db", "same_name": True}),
+        ({"owner": "DaemonSet/log"}, {"daemon": True}),
+        ({"owner": "Node/worker"}, {"daemon": True}),
+        ({"meta": {"annotations": {"kubernetes.io/config.mirror": "x"}}}, {"daemon": True}),
+        (
+            {"meta": {**DELETED, "finalizers": ["example.test/a"]}},
+            {"terminating": True, "finalizers": ("example.test/a",)},
+        ),
+        ({"status": {"phase": "Succeeded"}}, {"over": True, "ready": True}),
+        ({"status": {"phase": "Failed"}}, {"over": True, "ready": False}),
+        # Marked by the pod collector, and on its way out.
+        ({"status": {"phase": "Failed"}, "meta": DELETED}, {"over": False, "terminating": True}),
+        ({"status": ready()}, {"ready": True, "waiting": ""}),
+        ({"status": ready(), "meta": DELETED}, {"ready": False, "waiting": "Terminating"}),
+    ],
+)
+def test_what_is_kept_of_a_pod(fields: dict[str, Any], said: dict[str, Any]) -> None:
+    """What an outage asks of it."""
+    found = seen(pod("a", "worker", **fields))
+    assert {name: getattr(found, name) for name in said} == said
+    assert (found.uid, found.namespace, found.name, found.node) == ("uid-a", "default", "a", "worker")
+
+
+def waiting(*reasons: str) -> Object:
+    return {
+        "phase": "Pending",
+        "containerStatuses": [{"state": {"waiting": {"reason": each}}} for each in reasons],
+    }
+
+
+def unscheduled(message: str, reason: str = "Unschedulable") -> Object:
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return {"phase": "Pending", "conditions": [condition]}
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (waiting("ContainerCreating"), "ContainerCreating"),
+        (waiting("ContainerCreating", "ImagePullBackOff"), "ImagePullBackOff"),
+        (waiting("secret/of a plugin"), ""),
+        (unscheduled(""), "Unschedulable"),
+        (unscheduled("x", reason="secret"), ""),
+        (
+            unscheduled("0/3: 1 Insufficient cpu, 2 node(s) had volume node affinity conflict. pod:secret"),
+            "Unschedulable: had volume node affinity conflict, Insufficient cpu",
+        ),
+        ({"phase": "Failed", "reason": "Evicted"}, "Failed Evicted"),
+        ({"phase": "Failed", "reason": "secret"}, "Failed"),
+        (ready("False", reason="ContainersNotReady", message="secret"), "ContainersNotReady"),
+        (ready("False", reason="secret"), ""),
+        ({}, ""),
+    ],
+)
+def test_why_a_pod_is_not_ready(status: Object, words: str) -> None:
+    """In words that we know, and no others."""
+    assert seen(pod("a", status=status)).waiting == words
+
+
+# --- what is kept of an attachment ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made", "error", "unheard"),
+    [
+        (attachment("a"), "", False),
+        (attachment("a", **DELETED), "", True),
+        (
+            attachment("a", **DELETED, error={"message": "rpc error: code = Internal desc = secret"}),
+            "its driver refuses: INTERNAL",
+            False,
+        ),
+        (
+            attachment("a", **DELETED, error={"message": "rpc error: code = Secret"}),
+            "its driver refuses",
+            False,
+        ),
+        (attachment("a", **DELETED, error={"message": "secret"}), "its driver refuses", False),
+        (attachment("a", **DELETED, error={}), "its driver refuses", False),
+        (
+            attachment("a", **DELETED, error={"message": "secret", "errorCode": 4}),
+            "its driver refuses: DEADLINE_EXCEEDED",
+            False,
+        ),
+        (
+            attachment("a", **DELETED, error={"message": "secret", "errorCode": 99}),
+            "its driver refuses",
+            False,
+        ),
+        (
+            attachment("a", **DELETED, finalizers=["example.test/hold"]),
+            "finalizers: example.test/hold",
+            False,
+        ),
+    ],
+)
+def test_what_an_attachment_waits_for(made: Object, error: str, *, unheard: bool) -> None:
+    """A driver's own text is never kept, its code is."""
+    found = seen_attachment(made)
+    assert (found.error, found.unheard) == (error, unheard)
+    assert (found.name, found.node, found.volume, found.driver) == ("a", "worker", "pv-a", "csi.example.test")
+
+
+def test_the_codes_are_in_their_order() -> None:
+    """``errorCode`` is a number: gRPC's, from 0."""
+    numbers = {"OK": 0, "NotFound": 5, "Aborted": 10, "Internal": 13, "Unauthenticated": 16}
+    assert {name: [each for each, _ in GRPC_CODES].index(name) for name in numbers} == numbers
+
+
+# --- what is told ---------------------------------------------------------------------------------
+
+
+class Hand:
+    """An edge of the node ``worker`` over a view that a server fills, and what it said."""
+
+    def __init__(self, server: Server, view: WorkView, edge: WorkEdge) -> None:
+        self.server, self.view, self.edge, self.outbox = server, view, edge, Outbox()
+        self._said = 0
+
+    async def do_list(self, key: str = "k") -> Ending:
+        effect: Any = self.edge.effects[ListWork]
+        ended = await effect(ListWork(key=key, node="worker"), self.outbox)
+        assert isinstance(ended, Ending)
+        return ended
+
+    async def list(self) -> list[Fact]:
+        """What came with it."""
+        assert await self.do_list() == Ending()
+        return await self.said()
+
+    async def said(self, seconds: float = 1.0) -> list[Fact]:
+        """What was said since the last call, once all has arrived."""
+        await trio.sleep(seconds)
+        before, self._said = self._said, len(self.outbox.facts)
+        return self.outbox.facts[before:]
+
+
+@asynccontextmanager
+async def working(server: Server, **fields: Any) -> AsyncIterator[Hand]:
+    """Both run for the time of the block."""
+    view = WorkView()
+    hand = Hand(server, view, WorkEdge(view, "worker", **fields))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(view.run, server)
+        nursery.start_soon(hand.edge.run, hand.outbox)
+        yield hand
+        nursery.cancel_scope.cancel()
+
+
+def lost(name: str, **fields: Any) -> LostPod:
+    return LostPod(uid=f"uid-{name}", namespace="default", name=name, **fields)
+
+
+def db(name: str = "db-0", node: str = "worker", **fields: Any) -> Object:
+    return pod(name, node, owner="StatefulSet/db", **fields)
+
+
+def web(name: str, node: str = "", **fields: Any) -> Object:
+    return pod(name, node, owner="ReplicaSet/web", **fields)
+
+
+OF_DB = {"owner_uid": "StatefulSet/db", "owner": "StatefulSet/db", "same_name": True}
+OF_WEB = {"owner_uid": "ReplicaSet/web", "owner": "ReplicaSet/web"}
+VA = Attachment(name="va", volume="pv-va", driver="csi.example.test")
+
+
+def elsewhere(
+    name: str, node: str = "", *, is_ready: bool = False, waiting: str = "", **uid: str
+) -> ElsewhereRead:
+    return ElsewhereRead(
+        uid=uid.get("uid", f"uid-{name}"),
+        namespace="default",
+        name=name,
+        owner_uid="StatefulSet/db" if name.startswith("db") else "ReplicaSet/web",
+        node=node,
+        ready=is_ready,
+        waiting=waiting,
+    )
+
+
+async def test_the_list(autojump_clock: MockClock) -> None:
+    """Of this node only, without what is over; others of an owner that does not give the same name again."""
+    server = Server()
+    for made in (
+        db(),
+        db("db-1", "other"),
+        web("web-a", "worker"),
+        web("web-b", "other"),
+        web("web-c"),
+        pod("log", "worker", owner="DaemonSet/log"),
+        pod("log-2", "other", owner="DaemonSet/log"),
+        pod("done", "worker", owner="Job/once", status={"phase": "Succeeded"}),
+        pod("evicted", "worker", owner="ReplicaSet/api", status={"phase": "Failed", "reason": "Evicted"}),
+        pod("bare", "worker", spec=tolerating()),
+        pod("bare-2", "other"),
+    ):
+        server.pod(made)
+    server.attach(attachment("va"))
+    server.attach(attachment("va-2", "other"))
+    async with working(server) as hand:
+        assert await hand.list() == [
+            WorkListed(
+                key="k",
+                pods=(
+                    lost("bare", tolerates=True),
+                    lost("db-0", **OF_DB),
+                    lost("log", owner_uid="DaemonSet/log", owner="DaemonSet/log", daemon=True),
+                    lost("web-a", **OF_WEB),
+                ),
+                attachments=(VA,),
+                elsewhere=("uid-web-b", "uid-web-c"),
+            )
+        ]
+
+
+async def test_what_follows(autojump_clock: MockClock) -> None:
+    """Each change of what was listed, and of pods that came since; nothing of anybody else, nothing twice."""
+    server = Server()
+    for made in (db(), web("web-a", "worker"), web("web-b", "other")):
+        server.pod(made)
+    server.attach(attachment("va"))
+    async with working(server) as hand:
+        await hand.list()
+        server.pod(db(meta={**DELETED, "labels": {"a": "b"}}))
+        assert await hand.said() == [LostPodRead(pod=lost("db-0", terminating=True, **OF_DB))]
+        # What is not told has changed, was there before, is another node's, or came since the list.
+        server.pod(db(meta={**DELETED, "labels": {"a": "c"}}))
+        server.pod(web("web-b", "other", status=ready()))
+        server.pod(pod("bare", "worker"))
+        server.attach(attachment("va-2", "other"))
+        server.attach(attachment("va-3", "worker"))
+        assert await hand.said() == []
+
+        server.remove(PODS_PATH, "uid-db-0")
+        server.pod(db(node="", uid="again", status=unscheduled("Insufficient cpu")))
+        assert await hand.said() == [
+            LostPodGone(uid="uid-db-0"),
+            elsewhere("db-0", uid="again", waiting="a new pod is not Ready: Unschedulable: Insufficient cpu"),
+        ]
+        server.attach(attachment("va", **DELETED))
+        assert await hand.said() == [AttachmentRead(attachment=msgspec.structs.replace(VA, deleting=True))]
+        server.remove(ATTACHMENTS_PATH, "uid-va")
+        server.pod(db(node="other", uid="again", status=ready()))
+        server.pod(web("web-new", "other", status=ready()))
+        assert await hand.said() == [
+            elsewhere("db-0", "other", uid="again", is_ready=True),
+            elsewhere("web-new", "other", is_ready=True),
+            AttachmentGone(name="va"),
+        ]
+        # A new one that goes again is not Ready any more, and is told of no further.
+        server.remove(PODS_PATH, "uid-web-new")
+        server.remove(PODS_PATH, "uid-web-b")
+        assert await hand.said() == [elsewhere("web-new")]
+
+
+async def test_an_attachment_that_is_made_again(autojump_clock: MockClock) -> None:
+    """It has the same name: the one that was listed is gone, though nobody saw that there was none."""
+    server = Server()
+    server.attach(attachment("va"))
+    async with working(server) as hand:
+        await hand.list()
+        server.remove(ATTACHMENTS_PATH, "uid-va")
+        server.attach(attachment("va", uid="again"))
+        server.forget()
+        assert await hand.said(10) == [AttachmentGone(name="va")]
+
+
+async def test_a_new_pod_on_the_node_that_is_back(autojump_clock: MockClock) -> None:
+    """The same place may be the only one for its volume."""
+    server = Server()
+    server.pod(db())
+    async with working(server) as hand:
+        await hand.list()
+        server.remove(PODS_PATH, "uid-db-0")
+        server.pod(db(uid="again", status=ready()))
+        assert (await hand.said())[1:] == [elsewhere("db-0", "worker", uid="again", is_ready=True)]
+
+
+async def test_another_leaders_list(autojump_clock: MockClock) -> None:
+    """It is told who came since the first one's, also for pods that are gone meanwhile."""
+    server = Server()
+    for made in (db(uid="again", node="other", status=ready()), web("web-b", "other"), web("web-c", "other")):
+        server.pod(made)
+    async with working(server, owners={"StatefulSet/db": (), "ReplicaSet/web": ("uid-web-b",)}) as hand:
+        listed, *facts = await hand.list()
+        assert listed == WorkListed(key="k")
+        assert facts == [elsewhere("db-0", "other", uid="again", is_ready=True), elsewhere("web-c", "other")]
+
+
+async def test_it_starts_anew(autojump_clock: MockClock) -> None:
+    """A second list has who came to the node since, and tells again who came elsewhere."""
+    server = Server()
+    server.pod(web("web-a", "worker"))
+    async with working(server) as hand:
+        await hand.list()
+        server.pod(web("web-b", "other"))
+        server.pod(db())
+        await hand.said()
+        listed, *facts = await hand.list()
+        pods = (lost("db-0", **OF_DB), lost("web-a", **OF_WEB))
+        assert listed == WorkListed(key="k", pods=pods, elsewhere=("uid-web-b",))
+        assert facts == [elsewhere("web-b", "other")]
+        server.remove(PODS_PATH, "uid-db-0")
+        assert await hand.said() == [LostPodGone(uid="uid-db-0")]
+
+
+async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
+    """Then nothing is told until the next list; one that still waits for the API server never comes."""
+    server = Server()
+    server.pod(db())
+    server.attach(attachment("va", **DELETED))
+    closed = Record(
+        seq=1,
+        mono_ns=0,
+        wall_ns=0,
+        episode=0,
+        cause=0,
+        actor="OutageActor",
+        last=True,
+        event=OutageClosed(outcome="recovered"),
+    )
+    async with working(server) as hand, trio.open_nursery() as nursery:
+        await hand.list()
+        hand.edge.observe([closed])
+        server.remove(PODS_PATH, "uid-db-0")
+        server.pod(web("web-a", "worker"))
+        assert await hand.said(2 * ATTACHER_SECONDS) == []
+        server.reachable = False
+        server.cut()
+        await trio.sleep(1)
+        ended: list[Ending] = []
+
+        async def late() -> None:
+            ended.append(await hand.do_list())
+
+        nursery.start_soon(late)
+        await trio.sleep(1)
+        hand.edge.observe([closed])
+        server.reachable = True
+        await trio.sleep(60)
+        assert [each.result for each in ended] == ["cancelled"]
+        assert await hand.list() == [
+            WorkListed(
+                key="k",
+                pods=(lost("web-a", **OF_WEB),),
+                attachments=(msgspec.structs.replace(VA, deleting=True),),
+            )
+        ]
+
+
+async def test_it_waits_for_the_api_server(autojump_clock: MockClock) -> None:
+    """However long: what it knew before is not what hangs now."""
+    server = Server()
+    server.pod(db())
+    async with working(server) as hand, trio.open_nursery() as nursery:
+        await hand.list()
+        server.reachable = False
+        server.cut()
+        await trio.sleep(1)
+        server.pod(web("web-a", "worker"))
+        nursery.start_soon(hand.do_list)
+        assert await hand.said(3600) == []
+        server.reachable = True
+        (listed,) = await hand.said(60)
+        assert isinstance(listed, WorkListed)
+        assert [each.name for each in listed.pods] == ["db-0", "web-a"]
+
+
+# --- attachers ------------------------------------------------------------------------------------
+
+
+async def test_an_attacher_that_says_nothing(autojump_clock: MockClock) -> None:
+    """It is told once, by its driver's name; and what it says then."""
+    server = Server()
+    server.attach(attachment("va"))
+    async with working(server) as hand:
+        await hand.list()
+        assert await hand.said(10 * ATTACHER_SECONDS) == []
+        server.attach(attachment("va", **DELETED))
+        deleting = msgspec.structs.replace(VA, deleting=True)
+        assert await hand.said(ATTACHER_SECONDS - 1) == [AttachmentRead(attachment=deleting)]
+        silent = msgspec.structs.replace(deleting, error="no attacher has answered for csi.example.test")
+        assert await hand.said(10 * ATTACHER_SECONDS) == [AttachmentRead(attachment=silent)]
+        said = {"message": "rpc error: code = Unavailable desc = secret", "time": "1"}
+        server.attach(attachment("va", **DELETED, error=said))
+        server.attach(attachment("va", **DELETED, error={**said, "time": "2"}))
+        refused = msgspec.structs.replace(deleting, error="its driver refuses: UNAVAILABLE")
+        assert await hand.said(10 * ATTACHER_SECONDS) == [AttachmentRead(attachment=refused)]
+
+
+async def test_an_attacher_that_nobody_could_have_heard(autojump_clock: MockClock) -> None:
+    """While the watch is broken no time counts, and then it counts anew."""
+    server = Server()
+    server.attach(attachment("va", **DELETED))
+    async with working(server) as hand:
+        await hand.list()
+        assert await hand.said(ATTACHER_SECONDS - 10) == []
+        server.reachable = False
+        server.cut()
+        assert await hand.said(3600) == []
+        server.reachable = True
+        assert await hand.said(ATTACHER_SECONDS - 10) == []
+        assert len(await hand.said(20)) == 1
+
+
+# --- whatever happens -----------------------------------------------------------------------------
+
+
+class Told:
+    """What the facts of one edge come to."""
+
+    def __init__(self) -> None:
+        self.lost: dict[str, LostPod] = {}
+        self.new: dict[str, ElsewhereRead] = {}
+        self.attachments: dict[str, Attachment] = {}
+        self.before: tuple[str, ...] = ()
+        #: The newest version that was told, by UID or name: here they are drawn into names of finalizers.
+        self.newest: dict[str, int] = {}
+
+    def take(self, facts: list[Fact]) -> None:
+        for fact in facts:
+            if isinstance(fact, WorkListed):
+                self.lost = {each.uid: each for each in fact.pods}
+                self.attachments = {each.name: each for each in fact.attachments}
+                self.before = fact.elsewhere
+            elif isinstance(fact, LostPodRead):
+                assert fact.pod != self.lost[fact.pod.uid], "told twice"
+                self._newer(fact.pod.uid, fact.pod.finalizers[0])
+                self.lost[fact.pod.uid] = fact.pod
+            elif isinstance(fact, LostPodGone):
+                del self.lost[fact.uid]
+            elif isinstance(fact, AttachmentRead):
+                self._newer(fact.attachment.name, fact.attachment.error.rpartition(" ")[2])
+                self.attachments[fact.attachment.name] = fact.attachment
+            elif isinstance(fact, AttachmentGone):
+                del self.attachments[fact.name]
+            elif isinstance(fact, ElsewhereRead):
+                self.new[fact.uid] = fact
+
+    def _newer(self, name: str, version: str) -> None:
+        number = int(version.removeprefix("v/"))
+        assert number >= self.newest.get(name, 0), "older after newer"
+        self.newest[name] = number
+
+
+NODES = ("worker", "worker", "other", "")
+OWNERS = ("", "StatefulSet/db", "ReplicaSet/web", "ReplicaSet/api", "DaemonSet/log")
+
+
+class World:
+    """Pods and attachments that come, change and go, and watches that break."""
+
+    def __init__(self, seed: int) -> None:
+        self.draws, self.server, self.number = Draws(seed), Server(), 0
+
+    def one_of(self, given: Any) -> Any:
+        return tuple(given)[self.draws.below(len(given))]
+
+    def step(self) -> None:
+        server, draws = self.server, self.draws
+        self.number += 1
+        version = {"finalizers": [f"v/{self.number}"]}
+        there, attached = server.objects[PODS_PATH], server.objects[ATTACHMENTS_PATH]
+        match draws.below(9):
+            case 0 | 1:
+                name = f"p{self.number}"
+                made = {"owner": self.one_of(OWNERS), "status": self.one_of((ready(), ready("False"), {}))}
+                server.pod(pod(name, self.one_of(NODES), meta=version, **made))
+            case 2 | 3 if there:
+                found = there[self.one_of(there)]
+                found["metadata"] |= version | self.one_of(({}, DELETED))
+                found["status"] = self.one_of((ready(), ready("False"), {}, {"phase": "Failed"}))
+                found["spec"].setdefault("nodeName", self.one_of(("worker", "other")))
+                server.pod(found)
+            case 4 if there:
+                server.remove(PODS_PATH, self.one_of(there))
+            case 5:
+                name = f"va{draws.below(6)}"
+                same = (each for each in attached.values() if each["metadata"]["name"] == name)
+                if (found := next(same, None)) is not None:
+                    found["metadata"] |= DELETED | version
+                    server.attach(found)
+                else:
+                    node = self.one_of(("worker", "other"))
+                    server.attach(attachment(name, node, uid=f"{self.number}", **DELETED, **version))
+            case 6 if attached:
+                server.remove(ATTACHMENTS_PATH, self.one_of(attached))
+            case 7:
+                server.cut()
+            case 8:
+                server.forget()
+
+    def now(self) -> tuple[dict[str, PodView], dict[str, AttachmentView]]:
+        pods = [seen(each) for each in self.server.objects[PODS_PATH].values()]
+        attachments = [seen_attachment(each) for each in self.server.objects[ATTACHMENTS_PATH].values()]
+        return {each.uid: each for each in pods}, {each.uid: each for each in attachments}
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_the_list_and_its_changes_come_to_what_is_there(seed: int, autojump_clock: MockClock) -> None:
+    """However watches break and places are forgotten: nothing older after newer, nothing missed, nothing of
+    what was not listed; an index has what is there and no more.
+    """
+    world, told = World(seed), Told()
+    for _ in range(10):
+        world.step()
+    async with working(world.server) as hand:
+        told.take(await hand.list())
+        owners = {each.owner_uid for each in told.lost.values() if each.owner_uid and not each.daemon}
+        listed = set(told.lost)
+        pods, attachments = world.now()
+        attached = {each.uid for each in attachments.values() if each.node == "worker"}
+        before = {each.uid for each in pods.values() if each.owner_uid in owners}
+        for _ in range(30):
+            for _ in range(world.draws.below(6)):
+                world.step()
+                await trio.sleep(world.draws.below(200) / 1000)
+            if world.draws.below(4) == 0:
+                told.take(await hand.said(30))
+                pods, attachments = world.now()
+                assert set(told.lost) == listed & set(pods)
+                for uid, each in told.lost.items():
+                    assert (each.terminating, each.finalizers) == (
+                        pods[uid].terminating,
+                        pods[uid].finalizers,
+                    )
+                assert set(told.attachments) == {
+                    each.name for each in attachments.values() if each.uid in attached
+                }
+                came = {
+                    uid: each for uid, each in pods.items() if each.owner_uid in owners and uid not in before
+                }
+                assert {uid: (each.node, each.ready) for uid, each in told.new.items() if uid in pods} == {
+                    uid: (each.node, each.ready) for uid, each in came.items()
+                }
+                assert not any(each.ready for uid, each in told.new.items() if uid not in pods)
+                assert hand.view.pods.kept == pods
+                assert hand.view.attachments.kept == attachments
+                for node in NODES[1:]:
+                    assert {each.uid for each in hand.view.pods_of(node)} == {
+                        uid for uid, each in pods.items() if node and each.node == node
+                    }
+                for owner in OWNERS[1:]:
+                    assert {each.uid for each in hand.view.siblings(owner)} == {
+                        uid for uid, each in pods.items() if each.owner_uid == owner
+                    }
