@@ -71,6 +71,8 @@ TWICE: tuple[Source, ...] = ("redfish", "ipmi")
 NO_PROOF: tuple[Source, ...] = ("peer", "kubelet")
 #: A statement that stays where it was written must name the boot that it is about: it may be an old one.
 NAMES_BOOT: tuple[Source, ...] = ("certificate", "declared")
+#: These stand on the Node: where one does not any more, or says less, its author has taken it back.
+STATED: tuple[Source, ...] = ("certificate", "declared", "cloud-taint")
 #: How long it counts that a source has said that the machine runs, unless it takes that back. Long, because
 #: a wrong proof costs data and a late one time; not for ever, because a source may be gone for good.
 CONTRADICTION_NS = 600 * NS_PER_SECOND
@@ -183,6 +185,8 @@ def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
         return _says_off(state, event, who)
     off = {each: said for each, said in state.off.items() if each != who}
     # Under whichever boot: one that the Node does not show yet is a node that has rebooted.
+    if event.verdict == "unknown" and event.source in STATED:
+        return _taken_back(replace(state, off=off), who)
     if event.verdict == "unknown" or _stranger(state, event):
         # Not to be reached is no contradiction, and no proof any more either way once its time is over: what
         # a source has said goes on to count, but two readings in a row are not these.
@@ -195,6 +199,15 @@ def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
     said: list[Event] = [Contradicted(source=event.source, name=event.name, what=what)] if fresh else []
     state, voided = _voided(state, f"{who} says that {what}")
     return state, [*said, *voided]
+
+
+def _taken_back(state: ProofState, who: str) -> Result:
+    """Another that counts takes its place."""
+    if who != state.proof:
+        return state, ()
+    state, voided = _voided(state, f"{who} was taken back")
+    state, accepted = _weigh(state)
+    return state, [*voided, *accepted]
 
 
 def _says_off(state: ProofState, event: EvidenceRead, who: str) -> Result:

@@ -332,6 +332,7 @@ class NodeMeta(msgspec.Struct, rename="camel"):
     uid: str = ""
     resource_version: str = ""
     annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
 
 
 class NodeSpec(msgspec.Struct):
@@ -345,10 +346,25 @@ class NodeInfo(msgspec.Struct):
     system_uuid: str = msgspec.field(default="", name="systemUUID")
 
 
+class NodeAddress(msgspec.Struct):
+    type: str = ""
+    address: str = ""
+
+
+class KubeletEndpoint(msgspec.Struct):
+    port: int = msgspec.field(default=0, name="Port")
+
+
+class DaemonEndpoints(msgspec.Struct, rename="camel"):
+    kubelet_endpoint: KubeletEndpoint = msgspec.field(default_factory=KubeletEndpoint)
+
+
 class NodeState(msgspec.Struct, rename="camel"):
     conditions: list[JsonObject] = []
     node_info: NodeInfo = msgspec.field(default_factory=NodeInfo)
     volumes_in_use: list[str] = []
+    addresses: list[NodeAddress] = []
+    daemon_endpoints: DaemonEndpoints = msgspec.field(default_factory=DaemonEndpoints)
 
 
 class ApiNode(msgspec.Struct):

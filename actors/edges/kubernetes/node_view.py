@@ -8,7 +8,9 @@ was seen here, and only while this process could have seen one: never from the t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
@@ -17,10 +19,14 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.calls import ApiNode, JsonObject, find_condition
+from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION
 from ebbtide.actors.edges.kubernetes.watch import Streamer, Unheeded, Watch, Watched, listed_path
 from ebbtide.events.outage import Ready, TaintOwner
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+#: By the cloud controller, on a node that is not Ready and whose instance it finds shut down.
+CLOUD_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
+DECLARED_ANNOTATION = "ebbtide.dev/declared-off"
 NOTE_ANNOTATION = "ebbtide.dev/out-of-service"
 NODES_PATH = "/api/v1/nodes"
 LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -31,6 +37,15 @@ PART_NODES, PART_LEASES = 100, 500
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.5
 #: A kubelet's own default.
 LEASE_SECONDS = 40
+
+#: What a kubelet listens on where it does not say so.
+KUBELET_PORT = 10250
+#: An annotation of ours is longer only where somebody has spoilt it; a certificate names 100 mounts at most.
+STATEMENT_CHARACTERS_MAX = 2**16
+#: A person's name as it may stand on record: an account's, or a mail address.
+PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
+#: Longer nobody knows of a machine that it stays off: whoever does can say it again.
+DECLARED_SECONDS_MAX = 7 * 86400
 
 #: The words of closed lists are the program's own: a default is left out of a record by identity.
 READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unknown"}
@@ -44,6 +59,27 @@ class OutageNote(msgspec.Struct, omit_defaults=True, frozen=True):
     added: str = ""
 
 
+class Certificate(NamedTuple):
+    """The node's own daemon, of this boot: ``safe``: all pods had ended, and nothing was mounted."""
+
+    boot_id: str
+    safe: bool
+
+
+class Declared(NamedTuple):
+    """A person: the machine is off, which this boot ran on and which gave this last heartbeat (``mark``).
+
+    ``seconds``: how long that is to count; 0: not said. ``problem``: why it cannot count, in our words.
+    """
+
+    node_uid: str = ""
+    boot_id: str = ""
+    mark: str = ""
+    by: str = ""
+    seconds: int = 0
+    problem: str = ""
+
+
 class NodeView(NamedTuple):
     name: str
     uid: str
@@ -55,6 +91,14 @@ class NodeView(NamedTuple):
     taint: TaintOwner
     volumes_in_use: tuple[str, ...]
     status_mark: str
+    labels: Mapping[str, str] = {}
+    #: Its kubelet's: the node's internal addresses, and the port.
+    addresses: tuple[str, ...] = ()
+    port: int = KUBELET_PORT
+    #: What others say of it, on itself.
+    cloud_off: bool = False
+    certificate: Certificate | None = None
+    declared: Declared | None = None
 
 
 class LeaseView(NamedTuple):
@@ -95,6 +139,52 @@ def is_our_taint(taint: JsonObject, note: OutageNote) -> bool:
     return taint.get("key") == OUT_OF_SERVICE and bool(note.added) and said == (note.effect, note.added)
 
 
+class _CertificateText(msgspec.Struct, rename={"boot_id": "bootId"}):
+    boot_id: str = ""
+    safe: bool = False
+    restarts: bool = False
+
+
+class _DeclaredText(msgspec.Struct):
+    uid: str = ""
+    boot: str = ""
+    mark: str = ""
+    by: str = ""
+    seconds: int = 0
+
+
+def read_certificate(node: ApiNode) -> Certificate | None:
+    """One that somebody has spoilt says nothing."""
+    text = node.metadata.annotations.get(CERTIFICATE_ANNOTATION, "")
+    if not text or len(text) > STATEMENT_CHARACTERS_MAX:
+        return None
+    try:
+        said = msgspec.json.decode(text, type=_CertificateText)
+    except (ValueError, RecursionError):
+        return None
+    return Certificate(said.boot_id, said.safe and not said.restarts)
+
+
+def read_declared(node: ApiNode) -> Declared | None:
+    """What cannot be read is told: somebody waits for it to count. The reason that stands in it stays there:
+    a person's words go on no record.
+    """
+    text = node.metadata.annotations.get(DECLARED_ANNOTATION, "")
+    if not text:
+        return None
+    try:
+        if len(text) > STATEMENT_CHARACTERS_MAX:
+            return Declared(problem="the annotation is too long")
+        said = msgspec.json.decode(text, type=_DeclaredText)
+    except (ValueError, RecursionError):
+        return Declared(problem="the annotation is no JSON object with uid, boot, mark, by and seconds")
+    if not PERSON.fullmatch(said.by):
+        return Declared(problem="it does not say by whom, in letters, digits and ._@+-, 64 at most")
+    if not 0 <= said.seconds <= DECLARED_SECONDS_MAX:
+        return Declared(by=said.by, problem=f"seconds must be from 0 to {DECLARED_SECONDS_MAX}")
+    return Declared(said.uid, said.boot, said.mark, said.by, said.seconds)
+
+
 def project_node(node: ApiNode) -> NodeView:
     """What is kept of it."""
     note, state = read_note(node), node.status
@@ -114,6 +204,13 @@ def project_node(node: ApiNode) -> NodeView:
         taint="ours" if ours else "other" if taints else "none",
         volumes_in_use=tuple(state.volumes_in_use),
         status_mark=mark if isinstance(mark, str) else "",
+        # A thousand nodes have few different words for theirs.
+        labels={sys.intern(name): sys.intern(value) for name, value in node.metadata.labels.items()},
+        addresses=tuple(each.address for each in state.addresses if each.type == "InternalIP"),
+        port=state.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT,
+        cloud_off=any(taint.get("key") == CLOUD_SHUTDOWN for taint in node.spec.taints),
+        certificate=read_certificate(node),
+        declared=read_declared(node),
     )
 
 
@@ -136,6 +233,10 @@ class ObservedNode:
         self.lease: LeaseView | None = None
         #: When its last renewal was seen, or that it is there at all.
         self.renewed_at = -math.inf
+        #: Since when it has been seen with the cloud's taint, and whether it has spoken since: that taint
+        #: names no boot, and one that outlives a start is about the boot of before.
+        self.cloud_off_at = math.inf
+        self.spoke_under_it = False
         self.news = trio.Event()
 
     def change(self) -> None:
@@ -253,12 +354,20 @@ class ClusterView:
     def _take_node(self, name: str, node: NodeView | None) -> None:
         observed = self.of(name)
         observed.node = node
+        if node is None or not node.cloud_off:
+            observed.cloud_off_at, observed.spoke_under_it = math.inf, False
+        else:
+            observed.cloud_off_at = min(observed.cloud_off_at, trio.current_time())
+            observed.spoke_under_it = observed.spoke_under_it or node.ready == "True"
         self._tell(name, observed)
 
     def _take_lease(self, name: str, lease: LeaseView | None) -> None:
         observed = self.of(name)
         if lease is not None and (observed.lease is None or observed.lease.mark != lease.mark):
             observed.renewed_at = trio.current_time()
+            # Not the last one of before, which a watch that was away tells at the same time as the taint.
+            late = observed.renewed_at - observed.cloud_off_at > lease.seconds * RENEWAL_FRACTION
+            observed.spoke_under_it = observed.spoke_under_it or late
         observed.lease = lease
         self._tell(name, observed)
 

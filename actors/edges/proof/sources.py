@@ -47,8 +47,11 @@ class Said(NamedTuple):
 class ProofSource(Protocol):
     """``name`` tells sources of one kind apart: a host, a region, an author."""
 
-    source: Source
-    name: str
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def name(self) -> str: ...
 
     async def read(self, machine: Machine) -> Said | None:
         """None: it knows nothing of this machine, and says so by being silent. Raises OSError and ValueError

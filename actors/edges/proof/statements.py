@@ -1,0 +1,119 @@
+"""What stands on the Node itself, as sources of proof: the cloud controller's taint, the certificate of the
+node's own daemon, and a person's word.
+
+A statement is a fact as soon as it is there (`StatementsEdge`), and again whenever the sources are asked
+(`StatementSource`). Both read it from the same view of all Nodes; the write that may follow compares the
+whole Node with what was decided from, so a statement that was taken back meanwhile is noticed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView, ObservedNode
+from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.interfaces import Clock, Effect, Ending, Outlet
+from ebbtide.events.base import Order
+from ebbtide.events.outage import EvidenceRead, Source
+
+#: In our own words, why a statement does not count that is there.
+SPOKE = "the node has spoken since the taint was set"
+NOT_SAFE = "pods or mounts were left when it was written"
+
+
+def _cloud_taint(node: NodeView, observed: ObservedNode) -> Said | None:
+    """It names no boot."""
+    if not node.cloud_off:
+        return None
+    if observed.spoke_under_it:
+        return Said("unknown", error=SPOKE)
+    return Said("off", "nodeUID", node.uid)
+
+
+def _certificate(node: NodeView, observed: ObservedNode) -> Said | None:
+    said = node.certificate
+    if said is None:
+        return None
+    if not said.safe:
+        return Said("unknown", boot_id=said.boot_id, error=NOT_SAFE)
+    return Said("off", "nodeUID", node.uid, boot_id=said.boot_id)
+
+
+def _declared(node: NodeView, observed: ObservedNode) -> Said | None:
+    said = node.declared
+    if said is None:
+        return None
+    if said.problem:
+        return Said("unknown", error=said.problem)
+    return Said("off", "nodeUID", said.node_uid, said.boot_id, said.mark, said.seconds)
+
+
+_READ: dict[Source, Callable[[NodeView, ObservedNode], Said | None]] = {
+    "cloud-taint": _cloud_taint,
+    "certificate": _certificate,
+    "declared": _declared,
+}
+#: In the order in which they are told.
+STATED: tuple[Source, ...] = tuple(_READ)
+
+
+class StatementSource:
+    """One kind of statement on one Node. ``name``: of a person's word, the person."""
+
+    def __init__(self, source: Source, view: ClusterView, node: str, node_uid: str) -> None:
+        self.source = source
+        self._view, self._node, self._uid = view, node, node_uid
+
+    @property
+    def name(self) -> str:
+        node = self._view.of(self._node).node
+        declared = node.declared if node is not None and self.source == "declared" else None
+        return declared.by if declared is not None else ""
+
+    async def read(self, machine: Machine) -> Said | None:
+        return self.said()
+
+    def said(self) -> Said | None:
+        """None: nothing of the kind stands there, or the Node is another."""
+        observed = self._view.of(self._node)
+        if observed.node is None or observed.node.uid != self._uid:
+            return None
+        return _READ[self.source](observed.node, observed)
+
+
+class StatementsEdge:
+    """Tells each statement when it has changed; one that is taken back says ``unknown``."""
+
+    def __init__(
+        self, sources: Sequence[StatementSource], view: ClusterView, node: str, clock: Clock
+    ) -> None:
+        self._sources, self._view, self._node, self._clock = sources, view, node, clock
+        self._told: dict[tuple[Source, str], Said] = {}
+        self.effects: Mapping[type[Order], Effect] = {}
+
+    async def run(self, outlet: Outlet) -> None:
+        """First what stands there now, then what changes, until cancelled."""
+        await self._view.listed()
+        while True:
+            news = self._view.of(self._node).news
+            found = {(each.source, each.name): said for each in self._sources if (said := each.said())}
+            gone = {who: Said("unknown") for who in self._told if who not in found}
+            for (source, name), said in (found | gone).items():
+                if self._told.get((source, name)) != said:
+                    await outlet.put(
+                        EvidenceRead(
+                            source=source, name=name, begun_ns=self._clock.mono_ns(), **said._asdict()
+                        )
+                    )
+            self._told = found
+            await news.wait()
+
+    def prewarm(self) -> None:
+        """Nothing is to be opened."""
+
+    def detach(self) -> None:
+        """Nothing goes on without us."""
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """It is ordered nothing."""
+        return None

@@ -1,0 +1,243 @@
+"""What stands on the Node itself: how it is read, and when it is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from ebbtide.actors.edges.kubernetes.calls import ApiNode
+from ebbtide.actors.edges.kubernetes.node_view import (
+    CLOUD_SHUTDOWN,
+    DECLARED_ANNOTATION,
+    DECLARED_SECONDS_MAX,
+    STATEMENT_CHARACTERS_MAX,
+    Certificate,
+    ClusterView,
+    Declared,
+    LeaseView,
+    NodeView,
+    project_node,
+)
+from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, certificate_text
+from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.edges.proof.statements import (
+    NOT_SAFE,
+    SPOKE,
+    STATED,
+    StatementsEdge,
+    StatementSource,
+)
+from ebbtide.events.decisions import PublishCertificate
+from ebbtide.events.outage import EvidenceRead
+from tests.actors.edges.process.process_bed import Outbox
+
+LEASE = LeaseView("n", "1", "l1", 40)
+DECLARED = {"uid": "u", "boot": "b1", "mark": "l1", "by": "ann@example.test", "seconds": 600}
+
+
+def projected(annotations: dict[str, Any] | None = None, **fields: Any) -> NodeView:
+    said = {
+        name: each if isinstance(each, str) else msgspec.json.encode(each).decode()
+        for name, each in (annotations or {}).items()
+    }
+    meta = {"name": "n", "uid": "u", "resourceVersion": fields.pop("version", "1"), "annotations": said}
+    meta["labels"] = fields.pop("labels", {})
+    return project_node(msgspec.convert({"metadata": meta, **fields}, ApiNode))
+
+
+def tainted(version: str, ready: str = "Unknown", **fields: Any) -> NodeView:
+    taints = [{"key": CLOUD_SHUTDOWN, "effect": "NoSchedule"}]
+    status = {"conditions": [{"type": "Ready", "status": ready}]}
+    return projected(version=version, spec={"taints": taints}, status=status, **fields)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "safe"),
+    [
+        ({"safe": True}, True),
+        ({"safe": False, "running": ("p",)}, False),
+        ({"safe": True, "restarts": True}, False),
+    ],
+)
+def test_a_certificate_is_read_as_its_daemon_writes_it(fields: dict[str, Any], *, safe: bool) -> None:
+    """Its own text."""
+    text = certificate_text(PublishCertificate(key="k", **fields), "b1")
+    assert projected({CERTIFICATE_ANNOTATION: text}).certificate == Certificate("b1", safe)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"safe": 1}', "x" * (STATEMENT_CHARACTERS_MAX + 1), "[" * 9999])
+def test_a_certificate_that_somebody_has_spoilt_says_nothing(text: str) -> None:
+    """Nobody waits for it."""
+    assert projected({CERTIFICATE_ANNOTATION: text}).certificate is None
+
+
+def test_a_persons_word_is_read() -> None:
+    """But not the reason: nobody's words go on record."""
+    said = projected({DECLARED_ANNOTATION: {**DECLARED, "reason": "the rack burns"}}).declared
+    assert said == Declared("u", "b1", "l1", "ann@example.test", 600)
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("yes", "the annotation is no JSON object with uid, boot, mark, by and seconds"),
+        (
+            {**DECLARED, "seconds": "600"},
+            "the annotation is no JSON object with uid, boot, mark, by and seconds",
+        ),
+        ("x" * (STATEMENT_CHARACTERS_MAX + 1), "the annotation is too long"),
+        ({**DECLARED, "by": ""}, "it does not say by whom, in letters, digits and ._@+-, 64 at most"),
+        ({**DECLARED, "by": "a b\n"}, "it does not say by whom, in letters, digits and ._@+-, 64 at most"),
+        ({**DECLARED, "by": "a" * 65}, "it does not say by whom, in letters, digits and ._@+-, 64 at most"),
+        ({**DECLARED, "seconds": -1}, "seconds must be from 0 to 604800"),
+        ({**DECLARED, "seconds": DECLARED_SECONDS_MAX + 1}, "seconds must be from 0 to 604800"),
+    ],
+)
+def test_a_persons_word_that_cannot_be_read_is_told(said: Any, problem: str) -> None:
+    """Somebody waits for it."""
+    found = projected({DECLARED_ANNOTATION: said}).declared
+    assert found is not None
+    assert found.problem == problem
+
+
+def test_where_the_kubelet_is() -> None:
+    """Internal addresses, and the port that it says."""
+    status: dict[str, Any] = {
+        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname"}]
+    }
+    assert (projected(status=status).addresses, projected(status=status).port) == (("10.0.0.1",), 10250)
+    status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 99}}
+    found = projected(status=status, labels={"a": "b"})
+    assert (found.port, dict(found.labels)) == (99, {"a": "b"})
+
+
+# --- telling --------------------------------------------------------------------------------------
+
+
+class Clock:
+    def mono_ns(self) -> int:
+        return 7
+
+    def wall_ns(self) -> int:
+        raise AssertionError("nobody asks for it")
+
+
+@asynccontextmanager
+async def telling(first: NodeView) -> AsyncIterator[tuple[ClusterView, Outbox]]:
+    view, box = ClusterView(), Outbox()
+    view.nodes.replace([first], first.version)
+    view.leases.replace([LEASE], "1")
+    sources = [StatementSource(each, view, "n", "u") for each in STATED]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(StatementsEdge(sources, view, "n", Clock()).run, box)
+        await wait_all_tasks_blocked()
+        yield view, box
+        nursery.cancel_scope.cancel()
+
+
+def told(box: Outbox) -> list[tuple[str, str, str, str]]:
+    """What is new."""
+    found = [(each.source, each.name, each.verdict, each.error) for each in box.of(EvidenceRead)]
+    box.facts.clear()
+    return found
+
+
+async def asked(view: ClusterView, source: Any) -> Said | None:
+    return await StatementSource(source, view, "n", "u").read(Machine("n", "u", "b1", "", ""))
+
+
+async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back() -> None:
+    """With whose it is, of which boot, and what its author knew; again only when it has changed."""
+    certificate = {CERTIFICATE_ANNOTATION: {"safe": True, "bootId": "b1"}}
+    async with telling(projected(certificate)) as (view, box):
+        assert box.facts == [
+            EvidenceRead(
+                source="certificate",
+                name="",
+                verdict="off",
+                begun_ns=7,
+                identity_kind="nodeUID",
+                identity="u",
+                boot_id="b1",
+            )
+        ]
+        box.facts.clear()
+        view.nodes.put(projected({**certificate, DECLARED_ANNOTATION: DECLARED}, version="2"))
+        await wait_all_tasks_blocked()
+        assert box.facts == [
+            EvidenceRead(
+                source="declared",
+                name="ann@example.test",
+                verdict="off",
+                begun_ns=7,
+                identity_kind="nodeUID",
+                identity="u",
+                boot_id="b1",
+                mark="l1",
+                valid_seconds=600,
+            )
+        ]
+        box.facts.clear()
+        # Another person, and a certificate that is revoked.
+        revoked = {CERTIFICATE_ANNOTATION: {"safe": False, "bootId": "b1"}}
+        view.nodes.put(projected({**revoked, DECLARED_ANNOTATION: {**DECLARED, "by": "bob"}}, version="3"))
+        await wait_all_tasks_blocked()
+        assert told(box) == [
+            ("certificate", "", "unknown", NOT_SAFE),
+            ("declared", "bob", "off", ""),
+            ("declared", "ann@example.test", "unknown", ""),
+        ]
+        view.nodes.put(projected(version="4"))
+        await wait_all_tasks_blocked()
+        assert told(box) == [("certificate", "", "unknown", ""), ("declared", "bob", "unknown", "")]
+        view.nodes.put(projected(version="5", labels={"a": "b"}))
+        await wait_all_tasks_blocked()
+        assert told(box) == []
+
+
+async def test_what_stands_on_another_node_of_that_name_is_nothing() -> None:
+    """It is not this one."""
+    async with telling(tainted("1")) as (view, box):
+        assert told(box) == [("cloud-taint", "", "off", "")]
+        assert await asked(view, "cloud-taint") == Said("off", "nodeUID", "u")
+        view.nodes.put(tainted("2")._replace(uid="v"))
+        await wait_all_tasks_blocked()
+        assert told(box) == [("cloud-taint", "", "unknown", "")]
+        assert await asked(view, "cloud-taint") is None
+
+
+async def test_the_clouds_taint_that_outlives_a_start_says_nothing(autojump_clock: MockClock) -> None:
+    """It names no boot. Until it is taken away and set again, whatever the node does then."""
+    async with telling(tainted("1")) as (view, box):
+        told(box)
+        view.nodes.put(tainted("2", ready="True"))
+        await wait_all_tasks_blocked()
+        assert told(box) == [("cloud-taint", "", "unknown", SPOKE)]
+        view.nodes.put(tainted("3"))
+        await wait_all_tasks_blocked()
+        assert told(box) == []
+        view.nodes.put(projected(version="4"))
+        view.nodes.put(tainted("5"))
+        await wait_all_tasks_blocked()
+        assert told(box) == [("cloud-taint", "", "off", "")]
+
+
+async def test_a_lease_renewed_under_the_clouds_taint(autojump_clock: MockClock) -> None:
+    """Not the renewal of before, which a watch that was away tells together with the taint."""
+    async with telling(tainted("1")) as (view, box):
+        told(box)
+        view.leases.put(LEASE._replace(version="2", mark="l2"))
+        await trio.sleep(11)
+        assert told(box) == []
+        view.leases.put(LEASE._replace(version="3", mark="l3"))
+        await wait_all_tasks_blocked()
+        assert told(box) == [("cloud-taint", "", "unknown", SPOKE)]

@@ -1,0 +1,51 @@
+"""Who is asked about a node: what its pool says, of the node as it is now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
+from ebbtide.actors.edges.proof.sources import Machine
+from ebbtide.outage.configuration import parse_outage
+from ebbtide.outage.sources import machine_of, pool_of, sources_of
+
+HEAD = "apiVersion: ebbtide/v1alpha1\nkind: OutageConfiguration\n"
+POOLS = HEAD + (
+    "pools:\n- {name: a, nodeSelector: {k: v}, askKubelet: false, believe: [declared]}\n"
+    "- {name: b, believe: []}\n"
+)
+NODE = NodeView("n", "u", "1", "b1", "Unknown", "uuid", "aws:///z/i-1", "none", (), "", {"k": "v"})
+
+
+def view_of(*nodes: NodeView) -> ClusterView:
+    view = ClusterView()
+    view.nodes.replace(list(nodes), "1")
+    return view
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "expected"),
+    [
+        (HEAD, {}, ["cloud-taint", "certificate", "declared", "kubelet"]),
+        (POOLS, {"k": "v"}, ["declared"]),
+        (POOLS, {}, ["kubelet"]),
+    ],
+)
+async def test_the_sources_are_those_of_the_nodes_pool(
+    text: str, labels: dict[str, str], expected: list[str]
+) -> None:
+    """By its labels."""
+    view = view_of(NODE._replace(labels=labels))
+    pool = pool_of(parse_outage("a.yaml", text.encode()), view, "n")
+    stated, asked = sources_of(pool, view, "n", "u")
+    found: list[Any] = [*stated, *asked]
+    assert [each.source for each in found] == expected
+
+
+async def test_the_machine_is_as_the_node_says_it_now() -> None:
+    """Of a Node that is gone, or of another with its name, nobody is asked."""
+    assert machine_of(view_of(NODE), "n", "u") == Machine("n", "u", "b1", "uuid", "aws:///z/i-1")
+    assert machine_of(view_of(NODE), "n", "v") is None
+    assert machine_of(view_of(), "n", "u") is None
