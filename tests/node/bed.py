@@ -45,12 +45,14 @@ class Bed:
         for name in ("state", "log", "secrets"):
             (folder / name).mkdir()
         self.secrets = Secrets(folder / "secrets")
-        self.secrets.write(tuple(names))
+        self.secrets.write(tuple(names), [member.address for member in self.members.values()])
         self.server = f"https://127.0.0.1:{listening.getsockname()[1]}"
         self.kubeconfig = self.secrets.kubeconfig(ADMIN, self.server, "admin")
         self.api = Api(self.server, self.secrets.authority, ADMIN.token)
         self.group = folder.name
         self.times: dict[str, float] = {}
+        #: What a kubelet is started in, by its node: `tests.node.machines`.
+        self.around: dict[str, Callable[[Part], Part]] = {}
         self._listening = listening
         self._inside: Inside | None = None
 
@@ -177,7 +179,8 @@ class Bed:
         settings = self.place(member.state / "kubelet" / "config.yaml")
         settings.parent.mkdir(parents=True, exist_ok=True)
         settings.write_bytes((member.folder / f"kubelet-{member.number}.json").read_bytes())
-        await self.start(part)
+        around = self.around.get(member.name)
+        await self.start(around(part) if around else part)
 
     async def node_ready(self, member: Member) -> None:
         await self.ready(f"kubelet-{member.name}", lambda: self._is_ready(member))

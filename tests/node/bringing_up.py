@@ -103,6 +103,9 @@ async def _open(bed: Bed) -> None:
     await bed.logind.do("start_bus")
     await bed.logind.start_logind()
     bed.open()
+    if bed.around:
+        # What kubelets mount in namespaces of their own is the runtime's as well.
+        await bed.run("mount", "--make-shared", str(bed.folder / "state"))
     await bed.name_units()
     await _lay_network(bed)
 

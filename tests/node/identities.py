@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,10 +52,13 @@ class Secrets:
         self.tokens = folder / "tokens.csv"
         self.folder = folder
 
-    def write(self, nodes: tuple[str, ...]) -> None:
+    def write(self, nodes: tuple[str, ...], addresses: Sequence[str] = ()) -> None:
+        """``addresses``: under which the API server is reached as well."""
         authority = self._authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
         authority.cert_pem.write_to_path(str(self.authority))
-        server = authority.issue_cert(*SERVER_NAMES, key_type=trustme.KeyType.ECDSA)
+        server = authority.issue_cert(
+            *dict.fromkeys((*SERVER_NAMES, *addresses)), key_type=trustme.KeyType.ECDSA
+        )
         server.private_key_pem.write_to_path(str(self.key))
         for piece in server.cert_chain_pems:
             piece.write_to_path(str(self.certificate), append=True)

@@ -59,6 +59,11 @@ class Member(NamedTuple):
         return f"10.77.0.{self.number}"
 
     @property
+    def api(self) -> str:
+        """The API server as this node reaches it: by its own address, so that it can be cut off alone."""
+        return f"https://{self.address}:{API_PORT}"
+
+    @property
     def pods(self) -> str:
         return f"10.88.{self.number}.0/24"
 
@@ -173,7 +178,7 @@ def kubelet_part(
     config.write_text(json.dumps(kubelet_settings(member, group) | changes))
     flags = {
         "config": config,
-        "kubeconfig": secrets.kubeconfig(kubelet(member.name), API, member.name),
+        "kubeconfig": secrets.kubeconfig(kubelet(member.name), member.api, member.name),
         "hostname-override": member.name,
         "node-ip": member.address,
         "root-dir": member.state / "kubelet",

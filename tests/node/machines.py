@@ -1,0 +1,165 @@
+"""What is under a node: a machine of its own, whose power can be cut, and whose network can be.
+
+All nodes of a bed run on one machine. Here each has its own UUID, as its firmware would say it, and a boot
+id that another power-on makes new: files that lie over the machine's, in a mount namespace of each program
+that is told so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from tests.node import remains
+from tests.node.bed import Bed
+from tests.node.bringing_up import bring_up, made_bed, need
+from tests.node.client import POLL_SECONDS
+from tests.node.parts import API_PORT, Member, Part
+
+#: What is mounted below the node's folder is seen in both namespaces: a kubelet mounts for the runtime.
+UNSHARE = ("unshare", "--mount", "--propagation", "unchanged", "--", "sh", "-ec")
+#: Firmware's word for it, or what kubelets take on a machine without.
+LAY = """
+boot=$1; firmware=$2; shift 2
+mount --bind "$boot" /proc/sys/kernel/random/boot_id
+place=/sys/class/dmi/id/product_uuid
+[ -e $place ] || place=/etc/machine-id
+[ -e $place ] || : > $place
+mount --bind "$firmware" $place
+exec "$@"
+"""
+#: A power cut asks nobody: mounts are forgotten, and so is what the runtime had in memory.
+FORGET = """
+while read -r _ _ _ _ place _; do
+  case $place in "$1"/*) echo "$place";; esac
+done < /proc/self/mountinfo | sort -r | while read -r place; do umount -l "$place" || true; done
+rm -rf "$1/state"
+"""
+GONE_SECONDS_MAX = 10
+
+
+class Machine:
+    """The one that ``member`` runs on, whose kubelet has these settings changed.
+
+    ``parts``: what runs there beside kubelet and runtime, ended by a cut and started again with the power.
+    ``memory``: files that stand for what the machine has in memory, a folder and their pattern in it.
+    """
+
+    def __init__(self, bed: Bed, member: Member, kubelet: Mapping[str, Any]) -> None:
+        self.bed, self.member, self.kubelet = bed, member, kubelet
+        self.folder = bed.folder / f"machine-{member.number}"
+        self.uuid = str(uuid.uuid4())
+        self.is_on = True
+        self.parts: list[Part] = []
+        self.memory: tuple[Path, str] | None = None
+        self._cut: list[list[str]] = []
+        self.folder.mkdir()
+        (self.folder / "uuid").write_text(f"{self.uuid}\n")
+        self.new_boot()
+
+    @property
+    def boot_id(self) -> str:
+        return (self.folder / "boot-id").read_text().strip()
+
+    def new_boot(self) -> None:
+        (self.folder / "boot-id").write_text(f"{uuid.uuid4()}\n")
+
+    def inside(self, part: Part) -> Part:
+        """The same program, on this machine."""
+        files = [str(self.folder / "boot-id"), str(self.folder / "uuid")]
+        return part._replace(argv=[*UNSHARE, LAY, "machine", *files, *part.argv])
+
+    async def start(self, part: Part) -> None:
+        """A program of this machine: it goes with its power."""
+        self.parts = [each for each in self.parts if each.name != part.name] + [part]
+        await self.bed.start(part)
+
+    async def off(self) -> None:
+        """The cord: the kubelet at once, then every process of the node, and what only its memory knew."""
+        self.is_on = False
+        names = [f"kubelet-{self.member.name}", *(each.name for each in self.parts)]
+        for name in (*names, f"containerd-{self.member.name}"):
+            await self.bed.stop(name)
+        with trio.fail_after(GONE_SECONDS_MAX):
+            while pids := self._processes():
+                for pid in pids:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                await trio.sleep(POLL_SECONDS)
+        await self.bed.run("sh", "-ec", FORGET, "cut", str(self.member.state))
+        if self.memory is not None:
+            folder, pattern = self.memory
+            for each in self.bed.place(folder).glob(pattern):
+                each.unlink()
+
+    async def on(self) -> None:
+        """Another boot; returns when its kubelet was started."""
+        self.new_boot()
+        self.is_on = True
+        await self.bed.start_containerd(self.member)
+        for part in self.parts:
+            await self.bed.start(part)
+        await self.start_kubelet()
+
+    async def start_kubelet(self) -> None:
+        await self.bed.start_kubelet(self.member, **self.kubelet)
+
+    async def kill_kubelet(self) -> None:
+        """Nobody reports for the node any more, and its pods live on."""
+        await self.bed.stop(f"kubelet-{self.member.name}")
+
+    def _processes(self) -> set[int]:
+        """Of its pods, with the shims over them, as the machine of the bed counts."""
+        found = {
+            int(pid)
+            for tree in remains.trees()
+            for file in (tree / self.bed.group / self.member.name).rglob("cgroup.procs")
+            for pid in _read(file).split()
+        }
+        for process in Path("/proc").glob("[0-9]*"):
+            words = _read(process / "cmdline").split("\0")
+            if "containerd-shim" in words[0] and str(self.member.socket) in words:
+                found.add(int(process.name))
+        return found
+
+    async def leave_network(self) -> None:
+        """Nothing passes between the node and the API server, in either direction; connections stay open."""
+        address, kubelet = self.member.address, str(self.member.port)
+        self._cut = [
+            ["INPUT", "-p", "tcp", "-d", address, "--dport", str(API_PORT), "-j", "DROP"],
+            ["INPUT", "-p", "tcp", "-s", address, "--sport", str(API_PORT), "-j", "DROP"],
+            ["INPUT", "-p", "tcp", "-d", address, "--dport", kubelet, "-j", "DROP"],
+        ]
+        for rule in self._cut:
+            await self.bed.run("iptables", "-w", "-I", *rule)
+
+    async def join_network(self) -> None:
+        for rule in self._cut:
+            await self.bed.run("iptables", "-w", "-D", *rule)
+        self._cut = []
+
+
+def _read(file: Path) -> str:
+    """Empty when it has gone meanwhile."""
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+@contextlib.asynccontextmanager
+async def machine_bed(names: Sequence[str], **kubelet: Any) -> AsyncIterator[tuple[Bed, dict[str, Machine]]]:
+    """Nodes that are Ready, each on a machine of its own. Raises Unavailable, Unready."""
+    await trio.to_thread.run_sync(need)
+    with made_bed(names) as bed:
+        machines = {name: Machine(bed, member, kubelet) for name, member in bed.members.items()}
+        bed.around = {name: machine.inside for name, machine in machines.items()}
+        await bring_up(bed, **kubelet)
+        yield bed, machines

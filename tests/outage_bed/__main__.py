@@ -1,0 +1,100 @@
+"""Outages on two nodes with real storage, whose power is cut: by hand, or under the controller.
+
+The exit code is 0 where every run holds, 1 where one is broken or was not made, 2 where no bed can be had.
+
+python -m tests.outage_bed --list
+python -m tests.outage_bed plain finalizer           # each by all who can act in it; about two minutes a run
+python -m tests.outage_bed plain --actor hand
+python -m tests.outage_bed --all --seconds 300       # what the results do not have yet, in so long
+python -m tests.outage_bed --table                   # what the results come to
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tests.beds.rootfs import Unavailable, cache_folder
+from tests.node.csi.programs import csi
+from tests.outage_bed.results import Results, table
+from tests.outage_bed.runs import NotMade, run
+from tests.outage_bed.scenarios import SCENARIOS
+
+RESULTS = "outages.jsonl"
+
+
+def chosen(asked: argparse.Namespace, results: Results) -> list[tuple[str, str]]:
+    found = [
+        (name, actor)
+        for name in asked.names or SCENARIOS
+        for actor in SCENARIOS[name].actors
+        if not asked.actor or actor in asked.actor
+    ]
+    return [each for each in found if asked.names or not results.has(*each)]
+
+
+def run_all(asked: argparse.Namespace, results: Results) -> int:
+    programs = csi()
+    began, failed = time.monotonic(), 0
+    for name, actor in chosen(asked, results):
+        if time.monotonic() - began + SCENARIOS[name].seconds > asked.seconds:
+            continue
+        try:
+            row, told = run(name, actor, programs)
+        except NotMade as error:
+            print(f"{name} by {actor}: not made: {error}", flush=True)
+            failed += 1
+            continue
+        results.write(row, told)
+        failed += bool(row["broken"])
+        marks = ", ".join(f"{mark} {at}" for mark, at in row["seconds"].items())
+        print(
+            f"{name} by {actor}: {'BROKEN' if row['broken'] else 'holds'} ({row['took']} s): {marks}",
+            flush=True,
+        )
+        for line in row["broken"]:
+            print(f"    {line}", flush=True)
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.outage_bed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="SCENARIO", help="one run of each, also where the results have it"
+    )
+    parser.add_argument("--all", action="store_true", help="all that the results do not have")
+    parser.add_argument("--actor", action="append", help="only runs in which this one acts")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin none that would take longer"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=cache_folder() / RESULTS, help="one JSON line a run (%(default)s)"
+    )
+    parser.add_argument("--list", action="store_true", help="the scenarios")
+    parser.add_argument("--table", action="store_true", help="what the results come to")
+    asked = parser.parse_args()
+    if unknown := [name for name in asked.names if name not in SCENARIOS]:
+        parser.error(f"there is no scenario {', '.join(unknown)}: see --list")
+    results = Results(asked.results)
+    if asked.table:
+        print(table(results))
+        return 0
+    if asked.list or not (asked.names or asked.all):
+        for name, scenario in SCENARIOS.items():
+            print(f"{name:22} {'/'.join(scenario.actors):16} {scenario.seconds:4} s  {scenario.run.__doc__}")
+        return 0
+    try:
+        return run_all(asked, results)
+    except Unavailable as error:
+        print(f"no bed can be had here: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

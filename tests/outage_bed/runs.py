@@ -1,0 +1,76 @@
+"""One run of a scenario, what was measured, and what did not hold."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import trio
+
+from tests.beds.rootfs import Unavailable
+from tests.node.bed import Unready
+from tests.node.csi.programs import Programs
+from tests.node.programs import version
+from tests.outage_bed.actors import Actor, Hand
+from tests.outage_bed.scenarios import CONTROLLER, SCENARIOS, Scenario
+from tests.outage_bed.stage import Stage, stage
+
+Row = dict[str, Any]
+#: Nothing of a run takes longer: a scenario's own bounds are shorter.
+RUN_SECONDS_MAX = 600
+MESSAGE_CHARACTERS = 2000
+
+
+class NotMade(Exception):
+    """What the bed could not do says nothing about who acts."""
+
+
+def actor_of(name: str, scenario: Scenario) -> Actor:
+    if name == CONTROLLER:
+        raise Unavailable("the controller is not here yet")
+    return Hand(scenario.effect)
+
+
+def run(name: str, who: str, programs: Programs) -> tuple[Row, list[str]]:
+    """Its row, and what was seen, a line a change. Raises NotMade."""
+    failures: list[BaseException] = []
+    try:
+        return trio.run(_run, name, who, programs)
+    except* (Unavailable, Unready, RuntimeError, trio.TooSlowError) as group:
+        failures.extend(group.exceptions)
+    raise NotMade("; ".join(map(repr, failures)))
+
+
+async def _run(name: str, who: str, programs: Programs) -> tuple[Row, list[str]]:
+    scenario, began = SCENARIOS[name], time.monotonic()
+    actor = actor_of(who, scenario)
+    broken: list[str] = []
+    with trio.fail_after(RUN_SECONDS_MAX):
+        async with stage(programs, scenario.controllers, attacher=scenario.attacher) as made:
+            try:
+                await scenario.run(made, actor)
+            except AssertionError as error:
+                broken.append(str(error)[:MESSAGE_CHARACTERS])
+            broken += [*await actor.end(made), *judge(made, scenario)]
+            row = measured(made) | {"metrics": await made.metrics()}
+    head = {"scenario": name, "actor": who, "broken": broken, "kubernetes": version()}
+    return head | row | {"took": round(time.monotonic() - began)}, made.told
+
+
+def judge(made: Stage, scenario: Scenario) -> list[str]:
+    """What must never be, whoever acts."""
+    found = []
+    if not scenario.damage:
+        if count := made.foreign_writes():
+            found.append(f"{count} lines were written by a node that had lost the volume")
+        found += [f"{each.call} of {each.volume} at {each.node}: {each.why}" for each in made.violations()]
+    return found
+
+
+def measured(made: Stage) -> Row:
+    """``collector``: how long the pods were Terminating, which is the phase of the collector's round."""
+    seconds = made.seconds
+    row: Row = {"seconds": dict(sorted(seconds.items(), key=lambda each: each[1]))}
+    if {"Terminating", "pods gone"} <= seconds.keys():
+        row["collector"] = round(seconds["pods gone"] - seconds["Terminating"], 1)
+    return row | {"foreign_writes": made.foreign_writes(), "violations": len(made.violations())}

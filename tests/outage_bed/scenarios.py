@@ -1,0 +1,280 @@
+"""The courses of an outage. Each is one function of the stage and of who acts.
+
+What is asserted of all of them is in `tests.outage_bed.runs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import trio
+
+from tests.node.client import Refused
+from tests.node.csi.storage import ATTACHMENTS, claim
+from tests.node.pods import PODS
+from tests.outage_bed.actors import Actor
+from tests.outage_bed.stage import KEY, Stage
+from tests.outage_bed.work import CLAIMS, DEPLOYMENTS, STATEFUL_SETS, bare_pod, deployment, stateful_set
+
+HAND, CONTROLLER, NOBODY = "hand", "controller", "nobody"
+BOTH = (HAND, CONTROLLER)
+#: The controller-manager's own default is 50 s, which only the first row waits for.
+SOON = {"node-monitor-grace-period": "15s", "node-monitor-period": "1s"}
+NO_FORCE = {"disable-force-detach-on-timeout": "true"}
+TOLERATES = [{"key": KEY, "operator": "Exists"}]
+WEB = f"{PODS}/web-0"
+#: Longer than the collector's round and the attacher's slowest retry.
+NOTHING_SECONDS = 30
+#: The timer of the attach-detach controller, and half a minute.
+FORCED_SECONDS = 390
+
+
+class Scenario(NamedTuple):
+    """``controllers``: the controller-manager's flags. ``damage``: two nodes may write, or CSI's order may be
+    broken, by what the scenario itself does. ``seconds``: about how long a run takes.
+    """
+
+    run: Callable[[Stage, Actor], Awaitable[None]]
+    actors: tuple[str, ...] = BOTH
+    controllers: dict[str, str] = SOON
+    damage: bool = False
+    effect: str = "NoExecute"
+    attacher: bool = True
+    seconds: int = 100
+
+
+async def begin(stage: Stage, actor: Actor, **spec: object) -> None:
+    """A StatefulSet with one pod, on the node that will be lost."""
+    await stage.run((STATEFUL_SETS, stateful_set(**spec)))
+    await actor.begin(stage)
+
+
+async def nothing_happens(stage: Stage, path: str, seconds: float = NOTHING_SECONDS) -> None:
+    """What is at that path stays for so long. Raises AssertionError."""
+    with trio.move_on_after(seconds):
+        while True:
+            try:
+                await stage.bed.api.get(path)
+            except Refused as error:
+                raise AssertionError(f"{path} is gone: {error}") from error
+            await trio.sleep(1)
+
+
+async def returns(stage: Stage, actor: Actor) -> None:
+    await stage.machine.on()
+    await actor.clear(stage)
+    await stage.until_tainted(False)
+    stage.mark("untainted")
+
+
+async def plain(stage: Stage, actor: Actor) -> None:
+    """The power is cut; the work is elsewhere; the node comes back."""
+    await begin(stage, actor)
+    await stage.cut()
+    await actor.cure(stage)
+    await stage.recovered("web")
+    await returns(stage, actor)
+
+
+async def early(stage: Stage, actor: Actor) -> None:
+    """The taint at once, while the node still looks Ready."""
+    await begin(stage, actor)
+    await stage.cut()
+    await stage.taint()
+    await stage.recovered("web")
+
+
+async def noschedule(stage: Stage, actor: Actor) -> None:
+    """With the effect NoSchedule nobody is evicted: a pod stays until somebody deletes it."""
+    await begin(stage, actor)
+    await stage.cut()
+    await actor.cure(stage)
+    await nothing_happens(stage, WEB)
+    await stage.bed.api.delete(WEB)
+    stage.mark("deleted by hand")
+    await stage.recovered("web")
+
+
+async def untouched(stage: Stage, actor: Actor) -> None:
+    """Nobody does anything: the pod is evicted (here after 30 s instead of 300), and stays Terminating."""
+    patience = [
+        {
+            "key": f"node.kubernetes.io/{key}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": 30,
+        }
+        for key in ("not-ready", "unreachable")
+    ]
+    await begin(stage, actor, tolerations=patience)
+    await stage.cut()
+    await stage.not_ready()
+    await stage.bed.api.until(WEB, lambda pod: "deletionTimestamp" in pod["metadata"], 60)
+    await trio.sleep(NOTHING_SECONDS)
+    assert (await stage.bed.api.get(WEB))["metadata"]["uid"] in stage.pods
+    await stage.taint()
+    stage.mark("tainted by hand")
+    await stage.recovered("web")
+
+
+async def forced(stage: Stage, actor: Actor) -> None:
+    """The pod is deleted by force, without a taint: its volume waits for the timer of six minutes."""
+    await force_delete(stage, actor)
+    await stage.recovered("web", FORCED_SECONDS)
+
+
+async def forced_disabled(stage: Stage, actor: Actor) -> None:
+    """The same where that timer is disabled: it waits for ever."""
+    await force_delete(stage, actor)
+    with trio.move_on_after(FORCED_SECONDS):
+        while (await stage.bed.api.get(ATTACHMENTS))["items"]:
+            await trio.sleep(1)
+        raise AssertionError("it was detached without a taint")
+    await stage.taint()
+    stage.mark("tainted by hand")
+    await stage.recovered("web")
+
+
+async def force_delete(stage: Stage, actor: Actor) -> None:
+    await begin(stage, actor)
+    await stage.cut()
+    await stage.not_ready()
+    await stage.bed.api.delete(WEB, {"gracePeriodSeconds": 0})
+    stage.mark("deleted by hand")
+
+
+async def back_in_the_middle(stage: Stage, actor: Actor) -> None:
+    """The node is back, by another boot, before its work is elsewhere."""
+    await begin(stage, actor)
+    await stage.cut()
+    await actor.cure(stage)
+    await returns(stage, actor)
+    await stage.bed.api.until(
+        PODS,
+        lambda pods: (
+            [each["metadata"]["uid"] for each in pods["items"]]
+            and not any(each["metadata"]["uid"] in stage.pods for each in pods["items"])
+        ),
+    )
+    await stage.running("web")
+
+
+async def tolerates(stage: Stage, actor: Actor) -> None:
+    """A pod that tolerates the taint is spared until somebody deletes it."""
+    await begin(stage, actor, tolerations=TOLERATES)
+    await stage.cut()
+    await actor.cure(stage)
+    await nothing_happens(stage, WEB)
+    await stage.bed.api.delete(WEB)
+    stage.mark("deleted by hand")
+    await stage.recovered("web")
+
+
+async def finalizer(stage: Stage, actor: Actor) -> None:
+    """A finalizer of the pod's own holds its object, and with it the volume."""
+    await begin(stage, actor)
+    await stage.bed.api.patch(WEB, {"metadata": {"finalizers": ["example.test/keep"]}})
+    await stage.cut()
+    await actor.cure(stage)
+    await stage.bed.api.until(WEB, lambda pod: "deletionTimestamp" in pod["metadata"])
+    await nothing_happens(stage, WEB)
+    await actor.explains(stage, "example.test/keep")
+    await stage.bed.api.patch(WEB, {"metadata": {"finalizers": None}})
+    stage.mark("finalizer taken away")
+    await stage.recovered("web")
+
+
+async def _driver(stage: Stage, actor: Actor, what: str) -> None:
+    await begin(stage, actor)
+    stage.storage.fault("ControllerUnpublishVolume", what)
+    await stage.cut()
+    await actor.cure(stage)
+    await stage.bed.api.until(
+        PODS, lambda pods: not any(each["metadata"]["uid"] in stage.pods for each in pods["items"])
+    )
+    (name,) = stage.attachments
+    await nothing_happens(stage, f"{ATTACHMENTS}/{name}")
+    await actor.explains(stage, name)
+    stage.storage.fault("ControllerUnpublishVolume")
+    stage.mark("the driver answers")
+    await stage.recovered("web")
+
+
+async def driver_refuses(stage: Stage, actor: Actor) -> None:
+    """The driver refuses to unpublish the volume, for a while."""
+    await _driver(stage, actor, "fail")
+
+
+async def driver_hangs(stage: Stage, actor: Actor) -> None:
+    """The driver does not answer, for a while."""
+    await _driver(stage, actor, "hang")
+
+
+async def no_attacher(stage: Stage, actor: Actor) -> None:
+    """The driver's attacher is away when the node is lost."""
+    await begin(stage, actor)
+    await stage.bed.stop("csi-attacher")
+    await stage.cut()
+    await actor.cure(stage)
+    await stage.bed.api.until(
+        PODS, lambda pods: not any(each["metadata"]["uid"] in stage.pods for each in pods["items"])
+    )
+    (name,) = stage.attachments
+    await nothing_happens(stage, f"{ATTACHMENTS}/{name}")
+    await actor.explains(stage, name)
+    await stage.storage.start_attacher()
+    stage.mark("the attacher is back")
+    await stage.recovered("web")
+
+
+async def shared_volume(stage: Stage, actor: Actor) -> None:
+    """ReadWriteMany: three pods of a Deployment write at once, and all of them are lost."""
+    await stage.bed.api.post(CLAIMS, claim("ReadWriteMany", "many"))
+    await stage.run((DEPLOYMENTS, deployment("many", "many", 3, shared=True)))
+    await actor.begin(stage)
+    await stage.cut()
+    await actor.cure(stage)
+    await stage.recovered("many", count=3)
+    await returns(stage, actor)
+
+
+async def kinds(stage: Stage, actor: Actor) -> None:
+    """A StatefulSet, a Deployment and a bare pod: the last one is made again by nobody."""
+    for name in ("shop", "bare"):
+        await stage.bed.api.post(CLAIMS, claim(name=name))
+    await stage.run(
+        (STATEFUL_SETS, stateful_set()),
+        (DEPLOYMENTS, deployment("shop", "shop")),
+        (PODS, bare_pod("bare", "bare")),
+    )
+    await actor.begin(stage)
+    await stage.cut()
+    await actor.cure(stage)
+    await stage.recovered("web")
+    await stage.recovered("shop")
+    await stage.bed.api.until(
+        PODS, lambda pods: all(each["metadata"]["name"] != "bare" for each in pods["items"])
+    )
+    await returns(stage, actor)
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "defaults": Scenario(plain, controllers={}, seconds=140),
+    "plain": Scenario(plain),
+    "no-force": Scenario(plain, controllers=SOON | NO_FORCE),
+    "early": Scenario(early, actors=(HAND,), controllers={}),
+    "noschedule": Scenario(noschedule, effect="NoSchedule", seconds=130),
+    "untouched": Scenario(untouched, actors=(NOBODY,), seconds=150),
+    "forced": Scenario(forced, actors=(NOBODY,), seconds=430),
+    "forced-disabled": Scenario(forced_disabled, actors=(NOBODY,), controllers=SOON | NO_FORCE, seconds=460),
+    "back-in-the-middle": Scenario(back_in_the_middle),
+    "tolerates": Scenario(tolerates, seconds=130),
+    "tolerates-noschedule": Scenario(tolerates, effect="NoSchedule", seconds=130),
+    "finalizer": Scenario(finalizer, seconds=130),
+    "driver-refuses": Scenario(driver_refuses, seconds=130),
+    "driver-hangs": Scenario(driver_hangs, seconds=130),
+    "no-attacher": Scenario(no_attacher, seconds=130),
+    "shared-volume": Scenario(shared_volume),
+    "kinds": Scenario(kinds),
+}

@@ -1,0 +1,264 @@
+"""One outage on the bed: two machines, storage, what runs there, and a witness of what becomes of it.
+
+The witness asks the API server and reads the array's files; it knows nothing of who acts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import trio
+
+from tests.node.__main__ import UNGRACEFUL
+from tests.node.bed import Bed
+from tests.node.client import Object, Refused, condition
+from tests.node.csi import storage as csi
+from tests.node.csi.programs import Programs
+from tests.node.csi.storage import ATTACHMENTS, Call, Storage
+from tests.node.machines import Machine, machine_bed
+from tests.node.pods import PODS, is_ready
+from tests.outage_bed import work
+
+NODES = "/api/v1/nodes"
+LOST, OTHER = "node-1", "node-2"
+KEY = "node.kubernetes.io/out-of-service"
+LOOK_SECONDS = 0.1
+BEGIN_SECONDS_MAX = 60
+#: The collector's round, the attacher, and a kubelet that reports its volumes in use, on a busy machine.
+RECOVERED_SECONDS_MAX = 120
+METRICS = (
+    "pod_gc_collector_force_delete_pods_total",
+    "attach_detach_controller_attachdetach_controller_forced_detaches",
+    "taint_eviction_controller_pod_deletions_total",
+)
+
+
+class Stage:
+    """``seconds``: what was seen how long after the cut, first or last of its kind as its name says."""
+
+    def __init__(self, bed: Bed, machines: dict[str, Machine], storage: Storage) -> None:
+        self.bed, self.machines, self.storage = bed, machines, storage
+        self.machine = machines[LOST]
+        self.seconds: dict[str, float] = {}
+        #: What was seen, a line a change, with seconds after the cut.
+        self.told: list[str] = []
+        self.zero = time.monotonic()
+        #: UIDs of the pods and names of the attachments that were there at the cut.
+        self.pods: frozenset[str] = frozenset()
+        self.attachments: frozenset[str] = frozenset()
+        self._first_call = 0
+        self._seen: dict[str, str] = {}
+        self._is_down = False
+
+    # --- what is done ---
+
+    async def run(self, *made: tuple[str, Object]) -> None:
+        """Objects by the path of their kind; returns when all their pods are Ready on the node to be lost."""
+        for path, each in made:
+            await self.bed.api.post(path, each)
+
+        def ready(pods: Object) -> bool:
+            return len(pods["items"]) >= sum(_replicas(each) for _, each in made) and all(
+                map(is_ready, pods["items"])
+            )
+
+        await self.cordon(OTHER)
+        await self.bed.api.until(PODS, ready, BEGIN_SECONDS_MAX)
+        await self.cordon(OTHER, False)
+        # A kubelet reports the volumes that it uses with its status; before, they are detached at once.
+        names = len({line.volume for line in self.storage.trail() if line.call == "ControllerPublishVolume"})
+        await self.bed.api.until(
+            f"{NODES}/{LOST}", lambda node: len(node["status"].get("volumesInUse") or []) >= names
+        )
+
+    async def cordon(self, node: str, cordoned: bool = True) -> None:
+        await self.bed.api.patch(f"{NODES}/{node}", {"spec": {"unschedulable": cordoned}})
+
+    async def cut(self, how: Callable[[], Any] | None = None) -> None:
+        """The power of the node, or what ``how`` does instead: from now on time counts."""
+        pods, attachments = await self.bed.api.get(PODS), await self.bed.api.get(ATTACHMENTS)
+        self.pods = frozenset(
+            each["metadata"]["uid"] for each in pods["items"] if each["spec"].get("nodeName") == LOST
+        )
+        self.attachments = frozenset(
+            each["metadata"]["name"] for each in attachments["items"] if each["spec"]["nodeName"] == LOST
+        )
+        self._first_call = len(self.storage.trail())
+        self.zero, self.seconds, self._is_down = time.monotonic(), {}, True
+        await (how or self.machine.off)()
+        self.say("the power is cut" if how is None else f"{how.__name__}")
+
+    async def not_ready(self, seconds: float = 90) -> None:
+        await self.bed.api.until(f"{NODES}/{LOST}", lambda node: condition(node, "Ready") != "True", seconds)
+
+    async def is_back(self) -> None:
+        """Ready, under the boot that its machine has now."""
+        boot_id = self.machine.boot_id
+        await self.bed.api.until(
+            f"{NODES}/{LOST}",
+            lambda node: (
+                condition(node, "Ready") == "True" and node["status"]["nodeInfo"]["bootID"] == boot_id
+            ),
+        )
+        self.mark("back")
+
+    async def recovered(self, app: str, seconds: float = RECOVERED_SECONDS_MAX, count: int = 1) -> None:
+        """So many of its pods that were not there at the cut are Ready elsewhere."""
+        await self.running(app, (OTHER,), seconds, count)
+        self.mark("ready elsewhere", last=True)
+
+    async def running(
+        self,
+        app: str,
+        nodes: Sequence[str] = (LOST, OTHER),
+        seconds: float = RECOVERED_SECONDS_MAX,
+        count: int = 1,
+    ) -> None:
+        """The same, on one of these nodes."""
+
+        def there(pods: Object) -> bool:
+            found = [
+                each
+                for each in pods["items"]
+                if is_ready(each)
+                and each["metadata"]["uid"] not in self.pods
+                and each["metadata"]["labels"]["app"] == app
+                and each["spec"]["nodeName"] in nodes
+            ]
+            return len(found) >= count
+
+        await self.bed.api.until(PODS, there, seconds)
+
+    async def taint(self, effect: str = "NoExecute", node: str = LOST) -> None:
+        """As a person does it; empty: away. Controllers write their own taints at the same moment."""
+        while True:
+            made = await self.bed.api.get(f"{NODES}/{node}")
+            kept = [each for each in made["spec"].get("taints") or [] if each["key"] != KEY]
+            wanted = [*kept, {"key": KEY, "value": "nodeshutdown", "effect": effect}] if effect else kept
+            version = made["metadata"]["resourceVersion"]
+            try:
+                await self.bed.api.patch(
+                    f"{NODES}/{node}", {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}}
+                )
+                return
+            except Refused as error:
+                if error.code != 409:
+                    raise
+
+    async def is_tainted(self) -> bool:
+        return any(map(_is_ours, await self.taints()))
+
+    async def taints(self) -> list[Object]:
+        made = await self.bed.api.get(f"{NODES}/{LOST}")
+        return made["spec"].get("taints") or []
+
+    async def until_tainted(self, tainted: bool = True, seconds: float = 90) -> None:
+        await self.bed.api.until(
+            f"{NODES}/{LOST}",
+            lambda node: any(map(_is_ours, node["spec"].get("taints") or [])) == tainted,
+            seconds,
+        )
+
+    # --- what is seen ---
+
+    def say(self, *words: object) -> None:
+        self.told.append(f"{time.monotonic() - self.zero:8.1f}  {' '.join(map(str, words))}")
+
+    def mark(self, name: str, *, last: bool = False) -> None:
+        if last or name not in self.seconds:
+            self.seconds[name] = round(time.monotonic() - self.zero, 1)
+
+    async def watch(self) -> None:
+        while True:
+            with contextlib.suppress(OSError, Refused):
+                await self._look()
+            await trio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        pods, attachments, nodes = [
+            (await self.bed.api.get(path))["items"] for path in (PODS, ATTACHMENTS, NODES)
+        ]
+        lost = [each for each in pods if each["metadata"]["uid"] in self.pods]
+        hang = [each for each in attachments if each["metadata"]["name"] in self.attachments]
+        node = next(each for each in nodes if each["metadata"]["name"] == LOST)
+        if self._is_down:
+            if condition(node, "Ready") != "True":
+                self.mark("NotReady")
+            if any(map(_is_ours, node["spec"].get("taints") or [])):
+                self.mark("tainted")
+            elif "tainted" in self.seconds:
+                self.mark("untainted")
+            if any(each["metadata"].get("deletionTimestamp") for each in lost):
+                self.mark("Terminating")
+            if self.pods and not lost:
+                self.mark("pods gone")
+            if self.attachments and not hang:
+                self.mark("detached")
+        self._tell(pods, attachments, nodes)
+
+    def _tell(self, pods: list[Object], attachments: list[Object], nodes: list[Object]) -> None:
+        now = {}
+        for each in pods:
+            meta, status = each["metadata"], each["status"]
+            words = [each["spec"].get("nodeName", "nowhere"), status.get("phase", "")]
+            words += ["Ready"] * is_ready(each) + ["Terminating"] * ("deletionTimestamp" in meta)
+            now[f"pod {meta['name']} {meta['uid'][:6]}"] = " ".join(words)
+        for each in attachments:
+            status, meta = each["status"], each["metadata"]
+            words = [each["spec"]["nodeName"], "attached" if status["attached"] else "not attached"]
+            words += ["deleting"] * ("deletionTimestamp" in meta)
+            words += [status["detachError"]["message"][:80]] if status.get("detachError") else []
+            now[f"attachment {meta['name'][4:12]}"] = " ".join(words)
+        for each in nodes:
+            taints = [f"{taint['key']}:{taint['effect']}" for taint in each["spec"].get("taints") or []]
+            used = each["status"].get("volumesInUse") or []
+            now[each["metadata"]["name"]] = (
+                f"Ready={condition(each, 'Ready')} {taints} {len(used)} volumes in use"
+            )
+        for key in sorted({*now, *self._seen}):
+            if now.get(key) != self._seen.get(key):
+                self.say(key, now.get(key, "gone"))
+        self._seen = now
+
+    def calls(self) -> list[Call]:
+        """Of the driver, since the cut."""
+        return self.storage.trail()[self._first_call :]
+
+    def violations(self) -> list[Call]:
+        return [each for each in self.calls() if each.result == "violation"]
+
+    def foreign_writes(self) -> int:
+        return work.foreign_writes(self.storage.written())
+
+    async def metrics(self) -> dict[str, float]:
+        with contextlib.suppress(RuntimeError):
+            return await csi.metrics(self.bed, *METRICS)
+        return {}
+
+
+def _is_ours(taint: Object) -> bool:
+    """The out-of-service taint, whoever set it."""
+    return bool(taint["key"] == KEY)
+
+
+def _replicas(made: Object) -> int:
+    return int(made["spec"].get("replicas", 1))
+
+
+@contextlib.asynccontextmanager
+async def stage(
+    programs: Programs, controllers: dict[str, str], *, attacher: bool = True
+) -> AsyncIterator[Stage]:
+    """Two nodes that are Ready, with storage; ``controllers`` are the controller-manager's flags."""
+    async with machine_bed([LOST, OTHER], **UNGRACEFUL) as (bed, machines):
+        await csi.restart_controllers(bed, **controllers)
+        storage = Storage(bed, programs)
+        await storage.start(machines, attacher)
+        made = Stage(bed, machines, storage)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(made.watch)
+            yield made
+            nursery.cancel_scope.cancel()

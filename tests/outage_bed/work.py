@@ -1,0 +1,97 @@
+"""What runs on the nodes of an outage: pods that write each second into their volume which node they are on.
+
+Who wrote a line is the witness of the one thing that must never be: a node that still writes after another
+one has begun to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.node.client import Object
+from tests.node.csi.storage import claim
+from tests.node.image import IMAGE
+
+APPS = "/apis/apps/v1/namespaces/default"
+STATEFUL_SETS, DEPLOYMENTS = f"{APPS}/statefulsets", f"{APPS}/deployments"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+#: A line says what it is, the node, and seconds since 1970.
+WRITER = (
+    "trap 'exit 0' TERM; note() { echo $1 $NODE $(date +%s) >> /data/$FILE; }; note begin; "
+    "while :; do note beat; sleep 1 & wait $!; done"
+)
+GRACE_SECONDS = 5
+EVERYTHING = [{"operator": "Exists"}]
+
+
+def template(app: str, file: str, volumes: list[Object], **spec: Any) -> Object:
+    """``file``: in the volume; one for all that may follow each other, else the pod's own name."""
+    environ = [
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "FILE", "value": file}
+        if file
+        else {"name": "FILE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+    main = {
+        "name": "main",
+        "image": IMAGE,
+        "command": ["/bin/sh", "-c", WRITER],
+        "env": environ,
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    fields = {"containers": [main], "terminationGracePeriodSeconds": GRACE_SECONDS, "volumes": volumes}
+    return {"metadata": {"labels": {"app": app}}, "spec": fields | spec}
+
+
+def stateful_set(name: str = "web", **spec: Any) -> Object:
+    """One pod with a claim of its own; ``spec`` goes over the pod's."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name},
+        "spec": {
+            "serviceName": name,
+            "selector": {"matchLabels": {"app": name}},
+            "template": template(name, "log", [], **spec),
+            "volumeClaimTemplates": [claim()],
+        },
+    }
+
+
+def deployment(name: str, used: str, replicas: int = 1, *, shared: bool = False, **spec: Any) -> Object:
+    """On the claim ``used``. ``shared``: all write at once, each into a file of its own."""
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": used}}]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": template(name, "" if shared else "log", volumes, **spec),
+        },
+    }
+
+
+def bare_pod(name: str, used: str, **spec: Any) -> Object:
+    made = template(name, "log", [{"name": "data", "persistentVolumeClaim": {"claimName": used}}], **spec)
+    return {"apiVersion": "v1", "kind": "Pod", **made, "metadata": {"name": name} | made["metadata"]}
+
+
+def foreign_writes(written: Mapping[str, Iterable[str]]) -> int:
+    """Lines by a node after another one had begun to write the same file."""
+    found = 0
+    for lines in written.values():
+        writer = ""
+        for line in lines:
+            what, node, _ = line.split()
+            if what == "begin":
+                writer = node
+            found += node != writer
+    return found
+
+
+def writers(lines: Iterable[str]) -> list[str]:
+    """The nodes that began to write, in their order."""
+    return [line.split()[1] for line in lines if line.startswith("begin ")]
