@@ -35,22 +35,6 @@ ATTACHER_SECONDS = 90.0
 OVER = "the outage is over"
 
 
-def lost_pod(pod: PodView, effect: TaintEffect) -> LostPod:
-    """As it is told; ``effect``: of the taint that it may tolerate."""
-    return LostPod(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        owner_uid=pod.owner_uid,
-        owner=pod.owner,
-        same_name=pod.same_name,
-        daemon=pod.daemon,
-        tolerates=effect in pod.tolerates,
-        terminating=pod.terminating,
-        finalizers=pod.finalizers,
-    )
-
-
 def elsewhere(pod: PodView) -> ElsewhereRead:
     """As it is told."""
     waiting = f"a new pod is not Ready: {pod.waiting}" if pod.waiting else ""
@@ -131,7 +115,7 @@ class WorkEdge:
     def _start(self, key: str) -> tuple[WorkListed, list[ElsewhereRead]]:
         """All of it as it is now; from now on what changes is told against this."""
         pods = [pod for pod in self._view.pods_of(self._node) if not pod.over]
-        self._lost = {pod.uid: lost_pod(pod, self._effect) for pod in pods}
+        self._lost = {pod.uid: self._lost_pod(pod) for pod in pods}
         # A pod of the same name cannot have been elsewhere, and one of another name is no successor.
         there = {
             owner: frozenset(each.uid for each in self._siblings(owner))
@@ -157,6 +141,21 @@ class WorkEdge:
         )
         return listed, list(self._new.values())
 
+    def _lost_pod(self, pod: PodView) -> LostPod:
+        return LostPod(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            owner_uid=pod.owner_uid,
+            owner=pod.owner,
+            same_name=pod.same_name,
+            daemon=pod.daemon,
+            tolerates=self._effect in pod.tolerates,
+            terminating=pod.terminating,
+            finalizers=pod.finalizers,
+            volumes=self._view.volumes_of(pod),
+        )
+
     def _siblings(self, owner: str) -> list[PodView]:
         """Those that were not listed as lost, wherever they are: also where a node that is back has them."""
         return [each for each in self._view.siblings(owner) if each.uid not in self._lost]
@@ -168,14 +167,17 @@ class WorkEdge:
 
     async def run(self, outlet: Outlet) -> None:
         """What changes of what was listed, until cancelled."""
-        while True:
-            with trio.move_on_at(self._silent_at()):
-                await self._changes.news.wait()
-            # One at a time: what is told next is told against what was told before.
-            async with self._telling:
-                facts = self._look()
-                if facts:
-                    await outlet.put(*facts)
+        try:
+            while True:
+                with trio.move_on_at(self._silent_at()):
+                    await self._changes.news.wait()
+                # One at a time: what is told next is told against what was told before.
+                async with self._telling:
+                    facts = self._look()
+                    if facts:
+                        await outlet.put(*facts)
+        finally:
+            self._view.forget(self._changes)
 
     def _look(self) -> list[Fact]:
         pods, attachments = self._changes.take()
@@ -193,7 +195,7 @@ class WorkEdge:
             if pod is None:
                 del self._lost[uid]
                 return LostPodGone(uid=uid)
-            lost = lost_pod(pod, self._effect)
+            lost = self._lost_pod(pod)
             if lost != self._lost[uid]:
                 self._lost[uid] = lost
                 return LostPodRead(pod=lost)
@@ -234,6 +236,7 @@ class WorkEdge:
             driver=attachment.driver,
             deleting=attachment.deleting,
             error=error,
+            unique_name=self._view.unique_name(attachment.volume),
         )
 
     def _heard_at(self, uid: str) -> float:

@@ -1,8 +1,8 @@
-"""What hangs on nodes: every pod and every VolumeAttachment, in the few fields that an outage needs.
+"""What hangs on nodes: all pods, VolumeAttachments and PersistentVolumes, in the fields that an outage needs.
 
-Two watches for the whole cluster serve every outage. A pod's object has some eight KiB and there may be tens
-of thousands, so of each a few hundred bytes are kept, words that many share only once, and indexes say whose
-they are: what an outage asks costs as much as its node has pods, and these have siblings.
+Three watches for the whole cluster serve every outage. A pod's object has some eight KiB and there may be
+tens of thousands, so of each a few hundred bytes are kept, words that many share only once, and indexes say
+whose they are: what an outage asks costs as much as its node has pods, and these have siblings.
 
 Only the watches write here, and each says one thing after another: a list is as new as the server is, and an
 event follows what it was watched from. So nothing older can follow something newer, and of what is gone
@@ -21,19 +21,24 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE
-from ebbtide.actors.edges.kubernetes.pods import Annotations
+from ebbtide.actors.edges.kubernetes.pods import FINAL_PHASES, Annotations
 from ebbtide.actors.edges.kubernetes.watch import Streamer, Unheeded, Watch, Watched, listed_path
-from ebbtide.actors.interfaces import known_text
+from ebbtide.actors.interfaces import NOTICE, WARNING, Tell, known_text
 from ebbtide.events.outage import Effect
 
 PODS_PATH = "/api/v1/pods"
 ATTACHMENTS_PATH = "/apis/storage.k8s.io/v1/volumeattachments"
-#: In one part of a list: 2 MiB of pods, half of one of attachments.
-PART_PODS, PART_ATTACHMENTS = 250, 500
+VOLUMES_PATH = "/api/v1/persistentvolumes"
+#: In one part of a list: 2 MiB of pods, one of the others.
+PART_PODS, PART_ATTACHMENTS, PART_VOLUMES = 250, 500, 500
 #: The out-of-service taint's value, with which a toleration may be compared.
 OUT_OF_SERVICE_VALUE = "nodeshutdown"
 #: What a VolumeAttachment's attacher holds it by; behind it stands its driver (external-attacher).
 ATTACHER_FINALIZER = "external-attacher/"
+#: How a kubelet names a CSI driver's volume: behind it driver and handle, with ``^`` between them.
+CSI_VOLUME = "kubernetes.io/csi/"
+#: So long a watch may be broken before it is said: an API server restarts in less.
+AWAY_SECONDS = 3.0
 #: Words that are kept once for all who have them. Emptied when it is full: what is shared already stays so.
 SHARED_MAX = 50_000
 
@@ -153,9 +158,24 @@ class _Toleration(msgspec.Struct, rename="camel", gc=False):
     toleration_seconds: int | None = None
 
 
+class _PvcSource(msgspec.Struct, rename="camel", gc=False):
+    claim_name: str = ""
+
+
+class _Ephemeral(msgspec.Struct, gc=False):
+    """That it is one says all."""
+
+
+class _PodVolume(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    persistent_volume_claim: _PvcSource | None = None
+    ephemeral: _Ephemeral | None = None
+
+
 class _PodSpec(msgspec.Struct, rename="camel", gc=False):
     node_name: str | None = None
     tolerations: list[_Toleration] | None = None
+    volumes: list[_PodVolume] | None = None
 
 
 class _Condition(msgspec.Struct, gc=False):
@@ -228,12 +248,45 @@ class AttachmentObject(msgspec.Struct, gc=False):
     status: _AttachmentStatus = msgspec.field(default_factory=_AttachmentStatus)
 
 
+class _VolumeMeta(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    resource_version: str = ""
+
+
+class _PvcReference(msgspec.Struct, gc=False):
+    namespace: str = ""
+    name: str = ""
+
+
+class _CsiSource(msgspec.Struct, rename="camel", gc=False):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class _VolumeSpec(msgspec.Struct, rename="camel", gc=False):
+    claim_ref: _PvcReference | None = None
+    csi: _CsiSource | None = None
+
+
+class _VolumePhase(msgspec.Struct, gc=False):
+    phase: str = ""
+
+
+class VolumeObject(msgspec.Struct, gc=False):
+    """A PersistentVolume, as far as it is read."""
+
+    metadata: _VolumeMeta = msgspec.field(default_factory=_VolumeMeta)
+    spec: _VolumeSpec = msgspec.field(default_factory=_VolumeSpec)
+    status: _VolumePhase = msgspec.field(default_factory=_VolumePhase)
+
+
 # --- what is kept of them ---------------------------------------------------------------------------
 
 
 class PodView(msgspec.Struct, kw_only=True, gc=False):
     """``node`` empty: it has none yet. ``over``: it has succeeded, or has failed and nobody deletes it, so
-    that it holds nothing. ``waiting``: why it is not Ready, in known words.
+    that it holds nothing. ``waiting``: why it is not Ready, in known words. ``claims``: ``namespace/name`` of
+    its PersistentVolumeClaims, while it has not ended.
     """
 
     uid: str
@@ -252,10 +305,25 @@ class PodView(msgspec.Struct, kw_only=True, gc=False):
     #: Or it has succeeded, and will not be Ready again.
     ready: bool = False
     waiting: str = ""
+    claims: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         return self.uid
+
+
+class VolumeView(msgspec.Struct, kw_only=True, gc=False):
+    """``claim``: ``namespace/name`` of that to which it is bound. ``unique_name``: the kubelet's name for it,
+    of a CSI driver's.
+    """
+
+    name: str
+    claim: str = ""
+    unique_name: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.name
 
 
 class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
@@ -296,6 +364,28 @@ def _is_for_taint(toleration: _Toleration) -> bool:
         return (toleration.key or OUT_OF_SERVICE) == OUT_OF_SERVICE
     is_equal = toleration.operator in (None, "", "Equal")
     return is_equal and toleration.key == OUT_OF_SERVICE and toleration.value == OUT_OF_SERVICE_VALUE
+
+
+def claims_of(pod: BoundPod) -> tuple[str, ...]:
+    """A generic ephemeral volume's claim has the pod's name and its own."""
+    meta, found = pod.metadata, list[str]()
+    for volume in pod.spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            found.append(f"{meta.namespace}/{volume.persistent_volume_claim.claim_name}")
+        elif volume.ephemeral is not None:
+            found.append(f"{meta.namespace}/{meta.name}-{volume.name}")
+    return tuple(found)
+
+
+def project_volume(volume: VolumeObject) -> VolumeView:
+    """What is kept of it. One that is not bound may still name the claim that it had, or is to have."""
+    claim, csi = volume.spec.claim_ref, volume.spec.csi
+    is_bound = claim is not None and volume.status.phase == "Bound"
+    return VolumeView(
+        name=volume.metadata.name,
+        claim=f"{claim.namespace}/{claim.name}" if claim is not None and is_bound else "",
+        unique_name=f"{CSI_VOLUME}{csi.driver}^{csi.volume_handle}" if csi is not None else "",
+    )
 
 
 def waiting_text(pod: BoundPod) -> str:
@@ -419,14 +509,18 @@ class _Group:
 class WorkView:
     """One for all nodes; `run` fills it."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Tell = lambda level, line: None) -> None:
         self.pods = Mirror[PodView](self._take_pod)
         self.attachments = Mirror[AttachmentView](self._take_attachment)
+        self.volumes = Mirror[VolumeView](self._take_volume)
         self._nodes: dict[str, _Group] = {}
         self._owners: dict[str, _Group] = {}
         self._attached: dict[str, set[str]] = {}
         self._shared: dict[Hashable, Hashable] = {}
-        self._health = {"pods": _Stands(self), "attachments": _Stands(self)}
+        #: By the claim that is bound to it.
+        self._volume_of: dict[str, str] = {}
+        names = ("pods", "volumeattachments", "persistentvolumes")
+        self._watches = [_Sees(self, name, tell) for name in names]
         self._turned = trio.Event()
 
     async def run(self, link: Streamer) -> None:
@@ -438,21 +532,29 @@ class WorkView:
             self.project_attachment,
             PART_ATTACHMENTS,
         )
+        volumes = Watched(partial(listed_path, VOLUMES_PATH), VolumeObject, project_volume, PART_VOLUMES)
+        sees_pods, sees_attachments, sees_volumes = self._watches
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Watch(link, pods, self.pods, self._health["pods"]).run)
-            nursery.start_soon(Watch(link, attachments, self.attachments, self._health["attachments"]).run)
+            nursery.start_soon(Watch(link, pods, self.pods, sees_pods).run)
+            nursery.start_soon(Watch(link, attachments, self.attachments, sees_attachments).run)
+            nursery.start_soon(Watch(link, volumes, self.volumes, sees_volumes).run)
 
     # --- what is asked -------------------------------------------------------------------------------
 
     async def current(self) -> None:
-        """Until both are as the API server has them."""
-        while not all(health.since < math.inf for health in self._health.values()):
+        """Until all is as the API server has it."""
+        while not self.sees:
             await self._turned.wait()
+
+    @property
+    def sees(self) -> bool:
+        """Whether all watches see what happens."""
+        return all(each.since < math.inf for each in self._watches)
 
     @property
     def hears_since(self) -> float:
         """Since when an attacher's answers are seen; infinite while they are not."""
-        return self._health["attachments"].since
+        return self._watches[1].since
 
     def pods_of(self, node: str) -> list[PodView]:
         """By name."""
@@ -466,6 +568,15 @@ class WorkView:
         """By name."""
         found = (self.attachments.kept[uid] for uid in self._attached.get(node, ()))
         return sorted(found, key=lambda each: (each.name, each.uid))
+
+    def volumes_of(self, pod: PodView) -> tuple[str, ...]:
+        """Names of the PersistentVolumes of its claims, as far as they are bound."""
+        return tuple(self._volume_of[claim] for claim in pod.claims if claim in self._volume_of)
+
+    def unique_name(self, volume: str) -> str:
+        """The kubelet's name for that PersistentVolume; empty: not known."""
+        found = self.volumes.kept.get(volume)
+        return found.unique_name if found is not None else ""
 
     def _pods_in(self, group: _Group | None) -> list[PodView]:
         found = (self.pods.kept[uid] for uid in (group.pods if group is not None else ()))
@@ -531,6 +642,7 @@ class WorkView:
             over=status.phase == "Succeeded" or (status.phase == "Failed" and not terminating),
             ready=ready,
             waiting="" if ready else share(waiting_text(pod)),
+            claims=() if status.phase in FINAL_PHASES else claims_of(pod),
         )
 
     def project_attachment(self, attachment: AttachmentObject) -> AttachmentView:
@@ -597,6 +709,13 @@ class WorkView:
         for changes in group.followers if group is not None else ():
             changes.attachment(attachment.uid)
 
+    def _take_volume(self, before: VolumeView | None, now: VolumeView | None) -> None:
+        # Nobody is told: a volume is bound before a pod that uses it starts, and stays so.
+        if before is not None and self._volume_of.get(before.claim) == before.name:
+            del self._volume_of[before.claim]
+        if now is not None and now.claim:
+            self._volume_of[now.claim] = now.name
+
 
 def _tell(group: _Group, uid: str) -> None:
     for changes in group.followers:
@@ -608,19 +727,30 @@ def _drop_empty(groups: dict[str, _Group], name: str) -> None:
         del groups[name]
 
 
-class _Stands(Unheeded):
+class _Sees(Unheeded):
     """Whether one of the watches sees what happens. ``since`` when; infinite: it does not."""
 
-    def __init__(self, view: WorkView) -> None:
+    def __init__(self, view: WorkView, name: str, tell: Tell) -> None:
         self.since = math.inf
-        self._view = view
+        self._view, self._name, self._tell = view, name, tell
+        self._failing_since = math.inf
+        self._is_told = False
 
     async def answered(self) -> None:
+        self._failing_since = math.inf
+        if self._is_told:
+            self._tell(NOTICE, f"Kubernetes API: {self._name} are seen again")
+            self._is_told = False
         if self.since == math.inf:
             self.since = trio.current_time()
             self._view.turned()
 
     async def failed(self, error: str, since: float) -> None:
+        now = trio.current_time()
+        self._failing_since = min(self._failing_since, since)
+        if now >= self._failing_since + AWAY_SECONDS and not self._is_told:
+            self._tell(WARNING, f"Kubernetes API: {self._name} are not seen: {error}")
+            self._is_told = True
         if self.since != math.inf:
             self.since = math.inf
             self._view.turned()

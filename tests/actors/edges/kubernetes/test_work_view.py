@@ -17,13 +17,16 @@ from ebbtide.actors.edges.kubernetes.work_view import (
     ATTACHMENTS_PATH,
     GRPC_CODES,
     PODS_PATH,
+    VOLUMES_PATH,
     AttachmentObject,
     AttachmentView,
     BoundPod,
     PodView,
+    VolumeObject,
     WorkView,
+    project_volume,
 )
-from ebbtide.actors.interfaces import Ending
+from ebbtide.actors.interfaces import NOTICE, WARNING, Ending
 from ebbtide.events.base import Fact, Record
 from ebbtide.events.outage import (
     Attachment,
@@ -38,7 +41,16 @@ from ebbtide.events.outage import (
     WorkListed,
 )
 from ebbtide.replay.sim.scenario import Draws
-from tests.actors.edges.kubernetes.work_fake import Object, Server, attachment, pod, ready, tolerating
+from tests.actors.edges.kubernetes.work_fake import (
+    Object,
+    Server,
+    attachment,
+    csi,
+    pod,
+    ready,
+    tolerating,
+    volume,
+)
 from tests.actors.edges.process.process_bed import Outbox
 
 #: More of them on demand, by ``EBBTIDE_SEEDS=5000``.
@@ -205,6 +217,40 @@ def test_the_codes_are_in_their_order() -> None:
     assert {name: [each for each, _ in GRPC_CODES].index(name) for name in numbers} == numbers
 
 
+# --- what is kept of a volume ---------------------------------------------------------------------
+
+CLAIMS = {
+    "volumes": [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "b", "emptyDir": {}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+    ]
+}
+
+
+def test_which_claims_a_pod_has() -> None:
+    """Its own and those that are made for it; none once it has ended: nobody waits for its unmount."""
+    made = pod("db-0", spec=CLAIMS)
+    assert seen(made).claims == ("default/data", "default/db-0-scratch")
+    for phase in ("Succeeded", "Failed"):
+        assert seen({**made, "status": {"phase": phase}}).claims == ()
+
+
+@pytest.mark.parametrize(
+    ("made", "claim", "unique_name"),
+    [
+        (volume("v"), "", ""),
+        (volume("v", "data"), "default/data", ""),
+        (volume("v", "data", "Released", **csi("h")), "", "kubernetes.io/csi/csi.example.test^h"),
+        (volume("v", nfs={"path": "/"}), "", ""),
+    ],
+)
+def test_what_is_kept_of_a_volume(made: Object, claim: str, unique_name: str) -> None:
+    """A claim only while it is bound: an old one may be another's by now."""
+    found = project_volume(msgspec.convert(made, VolumeObject))
+    assert (found.name, found.claim, found.unique_name) == ("v", claim, unique_name)
+
+
 # --- what is told ---------------------------------------------------------------------------------
 
 
@@ -309,6 +355,32 @@ async def test_the_list(autojump_clock: MockClock) -> None:
                 elsewhere=("uid-web-b", "uid-web-c"),
             )
         ]
+
+
+async def test_volumes_by_name(autojump_clock: MockClock) -> None:
+    """Of a pod those of its claims, of an attachment what its kubelet calls it."""
+    server = Server()
+    server.pod(db(spec=CLAIMS))
+    server.attach(attachment("va"))
+    for made in (
+        volume("pv-old", "data", "Released"),
+        volume("pv-va", "data", **csi("h")),
+        volume("pv-scratch", "db-0-scratch"),
+        volume("pv-other", "other"),
+    ):
+        server.put(VOLUMES_PATH, made)
+    async with working(server) as hand:
+        (listed,) = await hand.list()
+        assert isinstance(listed, WorkListed)
+        assert listed.pods == (lost("db-0", volumes=("pv-va", "pv-scratch"), **OF_DB),)
+        assert listed.attachments[0].unique_name == "kubernetes.io/csi/csi.example.test^h"
+        server.pod(db(spec=CLAIMS, meta=DELETED, status={"phase": "Failed"}))
+        assert await hand.said() == [LostPodRead(pod=lost("db-0", terminating=True, **OF_DB))]
+        server.remove(VOLUMES_PATH, "pv-va")
+        server.put(VOLUMES_PATH, volume("pv-new", "data"))
+        (listed,) = (await hand.list())[:1]
+        assert isinstance(listed, WorkListed)
+        assert listed.attachments[0].unique_name == ""
 
 
 async def test_what_follows(autojump_clock: MockClock) -> None:
@@ -462,6 +534,25 @@ async def test_it_waits_for_the_api_server(autojump_clock: MockClock) -> None:
         (listed,) = await hand.said(60)
         assert isinstance(listed, WorkListed)
         assert [each.name for each in listed.pods] == ["db-0", "web-a"]
+
+
+async def test_a_watch_that_is_refused_is_said(autojump_clock: MockClock) -> None:
+    """Once each, and that it is over: a list waits for it, and nobody else would say why."""
+    server, lines = Server(), list[tuple[int, str]]()
+    server.reachable = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(WorkView(lambda level, line: lines.append((level, line))).run, server)
+        await trio.sleep(2.5)
+        assert lines == []
+        await trio.sleep(60)
+        kinds = ("persistentvolumes", "pods", "volumeattachments")
+        said = [(WARNING, f"Kubernetes API: {each} are not seen: nobody is there") for each in kinds]
+        assert sorted(lines) == said
+        lines.clear()
+        server.reachable = True
+        await trio.sleep(60)
+        assert sorted(lines) == [(NOTICE, f"Kubernetes API: {each} are seen again") for each in kinds]
+        nursery.cancel_scope.cancel()
 
 
 # --- attachers ------------------------------------------------------------------------------------

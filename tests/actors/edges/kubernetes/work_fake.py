@@ -12,9 +12,12 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.client import LineStream
-from ebbtide.actors.edges.kubernetes.work_view import ATTACHMENTS_PATH, OUT_OF_SERVICE, PODS_PATH
+from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE
+from ebbtide.actors.edges.kubernetes.watch import LIVENESS_PATH
+from ebbtide.actors.edges.kubernetes.work_view import ATTACHMENTS_PATH, PODS_PATH, VOLUMES_PATH
 
 Object = dict[str, Any]
+PATHS = (PODS_PATH, ATTACHMENTS_PATH, VOLUMES_PATH)
 
 
 def pod(name: str, node: str = "", uid: str = "", **fields: Any) -> Object:
@@ -58,15 +61,26 @@ def attachment(name: str, node: str = "worker", error: Object | None = None, **m
     }
 
 
+def volume(name: str, claim: str = "", phase: str = "Bound", **spec: Any) -> Object:
+    """``claim``: the claim's name."""
+    if claim:
+        spec["claimRef"] = {"namespace": "default", "name": claim, "uid": f"uid-{claim}"}
+    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}
+
+
+def csi(handle: str) -> Object:
+    """A volume's spec."""
+    return {"csi": {"driver": "csi.example.test", "volumeHandle": handle}}
+
+
 class Server:
     """``objects`` by path and name. `cut` ends all watches; a place before ``forgotten`` is not known."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, dict[str, Object]] = {PODS_PATH: {}, ATTACHMENTS_PATH: {}}
+        self.objects: dict[str, dict[str, Object]] = {path: {} for path in PATHS}
         self.version = 1
         self.forgotten = 0
         self.reachable = True
-        self.lists = 0
         self._events: list[tuple[int, str, bytes]] = []
         self._news = trio.Event()
         self._cuts = 0
@@ -115,8 +129,9 @@ class Server:
         await trio.sleep(0.01)
         if not self.reachable:
             raise Unanswered("nobody is there")
-        self.lists += 1
-        items = list(self.objects.get(urlsplit(path).path, {}).values())
+        if path == LIVENESS_PATH:
+            return Answer(200)
+        items = list(self.objects[urlsplit(path).path].values())
         body = {"metadata": {"resourceVersion": str(self.version)}, "items": items}
         return Answer(200, msgspec.json.encode(body))
 
