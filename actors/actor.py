@@ -45,6 +45,7 @@ import msgspec
 
 from ebbtide.events.base import Event
 from ebbtide.events.model import Handover
+from ebbtide.events.outage import LOGIC_FLAG
 
 # Logic flags: the names of what has changed in the logic since the first release.
 #
@@ -117,7 +118,7 @@ LOGIC_FLAGS: tuple[str, ...] = (
 
 #: Which actors there are is not a change of logic but another journal (`actors.sets`): with this flag those
 #: of the controller in the cluster, which recovers nodes that died, without it those of the daemon on a node.
-OUTAGE = "outage"
+OUTAGE = LOGIC_FLAG
 #: In force in an outage's journal that begins anew.
 OUTAGE_FLAGS: tuple[str, ...] = (OUTAGE, STATES_DIGEST)
 #: What this version can re-execute.

@@ -37,6 +37,19 @@ SegmentKind = Literal[
     "killed",
     "several",
     "waiting",
+    # Of an outage (`replay.outages`).
+    "proof",
+    "permit",
+    "reading",
+    "tainting",
+    "aside",
+    "recovering",
+    "out",
+    "quarantined",
+    "untainting",
+    "following",
+    "abandoned",
+    "volume",
 ]
 
 #: So many are named of the pods that none is known to be the last of.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -34,6 +34,7 @@ from ebbtide.events.recovery import Verdict
 
 if TYPE_CHECKING:
     from ebbtide.events.record.model import ShutdownRecord
+    from ebbtide.events.record.outages import EpisodeRecord, OutageRecord
 
 
 #: ``last`` is ``-1``.
@@ -95,10 +96,13 @@ class Unreadable(Event, frozen=True, kw_only=True, gc=False):
     data: Any
 
 
-class Shutdown:
-    """One shutdown of a journal. ``account`` is its record (`events.record.model`)."""
+AccountT = TypeVar("AccountT", bound="EpisodeRecord")
 
-    def __init__(self, journal: Journal, account: ShutdownRecord) -> None:
+
+class Told(Generic[AccountT]):
+    """Something that a journal tells of. ``account`` is its record (`events.record`)."""
+
+    def __init__(self, journal: Journal, account: AccountT) -> None:
         self.journal = journal
         self.account = account
 
@@ -125,7 +129,17 @@ class Shutdown:
                 yield raw
 
     def __repr__(self) -> str:
-        return f"<Shutdown {self.id}: {self.account.kind}, {self.account.outcome}>"
+        return f"<{type(self).__name__} {self.id}: {self.account.kind}, {self.account.outcome}>"
+
+
+class Shutdown(Told["ShutdownRecord"]):
+    """One shutdown of a journal (`events.record.model`)."""
+
+
+class Outage(Told["OutageRecord"]):
+    """One outage of a journal (`events.record.outages`)."""
+
+    account: OutageRecord
 
 
 class Journal:
@@ -187,6 +201,19 @@ class Journal:
     def shutdown(self, name: str = LAST) -> Shutdown:
         """``last``, ``-1``, ``-2``, … or an id. Raises NoSuchShutdown."""
         return pick(self.shutdowns(), name)
+
+    def outages(self) -> Iterator[Outage]:
+        """The same of a journal of outages; of any other there is none."""
+        from ebbtide.events.record.outages import outage_records
+
+        history = self.history()
+        for account in outage_records(history):
+            yield Outage(self, account)
+        self._verdict = history.verdict
+
+    def outage(self, name: str = LAST) -> Outage:
+        """``last``, ``-1``, ``-2``, … or an id. Raises NoSuchShutdown."""
+        return pick(self.outages(), name)
 
     def __repr__(self) -> str:
         places = ", ".join(source.location for source in self._sources)

@@ -14,13 +14,16 @@ from ebbtide.events.model import Pod, Settings
 from ebbtide.events.record.episodes import Episode
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.record.model import ShutdownRecord, with_verdict
+from ebbtide.events.record.outages import OutageRecord
 from ebbtide.replay import blame as blamed
 from ebbtide.replay import critical_chain as chain
 from ebbtide.replay import diff as diffing
 from ebbtide.replay.advise import Advice
 from ebbtide.replay.advise import advise as advise_on
-from ebbtide.replay.journal import Journal, Shutdown
+from ebbtide.replay.journal import Journal, Outage, Shutdown
+from ebbtide.replay.outages import recovery_chain
 from ebbtide.replay.perfetto import perfetto
+from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.report.page import report
 from ebbtide.replay.sim.simulate import Simulated
 from ebbtide.replay.sim.simulate import SimulationRequest as Simulation
@@ -41,6 +44,8 @@ from ebbtide.replay.whatif.run import what_if as decide
 
 #: A shutdown of a journal, or only its record.
 ShutdownOrRecord = Shutdown | ShutdownRecord
+#: Whatever a journal tells of.
+Told = Shutdown | Outage
 
 
 def _account(found: ShutdownOrRecord) -> ShutdownRecord:
@@ -50,18 +55,18 @@ def _account(found: ShutdownOrRecord) -> ShutdownRecord:
 # --- is it true, and what happened -------------------------------------------------------------
 
 
-def verify(journal: Journal, shutdown: Shutdown | None = None) -> Verification:
+def verify(journal: Journal, shutdown: Told | None = None) -> Verification:
     """Execute all of a journal and compare every decision; with ``shutdown``, judge that one only."""
     only = 0 if shutdown is None else shutdown.account.first_seq
     return verify_history(journal.history(logic_flags=KNOWN_FLAGS), only)
 
 
-def timeline_of(shutdown: Shutdown, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
+def timeline_of(shutdown: Told, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
     """Its records in words, one a transition."""
     return timeline(shutdown.journal.history().batches(), shutdown.account.first_seq, wanted)
 
 
-def states_at(shutdown: Shutdown, seq: int) -> States | None:
+def states_at(shutdown: Told, seq: int) -> States | None:
     """What every actor knew right after record ``seq``; None where there is no such record."""
     return states_of(shutdown.journal.history(), seq)
 
@@ -86,9 +91,14 @@ def blame(shutdown: ShutdownOrRecord, *, wave: int | None = None) -> list[blamed
     return blamed.blame(_account(shutdown), wave=wave)
 
 
-def critical_chain(shutdown: ShutdownOrRecord) -> chain.Chain:
-    """What the total time is made of (`replay.critical_chain`)."""
-    return chain.critical_chain(_account(shutdown))
+def critical_chain(told: ShutdownOrRecord | Outage | OutageRecord) -> chain.Chain:
+    """What the total time is made of (`replay.critical_chain`), or what an outage waited for."""
+    account = told.account if isinstance(told, Outage) else told
+    return (
+        recovery_chain(account)
+        if isinstance(account, OutageRecord)
+        else chain.critical_chain(_account(account))
+    )
 
 
 def diff(a: ShutdownOrRecord, b: ShutdownOrRecord) -> diffing.Difference:
@@ -136,10 +146,13 @@ def simulate(seed: int = 0, **wanted: Any) -> Simulated:
 # --- for others --------------------------------------------------------------------------------
 
 
-def report_html(shutdown: Shutdown) -> str:
+def report_html(told: Told) -> str:
     """One self-contained page; it says so where the journal is damaged."""
-    account = with_verdict(shutdown.account, shutdown.journal.verdict)
-    return report(account, timeline_of(shutdown), rfc3339(account.started_wall_ns))
+    account, verdict = told.account, told.journal.verdict
+    lines, started = timeline_of(told), rfc3339(account.started_wall_ns)
+    if isinstance(account, OutageRecord):
+        return outage_report(with_verdict(account, verdict), lines, started)
+    return report(with_verdict(account, verdict), lines, started)
 
 
 def rows(shutdowns: Iterable[ShutdownOrRecord], table: str = "shutdowns") -> Iterator[dict[str, Any]]:
@@ -156,6 +169,6 @@ def rows(shutdowns: Iterable[ShutdownOrRecord], table: str = "shutdowns") -> Ite
             yield dict(zip(names, row, strict=True))
 
 
-def perfetto_trace(shutdown: Shutdown) -> bytes:
+def perfetto_trace(shutdown: Told) -> bytes:
     """A trace for Perfetto's viewer, in its native format."""
     return b"".join(perfetto(shutdown.account, timeline_of(shutdown)))

@@ -1,4 +1,4 @@
-"""A shutdown for Perfetto's viewer: one track an actor and one a pod, with an arrow from each cause.
+"""A shutdown or outage for Perfetto's viewer: one track an actor and one a pod, an arrow from each cause.
 
 A pure function of the shutdown and its lines. Times are the monotonic clock's, so the viewer's zero is the
 boot, and a snapshot of the clocks lets it show wall time. A pod without an end on record is a slice without
@@ -19,6 +19,8 @@ from ebbtide.events.record.model import (
     ShutdownRecord,
     stop_began_ns,
 )
+from ebbtide.events.record.outages import AttachmentRecord, EpisodeRecord, OutageRecord, Subject
+from ebbtide.replay.outages import subject_kind, waits_of
 from ebbtide.replay.timeline import Line
 
 Notes = tuple[tuple[str, str | int], ...]
@@ -49,7 +51,7 @@ class Mark(NamedTuple):
 class Trace:
     """Tracks get their numbers in the order in which they are made; events are kept until all are there."""
 
-    def __init__(self, shutdown: ShutdownRecord) -> None:
+    def __init__(self, shutdown: EpisodeRecord) -> None:
         self._shutdown = shutdown
         self._tracks: list[bytes] = []
         #: Each with its time.
@@ -100,8 +102,12 @@ class Trace:
         yield from (data for _, data in sorted(self._events, key=itemgetter(0)))
 
 
-def perfetto(shutdown: ShutdownRecord, lines: Iterable[Line]) -> Iterator[bytes]:
-    """The pieces of a trace file. ``lines`` are all of the shutdown's."""
+def perfetto(told: EpisodeRecord, lines: Iterable[Line]) -> Iterator[bytes]:
+    """The pieces of a trace file. ``lines`` are all of the shutdown's, or of the outage's."""
+    return _outage(told, lines) if isinstance(told, OutageRecord) else _shutdown(told, lines)
+
+
+def _shutdown(shutdown: ShutdownRecord, lines: Iterable[Line]) -> Iterator[bytes]:
     trace, marks = Trace(shutdown), _marks(lines)
     root = trace.track(f"{shutdown.kind} of {shutdown.node} ({shutdown.id})")
     notes: Notes = (
@@ -131,6 +137,54 @@ def perfetto(shutdown: ShutdownRecord, lines: Iterable[Line]) -> Iterator[bytes]
     for actor, of in marks.items():
         trace.put(trace.track(actor, actors), [], of)
     return trace.parts()
+
+
+def _outage(outage: OutageRecord, lines: Iterable[Line]) -> Iterator[bytes]:
+    """Its course, what was ordered for its Node, and a track for each pod and volume."""
+    trace, marks = Trace(outage), _marks(lines)
+    root = trace.track(f"outage of {outage.node} ({outage.id})")
+    notes: Notes = (
+        ("outcome", outage.outcome),
+        ("trace id", outage.trace_id),
+        ("why", outage.reason),
+        ("proof", outage.proof),
+        ("node uid", outage.node_uid),
+        ("version", outage.version),
+    )
+    trace.put(root, [Slice(0, outage.ended_ns, "outage", "outage", notes)])
+    course = (Slice(each.began_ns, each.ended_ns, each.text, each.what) for each in outage.course)
+    trace.put(trace.track("what it waited for", root), course)
+    orders = trace.track("orders", root)
+    for order in outage.orders:
+        result: Notes = (("reason", order.reason), ("key", order.key))
+        made = Slice(order.began_ns, order.ended_ns, order.result or "open", "order", result)
+        trace.put(trace.track(order.what, orders), [made])
+    parent = trace.track("pods and volumes", root)
+    for subject in outage.subjects:
+        _subject(trace, outage, parent, subject, marks)
+    actors = trace.track("actors", root)
+    for actor, of in marks.items():
+        trace.put(trace.track(actor, actors), [], of)
+    return trace.parts()
+
+
+def _subject(
+    trace: Trace, outage: OutageRecord, parent: int, subject: Subject, marks: dict[str, list[Mark]]
+) -> None:
+    """A pod or a volume with what its actor decided, and below it what it waited for."""
+    track = trace.track(f"{subject_kind(subject)} {subject.label}", parent)
+    actor = (
+        f"DetachActor:{subject.name}"
+        if isinstance(subject, AttachmentRecord)
+        else f"StuckPodActor:{subject.uid}"
+    )
+    whole = Slice(subject.began_ns, subject.ended_ns, subject.outcome, subject_kind(subject))
+    trace.put(track, [whole], marks.pop(actor, []))
+    waits = (
+        Slice(each.began_ns, each.ended_ns if each.seen else None, each.reason, "wait")
+        for each in waits_of(outage, subject)
+    )
+    trace.put(trace.track("waits for", track), waits)
 
 
 def _marks(lines: Iterable[Line]) -> dict[str, list[Mark]]:

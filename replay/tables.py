@@ -1,6 +1,7 @@
 """Shutdowns as flat rows: what a fleet's journals are asked with, in SQL (docs/fleet.md).
 
-Six tables, each with the node, the shutdown's id and its start, so that any of them stands by itself. Rows
+Six tables, each with the node, the shutdown's id and its start, so that any of them stands by itself; four of
+outages, in the same way. Rows
 are made from one record at a time: what a table says is what every other verb says. Durations are whole
 milliseconds, cut; moments within a shutdown count from its signal. What nobody recorded is None.
 """
@@ -14,18 +15,19 @@ from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.model import workload_name
 from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord, stop_began_ns
+from ebbtide.events.record.outages import EpisodeRecord, OutageRecord
 
 #: ``time`` is nanoseconds since 1970, in UTC.
 Type = Literal["text", "int", "bool", "time"]
 
 
 class Column(NamedTuple):
-    """One column. ``value`` takes the shutdown and the row's subject."""
+    """One column. ``value`` takes the shutdown, or the outage, and the row's subject."""
 
     name: str
     type: Type
     text: str
-    value: Callable[[ShutdownRecord, Any], Any]
+    value: Callable[[Any, Any], Any]
 
 
 class Table(NamedTuple):
@@ -33,11 +35,11 @@ class Table(NamedTuple):
 
     name: str
     text: str
-    subjects: Callable[[ShutdownRecord], Iterable[Any]]
+    subjects: Callable[[Any], Iterable[Any]]
     columns: tuple[Column, ...]
 
-    def rows(self, shutdown: ShutdownRecord) -> Iterable[tuple[Any, ...]]:
-        """This shutdown's rows, in the order of its waves and pods."""
+    def rows(self, shutdown: EpisodeRecord) -> Iterable[tuple[Any, ...]]:
+        """This shutdown's, or outage's, rows, in the order of its record."""
         for subject in self.subjects(shutdown):
             yield tuple(column.value(shutdown, subject) for column in self.columns)
 
@@ -247,3 +249,86 @@ TABLES: tuple[Table, ...] = (
     ),
     Table("notices", "one row a warning: what an operator should know", lambda a: a.notices, NOTICE),
 )
+
+
+# --- outages -----------------------------------------------------------------------------------
+
+OUTAGE_KEY = (
+    Column("node", "text", "the node's name", lambda outage, _: outage.node),
+    Column("outage", "text", "the outage's id, as in `ebbtide journal ls`", lambda outage, _: outage.id),
+    Column(
+        "started", "time", "it was suspected, by the wall clock", lambda outage, _: outage.started_wall_ns
+    ),
+)
+
+OUTAGE = (
+    *OUTAGE_KEY,
+    Column("trace_id", "text", "of its trace", lambda a, _: a.trace_id),
+    Column("journal_id", "text", "of its journal", lambda a, _: a.journal_id),
+    Column("node_uid", "text", "the Node object's", lambda a, _: a.node_uid),
+    Column("boot_id", "text", "the Node's, when it began", lambda a, _: a.boot_id),
+    Column("version", "text", "of the controller that began it", lambda a, _: a.version),
+    Column("outcome", "text", "as in `docs/outage.md`; open", lambda a, _: a.outcome),
+    Column("reason", "text", "why it was suspected", lambda a, _: a.reason),
+    Column("proof", "text", "whose word the taint was set on", lambda a, _: a.proof),
+    Column("effect", "text", "the taint's; empty: there was none", lambda a, _: a.effect),
+    Column("dry_run", "bool", "nothing was written to the cluster", lambda a, _: a.settings.dry_run),
+    Column("took_ms", "int", "to its end", lambda a, _: _ms(a.ended_ns)),
+    Column("tainted_ms", "int", "to the taint", lambda a, _: _ms(a.out_ns)),
+    Column("recovered_ms", "int", "until nothing hung any more", lambda a, _: _ms(a.recovered_ns)),
+    Column("returned_ms", "int", "until the node was back", lambda a, _: _ms(a.returned_ns)),
+    Column("same_boot", "bool", "under the boot id of before", lambda a, _: a.same_boot),
+    Column("untainted_ms", "int", "until our taint was gone", lambda a, _: _ms(a.untainted_ns)),
+    Column("alarms", "int", "what somebody has to look at", lambda a, _: len(a.alarms)),
+    Column("leaders", "int", "processes that wrote it", lambda a, _: len(a.leaders)),
+    Column("pods", "int", "that hung on the node", lambda a, _: len(a.pods)),
+    Column("volumes", "int", "that hung on the node", lambda a, _: len(a.attachments)),
+    Column("unrecovered", "int", "left at its end", lambda a, _: len(a.unrecovered)),
+)
+
+HANGING = (
+    *OUTAGE_KEY,
+    Column("name", "text", "namespace/name, or the volume's", lambda _, it: it.label),
+    Column("uid", "text", "the pod's; of a volume its attachment's name", lambda _, it: _uid_of(it)),
+    Column("outcome", "text", "recovered, gone, spared, detached, kept, waiting", lambda _, it: it.outcome),
+    Column("began_ms", "int", "followed since", lambda _, it: _ms(it.began_ns)),
+    Column("took_ms", "int", "until it was over", lambda _, it: _took_ms(it.began_ns, it.ended_ns)),
+    Column(
+        "waits_for", "text", "what it waited for last", lambda _, it: it.waits[-1].reason if it.waits else ""
+    ),
+)
+
+OUTAGE_POD = (
+    *HANGING,
+    Column("owner", "text", "the workload that it belongs to, as Kind/name", lambda _, it: it.owner),
+    Column("ready_on", "text", "where it, or its successor, is Ready", lambda _, it: it.node),
+)
+
+OUTAGE_VOLUME = (
+    *HANGING,
+    Column("driver", "text", "the CSI driver's name", lambda _, it: it.driver),
+    Column("before_taint", "bool", "gone before the node was out of service", lambda _, it: it.before_taint),
+)
+
+STATEMENT = (
+    *OUTAGE_KEY,
+    Column("at_ms", "int", "after it was suspected", lambda _, it: _ms(it.at_ns)),
+    Column("what", "text", "accepted, refused, voided, contradicted", lambda _, it: it.what),
+    Column("who", "text", "the source and its name; empty of what was voided", lambda _, it: it.who),
+    Column("text", "text", "why, in words", lambda _, it: it.text),
+)
+
+
+def _uid_of(subject: Any) -> str:
+    return str(getattr(subject, "uid", subject.name))
+
+
+OUTAGE_TABLES: tuple[Table, ...] = (
+    Table("outages", "one row an outage: its outcome, its time, whose word it was", lambda a: (a,), OUTAGE),
+    Table("outage_pods", "one row a pod that hung on a node", lambda a: a.pods, OUTAGE_POD),
+    Table("outage_volumes", "one row a VolumeAttachment that hung", lambda a: a.attachments, OUTAGE_VOLUME),
+    Table("outage_statements", "one row a proof that counted, or did not", lambda a: a.statements, STATEMENT),
+)
+
+#: By what a journal tells of.
+TABLES_OF: dict[type[Any], tuple[Table, ...]] = {ShutdownRecord: TABLES, OutageRecord: OUTAGE_TABLES}

@@ -128,6 +128,9 @@ SHORT_NAMES = {"ConfigReconciler": "config", "NodeStatusActor": "node"}
 #: Where a payload names an order's key.
 _KEYS = ("key", "target")
 
+#: Its UID is the Node's.
+_OF_NO_POD = ("NodeRead",)
+
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record, told. ``since_ns`` counts from the signal; ``wall_ns`` is the signal's wall time plus that.
@@ -301,6 +304,8 @@ def _subject(raw: RawRecord, data: Any) -> tuple[str, str]:
         if not uid and isinstance(fields.get(name), str):
             key = parse_order_key(fields[name])
             uid, container = key.subject, container or key.part
+    if raw.tag in _OF_NO_POD:
+        uid = ""
     if not uid and raw.actor.startswith("HookActor:"):
         uid = raw.actor.partition(":")[2]
     return (uid if isinstance(uid, str) else ""), (container if isinstance(container, str) else "")

@@ -66,7 +66,7 @@ def journal(ctx: click.Context) -> None:
 @journals_option
 @output_option("table", "json")
 def ls_command(journals: tuple[Path, ...], output: str) -> int:
-    """List the shutdowns that a journal tells of."""
+    """List the shutdowns, or the outages, that a journal tells of."""
     from ebbtide.cli.common.selection import (
         episode_document,
         outcomes_text,
@@ -74,6 +74,7 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
         verdict_document,
         whole_verdict,
     )
+    from ebbtide.events.record.episodes import is_outage_history
 
     # To its end also where damage hides the rest: what can be listed is listed, and the code tells of the
     # rest.
@@ -108,7 +109,7 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
         )
         show(table(headings, rows, right=("TOOK",)))
     else:
-        show("no shutdown yet")
+        show("no outage yet" if is_outage_history(history) else "no shutdown yet")
     return code
 
 

@@ -127,6 +127,9 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "last shutdown", "none in the journal"
         return
     started = f"{last['started'][:10]} {last['started'][11:23]} UTC"
-    yield "last shutdown", f"{last['id']}, {last['kind']}, {started}: {last['outcome']}"
+    yield (
+        f"last {'outage' if last['kind'] == 'outage' else 'shutdown'}",
+        f"{last['id']}, {last['kind']}, {started}: {last['outcome']}",
+    )
     yield "", outcomes_text(last["pods"]) or "no pods"
     yield "", f"trace {last['traceId']}"

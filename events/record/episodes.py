@@ -3,12 +3,15 @@
 `EpisodeBuilder` interprets the few events that decide this, and nobody else does: the list of shutdowns
 (``journal ls``) stops here, so that a long journal costs no memory and a tenth of the decoding, and
 `events.record.progress` and `events.record.builder` add to it what they need.
+
+A journal of outages has episodes as well, each of them an outage: `OutageEpisodeBuilder`, which
+`events.record.outages` adds to. Which of the two a journal has, its logic flags say (`is_of_outages`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, get_args
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from ebbtide.events.base import Record, Stamp, episode_id, shutdown_trace_id
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
@@ -25,36 +28,65 @@ from ebbtide.events.decisions import (
 )
 from ebbtide.events.facts import InventoryTaken
 from ebbtide.events.model import ShutdownKind
+from ebbtide.events.outage import (
+    LOGIC_FLAG,
+    OutageClosed,
+    OutageOutcome,
+    PodLost,
+    PodRecovered,
+)
 from ebbtide.events.reader import History
+from ebbtide.events.segment import Header
+
+#: An outage's outcome while it has none.
+OPEN: Literal["open"] = "open"
+OutageEnd = OutageOutcome | Literal["open"]
+#: What an episode is, and how it ended: a shutdown in the words of logind, or an outage.
+EpisodeKind = ShutdownKind | Literal["outage"]
+EpisodeEnd = EpisodeOutcome | OutageEnd
+#: Of these more is to come.
+GOING_ON: tuple[EpisodeEnd, ...] = ("running", OPEN)
 
 
 class Episode(NamedTuple):
-    """One shutdown. Times are wall-clock nanoseconds: the first record's, plus monotonic difference.
+    """One shutdown or outage. Times are wall-clock nanoseconds: the first record's, plus monotonic
+    difference.
 
-    ``ended_wall_ns`` is when the lock was ordered released, or when a cancelled shutdown was closed; None
-    when it was cut short or still runs. ``pods`` has a count for every outcome, together the inventory.
+    ``ended_wall_ns`` is when the lock was ordered released, or when a cancelled shutdown or an outage was
+    closed; None when it was cut short or still runs. ``pods`` has a count for every outcome, together the
+    inventory; of an outage the pods that were followed, ``recovered`` or ``waiting``.
     """
 
     id: str
     trace_id: str
     first_seq: int
     last_seq: int
-    kind: ShutdownKind
+    kind: EpisodeKind
     boot_id: str
     started_wall_ns: int
     ended_wall_ns: int | None
-    outcome: EpisodeOutcome
-    pods: dict[PodOutcome, int]
+    outcome: EpisodeEnd
+    pods: Mapping[str, int]
+
+
+def is_of_outages(header: Header) -> bool:
+    """Whether this is a journal of the controller in the cluster."""
+    return LOGIC_FLAG in header.identity.logic_flags
+
+
+def is_outage_history(history: History) -> bool:
+    """The same of a journal; one set of actors wrote all of it."""
+    return any(each.header is not None and is_of_outages(each.header) for each in history.segments)
 
 
 def episodes(history: History, *, boot_id: str | None = None) -> Iterator[Episode]:
-    """The shutdowns of a history, oldest first, each once it is over; what is still open comes last.
+    """The shutdowns or outages of a history, oldest first, each once it is over; an open one comes last.
 
     One that is not closed counts as ``running``, unless ``boot_id`` (of this machine, now) says that its
     boot is over, or the record ends in damage: then nobody can know more than that it is cut short. Raises
     events.codec.BadPayload.
     """
-    shutdown: EpisodeBuilder | None = None
+    shutdown: AnyEpisodeBuilder | None = None
     fact: RawRecord | None = None
     for batch in history.batches():
         for raw in grouped_by_episode(batch.records):
@@ -67,9 +99,10 @@ def episodes(history: History, *, boot_id: str | None = None) -> Iterator[Episod
                     yield shutdown.episode(history.journal_id, boot_id)
                 first = first_record(raw, fact)
                 started = Stamp(first.mono_ns, first.wall_ns)
-                shutdown = EpisodeBuilder(raw.episode, started, batch.header.identity.boot_id, first.hash)
+                made = BUILDERS[is_of_outages(batch.header)]
+                shutdown = made(raw.episode, started, batch.header.identity.boot_id, first.hash)
             shutdown.last_seq = raw.seq
-            handle = EPISODE_HANDLERS.get(raw.tag)
+            handle = shutdown.handlers.get(raw.tag)
             if handle is not None:
                 shutdown.turn_to(raw, batch.header.identity.boot_id)
                 handle(shutdown, decode_event(raw.tag, raw.payload))
@@ -112,8 +145,11 @@ class RecordPoint(NamedTuple):
     same_boot: bool
 
 
-class EpisodeBuilder:
-    """A shutdown while it is being read. ``*_ns`` are nanoseconds since the signal."""
+class AnyEpisodeBuilder:
+    """An episode while it is being read. ``*_ns`` are nanoseconds since its begin."""
+
+    #: By type tag, what an event means for it; filled in below.
+    handlers: ClassVar[Mapping[str, Callable[[Any, Any], None]]]
 
     def __init__(self, number: int, started: Stamp, boot_id: str = "", first_hash: bytes = b"") -> None:
         self.number = number
@@ -124,14 +160,6 @@ class EpisodeBuilder:
         #: The record that is being interpreted.
         self.point = RecordPoint(number, 0, True)
         self.last_seq = number
-        self.kind: ShutdownKind = "unknown"
-        #: By UID; None: it has no fate yet.
-        self.outcomes: dict[str, PodOutcome | None] = {}
-        #: UIDs in the order of the plan; from then on, inventories list only pods that have no part in it.
-        self.planned: dict[str, None] = {}
-        self.released_ns: int | None = None
-        self.closed: EpisodeOutcome | None = None
-        self.closed_ns: int | None = None
 
     def turn_to(self, record: RawRecord | Record, boot_id: str) -> None:
         """What follows is interpreted at this record, which was written in that boot.
@@ -141,6 +169,25 @@ class EpisodeBuilder:
         same = boot_id == self.boot_id
         at_ns = record.mono_ns - self.started.mono_ns if same else record.wall_ns - self.started.wall_ns
         self.point = RecordPoint(record.seq, at_ns, same)
+
+    def episode(self, journal_id: bytes, boot_id: str | None, *, damaged: bool = False) -> Episode:
+        """The summary as it stands."""
+        raise NotImplementedError
+
+
+class EpisodeBuilder(AnyEpisodeBuilder):
+    """A shutdown while it is being read. ``*_ns`` are nanoseconds since the signal."""
+
+    def __init__(self, number: int, started: Stamp, boot_id: str = "", first_hash: bytes = b"") -> None:
+        super().__init__(number, started, boot_id, first_hash)
+        self.kind: ShutdownKind = "unknown"
+        #: By UID; None: it has no fate yet.
+        self.outcomes: dict[str, PodOutcome | None] = {}
+        #: UIDs in the order of the plan; from then on, inventories list only pods that have no part in it.
+        self.planned: dict[str, None] = {}
+        self.released_ns: int | None = None
+        self.closed: EpisodeOutcome | None = None
+        self.closed_ns: int | None = None
 
     @property
     def goes_on(self) -> bool:
@@ -228,3 +275,60 @@ EPISODE_HANDLERS: dict[str, Callable[[EpisodeBuilder, Any], None]] = {
     ShutdownWithdrawn.__name__: _shutdown_withdrawn,
     EpisodeClosed.__name__: _episode_closed,
 }
+
+EpisodeBuilder.handlers = EPISODE_HANDLERS
+
+
+# --- outages -----------------------------------------------------------------------------------
+
+
+class OutageEpisodeBuilder(AnyEpisodeBuilder):
+    """An outage while it is being read. Its leaders may have run on several machines: from one to the next
+    only the wall clock measures.
+    """
+
+    def __init__(self, number: int, started: Stamp, boot_id: str = "", first_hash: bytes = b"") -> None:
+        super().__init__(number, started, boot_id, first_hash)
+        #: Pods that are followed, by UID, and whether each is over.
+        self.followed: dict[str, bool] = {}
+        #: Another leader goes on with it, in whichever boot: it is open until it is closed.
+        self.outcome: OutageEnd = OPEN
+        self.ended_ns: int | None = None
+
+    def episode(self, journal_id: bytes, boot_id: str | None, *, damaged: bool = False) -> Episode:
+        over = sum(self.followed.values())
+        started_ns, ended_ns = self.started.wall_ns, self.ended_ns
+        return Episode(
+            id=episode_id(journal_id, self.number),
+            trace_id=shutdown_trace_id(self.first_hash),
+            first_seq=self.number,
+            last_seq=self.last_seq,
+            kind="outage",
+            boot_id=self.boot_id,
+            started_wall_ns=started_ns,
+            ended_wall_ns=None if ended_ns is None else started_ns + ended_ns,
+            outcome=self.outcome,
+            pods={"recovered": over, "waiting": len(self.followed) - over},
+        )
+
+
+def _pod_lost(outage: OutageEpisodeBuilder, event: PodLost) -> None:
+    outage.followed.setdefault(event.pod.uid, False)
+
+
+def _pod_recovered(outage: OutageEpisodeBuilder, event: PodRecovered) -> None:
+    outage.followed[event.uid] = True
+
+
+def _outage_closed(outage: OutageEpisodeBuilder, event: OutageClosed) -> None:
+    outage.outcome, outage.ended_ns = event.outcome, outage.point.at_ns
+
+
+OutageEpisodeBuilder.handlers = {
+    PodLost.__name__: _pod_lost,
+    PodRecovered.__name__: _pod_recovered,
+    OutageClosed.__name__: _outage_closed,
+}
+
+#: Who tells an episode, by whether its journal is one of outages.
+BUILDERS: Mapping[bool, type[AnyEpisodeBuilder]] = {False: EpisodeBuilder, True: OutageEpisodeBuilder}

@@ -71,7 +71,7 @@ from ebbtide.events.messages import shortened_list
 from ebbtide.events.model import Hook, Pod
 from ebbtide.events.reader import History
 from ebbtide.events.record.builder import Beforehand, RecordBuilder, process_record
-from ebbtide.events.record.episodes import first_record, grouped_by_episode
+from ebbtide.events.record.episodes import first_record, grouped_by_episode, is_outage_history
 from ebbtide.events.record.format import plural, span
 from ebbtide.events.record.model import (
     AutopsyRecord,
@@ -91,8 +91,11 @@ def shutdown_records(history: History, *, boot_id: str | None = None) -> Iterato
     One that is not closed counts as ``running``, unless ``boot_id`` (of this machine, now) says that its
     boot is over, or its record ends in damage: then nobody can know more than that it is cut short. Only
     the last record names the damage, that of which nobody knows before the end (`model.with_verdict`).
-    Takes memory for one shutdown, not for a journal.
+    Takes memory for one shutdown, not for a journal. A journal of outages has none.
     """
+    if is_outage_history(history):
+        history.read()
+        return
     before = Beforehand()
     shutdown: RecordBuilder | None = None
     fact: RawRecord | None = None

@@ -8,7 +8,7 @@ record says only what stands in the journal; nothing in it is a guess.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -301,6 +301,16 @@ class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, 
         return sum((pod.outcome or "unknown") == outcome for pod in self.pods)
 
 
+class HasDamage(Protocol):
+    """The record of an episode."""
+
+    @property
+    def damage(self) -> DamageRecord | None: ...
+
+
+RecordT = TypeVar("RecordT", bound=HasDamage)
+
+
 #: How a record ends that cannot be read on, by the journal's state.
 DAMAGED_ENDS: dict[State, str] = {
     "torn": "damaged",
@@ -316,11 +326,12 @@ def damage_of(verdict: Verdict, *, here: bool) -> DamageRecord | None:
     return DamageRecord(state=verdict.state, banner=verdict.banner, here=here)
 
 
-def with_verdict(shutdown: ShutdownRecord, verdict: Verdict) -> ShutdownRecord:
-    """The record of an earlier shutdown, made while the journal's end was not known yet."""
+def with_verdict(shutdown: RecordT, verdict: Verdict) -> RecordT:
+    """The record of an earlier shutdown or outage, made while the journal's end was not known yet."""
     if shutdown.damage is not None:
         return shutdown
-    return replace(shutdown, damage=damage_of(verdict, here=False))
+    changed: Any = replace(shutdown, damage=damage_of(verdict, here=False))  # type: ignore[type-var]
+    return changed  # type: ignore[no-any-return]
 
 
 # --- what a pod's stop is made of --------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any, get_args
 
@@ -62,10 +62,7 @@ def report(shutdown: ShutdownRecord, lines: Iterable[Line], started: str) -> str
     """The whole page. ``lines`` are all of the shutdown's, ``started`` is the signal's time (RFC 3339)."""
     found = critical_chain(shutdown)
     data = document(shutdown, lines, holders(found))
-    style, script = _resource("page.css"), _resource("page.js")
-    # Each ``{{slot}}`` of the skeleton once; what stands in a slot is never looked at again, or a pod that is
-    # called ``{{data}}`` would be filled in too. That is why these are no calls of ``str.replace``.
-    skeleton = _resource("page.html")
+    style, script = resource("page.css"), resource("page.js")
     slots = {
         "policy": (
             f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
@@ -93,12 +90,24 @@ def report(shutdown: ShutdownRecord, lines: Iterable[Line], started: str) -> str
         "data": as_script(data),
         "script": script,
     }
-    parts = skeleton.split("{{")
-    filled = [parts[0]]
+    return filled("page.html", slots)
+
+
+def filled(skeleton: str, slots: Mapping[str, str]) -> str:
+    """A page of its skeleton's file, each ``{{slot}}`` of which is filled once."""
+    # What stands in a slot is never looked at again, or a pod that is called ``{{data}}`` would be filled in
+    # too. That is why these are no calls of ``str.replace``.
+    parts = resource(skeleton).split("{{")
+    made = [parts[0]]
     for part in parts[1:]:
         name, _, rest = part.partition("}}")
-        filled += (slots[name], rest)
-    return "".join(filled)
+        made += (slots[name], rest)
+    return "".join(made)
+
+
+def style_policy(style: str) -> str:
+    """The content policy of a page without a script."""
+    return f"default-src 'none'; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def as_script(data: Any) -> str:
@@ -109,7 +118,7 @@ def as_script(data: Any) -> str:
     return made
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
     return files("ebbtide.replay.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -312,14 +321,18 @@ def chain_section(shutdown: ShutdownRecord, chain: Chain) -> Markup:
     title = "What took the time"
     if not chain.segments:
         return section("chain", title, tag("p", "Nothing took any time.", class_="none"))
-    items = [_chain_item(each, chain.total_ns) for each in chain.segments]
     total = f"Stages follow each other and add up to {span(chain.total_ns)}. {held_up(shutdown, chain)}"
     away = [
         f"No daemon ran for {span(each.ended_ns - each.began_ns)}, from {moment(each.began_ns)} on."
         for each in chain.away
     ]
     beside = (tag("ul", *(tag("li", sentence) for sentence in away)),) if away else ()
-    return section("chain", title, tag("p", total), tag("ol", *items, class_="chain"), *beside)
+    return section("chain", title, tag("p", total), chain_list(chain), *beside)
+
+
+def chain_list(chain: Chain) -> Markup:
+    """Its segments, each with its place in the whole."""
+    return tag("ol", *(_chain_item(each, chain.total_ns) for each in chain.segments), class_="chain")
 
 
 def _chain_item(segment: Segment, total_ns: int) -> Markup:

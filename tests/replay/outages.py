@@ -1,13 +1,21 @@
-"""Journals of outages: what scripts tell (`tests/scripts/outage-*.txt`), and what happens in worlds."""
+"""Journals of outages: what scripts tell (`tests/scripts/outage-*.txt`), and what happens in worlds.
+
+    python -m tests.replay.outages tests/golden/outage-v1-unreleased
+
+writes the golden one anew, what `STORY` tells: to be done with every change of what an outage decides, until
+a release has it.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.events.base import Fact, Record
 from ebbtide.events.outage import LeaderStarted
+from tests.journals import write_files
 from tests.outage_world.world import World
 from tests.replay.shutdown import Book
 from tests.scripts.bench import Bench
@@ -20,6 +28,10 @@ SCRIPTS = {
     for path in sorted((Path(__file__).parents[1] / "scripts").glob("outage-*.txt"))
     if not path.stem.startswith("outage-failures")
 }
+
+#: Of which the golden journal is made.
+STORY = "outage-story"
+GOLDEN = Path(__file__).parents[1] / "golden" / "outage-v1-unreleased"
 
 
 def book(records: Iterable[Record], *, rotate: bool = False) -> Book:
@@ -44,3 +56,7 @@ def script(name: str, *, rotate: bool = False) -> Book:
 
 def world(seed: int) -> Book:
     return book(World(seed).run().store.records)
+
+
+if __name__ == "__main__":
+    write_files(Path(sys.argv[1]), script(STORY).files)

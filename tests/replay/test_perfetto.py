@@ -18,17 +18,23 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto_pb2
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import shutdown_records
-from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.outages import outage_records
 from ebbtide.replay.perfetto import perfetto
 from ebbtide.replay.timeline import Line, timeline
+from tests.replay import outages
 from tests.replay.report import journals
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-NAMES = ("golden", "story", "hostile", "many")
+NAMES = ("golden", "story", "hostile", "many", "outage")
 
 
 @cache
-def told(name: str) -> tuple[ShutdownRecord, list[Line]]:
+def told(name: str) -> tuple[Any, list[Line]]:
+    """A shutdown, or the golden outage, and its lines."""
+    if name == "outage":
+        history = History([DirectorySource(outages.GOLDEN)])
+        (outage,) = outage_records(history)
+        return outage, list(timeline(history.batches(), outage.first_seq))
     if name != "golden":
         return journals.told(getattr(journals, name)())
     source = DirectorySource(GOLDEN / "shutdown-v1")
@@ -41,6 +47,10 @@ def trace_of(name: str) -> Any:
     trace = perfetto_pb2.Trace()
     trace.ParseFromString(b"".join(perfetto(*told(name))))
     return trace
+
+
+#: What stands below a root beside the actors, and whose track is its own actor's.
+SUBJECTS = {"outage": ("pods and volumes", ("StuckPodActor:", "DetachActor:"))}
 
 
 @pytest.fixture(params=NAMES)
@@ -123,11 +133,19 @@ def test_a_track_an_actor_and_a_pod(name: str) -> None:
     """Each pod has a track, and so has each actor that wrote; a pod's own actor writes on the pod's."""
     account, lines = told(name)
     known = tracks(trace_of(name)).values()
-    pods = next(track.uuid for track in known if track.name == "pods")
+    below, own = SUBJECTS.get(name, ("pods", ("HookActor:",)))
+    pods = next(track.uuid for track in known if track.name == below)
     actors = next(track.uuid for track in known if track.name == "actors")
-    assert [track.name for track in known if track.parent_uuid == pods] == [p.label for p in account.pods]
-    uids = {pod.uid for pod in account.pods}
-    wrote = {line.actor for line in lines if line.actor.removeprefix("HookActor:") not in uids}
+    labels = [pod.label for pod in account.pods]
+    if name == "outage":
+        labels = [f"pod {each}" for each in labels] + [f"volume {each.label}" for each in account.attachments]
+    assert [track.name for track in known if track.parent_uuid == pods] == labels
+    uids = {pod.uid for pod in account.pods} | {each.name for each in getattr(account, "attachments", ())}
+    wrote = {
+        line.actor
+        for line in lines
+        if not line.actor.startswith(own) or line.actor.partition(":")[2] not in uids
+    }
     assert {track.name for track in known if track.parent_uuid == actors} == wrote
 
 

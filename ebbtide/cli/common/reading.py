@@ -21,6 +21,7 @@ from ebbtide.options import JOURNAL_PATH
 
 if TYPE_CHECKING:
     from ebbtide.events.record.model import ShutdownRecord
+    from ebbtide.events.record.outages import EpisodeRecord
 
 #: What a segment's file is called.
 SEGMENT_FILES = "*.ebj"
@@ -121,13 +122,30 @@ class JournalPool:
         """How many journals there are."""
         return len(self._sources)
 
+    @property
+    def kinds(self) -> tuple[type[EpisodeRecord], ...]:
+        """What its journals tell of, shutdowns first."""
+        from ebbtide.events.record.episodes import is_outage_history
+        from ebbtide.events.record.model import ShutdownRecord
+        from ebbtide.events.record.outages import OutageRecord
+
+        histories = (History(sources, journal=journal) for journal, sources in self._sources.items())
+        of_outages = {is_outage_history(history) for history in histories}
+        return tuple(kind for kind, of in ((ShutdownRecord, False), (OutageRecord, True)) if of in of_outages)
+
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
         """Every shutdown, journal by journal; says on standard error what was wrong with one."""
+        from ebbtide.events.record.model import ShutdownRecord
+
+        return (told for told in self.records() if isinstance(told, ShutdownRecord))
+
+    def records(self) -> Iterator[EpisodeRecord]:
+        """Every shutdown and every outage, in the same way."""
         from ebbtide.actors.edges.linux.proc import boot_id
-        from ebbtide.events.record.fold import shutdown_records
+        from ebbtide.events.record.outages import records_of
 
         for journal, sources in self._sources.items():
             history = History(sources, journal=journal)
-            yield from shutdown_records(history, boot_id=boot_id())
+            yield from records_of(history, boot_id=boot_id())
             self.verdicts.append(history.verdict)
             self.code = worst((self.code, conclude(history.verdict)))

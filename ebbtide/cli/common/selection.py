@@ -38,6 +38,7 @@ from ebbtide.replay.journal import HasShutdownIdT, NoSuchShutdown, pick
 if TYPE_CHECKING:
     from ebbtide.events.messages import Names
     from ebbtide.events.record.model import ShutdownRecord
+    from ebbtide.events.record.outages import EpisodeRecord
     from ebbtide.replay.timeline import Moment
 
 # --- a shutdown --------------------------------------------------------------------------------
@@ -67,15 +68,33 @@ def choose_episode(journals: Sequence[Path], name: str) -> Episode:
 def choose_shutdown(journals: Sequence[Path], name: str) -> tuple[ShutdownRecord, int]:
     """The record of the shutdown that is called so, and the exit code of the journal's verdict.
 
-    What is wrong with the journal is said on standard error. Raises Refused, naming those that there are.
+    What is wrong with the journal is said on standard error. Raises Refused, naming those that there are, and
+    where it is an outage.
     """
-    from ebbtide.events.record.fold import shutdown_records
+    from ebbtide.events.record.outages import OutageRecord
+
+    found, code = choose_record(journals, name)
+    if isinstance(found, OutageRecord):
+        raise Refused(f"{found.id}: this is an outage; {INSTEAD_OF_OUTAGE}")
+    return found, code
+
+
+#: What answers of an outage, where a question can be asked of shutdowns only.
+INSTEAD_OF_OUTAGE = (
+    "this can be asked of shutdowns only: 'ebbtide replay critical-chain' says what an outage waited for,"
+    " and 'ebbtide replay blame' what each pod and volume did"
+)
+
+
+def choose_record(journals: Sequence[Path], name: str) -> tuple[EpisodeRecord, int]:
+    """The same of whatever the journal tells of, shutdowns or outages."""
     from ebbtide.events.record.model import with_verdict
+    from ebbtide.events.record.outages import records_of
 
     history = open_journal(journals)
-    shutdown = _pick_by_name(history, shutdown_records(history, boot_id=boot_id()), name)
+    found = _pick_by_name(history, records_of(history, boot_id=boot_id()), name)
     verdict = whole_verdict(history)
-    return with_verdict(shutdown, verdict), conclude(verdict)
+    return with_verdict(found, verdict), conclude(verdict)
 
 
 def whole_verdict(history: History) -> Verdict:
@@ -221,8 +240,8 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
     return {"state": verdict.state, "banner": None if verdict.state == "intact" else verdict.banner}
 
 
-def shutdown_document(shutdown: ShutdownRecord) -> dict[str, Any]:
-    """Which shutdown a document is about, in the words of ``journal ls``.
+def shutdown_document(shutdown: EpisodeRecord) -> dict[str, Any]:
+    """Which shutdown or outage a document is about, in the words of ``journal ls``.
 
     ``endsHere``: it is the record of this shutdown that the journal's damage cuts off.
     """

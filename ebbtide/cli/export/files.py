@@ -21,7 +21,7 @@ from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import JournalPool, open_journal
 from ebbtide.cli.common.records import record_json_line
 from ebbtide.cli.common.saving import file_option, refuse_existing, save
-from ebbtide.cli.common.selection import choose_shutdown
+from ebbtide.cli.common.selection import choose_record
 from ebbtide.events.record.format import plural
 from ebbtide.extras import require
 
@@ -42,11 +42,13 @@ Examples:
 @journals_option
 @file_option("shutdown.jsonl")
 def jsonl_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
-    """Write a shutdown's records as 'ebbtide journal show -o json' has them, one JSON object a line.
+    """Write the records of a shutdown or an outage as 'ebbtide journal show -o json' has them.
+
+    One JSON object a line.
 
     EPISODE is last (the default), -1, -2, …, or an id.
     """
-    shutdown, code = choose_shutdown(journals, episode)
+    shutdown, code = choose_record(journals, episode)
     # A step at a time: a journal of a year is written in as little memory as one of a day. The first record
     # may still belong to the shutdown that it closed (`events.record.episodes`).
     lines = (
@@ -79,7 +81,7 @@ def perfetto_command(episode: str, journals: tuple[Path, ...], output: Path | No
     from ebbtide.replay.perfetto import perfetto
     from ebbtide.replay.timeline import timeline
 
-    shutdown, code = choose_shutdown(journals, episode)
+    shutdown, code = choose_record(journals, episode)
     lines = timeline(open_journal(journals).batches(), shutdown.first_seq)
     save(output, perfetto(shutdown, lines), readable=False, example="shutdown.pftrace")
     return code
@@ -109,9 +111,10 @@ What the tables hold, and ten questions for them: docs/fleet.md.
     help="A new directory for the tables, one file each.",
 )
 def parquet(journals: tuple[Path, ...], output: Path) -> int:
-    """Write the shutdowns of one node or of many as tables in Parquet files.
+    """Write the shutdowns of one node or of many as tables in Parquet files, for DuckDB, Spark or pandas.
 
-    shutdowns, waves, pods, hooks, containers and notices, for DuckDB, Spark or pandas.
+    shutdowns, waves, pods, hooks, containers and notices; of journals of outages outages, outage_pods,
+    outage_volumes and outage_statements.
     """
     return write_tables(journals, output)
 
@@ -122,7 +125,7 @@ ROWS_MAX = 20_000
 
 def write_tables(journals: Sequence[Path], output: Path) -> int:
     """Exit code: the worst of the journals' verdicts. Raises Refused, OSError."""
-    from ebbtide.replay.tables import TABLES
+    from ebbtide.replay.tables import TABLES_OF
 
     refuse_existing(output, "-o")
     # Before a journal is read: that may take a minute, and would be in vain.
@@ -136,12 +139,16 @@ def write_tables(journals: Sequence[Path], output: Path) -> int:
         made = Path(folder) / "tables"
         made.mkdir()
         with ExitStack() as stack:
-            sinks = [stack.enter_context(TableFile(arrow, table, made)) for table in TABLES]
+            # Those of what is there, also where it tells of none yet: whoever asks finds an empty table.
+            sinks = {
+                kind: [stack.enter_context(TableFile(arrow, table, made)) for table in TABLES_OF[kind]]
+                for kind in pool.kinds
+            }
             # Each journal is read once, for all the tables.
-            for shutdown in pool.shutdown_records():
-                for sink in sinks:
-                    sink.add(sink.table.rows(shutdown))
-        counts = {sink.table.name: sink.count for sink in sinks}
+            for told in pool.records():
+                for sink in sinks[type(told)]:
+                    sink.add(sink.table.rows(told))
+        counts = {sink.table.name: sink.count for each in sinks.values() for sink in each}
         if output.exists():
             output.rmdir()
         made.rename(output)

@@ -18,10 +18,12 @@ from ebbtide.cli.common.options import (
     wave_option,
 )
 from ebbtide.cli.common.output import show, show_json, table
-from ebbtide.cli.common.selection import choose_shutdown, seconds_or_none, shutdown_document
+from ebbtide.cli.common.selection import choose_record, seconds_or_none, shutdown_document
 from ebbtide.events.record.format import span
 from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.outages import OutageRecord
 from ebbtide.replay.blame import Cost, blame
+from ebbtide.replay.outages import Waited, subject_kind, waited
 
 EPILOG = """\b
 Examples:
@@ -33,6 +35,8 @@ Examples:
 TIME   of a hook from its start to its result; of a stop from its signal to the exit that was seen
 ALONE  how much of that nothing else was waited for, neither another pod of the wave nor another container
        of the same pod: what the shutdown would have saved had it ended with the next slowest
+
+Of an outage a line is a pod or a volume and one thing that it waited for; > stands before what goes on.
 """
 
 
@@ -45,12 +49,15 @@ ALONE  how much of that nothing else was waited for, neither another pod of the 
 def blame_command(
     episode: str, journals: tuple[Path, ...], wave: int | None, count: int | None, output: str
 ) -> int:
-    """List pods and hooks by the time that they took.
+    """List pods and hooks by the time that they took; of an outage pods and volumes by what they waited for.
 
     EPISODE is last (the default), -1, -2, …, or an id. Nothing is executed again: it works on any
     journal that can be read.
     """
-    shutdown, code = choose_shutdown(journals, episode)
+    shutdown, code = choose_record(journals, episode)
+    if isinstance(shutdown, OutageRecord):
+        _blame_outage(shutdown, wave, count, output)
+        return code
     # Not an empty list: it would say that the wave's pods took no time.
     if wave is not None and wave >= len(shutdown.waves):
         waves = f"0 to {len(shutdown.waves) - 1}" if shutdown.waves else "none"
@@ -95,6 +102,43 @@ def blame_document(shutdown: ShutdownRecord, costs: Sequence[Cost]) -> dict[str,
             for cost in costs
         ],
     }
+
+
+OUTAGE_HEADINGS = ("TIME", "WHAT", "NAME", "OUTCOME", "WAITED FOR")
+
+
+def _blame_outage(outage: OutageRecord, wave: int | None, count: int | None, output: str) -> None:
+    if wave is not None:
+        raise Refused(f"no wave {wave} in {outage.id}: an outage has none")
+    found = waited(outage)[:count]
+    if output == "json":
+        entries = [_waited_document(each) for each in found]
+        episode = shutdown_document(outage)
+        show_json({"kind": "Blame", "version": BLAME_VERSION, "episode": episode, "entries": entries})
+    elif found:
+        show(table(OUTAGE_HEADINGS, map(_waited_row, found), right=("TIME",)))
+    else:
+        show("nothing hung on the node")
+
+
+def _waited_document(each: Waited) -> dict[str, Any]:
+    """Times in seconds since the outage began."""
+    subject = each.subject
+    return {
+        "tookSeconds": seconds_or_none(each.took_ns),
+        "what": subject_kind(subject),
+        "name": subject.label,
+        "outcome": subject.outcome,
+        "text": each.reason,
+        "beganSeconds": seconds_or_none(each.began_ns),
+        "ended": each.seen,
+    }
+
+
+def _waited_row(each: Waited) -> tuple[str, ...]:
+    time = f"{'' if each.seen else '>'}{span(each.took_ns)}"
+    subject = each.subject
+    return time, subject_kind(subject), subject.label, subject.outcome, each.reason
 
 
 def _cost_row(cost: Cost) -> tuple[str, ...]:

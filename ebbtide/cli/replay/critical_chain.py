@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,12 @@ import click
 
 from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, journals_option, output_option
 from ebbtide.cli.common.output import show, show_json
-from ebbtide.cli.common.selection import choose_shutdown, seconds_or_none, shutdown_document
+from ebbtide.cli.common.selection import choose_record, seconds_or_none, shutdown_document
 from ebbtide.events.record.format import span, visible
 from ebbtide.events.record.model import DAMAGED_ENDS, ShutdownRecord
+from ebbtide.events.record.outages import EpisodeRecord, OutageRecord
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
+from ebbtide.replay.outages import recovery_chain
 
 EPILOG = """\b
 Examples:
@@ -34,11 +36,13 @@ The smallest parts follow each other without a gap: they add up to the total.
 def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str) -> int:
     """Show what the total time is made of, down to what held each wave.
 
+    Of an outage: what its recovery waited for, from the first suspicion to the node's return.
+
     EPISODE is last (the default), -1, -2, …, or an id. Nothing is executed again: it works on any
     journal that can be read.
     """
-    shutdown, code = choose_shutdown(journals, episode)
-    chain = critical_chain(shutdown)
+    shutdown, code = choose_record(journals, episode)
+    chain = CHAINS[type(shutdown)](shutdown)
     if output == "json":
         show_json(chain_document(shutdown, chain))
         return code
@@ -59,11 +63,17 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
 
 CHAIN_VERSION = 1
 
+#: By what a journal tells of.
+CHAINS: dict[type[Any], Callable[[Any], Chain]] = {
+    ShutdownRecord: critical_chain,
+    OutageRecord: recovery_chain,
+}
+
 #: (before a line, before the lines below it), for one that others follow and for the last one.
 _MORE, _LAST = ("├─", "│ "), ("└─", "  ")
 
 
-def chain_document(shutdown: ShutdownRecord, chain: Chain) -> dict[str, Any]:
+def chain_document(shutdown: EpisodeRecord, chain: Chain) -> dict[str, Any]:
     """Times in seconds; the segments in the order of time."""
     return {
         "kind": "CriticalChain",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ebbtide.replay.tables import KEY, TABLES
+from ebbtide.replay.tables import KEY, OUTAGE_TABLES, TABLES
 
 PAGE = Path(__file__).parents[3] / "docs" / "fleet.md"
 BEGIN, END = "<!-- columns: made by python -m tests.replay.sim.columns -->", "<!-- end of columns -->"
@@ -16,7 +16,7 @@ BEGIN, END = "<!-- columns: made by python -m tests.replay.sim.columns -->", "<!
 def reference() -> str:
     """A section a table; the columns that all share stand before them."""
     parts = []
-    for table in TABLES:
+    for table in (*TABLES, *OUTAGE_TABLES):
         rows = [f"| `{each.name}` | {each.type} | {each.text} |" for each in table.columns[len(KEY) :]]
         head = [f"### `{table.name}`: {table.text}", "", "| column | type | means |", "|---|---|---|"]
         parts.append("\n".join([*head, *rows, ""]))

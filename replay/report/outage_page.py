@@ -1,0 +1,413 @@
+"""An outage as one self-contained page: what was known, what was done, and what it waited for.
+
+Without a script: an outage has few pods and volumes beside a shutdown's, and its timeline is drawn here, by
+the same record that the tables are made of. Cause first, then the course from the proof to the taint, the
+pods, the volumes and the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+
+from ebbtide.events.record.format import visible
+from ebbtide.events.record.outages import OutageRecord, Subject
+from ebbtide.replay.outages import record_end_ns, recovery_chain, subject_kind, waits_of
+from ebbtide.replay.report.markup import (
+    Markup,
+    counted,
+    escaped,
+    join,
+    moment,
+    section,
+    span,
+    table,
+    tag,
+)
+from ebbtide.replay.report.page import chain_list, filled, resource, style_policy
+from ebbtide.replay.timeline import Line
+
+#: So many lines stand on the page: those for people, of an outage of weeks the first and the last.
+LINES_MAX = 1000
+
+
+def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> str:
+    """The whole page. ``lines`` are all of the outage's, ``started`` is when it began (RFC 3339)."""
+    style = resource("page.css") + resource("outage.css")
+    slots = {
+        "policy": style_policy(style),
+        "title": escaped(headline(outage)),
+        "style": style,
+        "header": _header(outage, started),
+        "damage": _damage(outage),
+        "alarms": _alarms(outage),
+        "figures": _figures(outage),
+        "timeline": _timeline(outage),
+        "chain": _chain(outage),
+        "hanging": _hanging(outage),
+        "proof": _proof(outage),
+        "orders": _orders(outage),
+        "events": _events(outage, lines),
+        "episode": escaped(outage.id),
+        "version": escaped(outage.version),
+        "journal": escaped(outage.journal_id),
+    }
+    return filled("outage.html", slots)
+
+
+# --- in a sentence -----------------------------------------------------------------------------
+
+#: The whole outage by its outcome; the sign before it, and the sign's class.
+HEADLINES: dict[str, tuple[str, str, str]] = {
+    "recovered": ("{node} was out of service for {out}, and is back.", "✓", "complete"),
+    "proof-wrong": ("{node} was put out of service, and was not off.", "✕", "truncated"),
+    "false-alarm": ("{node} came back before it was put out of service.", "○", "cancelled"),
+    "rebooted": ("{node} rebooted.", "○", "cancelled"),
+    "left-to-other": ("{node} was left to another controller's taint.", "○", "cancelled"),
+    "node-deleted": ("The Node object of {node} was deleted.", "!", "mixed"),
+}
+
+
+def headline(outage: OutageRecord) -> str:
+    """The whole outage in a sentence."""
+    node = visible(outage.node) or "The node"
+    if outage.outcome in HEADLINES:
+        end_ns = outage.untainted_ns if outage.untainted_ns is not None else record_end_ns(outage)
+        out_ns = 0 if outage.out_ns is None else end_ns - outage.out_ns
+        return HEADLINES[outage.outcome][0].format(node=node, out=span(out_ns))
+    if outage.out_ns is None:
+        return f"{node} is suspected, and not out of service."
+    if outage.untainted_ns is not None:
+        return f"Our taint on {node} is gone; the outage is still followed."
+    return f"{node} was put out of service {span(outage.out_ns)} after it was suspected, and is not back."
+
+
+def _seal(outage: OutageRecord) -> tuple[str, str]:
+    if outage.outcome not in HEADLINES:
+        return "…", "running"
+    _, sign, kind = HEADLINES[outage.outcome]
+    left = outage.unrecovered or outage.alarms
+    return ("!", "mixed") if kind == "complete" and left else (sign, kind)
+
+
+def _lede(outage: OutageRecord) -> str:
+    """The cause, whose word it was, and what still waits."""
+    parts = [f"Suspected because of: {outage.reason}." if outage.reason else "Its begin is not on record."]
+    if outage.out_ns is not None:
+        whose = f" on the word of {outage.proof}" if outage.proof else ""
+        parts.append(f"Out of service after {span(outage.out_ns)}{whose}.")
+    elif outage.course and outage.ended_ns is None:
+        parts.append(f"Now: {outage.course[-1].text}.")
+    waiting = [each for each in outage.subjects if each.ended_ns is None]
+    if waiting:
+        parts.append(f"{counted(len(waiting), 'pod or volume', 'pods and volumes')} still waited for.")
+    return " ".join(parts)
+
+
+def _header(outage: OutageRecord, started: str) -> Markup:
+    sign, kind = _seal(outage)
+    seal = tag("span", sign, class_=f"seal {kind}", aria_hidden="true")
+    facts: list[tuple[str, object]] = [
+        ("Suspected", tag("time", f"{started[:10]} {started[11:19]} UTC", datetime=started)),
+        ("Outcome", outage.outcome),
+        ("Node", outage.node),
+        ("Node UID", tag("code", outage.node_uid)),
+        ("Boot", tag("code", outage.boot_id)),
+        ("Outage", tag("code", outage.id)),
+        ("Leader", ", ".join(dict.fromkeys(each.replica for each in outage.leaders)) or "not on record"),
+        ("Trace", tag("code", outage.trace_id)),
+    ]
+    if outage.settings.dry_run:
+        facts.append(("Dry run", "nothing is written to the cluster"))
+    pairs = [join(tag("dt", name), tag("dd", value)) for name, value in facts]
+    return join(
+        tag("p", f"Outage report · {outage.node}", class_="kicker"),
+        tag("h1", seal, headline(outage)),
+        tag("p", _lede(outage), class_="lede"),
+        tag("dl", *pairs, class_="facts"),
+    )
+
+
+def _damage(outage: OutageRecord) -> Markup:
+    if outage.damage is None:
+        return Markup("")
+    return tag("p", f"⚠ {outage.damage.state}: {outage.damage.banner}", class_="damage", role="note")
+
+
+def _alarms(outage: OutageRecord) -> Markup:
+    if not outage.alarms:
+        return Markup("")
+    items = [
+        tag(
+            "li",
+            tag("span", each.text, class_="what"),
+            " ",
+            tag("span", f"{moment(each.at_ns)} · record {each.seq} · {each.code}", class_="when"),
+        )
+        for each in outage.alarms
+    ]
+    title = counted(len(items), "alarm")
+    return section("warnings", title, tag("ul", *items, class_="notices"))
+
+
+def _figures(outage: OutageRecord) -> Markup:
+    """The numbers one looks for first."""
+    end_ns = record_end_ns(outage)
+    rows = [("Suspected to its end" if outage.ended_ns is not None else "On record", span(end_ns), "")]
+    if outage.out_ns is not None:
+        rows.append(("To the taint", span(outage.out_ns), outage.effect))
+        if outage.recovered_ns is not None:
+            rows.append(("Taint to recovered", span(outage.recovered_ns - outage.out_ns), "pods and volumes"))
+    if outage.returned_ns is not None:
+        same = "same boot id" if outage.same_boot else "another boot id"
+        rows.append(("Back after", span(outage.returned_ns), same))
+    for name, subjects in (("Pods", outage.pods), ("Volumes", outage.attachments)):
+        left = sum(each.ended_ns is None for each in subjects)
+        rows.append((name, str(len(subjects)), f"{left} waited for" if left else ""))
+    boxes = [
+        tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="note") if note else "")
+        for name, value, note in rows
+    ]
+    return tag("dl", *boxes, class_="figures")
+
+
+# --- the timeline ------------------------------------------------------------------------------
+
+WIDTH, LABEL, ROW = 1000, 240, 22
+#: Lines of names above the chart, and how far apart they are.
+LEVELS, LEVEL = 4, 13
+AXIS = LEVELS * LEVEL + 5
+#: Of one character of a name, at most.
+CHARACTER = 7
+#: Of a name beside its bar.
+LABEL_CHARACTERS_MAX = 34
+
+
+def _timeline(outage: OutageRecord) -> Markup:
+    """Stages, statements, and a row for each pod and volume, over one axis."""
+    end_ns = max(1, record_end_ns(outage))
+    rows = [*_stage_rows(outage, end_ns), *_subject_rows(outage, end_ns)]
+    height = AXIS + ROW * len(rows)
+    drawn = [*_rules(outage, end_ns, height)]
+    for at, (label, head, bars) in enumerate(rows):
+        y = AXIS + at * ROW
+        text = label if len(label) <= LABEL_CHARACTERS_MAX else f"{label[: LABEL_CHARACTERS_MAX - 1]}…"
+        drawn.append(tag("text", text, x=4, y=y + 15, class_="head" if head else None))
+        for x, width, kind, title in bars:
+            box = tag("title", title)
+            drawn.append(tag("rect", box, x=x, y=y + 5, width=width, height=ROW - 10, class_=kind, rx=1))
+    svg = tag(
+        "svg",
+        *drawn,
+        viewBox=f"0 0 {WIDTH} {height}",
+        role="img",
+        aria_label="Course of the outage over time",
+    )
+    words = "The same facts stand as text in the tables below."
+    return section(
+        "timeline", "Timeline", tag("div", svg, class_="chart still"), tag("p", words, class_="help")
+    )
+
+
+Bar = tuple[int, int, str, str]
+
+
+def _x(at_ns: int, end_ns: int) -> int:
+    return LABEL + (WIDTH - LABEL - 8) * min(at_ns, end_ns) // end_ns
+
+
+def _bar(began_ns: int, ended_ns: int, end_ns: int, kind: str, title: str) -> Bar:
+    x = _x(began_ns, end_ns)
+    return x, max(2, _x(ended_ns, end_ns) - x), kind, f"{title}: {moment(began_ns)} to {moment(ended_ns)}"
+
+
+def _stage_rows(outage: OutageRecord, end_ns: int) -> Iterator[tuple[str, bool, list[Bar]]]:
+    """A row a stage that was gone through, in the order in which they came first."""
+    rows: dict[str, list[Bar]] = {}
+    for each in outage.course:
+        until_ns = end_ns if each.ended_ns is None else each.ended_ns
+        rows.setdefault(STAGES[each.what], []).append(
+            _bar(each.began_ns, until_ns, end_ns, "f-stage", each.text)
+        )
+    for name, bars in rows.items():
+        yield name, True, bars
+
+
+def _subject_rows(outage: OutageRecord, end_ns: int) -> Iterator[tuple[str, bool, list[Bar]]]:
+    for each in outage.subjects:
+        until_ns = end_ns if each.ended_ns is None else each.ended_ns
+        title = f"{each.label}: {each.outcome}"
+        bar = _bar(each.began_ns, until_ns, end_ns, f"f-{each.outcome}", title)
+        yield f"{subject_kind(each)} {each.label}", False, [bar]
+
+
+STAGES = {
+    "proof": "waits for a proof",
+    "permit": "asks the storm brake",
+    "reading": "reads the Node again",
+    "tainting": "sets the taint",
+    "aside": "stands aside",
+    "recovering": "waits for what hangs",
+    "out": "waits for the node",
+    "quarantined": "quarantined",
+    "untainting": "takes the taint away",
+    "following": "follows what hangs",
+    "abandoned": "abandoned",
+}
+
+
+def _rules(outage: OutageRecord, end_ns: int, height: int) -> Iterator[Markup]:
+    """The moments that everything is measured by, each with its name where there is room for it."""
+    proofs = [each.at_ns for each in outage.statements if each.what == "accepted"][:1]
+    marks = [
+        ("suspected", 0),
+        *(("proved", at_ns) for at_ns in proofs),
+        ("tainted", outage.out_ns),
+        ("recovered", outage.recovered_ns),
+        ("back", outage.returned_ns),
+        ("untainted", outage.untainted_ns),
+    ]
+    ends = [0] * LEVELS
+    for name, at_ns in sorted(((name, at) for name, at in marks if at is not None), key=itemgetter(1)):
+        x, text = _x(at_ns, end_ns), f"{name} {moment(at_ns)}"
+        width = len(text) * CHARACTER
+        right = x + width > WIDTH
+        begin = x - width if right else x
+        # The first line on which nothing stands there yet; where all are full, the emptiest.
+        level = next((at for at, end in enumerate(ends) if end <= begin), ends.index(min(ends)))
+        ends[level] = begin + width + CHARACTER
+        y, anchor = (level + 1) * LEVEL, "end" if right else "start"
+        yield tag("line", x1=x, x2=x, y1=y - LEVEL + 2, y2=height, class_="rule")
+        yield tag("text", text, x=x - 4 if right else x + 4, y=y, text_anchor=anchor, class_="soft")
+
+
+# --- what it waited for ------------------------------------------------------------------------
+
+
+def _chain(outage: OutageRecord) -> Markup:
+    chain = recovery_chain(outage)
+    title = "What it waited for"
+    if not chain.segments:
+        return section("chain", title, tag("p", "Nothing took any time.", class_="none"))
+    text = f"Stages follow each other and add up to {span(chain.total_ns)}."
+    return section("chain", title, tag("p", text), chain_list(chain))
+
+
+def _hanging(outage: OutageRecord) -> Markup:
+    if not outage.subjects:
+        return section(
+            "hanging", "Pods and volumes", tag("p", "Nothing is known to have hung on it.", class_="none")
+        )
+    headings = ("Name", "What", "Outcome", "Took", "Where", "Waited for")
+    rows = [
+        (
+            tag("bdi", each.label),
+            subject_kind(each),
+            tag("span", each.outcome, class_=f"fate {each.outcome}"),
+            _took(outage, each),
+            _where(each),
+            _waits(outage, each),
+        )
+        for each in outage.subjects
+    ]
+    return section("hanging", "Pods and volumes", table("What hung on the node", headings, rows))
+
+
+def _took(outage: OutageRecord, subject: Subject) -> str:
+    if subject.ended_ns is None:
+        return f">{span(record_end_ns(outage) - subject.began_ns)}"
+    return span(subject.ended_ns - subject.began_ns)
+
+
+def _where(subject: Subject) -> str:
+    """Its successor's node, or whose it was."""
+    node = getattr(subject, "node", "")
+    owner = getattr(subject, "owner", getattr(subject, "driver", ""))
+    before = "before the node was out of service" if getattr(subject, "before_taint", False) else ""
+    return ", ".join(each for each in (f"Ready on {node}" if node else "", owner, before) if each) or "–"
+
+
+def _waits(outage: OutageRecord, subject: Subject) -> Markup:
+    items = [
+        tag("li", f"{span(each.took_ns)}{'' if each.seen else ' so far'}: {each.reason}")
+        for each in waits_of(outage, subject)
+    ]
+    return tag("ul", *items) if items else escaped("–")
+
+
+def _proof(outage: OutageRecord) -> Markup:
+    """Every statement that counted, did not count, or took a proof away; then what each source said last."""
+    parts = []
+    if outage.statements:
+        rows: list[tuple[object, ...]] = []
+        for each in outage.statements:
+            until = f"until {moment(each.until_ns)}" if each.until_ns is not None else ""
+            rows.append((moment(each.at_ns), each.what, each.who or "–", each.text or until))
+        parts.append(table("In their order", ("When", "What", "Who", "Why"), rows))
+    if outage.sources:
+        last = [(who, said.reason, moment(said.at_ns)) for who, said in outage.sources.items()]
+        parts.append(table("What each source said last", ("Source", "Said", "When"), last))
+    if not parts:
+        parts.append(tag("p", "No source has said anything.", class_="none"))
+    return section("proof", "Proof", *parts)
+
+
+def _orders(outage: OutageRecord) -> Markup:
+    parts = []
+    rows = [
+        (
+            each.what,
+            moment(each.began_ns),
+            "–" if each.ended_ns is None else span(each.ended_ns - each.began_ns),
+            (each.result or "open") + (f": {each.reason}" if each.reason else ""),
+        )
+        for each in outage.orders
+    ]
+    if rows:
+        parts.append(table("Orders about the Node", ("What", "Began", "Took", "Result"), rows))
+    leaders = [
+        (each.replica, "before" if each.at_ns is None else moment(each.at_ns), each.version)
+        for each in outage.leaders
+    ]
+    if leaders:
+        parts.append(table("Leaders that wrote it", ("Replica", "Started", "Version"), leaders))
+    settings = outage.settings
+    parts.append(
+        table(
+            "What applied",
+            ("Setting", "Value"),
+            [
+                ("Effect", settings.effect),
+                ("Dry run", "yes" if settings.dry_run else "no"),
+                ("A proof counts for", f"{settings.proof_seconds}s"),
+                ("Reminders every", f"{settings.reminder_seconds}s"),
+            ],
+        )
+    )
+    return section("orders", "Orders and leaders", *parts)
+
+
+def _events(outage: OutageRecord, lines: Iterable[Line]) -> Markup:
+    """The lines for people; bookkeeping is left to ``replay timeline --all``."""
+    kept = [line for line in lines if line.brief]
+    shown, left = kept, len(kept) - LINES_MAX
+    if left > 0:
+        shown = [*kept[: LINES_MAX // 2], *kept[-LINES_MAX // 2 :]]
+    rows = [
+        (
+            str(line.seq),
+            moment(line.since_ns),
+            line.short,
+            line.pod or "–",
+            tag("span", f"! {line.text}", class_="bad") if line.bad else line.text,
+        )
+        for line in shown
+    ]
+    made = table("Records of the journal in their order", ("Record", "When", "Actor", "Pod", "What"), rows)
+    more = (
+        tag("p", f"{counted(left, 'line')} in the middle left out.", class_="help")
+        if left > 0
+        else Markup("")
+    )
+    text = tag("p", Markup("All of them: <code>ebbtide replay timeline --all</code>."), class_="help")
+    return section("events", f"Events of {visible(outage.node)}", made, more, text)
