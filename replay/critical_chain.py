@@ -42,6 +42,7 @@ SegmentKind = Literal[
     "permit",
     "reading",
     "tainting",
+    "powering",
     "aside",
     "recovering",
     "out",

@@ -99,7 +99,7 @@ class Unreadable(Event, frozen=True, kw_only=True, gc=False):
 AccountT = TypeVar("AccountT", bound="EpisodeRecord")
 
 
-class Told(Generic[AccountT]):
+class JournalEpisode(Generic[AccountT]):
     """Something that a journal tells of. ``account`` is its record (`events.record`)."""
 
     def __init__(self, journal: Journal, account: AccountT) -> None:
@@ -132,11 +132,11 @@ class Told(Generic[AccountT]):
         return f"<{type(self).__name__} {self.id}: {self.account.kind}, {self.account.outcome}>"
 
 
-class Shutdown(Told["ShutdownRecord"]):
+class Shutdown(JournalEpisode["ShutdownRecord"]):
     """One shutdown of a journal (`events.record.model`)."""
 
 
-class Outage(Told["OutageRecord"]):
+class Outage(JournalEpisode["OutageRecord"]):
     """One outage of a journal (`events.record.outages`)."""
 
     account: OutageRecord
@@ -202,14 +202,17 @@ class Journal:
         """``last``, ``-1``, ``-2``, … or an id. Raises NoSuchShutdown."""
         return pick(self.shutdowns(), name)
 
-    def outages(self) -> Iterator[Outage]:
+    def outage_records(self) -> Iterator[OutageRecord]:
         """The same of a journal of outages; of any other there is none."""
         from ebbtide.events.record.outages import outage_records
 
         history = self.history()
-        for account in outage_records(history):
-            yield Outage(self, account)
+        yield from outage_records(history)
         self._verdict = history.verdict
+
+    def outages(self) -> Iterator[Outage]:
+        """Oldest first, made while the journal is read."""
+        return (Outage(self, account) for account in self.outage_records())
 
     def outage(self, name: str = LAST) -> Outage:
         """``last``, ``-1``, ``-2``, … or an id. Raises NoSuchShutdown."""

@@ -45,7 +45,7 @@ from ebbtide.replay.whatif.run import what_if as decide
 #: A shutdown of a journal, or only its record.
 ShutdownOrRecord = Shutdown | ShutdownRecord
 #: Whatever a journal tells of.
-Told = Shutdown | Outage
+ShutdownOrOutage = Shutdown | Outage
 
 
 def _account(found: ShutdownOrRecord) -> ShutdownRecord:
@@ -55,18 +55,18 @@ def _account(found: ShutdownOrRecord) -> ShutdownRecord:
 # --- is it true, and what happened -------------------------------------------------------------
 
 
-def verify(journal: Journal, shutdown: Told | None = None) -> Verification:
+def verify(journal: Journal, shutdown: ShutdownOrOutage | None = None) -> Verification:
     """Execute all of a journal and compare every decision; with ``shutdown``, judge that one only."""
     only = 0 if shutdown is None else shutdown.account.first_seq
     return verify_history(journal.history(logic_flags=KNOWN_FLAGS), only)
 
 
-def timeline_of(shutdown: Told, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
+def timeline_of(shutdown: ShutdownOrOutage, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
     """Its records in words, one a transition."""
     return timeline(shutdown.journal.history().batches(), shutdown.account.first_seq, wanted)
 
 
-def states_at(shutdown: Told, seq: int) -> States | None:
+def states_at(shutdown: ShutdownOrOutage, seq: int) -> States | None:
     """What every actor knew right after record ``seq``; None where there is no such record."""
     return states_of(shutdown.journal.history(), seq)
 
@@ -146,7 +146,7 @@ def simulate(seed: int = 0, **wanted: Any) -> Simulated:
 # --- for others --------------------------------------------------------------------------------
 
 
-def report_html(told: Told) -> str:
+def report_html(told: ShutdownOrOutage) -> str:
     """One self-contained page; it says so where the journal is damaged."""
     account, verdict = told.account, told.journal.verdict
     lines, started = timeline_of(told), rfc3339(account.started_wall_ns)
@@ -169,6 +169,6 @@ def rows(shutdowns: Iterable[ShutdownOrRecord], table: str = "shutdowns") -> Ite
             yield dict(zip(names, row, strict=True))
 
 
-def perfetto_trace(shutdown: Told) -> bytes:
+def perfetto_trace(shutdown: ShutdownOrOutage) -> bytes:
     """A trace for Perfetto's viewer, in its native format."""
     return b"".join(perfetto(shutdown.account, timeline_of(shutdown)))

@@ -1,4 +1,4 @@
-"""What an outage's recovery waited for: the whole of it one stage after another, and each pod and volume.
+"""What an outage's recovery waited for: the whole of it one phase after another, and each pod and volume.
 
 The same questions as of a shutdown (`replay.critical_chain`, `replay.blame`), answered from an outage's
 record alone.
@@ -11,7 +11,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
-from ebbtide.events.record.outages import AttachmentRecord, OutageRecord, Stage, Subject
+from ebbtide.events.record.outages import AttachmentRecord, OutageRecord, Phase, Subject
 from ebbtide.replay.critical_chain import Chain, Segment
 
 
@@ -58,14 +58,14 @@ def record_end_ns(outage: OutageRecord) -> int:
 def recovery_chain(outage: OutageRecord) -> Chain:
     """What it waited for from its first record to its end, or to the end of the record.
 
-    Inside the stage in which pods and volumes are waited for stands the one that was over last.
+    Inside the phase in which pods and volumes are waited for stands the one that was over last.
     """
     segments = []
-    for stage in outage.course:
-        ended_ns = record_end_ns(outage) if stage.ended_ns is None else stage.ended_ns
-        if ended_ns > stage.began_ns:
-            within = _held(outage, stage, ended_ns)
-            segments.append(Segment(stage.what, stage.began_ns, ended_ns, stage.text, within=within))
+    for phase in outage.course:
+        ended_ns = record_end_ns(outage) if phase.ended_ns is None else phase.ended_ns
+        if ended_ns > phase.began_ns:
+            within = _held(outage, phase, ended_ns)
+            segments.append(Segment(phase.what, phase.began_ns, ended_ns, phase.text, within=within))
     return Chain(segments[-1].ended_ns if segments else 0, tuple(segments), ())
 
 
@@ -73,28 +73,28 @@ def recovery_chain(outage: OutageRecord) -> Chain:
 _OF_SUBJECTS = ("recovering", "following")
 
 
-def _held(outage: OutageRecord, stage: Stage, ended_ns: int) -> tuple[Segment, ...]:
-    """Of those that were not over at the stage's begin the one that was over last."""
-    if stage.what not in _OF_SUBJECTS:
+def _held(outage: OutageRecord, phase: Phase, ended_ns: int) -> tuple[Segment, ...]:
+    """Of those that were not over at the phase's begin the one that was over last."""
+    if phase.what not in _OF_SUBJECTS:
         return ()
     ends = [
         (min(ended_ns, ended_ns if each.ended_ns is None else each.ended_ns), each)
         for each in outage.subjects
-        if each.began_ns < ended_ns and (each.ended_ns is None or each.ended_ns > stage.began_ns)
+        if each.began_ns < ended_ns and (each.ended_ns is None or each.ended_ns > phase.began_ns)
     ]
     if not ends:
         return ()
     last_ns, last = max(ends, key=itemgetter(0))
     parts = [
-        Segment("waiting", max(each.began_ns, stage.began_ns), min(each.ended_ns, last_ns), each.reason)
+        Segment("waiting", max(each.began_ns, phase.began_ns), min(each.ended_ns, last_ns), each.reason)
         for each in waits_of(outage, last)
-        if each.ended_ns > stage.began_ns and each.began_ns < last_ns
+        if each.ended_ns > phase.began_ns and each.began_ns < last_ns
     ]
     text = f"{subject_kind(last)} {last.label}: {last.outcome}"
-    first_ns = parts[0].began_ns if parts else stage.began_ns
+    first_ns = parts[0].began_ns if parts else phase.began_ns
     held = Segment(subject_kind(last), first_ns, last_ns, text, within=tuple(parts))
     rest = [
-        Segment("waiting", stage.began_ns, first_ns, "what hangs was not listed yet"),
+        Segment("waiting", phase.began_ns, first_ns, "what hangs was not listed yet"),
         held,
         Segment("waiting", last_ns, ended_ns, "nothing that is on record"),
     ]

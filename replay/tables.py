@@ -290,7 +290,12 @@ HANGING = (
     *OUTAGE_KEY,
     Column("name", "text", "namespace/name, or the volume's", lambda _, it: it.label),
     Column("uid", "text", "the pod's; of a volume its attachment's name", lambda _, it: _uid_of(it)),
-    Column("outcome", "text", "recovered, gone, spared, detached, kept, waiting", lambda _, it: it.outcome),
+    Column(
+        "outcome",
+        "text",
+        "recovered, gone, spared, detached, forced, kept, waiting",
+        lambda _, it: it.outcome,
+    ),
     Column("began_ms", "int", "followed since", lambda _, it: _ms(it.began_ns)),
     Column("took_ms", "int", "until it was over", lambda _, it: _took_ms(it.began_ns, it.ended_ns)),
     Column(
@@ -313,7 +318,9 @@ OUTAGE_VOLUME = (
 STATEMENT = (
     *OUTAGE_KEY,
     Column("at_ms", "int", "after it was suspected", lambda _, it: _ms(it.at_ns)),
-    Column("what", "text", "accepted, refused, voided, contradicted", lambda _, it: it.what),
+    Column(
+        "what", "text", "accepted, refused, voided, contradicted, contradiction-ended", lambda _, it: it.what
+    ),
     Column("who", "text", "the source and its name; empty of what was voided", lambda _, it: it.who),
     Column("text", "text", "why, in words", lambda _, it: it.text),
 )

@@ -22,7 +22,9 @@ from ebbtide.events.facts import OrderEnded
 from ebbtide.events.outage import (
     AttachmentLeft,
     Contradicted,
+    ContradictionEnded,
     Detached,
+    DetachForced,
     DetachWaits,
     Effect,
     EvidenceRead,
@@ -38,6 +40,8 @@ from ebbtide.events.outage import (
     PodLost,
     PodRecovered,
     PodWaits,
+    PowerOff,
+    PowerOffGivenUp,
     ProofAccepted,
     ProofRefused,
     ProofVoided,
@@ -60,14 +64,16 @@ from ebbtide.events.record.episodes import (
     is_outage_history,
 )
 from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.format import plural
 from ebbtide.events.record.model import DamageRecord, RecordPart, ShutdownRecord, damage_of
 from ebbtide.events.segment import Header, Identity
 
-StageKind = Literal[
+PhaseKind = Literal[
     "proof",
     "permit",
     "reading",
     "tainting",
+    "powering",
     "aside",
     "recovering",
     "out",
@@ -76,7 +82,7 @@ StageKind = Literal[
     "following",
     "abandoned",
 ]
-StatementKind = Literal["accepted", "refused", "voided", "contradicted"]
+StatementKind = Literal["accepted", "refused", "voided", "contradicted", "contradiction-ended"]
 
 
 class Wait(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -86,10 +92,10 @@ class Wait(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     reason: str
 
 
-class Stage(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Phase(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """``ended_ns`` None: it goes on."""
 
-    what: StageKind
+    what: PhaseKind
     text: str
     began_ns: int
     ended_ns: int | None = None
@@ -141,6 +147,8 @@ class AttachmentRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True
     began_ns: int
     ended_ns: int | None = None
     before_taint: bool = False
+    #: By the attach-detach controller's six-minute timer.
+    forced: bool = False
     kept: bool = False
     waits: tuple[Wait, ...] = ()
 
@@ -150,17 +158,17 @@ class AttachmentRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def outcome(self) -> str:
-        """``detached``, ``kept`` by a node that is back, or ``waiting``."""
+        """``detached``, ``forced`` (by the six-minute timer), ``kept`` (the node is back), ``waiting``."""
         if self.ended_ns is None:
             return "waiting"
-        return "kept" if self.kept else "detached"
+        return "kept" if self.kept else "forced" if self.forced else "detached"
 
 
 Subject = LostPodRecord | AttachmentRecord
 
 
 class NodeOrderRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """An order about the Node, by the word in its key: permit, taint, quarantine, untaint."""
+    """An order about the Node, by the word in its key: permit, taint, quarantine, untaint, power-off."""
 
     what: str
     key: str
@@ -220,7 +228,7 @@ class OutageRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc
     #: Since when our taint is gone again.
     untainted_ns: int | None = None
     unrecovered: tuple[str, ...] = ()
-    course: tuple[Stage, ...] = ()
+    course: tuple[Phase, ...] = ()
     statements: tuple[Statement, ...] = ()
     pods: tuple[LostPodRecord, ...] = ()
     attachments: tuple[AttachmentRecord, ...] = ()
@@ -305,7 +313,7 @@ class OutageBuilder(OutageEpisodeBuilder):
         #: Of the record that is being interpreted, by its leader's clock.
         self.mono_ns = first.mono_ns
         self.last_ns = 0
-        self.course: list[Stage] = []
+        self.course: list[Phase] = []
         self.statements: list[Statement] = []
         self.pods: dict[str, LostPodRecord] = {}
         self.attachments: dict[str, AttachmentRecord] = {}
@@ -331,7 +339,7 @@ class OutageBuilder(OutageEpisodeBuilder):
         self.leaders.append(LeaderRecord(at_ns=at_ns, replica=event.replica, version=event.version))
         self.fields["settings"] = event.settings
 
-    def enter(self, what: StageKind, text: str) -> None:
+    def enter(self, what: PhaseKind, text: str) -> None:
         """What the whole outage waits for from now on."""
         at_ns = self.point.at_ns
         if self.course:
@@ -339,10 +347,10 @@ class OutageBuilder(OutageEpisodeBuilder):
             # Of stages of no time the last one counts: several are gone through in one step.
             if last.began_ns < at_ns:
                 self.course.append(replace(last, ended_ns=at_ns))
-        self.course.append(Stage(what=what, text=text, began_ns=at_ns))
+        self.course.append(Phase(what=what, text=text, began_ns=at_ns))
 
     @property
-    def stage(self) -> StageKind | None:
+    def phase(self) -> PhaseKind | None:
         return self.course[-1].what if self.course else None
 
     def alarm(self, code: str, text: str) -> None:
@@ -411,25 +419,26 @@ def _began(outage: OutageBuilder, event: OutageBegan) -> None:
 
 
 #: While the outage is here, a reason to wait is one of those before the taint.
-_BEFORE: tuple[StageKind | None, ...] = (None, "proof", "permit", "reading", "tainting", "aside")
+_BEFORE: tuple[PhaseKind | None, ...] = (None, "proof", "permit", "reading", "tainting", "powering", "aside")
 
 
 def _waits(outage: OutageBuilder, event: OutageWaits) -> None:
-    stage = outage.stage
-    if stage in _BEFORE:
+    phase = outage.phase
+    if phase in _BEFORE:
         brake = event.reason.startswith(BRAKE_SAYS)
         outage.enter("permit" if brake else "proof", event.reason)
-    elif stage is not None:
-        outage.enter(stage, event.reason)
+    elif phase is not None:
+        outage.enter(phase, event.reason)
 
 
 #: How the OutageActor begins what the storm brake has said.
 BRAKE_SAYS = "the storm brake: "
 
-_ORDER_STAGES: dict[type[Event], tuple[StageKind, str]] = {
+_ORDER_PHASES: dict[type[Event], tuple[PhaseKind, str]] = {
     RequestPermit: ("permit", "the storm brake is asked"),
     ReadNode: ("reading", "the Node is read again"),
     SetTaint: ("tainting", "the taint is stored, and written"),
+    PowerOff: ("powering", "the machine is switched off"),
     SetQuarantine: ("quarantined", "volumes that the kubelet still uses are waited for"),
     RemoveTaint: ("untainting", "our taint is taken away"),
 }
@@ -441,7 +450,7 @@ def _ordered(outage: OutageBuilder, event: Any) -> None:
     outage.orders[event.key] = NodeOrderRecord(
         what=key.what, key=event.key, seq=point.seq, began_ns=point.at_ns
     )
-    what, text = _ORDER_STAGES[type(event)]
+    what, text = _ORDER_PHASES[type(event)]
     outage.enter(what, text)
 
 
@@ -465,7 +474,7 @@ def _recovered(outage: OutageBuilder, event: WorkRecovered) -> None:
     outage.fields["recovered_ns"] = outage.point.at_ns
     if event.unrecovered:
         outage.fields["unrecovered"] = event.unrecovered
-    if outage.stage == "recovering":
+    if outage.phase == "recovering":
         outage.enter("out", "the node has not come back")
 
 
@@ -484,7 +493,7 @@ def _closed(outage: OutageBuilder, event: OutageClosed) -> None:
 
 def _abandoned(outage: OutageBuilder, event: OutageAbandoned) -> None:
     text = "the OutageActor has failed: nothing is decided until another leader starts"
-    if outage.stage != "abandoned":
+    if outage.phase != "abandoned":
         outage.alarm(
             "abandoned", f"{text}; {'our taint stands' if event.tainted else 'it has no taint of ours'}"
         )
@@ -517,6 +526,25 @@ def _voided(outage: OutageBuilder, event: ProofVoided) -> None:
 
 def _contradicted(outage: OutageBuilder, event: Contradicted) -> None:
     outage.said("contradicted", _who(event), event.what)
+
+
+def _contradiction_ended(outage: OutageBuilder, event: ContradictionEnded) -> None:
+    outage.said("contradiction-ended", _who(event), event.reason)
+
+
+def _power_off_given_up(outage: OutageBuilder, event: PowerOffGivenUp) -> None:
+    times = plural(event.ordered, "order")
+    outage.alarm(
+        "power-off-given-up", f"the machine is not switched off any more, after {times}: {event.reason}"
+    )
+
+
+def _detach_forced(outage: OutageBuilder, event: DetachForced) -> None:
+    outage.alarm(
+        "six-minute-detach",
+        f"volume {event.volume or event.name} was detached by the attach-detach controller's timer, before"
+        " NodeUnstage and without the taint: if the node still writes, its data may be damaged",
+    )
 
 
 def _evidence(outage: OutageBuilder, event: EvidenceRead) -> None:
@@ -571,7 +599,7 @@ def _detached(outage: OutageBuilder, event: Detached) -> None:
     if (found := outage.attachments.get(event.name)) is not None:
         at_ns = outage.point.at_ns
         outage.attachments[event.name] = replace(
-            found, ended_ns=at_ns, before_taint=event.before_taint, kept=event.kept
+            found, ended_ns=at_ns, before_taint=event.before_taint, forced=event.forced, kept=event.kept
         )
 
 
@@ -579,7 +607,7 @@ _BY_TYPE: dict[type[Event], Callable[[OutageBuilder, Any], None]] = {
     LeaderStarted: _leader_started,
     OutageBegan: _began,
     OutageWaits: _waits,
-    **dict.fromkeys(_ORDER_STAGES, _ordered),
+    **dict.fromkeys(_ORDER_PHASES, _ordered),
     OrderEnded: _order_ended,
     OutOfService: _out_of_service,
     WorkRecovered: _recovered,
@@ -593,6 +621,9 @@ _BY_TYPE: dict[type[Event], Callable[[OutageBuilder, Any], None]] = {
     ProofRefused: _refused,
     ProofVoided: _voided,
     Contradicted: _contradicted,
+    ContradictionEnded: _contradiction_ended,
+    PowerOffGivenUp: _power_off_given_up,
+    DetachForced: _detach_forced,
     EvidenceRead: _evidence,
     PodLost: _pod_lost,
     LostPodRead: _pod_read,

@@ -186,7 +186,7 @@ LABEL_CHARACTERS_MAX = 34
 def _timeline(outage: OutageRecord) -> Markup:
     """Stages, statements, and a row for each pod and volume, over one axis."""
     end_ns = max(1, record_end_ns(outage))
-    rows = [*_stage_rows(outage, end_ns), *_subject_rows(outage, end_ns)]
+    rows = [*_phase_rows(outage, end_ns), *_subject_rows(outage, end_ns)]
     height = AXIS + ROW * len(rows)
     drawn = [*_rules(outage, end_ns, height)]
     for at, (label, head, bars) in enumerate(rows):
@@ -221,13 +221,13 @@ def _bar(began_ns: int, ended_ns: int, end_ns: int, kind: str, title: str) -> Ba
     return x, max(2, _x(ended_ns, end_ns) - x), kind, f"{title}: {moment(began_ns)} to {moment(ended_ns)}"
 
 
-def _stage_rows(outage: OutageRecord, end_ns: int) -> Iterator[tuple[str, bool, list[Bar]]]:
+def _phase_rows(outage: OutageRecord, end_ns: int) -> Iterator[tuple[str, bool, list[Bar]]]:
     """A row a stage that was gone through, in the order in which they came first."""
     rows: dict[str, list[Bar]] = {}
     for each in outage.course:
         until_ns = end_ns if each.ended_ns is None else each.ended_ns
-        rows.setdefault(STAGES[each.what], []).append(
-            _bar(each.began_ns, until_ns, end_ns, "f-stage", each.text)
+        rows.setdefault(PHASES[each.what], []).append(
+            _bar(each.began_ns, until_ns, end_ns, "f-phase", each.text)
         )
     for name, bars in rows.items():
         yield name, True, bars
@@ -241,11 +241,12 @@ def _subject_rows(outage: OutageRecord, end_ns: int) -> Iterator[tuple[str, bool
         yield f"{subject_kind(each)} {each.label}", False, [bar]
 
 
-STAGES = {
+PHASES = {
     "proof": "waits for a proof",
     "permit": "asks the storm brake",
     "reading": "reads the Node again",
     "tainting": "sets the taint",
+    "powering": "switches the machine off",
     "aside": "stands aside",
     "recovering": "waits for what hangs",
     "out": "waits for the node",
