@@ -1,8 +1,9 @@
 """OutageActor: where is this node's outage? From the first suspicion to the last record, and the one taint.
 
     quiet -> suspected -> asking -> tainting -> recovering -> out -> untainting -> (following) -> quiet
-                 ^            reading |             contacted -> quarantined
-                 +--------------------+        aside: another's taint
+               ^  ^        |   reading |            contacted -> quarantined
+               |  +--------|-----------+        aside: another's taint
+               +- switching (the machine off)
 
 A node is *suspected* when it is not Ready, its lease is silent, or somebody says that it is off. It is put
 out of service when it is not Ready **and** a proof counts (`actors.outage_proof`), after the storm brake has
@@ -15,10 +16,14 @@ The way back depends on the boot id. Any other than the one that was proved off:
 one (``contacted``: a heartbeat, of which nobody can say yet whose): an alarm, our own NoSchedule taint, and
 the out-of-service taint goes when the kubelet reports no volume in use (``quarantined``).
 
-`_consider` is the only place that decides on the taint, and a taint that failed is never repeated without
-reading the Node. In a dry run it is said what would be written, and nothing is: `_consider`, `_quarantine`
-and `_untaint` are all the writes. At the end of the file: the fallback, which gives no order but to cancel
-one.
+Where nothing proves that the machine is off, and nobody has heard of the node for a time that is configured
+(by default never), the machine itself is switched off (``switching``), once in five minutes, thrice at most.
+What that command answers counts for nothing: the sources are read again, and it is a proof if they say so.
+
+`_consider` is the only place that decides on the taint and, through `_switch_off`, on the machine's power; a
+taint that failed is never repeated without reading the Node. In a dry run it is said what would be done, and
+nothing is: `_consider`, `_switch_off`, `_quarantine` and `_untaint` are all that changes anything. At the end
+of the file: the fallback, which gives no order but to cancel one.
 """
 
 from __future__ import annotations
@@ -39,14 +44,16 @@ from ebbtide.actors.actor import (
     fresh_but,
     ignored,
 )
-from ebbtide.actors.outage_proof import PROOF
+from ebbtide.actors.outage_proof import POWER, PROOF
 from ebbtide.actors.outage_work import DETACH, STUCK_POD, may_time_out, uses
-from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import ActorFailed, CancelOrder
 from ebbtide.events.facts import OrderEnded, Tick
 from ebbtide.events.outage import (
     CHANGED,
     AttachmentLeft,
+    Contradicted,
+    ContradictionEnded,
     Detached,
     Effect,
     HeartbeatMissed,
@@ -65,6 +72,8 @@ from ebbtide.events.outage import (
     OutOfService,
     PodLost,
     PodRecovered,
+    PowerOff,
+    PowerOffGivenUp,
     ProofAccepted,
     ProofVoided,
     ProofWasWrong,
@@ -88,6 +97,7 @@ OutagePhase = Literal[
     "suspected",
     "asking",
     "tainting",
+    "switching",
     "reading",
     "recovering",
     "out",
@@ -106,19 +116,37 @@ PERMIT_RETRY_NS = 15 * NS_PER_SECOND
 #: A kubelet renews its lease and reports its boot id at its start, in either order, at most some seconds
 #: apart. A heartbeat that no new boot id has followed by then is of the boot that was proved off.
 CONTACT_NS = 20 * NS_PER_SECOND
+#: From the end of a command to switch off to the next one. A machine goes off within seconds of it, a
+#: management controller that hangs starts itself anew within minutes; and both have to be read twice.
+POWER_OFF_PAUSE_NS = 300 * NS_PER_SECOND
+#: In one outage. A controller that has said three times that it did, and the machine is on, is broken.
+POWER_OFFS_MAX = 3
+#: Of the sources, by this leader and since the last command: a management controller's proof takes two, and a
+#: machine that is off already need not be switched off.
+READINGS_BEFORE = 2
+#: Of these the node is down: its kubelet says so, or nobody hears of it.
+DOWN: tuple[Ready, ...] = ("False", "Unknown")
 
 
 #: Why the node is not out of service, or not back. Beside these there is what the storm brake says.
-WAITS = NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, DRY_TAINT, DRY_QUARANTINE, DRY_UNTAINT = (
+NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, DRY_TAINT, DRY_POWER_OFF, DRY_QUARANTINE, DRY_UNTAINT = (
+    WAITS
+) = (
     "the Node has no Ready condition",
     "nothing proves that the machine is off",
     "the node is Ready",
     "somebody else has taken our taint away",
     "dry run: the node would be out of service now",
+    "dry run: the machine would be switched off now",
     "dry run: the node would be quarantined now",
     "dry run: our taint would be taken away now",
 )
 BRAKE_SAYS = "the storm brake: "
+#: Why the machine is not switched off any more.
+GIVES_UP = NO_MACHINE_UUID, STILL_NOT_PROVED = (
+    "the Node does not say which machine it is (status.nodeInfo.systemUUID)",
+    "nothing proves that the machine is off, however often it was switched off",
+)
 
 
 class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -128,8 +156,11 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     effect: Effect = "NoExecute"
     dry_run: bool = False
     reminder_ns: int = 3600 * NS_PER_SECOND
+    #: 0: the machine is never switched off.
+    power_off_ns: int = 0
     # As the Node was last read.
     boot_id: str = ""
+    system_uuid: str = ""
     ready: Ready = ""
     resource_version: str = ""
     taint: TaintOwner = "none"
@@ -138,6 +169,8 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     status_mark: str = ""
     #: This leader has seen a heartbeat since the last one was missed.
     heard: bool = False
+    #: Who says that the node runs; not who speaks of the machine's power alone.
+    opposed: tuple[str, ...] = ()
     # This outage.
     proof: str = ""
     proof_until_ns: int = 0
@@ -160,6 +193,19 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     unknown: tuple[str, ...] = ()
     #: All that was ever followed, so that a second list makes nobody twice.
     followed: tuple[str, ...] = ()
+    #: The ProofActor has failed: nobody says any more who opposes.
+    blind: bool = False
+    #: Since when this leader has seen the node down, without a sign of life.
+    down_ns: int = NEVER_NS
+    #: Of the sources, up to `READINGS_BEFORE`.
+    readings: int = 0
+    #: How often the machine was switched off; not again before then, and until then the permit is kept.
+    switched: int = 0
+    switch_ns: int = 0
+    #: It is not switched off any more: that is on record, or in a dry run what would be.
+    gave_up: bool = False
+    #: The order to switch off is withdrawn, if it has not begun.
+    withdrawn: bool = False
     key: str = ""
     wake_ns: int = NEVER_NS
     #: Over all outages.
@@ -168,8 +214,9 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
 #: What is known of the node and of the configuration, and what counts over all outages.
 KEPT_FIELDS = (
-    *("node", "node_uid", "effect", "dry_run", "reminder_ns", "boot_id", "ready", "resource_version"),
-    *("taint", "volumes_in_use", "lease_mark", "status_mark", "heard", "ordinal"),
+    *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns"),
+    *("boot_id", "system_uuid", "ready", "resource_version", "taint", "volumes_in_use"),
+    *("lease_mark", "status_mark", "heard", "opposed", "ordinal"),
 )
 
 #: In these the taint is, or may be, ours.
@@ -190,7 +237,8 @@ def _hanging(state: OutageState) -> tuple[str, ...]:
 
 def _begin(state: OutageState, reason: str, now: int) -> Result:
     proved = {"proof": state.proof, "proof_until_ns": state.proof_until_ns}
-    state = fresh_but(state, KEPT_FIELDS, phase="suspected", **proved)
+    down_ns = now if state.ready in DOWN else NEVER_NS
+    state = fresh_but(state, KEPT_FIELDS, phase="suspected", down_ns=down_ns, **proved)
     began = OutageBegan(node=state.node, node_uid=state.node_uid, boot_id=state.boot_id, reason=reason)
     state, key = _key(state, "list")
     after, decisions = _consider(state, now)
@@ -202,8 +250,9 @@ def _close(state: OutageState, outcome: OutageOutcome) -> Result:
     closed = OutageClosed(outcome=outcome, unrecovered=_hanging(state))
     # Also where the answer is still on its way: giving back what one has not is nothing.
     state, orders = _permit_back(replace(state, permit=state.permit or state.phase == "asking"))
+    state, cancel = _withdraw_switch(state)
     # What was proved is no field that is kept: it was for this outage. The ProofActor forgets it as well.
-    return fresh_but(state, KEPT_FIELDS), [*orders, closed]
+    return fresh_but(state, KEPT_FIELDS), [*cancel, *orders, closed]
 
 
 def _permit_back(state: OutageState) -> Result:
@@ -233,12 +282,14 @@ def _consider(state: OutageState, now: int) -> Result:
         after, orders = _permit_back(replace(state, phase="aside", wake_ns=now + state.reminder_ns))
         return after, [*orders, StoodAside()]
     if why := _why_not(state, now):
-        after, orders = _permit_back(state)
+        if why == NOT_PROVED and _switch_ns(state) <= now:
+            return _switch_off(state)
+        # A machine that was switched off counts as one that is out of service, until that was looked at.
+        after, orders = (state, ()) if now < state.switch_ns else _permit_back(state)
         after, waits = _wait(after, why)
         return after, [*orders, *waits]
     if not state.permit:
-        state, key = _key(state, "permit")
-        return replace(state, phase="asking", key=key), [RequestPermit(key=key, node=state.node)]
+        return _ask(state)
     state, key = _key(state, "taint")
     order = SetTaint(
         key=key,
@@ -266,6 +317,86 @@ def _why_not(state: OutageState, now: int) -> str:
     if state.ready == "True":
         return IS_READY
     return DRY_TAINT if state.dry_run else ""
+
+
+def _ask(state: OutageState) -> Result:
+    state, key = _key(state, "permit")
+    return replace(state, phase="asking", key=key), [RequestPermit(key=key, node=state.node)]
+
+
+def _switch_ns(state: OutageState) -> int:
+    """From when on the machine is to be switched off, as things stand; never, where anything speaks for it
+    that the node lives, where it is proved to be off, and where the sources have not been read.
+    """
+    may = state.power_off_ns > 0 and not state.gave_up
+    dead = state.ready in DOWN and not state.opposed and not state.blind
+    if not may or not dead or state.proof or state.readings < READINGS_BEFORE:
+        return NEVER_NS
+    return max(state.down_ns + state.power_off_ns, state.switch_ns)
+
+
+def _switch_off(state: OutageState) -> Result:
+    """It is time: with the storm brake's permit, and within what one outage may have of it."""
+    why = "" if state.system_uuid else NO_MACHINE_UUID
+    if state.switched >= POWER_OFFS_MAX:
+        why = STILL_NOT_PROVED
+    if why:
+        after, orders = _permit_back(replace(state, gave_up=True))
+        after, waits = _wait(after, NOT_PROVED)
+        return after, [*orders, PowerOffGivenUp(ordered=state.switched, reason=why), *waits]
+    if state.dry_run:
+        return _wait(replace(state, gave_up=True), DRY_POWER_OFF)
+    if not state.permit:
+        return _ask(state)
+    state, key = _key(state, "power-off")
+    order = PowerOff(
+        key=key,
+        node=state.node,
+        node_uid=state.node_uid,
+        boot_id=state.boot_id,
+        system_uuid=state.system_uuid,
+        ready=state.ready,
+        lease_mark=state.lease_mark,
+        status_mark=state.status_mark,
+    )
+    state = replace(state, switched=state.switched + 1, readings=0, withdrawn=False, waits="")
+    return replace(state, phase="switching", key=key), [order]
+
+
+def _switch_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+    """What it says of itself counts for nothing, but that nothing was switched."""
+    if event.key != state.key:
+        return state, ()
+    if event.reason == CHANGED or event.result == "cancelled":
+        return _read(replace(state, switched=state.switched - 1))
+    return _consider(replace(state, switch_ns=now + POWER_OFF_PAUSE_NS), now)
+
+
+def _withdraw_switch(state: OutageState) -> Result:
+    """A sign of life: what waits at its barrier need not begin."""
+    if state.phase != "switching" or state.withdrawn:
+        return state, ()
+    state, key = _key(replace(state, withdrawn=True), "cancel")
+    return state, [CancelOrder(key=key, target=state.key, waiting_only=True)]
+
+
+def _contradicted(state: OutageState, event: Contradicted, now: int) -> Result:
+    if event.source in POWER:
+        return state, ()  # that it is on is why it is switched off
+    return _withdraw_switch(replace(state, opposed=(*state.opposed, _of(event))))
+
+
+def _contradiction_ended(state: OutageState, event: ContradictionEnded, now: int) -> Result:
+    return replace(state, opposed=tuple(each for each in state.opposed if each != _of(event))), ()
+
+
+def _of(event: Contradicted | ContradictionEnded) -> str:
+    return f"{event.source} {event.name}".strip()
+
+
+def _sources_read(state: OutageState, event: OrderEnded, now: int) -> Result:
+    read = parse_order_key(event.key).what == "sources" and event.result == "done"
+    return replace(state, readings=min(state.readings + read, READINGS_BEFORE)), ()
 
 
 def _reconsider(state: OutageState, event: Event, now: int) -> Result:
@@ -313,26 +444,29 @@ def _read_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
 # --- what the node says, before the taint ---------------------------------------------------------
 
 
-def _with_node(state: OutageState, event: NodeRead) -> OutageState:
+def _with_node(state: OutageState, event: NodeRead, now: int) -> OutageState:
     """A proof does not survive a sign of life; the ProofActor says so too, but later in the step."""
     marks = (state.lease_mark, event.lease_mark), (state.status_mark, event.status_mark)
-    lives = any(old and new and old != new for old, new in marks)
+    lives = any(old and new and old != new for old, new in marks) or event.boot_id != state.boot_id
+    since_ns = now if lives or state.down_ns == NEVER_NS else state.down_ns
     return replace(
         state,
         node_uid=event.uid,
         boot_id=event.boot_id,
+        system_uuid=event.system_uuid or state.system_uuid,
         ready=event.ready,
         resource_version=event.resource_version,
         taint=event.taint,
         volumes_in_use=event.volumes_in_use,
         lease_mark=event.lease_mark or state.lease_mark,
         status_mark=event.status_mark or state.status_mark,
-        proof="" if lives or event.boot_id != state.boot_id else state.proof,
+        proof="" if lives else state.proof,
+        down_ns=since_ns if event.ready in DOWN else NEVER_NS,
     )
 
 
 def _read_quiet(state: OutageState, event: NodeRead, now: int) -> Result:
-    state = _with_node(state, event)
+    state = _with_node(state, event, now)
     if event.taint == "ours":
         return _begin(state, "our taint stands on the node", now)
     if event.ready in ("False", "Unknown"):
@@ -348,7 +482,7 @@ def _calm(state: OutageState, now: int) -> Result | None:
 
 def _read_suspected(state: OutageState, event: NodeRead, now: int) -> Result:
     rebooted = event.boot_id != state.boot_id
-    state = _with_node(state, event)
+    state = _with_node(state, event, now)
     if rebooted and event.ready == "True" and event.taint == "none":
         return _close(state, "rebooted")
     if closed := _calm(state, now):
@@ -359,17 +493,21 @@ def _read_suspected(state: OutageState, event: NodeRead, now: int) -> Result:
 
 
 def _read_aside(state: OutageState, event: NodeRead, now: int) -> Result:
-    state = _with_node(state, event)
+    state = _with_node(state, event, now)
     if state.taint == "other":
         return state, ()
+    # Whoever it was may have started the machine again: how long it is down is counted anew.
+    state = replace(state, down_ns=now if state.ready in DOWN else NEVER_NS)
     return _close(state, "left-to-other") if state.ready == "True" else _consider(state, now)
 
 
 def _heartbeat_before(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
-    state = replace(_marked(state, event), heard=True)
+    state = _marked(state, event, now)
     # What waits at its barrier need not begin: it would be refused, because it names the mark of before.
     if state.phase == "tainting":
         return _withdraw(state)
+    if state.phase == "switching":
+        return _withdraw_switch(state)
     state = replace(state, proof="")
     return _calm(state, now) or (state, ())
 
@@ -382,14 +520,16 @@ def _withdraw(state: OutageState) -> Result:
     return state, [CancelOrder(key=key, target=state.key, waiting_only=True)]
 
 
-def _marked(state: OutageState, event: HeartbeatSeen) -> OutageState:
+def _marked(state: OutageState, event: HeartbeatSeen, now: int) -> OutageState:
+    down_ns = NEVER_NS if state.down_ns == NEVER_NS else now
+    state = replace(state, heard=True, down_ns=down_ns)
     if event.source == "lease":
         return replace(state, lease_mark=event.mark)
     return replace(state, status_mark=event.mark)
 
 
 def _heard(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
-    return replace(_marked(state, event), heard=True), ()
+    return _marked(state, event, now), ()
 
 
 def _missed_quiet(state: OutageState, event: HeartbeatMissed, now: int) -> Result:
@@ -421,8 +561,11 @@ def _proof_quiet(state: OutageState, event: ProofAccepted, now: int) -> Result:
 
 
 def _failed_before(state: OutageState, event: ActorFailed, now: int) -> Result:
-    """Without its actor no proof can be voided, so none counts."""
-    return _no_proof(state, event, now) if event.actor == PROOF.name else _actor_failed(state, event, now)
+    """Without its actor no proof can be voided, so none counts; nor does anybody say who opposes."""
+    if event.actor != PROOF.name:
+        return _actor_failed(state, event, now)
+    state = replace(state, blind=True)
+    return _withdraw_switch(state) if state.phase == "switching" else _no_proof(state, event, now)
 
 
 def _no_proof(state: OutageState, event: Event, now: int) -> Result:
@@ -529,7 +672,7 @@ def _remind(state: OutageState, event: Tick, now: int) -> Result:
 def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
     status = bool(state.status_mark) and event.status_mark not in ("", state.status_mark)
     lease = bool(state.lease_mark) and event.lease_mark not in ("", state.lease_mark)
-    state = _with_node(state, event)
+    state = _with_node(state, event, now)
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
     if event.taint != "ours":
@@ -544,7 +687,7 @@ def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
 
 
 def _heartbeat_tainted(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
-    state = replace(_marked(state, event), heard=True)
+    state = _marked(state, event, now)
     # A status names its boot, and one of another boot would have been read with it. A lease names none.
     if event.source == "status":
         return _same_boot(state, "it reports its status", now)
@@ -591,7 +734,7 @@ def _quarantine(state: OutageState, now: int) -> Result:
 
 
 def _read_quarantined(state: OutageState, event: NodeRead, now: int) -> Result:
-    state = _with_node(state, event)
+    state = _with_node(state, event, now)
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
     return _freed(state, now)
@@ -645,13 +788,13 @@ def _untainted(state: OutageState, now: int) -> Result:
 
 def _read_untainting(state: OutageState, event: NodeRead, now: int) -> Result:
     """Gone without us, or by an order whose outcome nobody has heard."""
-    state = _with_node(state, event)
+    state = _with_node(state, event, now)
     gone = state.taint != "ours" and not state.quarantine and not state.key
     return _untainted(state, now) if gone else (state, ())
 
 
 def _read_following(state: OutageState, event: NodeRead, now: int) -> Result:
-    return _follow(_with_node(state, event), now)
+    return _follow(_with_node(state, event, now), now)
 
 
 def _follow(state: OutageState, now: int) -> Result:
@@ -683,7 +826,13 @@ def _configured(state: OutageState, event: LeaderStarted) -> OutageState:
         effect=event.settings.effect,
         dry_run=event.settings.dry_run,
         reminder_ns=event.settings.reminder_seconds * NS_PER_SECOND,
+        power_off_ns=event.settings.power_off_seconds * NS_PER_SECOND,
         heard=False,
+        blind=False,
+        down_ns=NEVER_NS,
+        readings=0,
+        # What was only said in a dry run is still to be done.
+        gave_up=state.gave_up and not state.dry_run,
         wake_ns=NEVER_NS,
     )
 
@@ -695,6 +844,8 @@ def _started_quiet(state: OutageState, event: LeaderStarted, now: int) -> Result
 def _started_before(state: OutageState, event: LeaderStarted, now: int) -> Result:
     """Whether the last leader's taint took place, only the Node can tell; and its proof was its own."""
     state = replace(_configured(state, event), proof="", listed=False)
+    # What was switched off, if it was, must have shown by then; this leader's clock is another.
+    state = replace(state, switch_ns=now + POWER_OFF_PAUSE_NS if state.switched else 0)
     # Nor does this leader's storm brake know of a permit that the last one's gave.
     after, orders = _read(replace(state, permit=False))
     return _with_list(after, orders)
@@ -731,19 +882,25 @@ def _afresh(
     return None if start is None else state
 
 
+def _deadline(state: OutageState) -> int:
+    if state.phase != "suspected" or state.wake_ns != NEVER_NS:
+        return state.wake_ns
+    return min(_switch_ns(state), state.switch_ns if state.permit else NEVER_NS)
+
+
 # fmt: off
 _REBOOTED = (NodeReturned, RemoveTaint, OutageWaits)
 _SAME_BOOT = (ProofWasWrong, NodeReturned, SetQuarantine, OutageWaits)
 _CONSIDER = (
-    *(OutageWaits, StoodAside, RequestPermit, ReturnPermit, SetTaint),
+    *(OutageWaits, StoodAside, RequestPermit, ReturnPermit, SetTaint, PowerOff, PowerOffGivenUp),
     *(OutOfService, WorkRecovered, *_REBOOTED),
 )
 _BEGIN = (OutageBegan, ListWork, *_CONSIDER)
-_CLOSE = (ReturnPermit, OutageClosed)
+_CLOSE = (CancelOrder, ReturnPermit, OutageClosed)
 _FOLLOW = (*_CLOSE, *_BEGIN)
-_CONSIDERED = "suspected aside asking tainting recovering out untainting"
+_CONSIDERED = "suspected aside asking tainting switching recovering out untainting"
 _UNTAINTED = f"following quiet {_CONSIDERED}"
-_BEFORE = "suspected asking tainting reading"
+_BEFORE = "suspected asking tainting switching reading"
 _TAINTED = "recovering out contacted"
 _WAITING = "recovering out contacted quarantined untainting following"
 
@@ -787,14 +944,20 @@ OUTAGE = ActorType(
         Row(f"{_BEFORE} aside quiet", ActorFailed, _failed_before, "= quiet",
             decides=(CancelOrder, OutageWaits, *_CLOSE)),
         Row(_WAITING, ActorFailed, _actor_failed, "= out quiet", decides=(WorkRecovered, *_CLOSE)),
+        Row(f"quiet suspected asking tainting reading aside {_WAITING}", Contradicted, _contradicted),
+        Row("switching", Contradicted, _contradicted, decides=(CancelOrder,)),
+        Row(EVERY, ContradictionEnded, _contradiction_ended),
         # --- outcomes and deadlines
+        Row("suspected", OrderEnded, _sources_read),
+        Row("switching", OrderEnded, _switch_ended, f"= reading {_CONSIDERED}",
+            decides=(ReadNode, *_CONSIDER)),
         Row("asking", OrderEnded, _permit_ended, _CONSIDERED, decides=_CONSIDER),
         Row("tainting", OrderEnded, _taint_ended, "= reading recovering out untainting",
             decides=(OutOfService, WorkRecovered, ReadNode, *_REBOOTED)),
         Row("reading", OrderEnded, _read_ended, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
         Row("quarantined", OrderEnded, _quarantine_ended, "= untainting", decides=(RemoveTaint,)),
         Row("untainting", OrderEnded, _untaint_ended, f"= {_UNTAINTED}", decides=_FOLLOW),
-        ignored("quiet suspected recovering out contacted following aside", OrderEnded),
+        ignored("quiet recovering out contacted following aside", OrderEnded),
         Row("suspected", Tick, _reconsider, _CONSIDERED, decides=_CONSIDER),
         Row("reading", Tick, _read_again, decides=(ReadNode,)),
         Row("recovering out aside following", Tick, _remind, decides=(OutageReminded,)),
@@ -802,7 +965,7 @@ OUTAGE = ActorType(
             decides=_SAME_BOOT),
         Row("quarantined", Tick, _tick_quarantined, decides=(OutageReminded, SetQuarantine)),
         Row("untainting", Tick, _tick_untainting, decides=(OutageReminded, RemoveTaint)),
-        ignored("quiet asking tainting", Tick),
+        ignored("quiet asking tainting switching", Tick),
         # --- what hangs
         Row(f"{_BEFORE} {_WAITING} aside", WorkListed, _listed, "= out quiet",
             decides=(PodLost, AttachmentLeft, OutOfService, WorkRecovered, *_CLOSE)),
@@ -814,16 +977,17 @@ OUTAGE = ActorType(
             decides=(WorkRecovered, *_CLOSE)),
         ignored("quiet", Detached),
     ),
-    deadline=lambda state: state.wake_ns,
+    deadline=_deadline,
     afresh=_afresh,
 )
 # fmt: on
 
 # --- the fallback ---------------------------------------------------------------------------------
 #
-# What stands in the OutageActor's place when that has failed can do one thing: not taint. It withdraws a
-# taint's order that has not begun, says what stands, and says it again. What it could do beside (take the
-# taint back) needs the judgement that has just failed; another leader begins anew by reading the Node.
+# What stands in the OutageActor's place when that has failed can do one thing: not taint, and not switch off.
+# It withdraws such an order that has not begun, says what stands, and says it again. What it could do beside
+# (take the taint back) needs the judgement that has just failed; another leader begins anew by reading the
+# Node.
 
 FALLBACK_NAME = "OutageFallbackActor"
 
@@ -832,7 +996,8 @@ class OutageFallbackState(State, frozen=True, kw_only=True, omit_defaults=True, 
     phase: Literal["watching", "engaged"] = "watching"
     #: In an outage; outside one a failed OutageActor goes on anew with the next fact, and nothing is left.
     open: bool = False
-    taint_key: str = ""
+    #: Of the last order to taint, or to switch off.
+    write_key: str = ""
     tainted: bool = False
     reminder_ns: int = 3600 * NS_PER_SECOND
     wake_ns: int = NEVER_NS
@@ -843,8 +1008,8 @@ def _note_begin(state: OutageFallbackState, event: OutageBegan, now: int) -> Res
     return replace(state, open=True), ()
 
 
-def _note_order(state: OutageFallbackState, event: SetTaint, now: int) -> Result:
-    return replace(state, taint_key=event.key), ()
+def _note_order(state: OutageFallbackState, event: SetTaint | PowerOff, now: int) -> Result:
+    return replace(state, write_key=event.key), ()
 
 
 def _note_taint(state: OutageFallbackState, event: OutOfService, now: int) -> Result:
@@ -859,11 +1024,11 @@ def _engage(state: OutageFallbackState, event: ActorFailed, now: int) -> Result:
     if event.actor != NAME or not state.open:
         return state, ()
     decisions: list[Event] = [OutageAbandoned(tainted=state.tainted)]
-    if state.taint_key and not state.tainted:
+    if state.write_key and not state.tainted:
         key = order_key(FALLBACK_NAME, "cancel", "", state.ordinal)
-        decisions.insert(0, CancelOrder(key=key, target=state.taint_key, waiting_only=True))
+        decisions.insert(0, CancelOrder(key=key, target=state.write_key, waiting_only=True))
         state = replace(state, ordinal=state.ordinal + 1)
-    return replace(state, phase="engaged", taint_key="", wake_ns=now + state.reminder_ns), decisions
+    return replace(state, phase="engaged", write_key="", wake_ns=now + state.reminder_ns), decisions
 
 
 def _say_again(state: OutageFallbackState, event: Tick, now: int) -> Result:
@@ -872,7 +1037,7 @@ def _say_again(state: OutageFallbackState, event: Tick, now: int) -> Result:
 
 def _watch_again(state: OutageFallbackState, event: LeaderStarted, now: int) -> Result:
     reminder_ns = event.settings.reminder_seconds * NS_PER_SECOND
-    return replace(state, phase="watching", taint_key="", reminder_ns=reminder_ns, wake_ns=NEVER_NS), ()
+    return replace(state, phase="watching", write_key="", reminder_ns=reminder_ns, wake_ns=NEVER_NS), ()
 
 
 def _note_end(state: OutageFallbackState, event: OutageClosed, now: int) -> Result:
@@ -889,6 +1054,7 @@ OUTAGE_FALLBACK = ActorType(
         Row(EVERY, NodeRead, _note_node),
         Row(EVERY, OutageBegan, _note_begin),
         Row(EVERY, SetTaint, _note_order),
+        Row(EVERY, PowerOff, _note_order),
         Row(EVERY, OutOfService, _note_taint),
         Row(EVERY, OutageClosed, _note_end, "watching"),
         Row("watching", ActorFailed, _engage, "= engaged", decides=(CancelOrder, OutageAbandoned)),

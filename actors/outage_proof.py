@@ -16,7 +16,7 @@ the last heartbeat.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -33,10 +33,11 @@ from ebbtide.actors.actor import (
     fresh_but,
     ignored,
 )
-from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.facts import OrderEnded, Tick
 from ebbtide.events.outage import (
     Contradicted,
+    ContradictionEnded,
     EvidenceRead,
     HeartbeatMissed,
     HeartbeatSeen,
@@ -67,6 +68,8 @@ READ_PAUSE_NS = 5 * NS_PER_SECOND
 LATER_PAUSES_NS = ((24, 30 * NS_PER_SECOND), (144, 300 * NS_PER_SECOND))
 #: A management controller shows Off for a moment in a forced restart, so one reading is none.
 TWICE: tuple[Source, ...] = ("redfish", "ipmi")
+#: These speak of the machine's power alone: where they say On its system may be dead.
+POWER: tuple[Source, ...] = (*TWICE, "cloud")
 #: Who does not reach a node knows nothing of it: these can only contradict, or take that back.
 NO_PROOF: tuple[Source, ...] = ("peer", "kubelet")
 #: A statement that stays where it was written must name the boot that it is about: it may be an old one.
@@ -79,6 +82,16 @@ CONTRADICTION_NS = 600 * NS_PER_SECOND
 #: How long a person's statement counts who has not said: a night's work is not forgotten as long.
 DECLARED_NS = 3600 * NS_PER_SECOND
 
+
+#: The word of the order that switches the machine off: when it is over, the sources are to be read.
+POWER_OFF = "power-off"
+
+#: Why a contradiction stands no longer.
+SAYS_OTHERWISE, REBOOTED, TOO_LONG_AGO = (
+    "it says otherwise now",
+    "the node has another boot id",
+    "it was said too long ago",
+)
 
 #: Why a statement that the machine is off does not count.
 REFUSALS = NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTDATED, ASKED_BEFORE = (
@@ -195,7 +208,7 @@ def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
     fresh = who not in state.on
     # What was said before it has to be said again.
     state = replace(state, off={}, on={**state.on, who: now + CONTRADICTION_NS})
-    what = "the machine is on" if event.source in TWICE or event.source == "cloud" else "the node runs"
+    what = "the machine is on" if event.source in POWER else "the node runs"
     said: list[Event] = [Contradicted(source=event.source, name=event.name, what=what)] if fresh else []
     state, voided = _voided(state, f"{who} says that {what}")
     return state, [*said, *voided]
@@ -212,16 +225,16 @@ def _taken_back(state: ProofState, who: str) -> Result:
 
 def _says_off(state: ProofState, event: EvidenceRead, who: str) -> Result:
     """Counted, refused, or the first of two."""
-    # Whoever said on and says off now has taken that back.
-    on = {each: until for each, until in state.on.items() if each != who}
-    if event.source in NO_PROOF:
-        return replace(state, on=on), ()
-    if why := _objection(state, event):
+    if event.source not in NO_PROOF and (why := _objection(state, event)):
         state = replace(state, off={each: said for each, said in state.off.items() if each != who})
         if state.refused.get(who) == why:
             return state, ()
         refused = ProofRefused(source=event.source, name=event.name, reason=why)
         return replace(state, refused={**state.refused, who: why}), [refused]
+    # Whoever said on and says off now has taken that back.
+    state, ended = _ended(state, tuple(each for each in state.on if each == who), SAYS_OTHERWISE)
+    if event.source in NO_PROOF:
+        return state, ended
     before = state.off.get(who)
     first_ns = before.first_ns if before is not None else event.begun_ns
     if event.source == "declared":
@@ -232,7 +245,18 @@ def _says_off(state: ProofState, event: EvidenceRead, who: str) -> Result:
     said = Off(
         source=event.source, name=event.name, first_ns=first_ns, begun_ns=event.begun_ns, until_ns=until_ns
     )
-    return _weigh(replace(state, off={**state.off, who: said}, on=on), who)
+    state, accepted = _weigh(replace(state, off={**state.off, who: said}), who)
+    return state, [*ended, *accepted]
+
+
+def _ended(state: ProofState, who: tuple[str, ...], reason: str) -> tuple[ProofState, list[Event]]:
+    """What these said does not contradict any more."""
+    parts = [each.partition(" ") for each in who]
+    said = [
+        ContradictionEnded(source=cast(Source, source), name=name, reason=reason) for source, _, name in parts
+    ]
+    on = {each: until_ns for each, until_ns in state.on.items() if each not in who}
+    return replace(state, on=on) if who else state, [*said]
 
 
 def _is_proof(said: Off) -> bool:
@@ -282,7 +306,9 @@ def _node_read(state: ProofState, event: NodeRead, now: int) -> Result:
         status_mark=event.status_mark or state.status_mark,
     )
     if before.boot_id not in ("", event.boot_id):
-        return _heart_beat(replace(state, on={}), now, "the node has another boot id")
+        state, ended = _ended(state, tuple(state.on), REBOOTED)
+        state, voided = _heart_beat(state, now, REBOOTED)
+        return state, [*ended, *voided]
     # Found and not seen: it came while no leader, or another one, was watching.
     marks = (before.lease_mark, state.lease_mark), (before.status_mark, state.status_mark)
     if any(old and old != new for old, new in marks):
@@ -314,7 +340,11 @@ def _began(state: ProofState, event: OutageBegan, now: int) -> Result:
     return _read(state)
 
 
-def _read_ended(state: ProofState, event: OrderEnded, now: int) -> Result:
+def _order_ended(state: ProofState, event: OrderEnded, now: int) -> Result:
+    if parse_order_key(event.key).what == POWER_OFF:
+        # Whatever became of that: who can say so is the sources, which are read often from now on.
+        pause_until_ns = now if state.reading == "pausing" else state.pause_until_ns
+        return replace(state, readings=0, pause_until_ns=pause_until_ns), ()
     # Whatever became of it: what a source did not say is no proof, and it is asked again.
     if event.key != state.read_key:
         return state, ()
@@ -332,12 +362,9 @@ def _pause_ns(state: ProofState) -> int:
 
 def _tick(state: ProofState, event: Tick, now: int) -> Result:
     """Statements whose time is over; then the next reading, if its time has come."""
-    state = replace(
-        state,
-        off={each: said for each, said in state.off.items() if now < said.until_ns},
-        on={each: until_ns for each, until_ns in state.on.items() if now < until_ns},
-    )
-    decisions: list[Event] = []
+    state = replace(state, off={each: said for each, said in state.off.items() if now < said.until_ns})
+    over = tuple(each for each, until_ns in state.on.items() if until_ns <= now)
+    state, decisions = _ended(state, over, TOO_LONG_AGO)
     if state.proof and state.proof not in state.off:
         state, voided = _voided(state, "it was observed too long ago")
         decisions += voided
@@ -398,7 +425,7 @@ def _afresh(state: ProofState, now: int, in_episode: bool, start: LeaderStarted 
 #: The defaults of the configuration and of the state are one.
 assert ProofState().proof_ns == OutageSettings().proof_seconds * NS_PER_SECOND
 
-_SAID = (ProofAccepted, ProofRefused, ProofVoided, Contradicted)
+_SAID = (ProofAccepted, ProofRefused, ProofVoided, Contradicted, ContradictionEnded)
 
 # fmt: off
 PROOF = ActorType(
@@ -408,13 +435,14 @@ PROOF = ActorType(
         (get_args(Reading), get_args(ProofStatus)), phase_of,
         Row("idle", LeaderStarted, _started, "= open contradicted", decides=(ProofVoided,)),
         Row("asking pausing", LeaderStarted, _started, "= pausing open contradicted", decides=(ProofVoided,)),
-        Row(EVERY, NodeRead, _node_read, "= open", decides=(ProofVoided,)),
+        Row(EVERY, NodeRead, _node_read, "= open", decides=(ContradictionEnded, ProofVoided)),
         Row(EVERY, HeartbeatSeen, _heartbeat, "= open", decides=(ProofVoided,)),
         Row(EVERY, HeartbeatMissed, _missed),
         Row(EVERY, EvidenceRead, _evidence, "open proved contradicted", decides=_SAID),
         Row(EVERY, OutageBegan, _began, "= asking", decides=(ReadSources,)),
-        Row("asking", OrderEnded, _read_ended, "= pausing"),
-        ignored("idle pausing", OrderEnded),
+        Row("asking", OrderEnded, _order_ended, "= pausing"),
+        Row("pausing", OrderEnded, _order_ended),
+        ignored("idle", OrderEnded),
         Row("idle asking pausing", Tick, _tick, "= asking open proved", decides=(*_SAID, ReadSources)),
         Row(EVERY, OutOfService, _rest, "= idle"),
         Row(EVERY, OutageClosed, _closed, "idle open contradicted"),

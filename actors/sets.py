@@ -22,7 +22,7 @@ from ebbtide.actors.logind import LOGIND
 from ebbtide.actors.node_status import NODE_STATUS
 from ebbtide.actors.outage import OUTAGE as OUTAGE_ACTOR
 from ebbtide.actors.outage import OUTAGE_FALLBACK
-from ebbtide.actors.outage_proof import PROOF
+from ebbtide.actors.outage_proof import POWER_OFF, PROOF
 from ebbtide.actors.outage_work import DETACH, STUCK_POD
 from ebbtide.actors.wave import WAVE
 from ebbtide.events.base import Event
@@ -217,6 +217,8 @@ OUTAGES = ActorSet(
     closes=OutageClosed,
     digested=(OutOfService, WorkRecovered, OutageClosed),
     digested_last=OutageClosed,
+    # Before a machine is switched off, and afterwards, its sources are read.
+    also_hear={POWER_OFF: PROOF, "sources": OUTAGE_ACTOR},
     gives_up=GivesUp(OUTAGE_ACTOR, STUCK_POD, OUTAGE_FALLBACK, over=lambda start: False),
 )
 

@@ -295,6 +295,7 @@ ORDER_TEXTS = {
     "permit": "asking the storm brake",
     "return-permit": "giving the storm brake's permit back",
     "taint": "putting the node out of service",
+    "power-off": "switching the machine off",
     "untaint": "taking our taint away",
     "quarantine": "the quarantine of the node",
     "list": "listing what hangs on the node",

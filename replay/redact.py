@@ -477,6 +477,8 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("Off", "name"): "message",
     ("OutageState", "node"): "node",
     ("OutageState", "node_uid"): "uid",
+    ("OutageState", "system_uuid"): "uid",
+    ("OutageState", "opposed"): "source",
     ("OutageState", "boot_id"): "boot",
     ("OutageState", "resource_version"): "revision",
     **{
@@ -491,7 +493,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("OutageState", "unknown"): "uid",
     ("OutageState", "followed"): "uid",
     ("OutageState", "key"): "key",
-    ("OutageFallbackState", "taint_key"): "key",
+    ("OutageFallbackState", "write_key"): "key",
     ("StuckPodState", "elsewhere"): "uid",
     ("StuckPodState", "effect"): "word",
     ("StuckPodState", "successors"): "kept",

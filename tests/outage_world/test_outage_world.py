@@ -10,10 +10,11 @@ from collections import Counter
 
 from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.outage_proof import CONTRADICTION_NS
+from ebbtide.actors.outage import DOWN, POWER_OFF_PAUSE_NS, POWER_OFFS_MAX
+from ebbtide.actors.outage_proof import CONTRADICTION_NS, POWER
 from ebbtide.actors.system import System
 from ebbtide.events import outage as o
-from ebbtide.events.base import Fact, Record, Stamp
+from ebbtide.events.base import NS_PER_SECOND, Fact, Record, Stamp
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
 from tests.outage_world.world import MS, World
@@ -21,7 +22,16 @@ from tests.outage_world.world import MS, World
 SEEDS = 60
 #: Two leaders that die one after the other, and what is on its way.
 BACK_MS_MAX = 60_000
-COUNTED = ("ProofWasWrong", "ProofVoided", "Contradicted", "NodeReturned", "WorkRecovered")
+COUNTED = (
+    "PowerOff",
+    "PowerOffGivenUp",
+    "DetachForced",
+    "ProofWasWrong",
+    "ProofVoided",
+    "Contradicted",
+    "NodeReturned",
+    "WorkRecovered",
+)
 
 
 def objections(records: list[Record], proof: int, at: int) -> list[str]:
@@ -61,7 +71,7 @@ def check(world: World) -> list[str]:
         event = record.event
         if record.mono_ns <= world.twice * MS:
             true_at_write = true_proof
-        if dry_run and isinstance(event, o.SetTaint | o.RemoveTaint | o.SetQuarantine):
+        if dry_run and isinstance(event, o.SetTaint | o.RemoveTaint | o.SetQuarantine | o.PowerOff):
             broken.append("a dry run orders no write")
         if isinstance(event, o.EvidenceRead) and event.verdict == "off":
             evidence = at
@@ -90,7 +100,7 @@ def check(world: World) -> list[str]:
         broken.append("a node is put out of service once in an outage")
     if world.taints > sum(episodes.values()) + 1:
         broken.append("no taint stands of which no record tells")
-    if world.twice >= 0 and true_at_write:
+    if world.twice >= 0 and true_at_write and world.timed_out < 0:
         broken.append(f"two nodes never write where the proof was true: {world.twice} ms")
     writes = world.leader is not None and world.leader.writes
     if writes and world.back_since >= 0 and world.now - world.back_since > BACK_MS_MAX:
@@ -99,6 +109,8 @@ def check(world: World) -> list[str]:
     if quiet and (world.quarantined or world.taint == "ours"):
         broken.append("nothing of ours is left on a node without an outage")
     broken += held_in_vain(records)
+    broken += switched_off(records)
+    broken += timed_out(world)
     if not same_again(records):
         broken.append("the journal is a function of its facts")
     return broken
@@ -106,10 +118,16 @@ def check(world: World) -> list[str]:
 
 def held_in_vain(records: list[Record]) -> list[str]:
     """Of the storm brake's permits: from the answer to its return, the taint, or another leader."""
-    asked = read = ""
+    asked = read = switch = ""
     held = tainting = proved = False
+    until_ns = 0
     for record in records:
         event = record.event
+        if isinstance(event, o.PowerOff):
+            switch, until_ns = event.key, record.mono_ns
+        elif isinstance(event, OrderEnded) and event.key == switch:
+            # It counts as one that is out of service until it was seen what has become of it.
+            until_ns, switch = record.mono_ns + POWER_OFF_PAUSE_NS + NS_PER_SECOND, ""
         if isinstance(event, o.RequestPermit):
             asked = event.key
         elif isinstance(event, o.ReadNode):
@@ -122,9 +140,92 @@ def held_in_vain(records: list[Record]) -> list[str]:
             tainting = True
         elif isinstance(event, o.ProofAccepted | o.ProofVoided):
             proved = isinstance(event, o.ProofAccepted)
-        if record.last and held and not tainting and not proved:
+        if record.last and held and not tainting and not proved and not switch and record.mono_ns > until_ns:
             return ["who is not proved to be off holds no permit that another node may wait for"]
     return []
+
+
+def switched_off(records: list[Record]) -> list[str]:
+    """What must be on record before the machine is switched off, found without the actors."""
+    broken: list[str] = []
+    down_ns = alive_ns = again_ns = seconds = readings = ordered = 0
+    running: dict[str, int] = {}
+    asked = switch = ""
+    permit = proved = False
+    seen = o.NodeRead(uid="", boot_id="", ready="", resource_version="")
+    for record in records:
+        event = record.event
+        match event:
+            case o.LeaderStarted():
+                alive_ns, seconds, readings = record.mono_ns, event.settings.power_off_seconds, 0
+                permit, proved, again_ns = False, False, record.mono_ns + POWER_OFF_PAUSE_NS if ordered else 0
+                switch = ""
+            case o.NodeRead():
+                if event.boot_id != seen.boot_id:
+                    running.clear()
+                if event.ready in DOWN and seen.ready not in DOWN:
+                    down_ns = record.mono_ns
+                seen = event
+            case o.HeartbeatSeen():
+                alive_ns = record.mono_ns
+            case o.EvidenceRead() if event.source not in POWER and event.verdict == "on":
+                running[event.source] = record.mono_ns
+            case o.EvidenceRead() if event.verdict == "off":
+                running.pop(event.source, None)
+            case o.ProofAccepted() | o.ProofVoided():
+                proved = isinstance(event, o.ProofAccepted)
+            case o.RequestPermit():
+                asked = event.key
+            case o.ReturnPermit():
+                permit = False
+            case OrderEnded() if event.key == asked and event.result == "done":
+                permit = True
+            case OrderEnded() if event.key == switch:
+                if event.reason == o.CHANGED or event.result == "cancelled":
+                    ordered -= 1
+                else:
+                    again_ns = record.mono_ns + POWER_OFF_PAUSE_NS
+                switch = ""
+            case OrderEnded() if event.key.startswith("ProofActor/sources/"):
+                readings += event.result == "done"
+            case o.OutageClosed():
+                ordered = again_ns = 0
+            case o.PowerOff():
+                silent_ns = record.mono_ns - max(down_ns, alive_ns)
+                if event.ready not in DOWN or not 0 < seconds * NS_PER_SECOND <= silent_ns:
+                    broken.append("no machine is switched off before its time, or without being asked to")
+                if any(record.mono_ns - since_ns < CONTRADICTION_NS for since_ns in running.values()):
+                    broken.append("no machine is switched off of which anybody on record says that it lives")
+                if proved or readings < 2 or record.mono_ns < again_ns:
+                    broken.append("none is switched off that is proved to be off, or was not looked at since")
+                if not permit:
+                    broken.append("none is switched off without the storm brake's permit")
+                switch, readings, ordered = event.key, 0, ordered + 1
+                if ordered > POWER_OFFS_MAX:
+                    broken.append("none is switched off more often than it may be")
+    return broken
+
+
+def timed_out(world: World) -> list[str]:
+    """The six-minute timer's detach is told where this leader could see it, and no other one is."""
+    told = [record for record in world.store.records if isinstance(record.event, o.DetachForced)]
+    if told and world.timed_out < 0:
+        return ["no detach is called the timer's that is not"]
+    until_ns = world.timed_out * MS
+    if world.timed_out < 0 or world.leader is None or world.now - world.timed_out < 10_000:
+        return []
+    watched = [
+        record.mono_ns
+        for record in world.store.records
+        if isinstance(record.event, o.LeaderStarted | o.AttachmentLeft | o.OutageClosed)
+    ]
+    if any(since_ns > world.by_hand * MS for since_ns in watched) or told:
+        return []
+    if not watched or any(
+        isinstance(r.event, o.OutOfService) and r.mono_ns < until_ns for r in world.store.records
+    ):
+        return []
+    return ["the timer's detach is told where the leader has watched it"]
 
 
 def same_again(records: list[Record]) -> bool:
@@ -155,6 +256,9 @@ if __name__ == "__main__":
         seen["taints"] += world.taints
         seen["written twice, after a false proof"] += world.twice >= 0
         seen["leaders"] += world.store.epoch
+        seen["machines switched off"] += world.switched_off
+        seen["pods deleted by force"] += world.by_hand >= 0
+        seen["volumes detached by the timer"] += world.timed_out >= 0
         for record in world.store.records:
             name = type(record.event).__name__
             if name in COUNTED:

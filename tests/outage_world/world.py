@@ -5,6 +5,9 @@ controllers are modelled as they were measured: NotReady after the monitor's gra
 pod collector every 20 s and only where the node is not Ready, the detach when the pod is gone. What the
 controller of outages sees comes late, and in order; what it writes is a compare-and-swap that lands late.
 
+A person may force-delete the pod of a node that is not Ready: then it is the six-minute timer that detaches.
+In some worlds machines are switched off, through a management controller that may lie, refuse or be stuck.
+
 Everything is drawn from one seed. `World.twice` is the witness on the volume: it says when both nodes
 wrote first.
 """
@@ -29,7 +32,17 @@ from ebbtide.replay.sim.scenario import Draws
 MS = 1_000_000
 END_MS = 600_000
 LEASE_MS, STATUS_MS, GRACE_MS, COLLECT_MS = 10_000, 30_000, 40_000, 20_000
-POD = o.LostPod(uid="p1", namespace="d", name="db-0", owner="StatefulSet/db", owner_uid="w", same_name=True)
+TIMER_MS = 360_000
+POD = o.LostPod(
+    uid="p1",
+    namespace="d",
+    name="db-0",
+    owner="StatefulSet/db",
+    owner_uid="w",
+    same_name=True,
+    volumes=("pv",),
+)
+VOLUME = o.Attachment(name="va", volume="pv", unique_name="v")
 
 
 class Machine:
@@ -77,6 +90,15 @@ class World:
         self.leader: Leader | None = None
         #: Streams of their own, so that the seeds' worlds stay what they are.
         self.dry, self.boots = self.draws.fork("dry run"), self.draws.fork("boots")
+        self.power, self.person = self.draws.fork("power"), self.draws.fork("person")
+        self.power_off_seconds = (0, 0, 60, 150)[self.power.below(4)]
+        #: What the management controller makes of a command to switch off; ``stuck``: it does, and says On.
+        self.bmc_obeys = ("yes", "yes", "lies", "refuses", "late", "stuck")[self.power.below(6)]
+        self.bmc_stuck = False
+        self.switched_off = 0
+        #: When a person has deleted the pod by force, and when the timer has detached its volume; -1: never.
+        self.by_hand, self.timed_out = -1, -1
+        self.in_use = True
 
     # --- time and chance ------------------------------------------------------------------------
 
@@ -95,6 +117,8 @@ class World:
         self._collect()
         self._peer()
         self.after(5_000 + self.draws.below(20_000), self._misfortune)
+        if self.person.chance(1, 4):
+            self.after(40_000 + self.person.below(150_000), self._delete_by_hand)
         for _ in range(self.draws.below(4)):
             self.after(self.draws.below(END_MS), self._leader_dies)
         while self._heap and self._heap[0][0] <= END_MS:
@@ -137,6 +161,7 @@ class World:
                 machine.writes = False
             elif self.attached:
                 machine.writes = True
+            self.in_use = machine.writes
 
     def _misfortune(self) -> None:
         machine = self.machine
@@ -181,6 +206,23 @@ class World:
         self._tell(lambda: o.LostPodGone(uid="p1"))
         self.after(1_000 + self.draws.below(3_000), self._detached)
 
+    def _delete_by_hand(self) -> None:
+        """By force, which asks no kubelet: the volume is still in use, for all that anybody knows."""
+        if self.ready != "True" and self.pod == "bound" and self.taint == "none":
+            self.pod, self.by_hand = "gone", self.now
+            self._tell(lambda: o.LostPodGone(uid="p1"))
+            self._wait_for_unmount()
+
+    def _wait_for_unmount(self) -> None:
+        if not self.in_use or self.taint == "ours":
+            self.after(1_000 + self.person.below(3_000), self._detached)
+        elif self.ready != "True" and self.now - self.by_hand >= TIMER_MS:
+            self.timed_out = self.now
+            self._tell(lambda: o.AttachmentRead(attachment=replace(VOLUME, deleting=True)))
+            self.after(1_000 + self.person.below(3_000), self._detached)
+        else:
+            self.after(1_000, self._wait_for_unmount)
+
     def _detached(self) -> None:
         self.attached = False
         self._tell(lambda: o.AttachmentGone(name="va"))
@@ -208,7 +250,7 @@ class World:
             resource_version=str(self.version),
             system_uuid="u1",
             taint=self.taint,  # type: ignore[arg-type]  # one of its three words
-            volumes_in_use=("v",) if self.machine.writes else (),
+            volumes_in_use=("v",) if self.in_use else (),
             lease_mark=f"l{self.lease}",
             status_mark=f"s{self.status}",
         )
@@ -231,7 +273,7 @@ class World:
 
     def bmc(self, begun: int) -> o.EvidenceRead:
         late = self.off_since >= 0 and self.now - self.off_since < self.bmc_late
-        on = (self.machine.on and not self.bmc_lies) or late
+        on = (self.machine.on and not self.bmc_lies) or late or self.bmc_stuck
         said: o.Verdict = "unknown" if not self.bmc_there else "on" if on else "off"
         identity = "u9" if self.bmc_wrong_machine else "u1"
         if said == "off":
@@ -244,6 +286,22 @@ class World:
             identity_kind="systemUUID",
             identity=identity,
         )
+
+    def switch_off(self) -> str:
+        """What becomes of the command, and what is said of that: why it failed, if it is said to have."""
+        if not self.bmc_there or self.bmc_wrong_machine or self.bmc_obeys == "refuses":
+            return "it cannot be done"
+        if self.bmc_obeys == "lies":
+            return ""
+        machine = self.machine
+        if machine.on:
+            machine.on = machine.writes = False
+            self.off_since = self.now
+            self.switched_off += 1
+            self.bmc_stuck = self.bmc_obeys == "stuck"
+            if self.power.chance(1, 3):
+                self.after(self.power.below(200_000), self._mended)
+        return "no answer" if self.bmc_obeys == "late" else ""
 
     def _tell(self, what: Callable[[], Fact]) -> None:
         """To whoever leads, in the order in which it happened, and soon."""
@@ -270,7 +328,9 @@ class Leader:
         self.epoch, self.alive = store.epoch, True
         self.system = store.system = restore(as_checkpoint(store.system), store.system.next_seq)
         # Seldom: where nothing is written most of what can go wrong cannot.
-        settings = o.OutageSettings(dry_run=world.dry.chance(1, 12))
+        settings = o.OutageSettings(
+            dry_run=world.dry.chance(1, 12), power_off_seconds=world.power_off_seconds
+        )
         self.writes = not settings.dry_run
         if world.back_since >= 0:
             world.back_since = world.now
@@ -370,6 +430,17 @@ class Leader:
                     and order.status_mark in ("", now.status_mark)
                 )
                 world.after(delay, lambda: self._taint(order, as_ordered=as_ordered))
+            case o.PowerOff():
+                now = world.node_read()
+                as_ordered = (
+                    (now.boot_id, now.ready) == (order.boot_id, order.ready)
+                    and order.lease_mark in ("", now.lease_mark)
+                    and order.status_mark in ("", now.status_mark)
+                )
+                world.after(
+                    world.power.below(8_000),
+                    lambda: self._done(order, world.switch_off() if as_ordered else o.CHANGED),
+                )
             case o.RemoveTaint():
                 world.after(delay, lambda: self._change(order, "none"))
             case o.SetQuarantine():
@@ -413,7 +484,6 @@ class Leader:
 
     def _work(self, key: str) -> o.WorkListed:
         world = self.world
+        attachment = replace(VOLUME, deleting=world.timed_out >= 0)
         pods = () if world.pod == "gone" else (replace(POD, terminating=world.pod == "deleting"),)
-        return o.WorkListed(
-            key=key, pods=pods, attachments=(o.Attachment(name="va"),) if world.attached else ()
-        )
+        return o.WorkListed(key=key, pods=pods, attachments=(attachment,) if world.attached else ())

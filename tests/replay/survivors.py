@@ -58,7 +58,8 @@ NEEDS_A_FAILURE = (
     "system.trace: kind is actors.closes -> kind is not actors.closes",
     "outage._actor_failed: event.actor not in (STUCK_POD.name, DETACH.name)"
     " -> event.actor in (STUCK_POD.name, DETACH.name)",
-    "outage._failed_before: event.actor == PROOF.name -> event.actor != PROOF.name",
+    "outage._failed_before: event.actor != PROOF.name -> event.actor == PROOF.name",
+    "outage._failed_before: state.phase == 'switching' -> state.phase != 'switching'",
     "outage._afresh: start is None -> start is not None",
     "outage._engage: event.actor != NAME -> event.actor == NAME",
     "outage_proof._afresh: start is None -> start is not None",

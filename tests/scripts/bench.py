@@ -29,7 +29,7 @@ TICKS_AT_ONCE_MAX = 8
 #: Orders that a script wants to answer by hand.
 MANUAL = (
     *("RunHook", "TakeInventory", "Arm", "WriteDropIn", "RemoveDropIn"),
-    *("SetTaint", "RemoveTaint", "ReadNode"),
+    *("SetTaint", "RemoveTaint", "ReadNode", "PowerOff"),
 )
 
 

@@ -26,6 +26,7 @@ NODE = {
     "lease": "l1",
     "status": "s1",
     "version": "1",
+    "uuid": "u1",
 }
 
 
@@ -39,6 +40,7 @@ def _leader(bench: Bench, command: Command) -> None:
     settings = o.OutageSettings(
         effect=_word(command.options.get("effect", "NoExecute")),
         dry_run="dry-run" in command.words,
+        power_off_seconds=duration_ns(command.options.get("power-off", "0s")) // 1_000_000_000,
         reminder_seconds=duration_ns(command.options.get("reminder", "60s")) // 1_000_000_000,
     )
     bench.feed(
@@ -65,7 +67,7 @@ def _reads(bench: Bench, command: Command) -> None:
             boot_id=seen["boot"],
             ready=_word(seen["ready"]),
             resource_version=seen["version"],
-            system_uuid="u1",
+            system_uuid=seen["uuid"],
             taint=_word(seen["taint"]),
             volumes_in_use=tuple(each for each in seen["in-use"].split(",") if each),
             lease_mark=seen["lease"],
