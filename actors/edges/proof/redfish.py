@@ -1,0 +1,226 @@
+"""Redfish: what a management controller says of a machine's power, and asking it to switch the machine off.
+
+The system is named by its path, or found among the controller's systems by its UUID; which machine it is, its
+UUID says at each reading. `PowerState` is taken for what it says where it says exactly ``Off`` or ``On``;
+anything between or beside is neither.
+
+Firmware and kubelet may write the same UUID with the first three fields in another byte order (SMBIOS keeps
+them little-endian, RFC 9562 does not). One that is so is not taken for the Node's unless that is configured.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Literal, TypeVar
+from uuid import UUID
+
+import msgspec
+import trio
+
+from ebbtide.actors.edges.proof.https import Answer, Service, Unread, read_secret
+from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.outage import Source, Verdict
+
+SYSTEMS = "/redfish/v1/Systems"
+RESET = "#ComputerSystem.Reset"
+FORCE_OFF = "ForceOff"
+#: Looked through for one UUID, each with a request of its own, within one reading's time.
+SYSTEMS_MAX = 32
+#: A refused password is not sent again so soon: controllers lock an account, or shut out an address, after a
+#: few of them within a minute.
+REFUSED_AGAIN_SECONDS = 60.0
+#: Asking to switch off: three requests at most, to a controller that takes seconds for each.
+POWER_OFF_SECONDS_MAX = 20.0
+
+#: What a system's UUID may be to the Node's: the same text, or the first three fields' bytes turned.
+UuidOrder = Literal["as-written", "swapped"]
+VERDICTS: dict[str, Verdict] = {"On": "on", "Off": "off"}
+#: Redfish's other words for it.
+BETWEEN = ("PoweringOn", "PoweringOff", "Paused")
+UUID_TEXT = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+#: SMBIOS: not set, and not present. Many machines have them.
+NO_UUIDS = (str(UUID(int=0)), str(UUID(int=2**128 - 1)))
+#: A resource's address on the server that named it.
+PATH = re.compile("/[!-~]*")
+
+TURNED = "the first three fields in the other byte order"
+
+T = TypeVar("T")
+
+
+class _Link(msgspec.Struct):
+    path: str = msgspec.field(name="@odata.id")
+
+
+class _Systems(msgspec.Struct):
+    members: list[_Link] = msgspec.field(name="Members")
+    #: More of them on another page.
+    next_page: object = msgspec.field(name="Members@odata.nextLink", default=None)
+
+
+class _Reset(msgspec.Struct):
+    target: str
+    allowed: list[str] | None = msgspec.field(name="ResetType@Redfish.AllowableValues", default=None)
+
+
+class _Actions(msgspec.Struct):
+    reset: _Reset | None = msgspec.field(name=RESET, default=None)
+
+
+class _System(msgspec.Struct, rename="pascal"):
+    uuid: str | None = msgspec.field(name="UUID", default=None)
+    power_state: str | None = None
+    actions: _Actions | None = None
+
+
+class Redfish:
+    """One controller. Not to be asked by two tasks about the same machine at once."""
+
+    source: Source = "redfish"
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        username_file: Path,
+        password_file: Path,
+        system: str = "",
+        ca_file: Path | None = None,
+        fingerprint: str = "",
+        insecure: bool = False,
+        uuid_order: UuidOrder = "as-written",
+    ) -> None:
+        """``system``: its path; empty: found by UUID. Opens nothing. Raises ValueError."""
+        self._service = Service(url, ca_file=ca_file, fingerprint=fingerprint, insecure=insecure)
+        if system and not PATH.fullmatch(system):
+            raise ValueError(f"the system must be a path such as {SYSTEMS}/1")
+        self.name = self._service.authority
+        self._username_file, self._password_file = username_file, password_file
+        self._path, self._order = system, uuid_order
+        #: Where a UUID was found; looked at there first.
+        self._found: dict[str, str] = {}
+        self._refused: tuple[str, float] | None = None
+
+    async def read(self, machine: Machine) -> Said:
+        """Raises Unread."""
+        system = await self._system(machine.system_uuid)
+        identity = self._identity(system, machine.system_uuid)
+        kind: Literal["systemUUID", "none"] = "systemUUID" if identity else "none"
+        state = system.power_state
+        if state in VERDICTS:
+            return Said(VERDICTS[state], kind, identity)
+        said = "it has no PowerState" if state is None else "its PowerState is none of Redfish's"
+        return Said("unknown", kind, identity, error=f"PowerState {state}" if state in BETWEEN else said)
+
+    async def power_off(self, system_uuid: str) -> Ending:
+        """Done: the controller took the request, or the machine was off already. Whether it is off, the next
+        readings say. Nothing is switched whose UUID is another.
+        """
+        try:
+            with trio.fail_after(POWER_OFF_SECONDS_MAX):
+                system = await self._system(system_uuid)
+                if not system_uuid or self._identity(system, system_uuid) != system_uuid:
+                    return Ending("failed", "its UUID is not the Node's systemUUID")
+                if system.power_state == "Off":
+                    return Ending()
+                reset = system.actions.reset if system.actions is not None else None
+                if reset is None or not PATH.fullmatch(reset.target):
+                    return Ending("failed", "it offers no ComputerSystem.Reset")
+                if reset.allowed is not None and FORCE_OFF not in reset.allowed:
+                    return Ending("failed", f"it does not allow {FORCE_OFF}")
+                await self._request("POST", reset.target, msgspec.json.encode({"ResetType": FORCE_OFF}))
+        except trio.TooSlowError:
+            return Ending("timed-out", f"no answer in {POWER_OFF_SECONDS_MAX:g} s")
+        except Unread as error:
+            return Ending("failed", str(error))
+        return Ending()
+
+    async def _system(self, system_uuid: str) -> _System:
+        """The configured one, or the one that has this UUID. Raises Unread."""
+        if self._path:
+            return await self._get(self._path, _System)
+        if not system_uuid:
+            raise Unread("the Node has no systemUUID to find its system by: name the system's path")
+        # Forgotten where it is not there any more: it is looked for again the next time.
+        if path := self._found.pop(system_uuid, ""):
+            system = await self._get(path, _System)
+            if self._identity(system, system_uuid) == system_uuid:
+                self._found[system_uuid] = path
+                return system
+        listed = await self._get(SYSTEMS, _Systems)
+        if listed.next_page is not None or len(listed.members) > SYSTEMS_MAX:
+            raise Unread(f"it has more than {SYSTEMS_MAX} systems: name the system's path")
+        fitting: dict[str, _System] = {}
+        unread: Unread | None = None
+        for each in listed.members:
+            # An empty slot, or one whose machine does not answer, hides no other.
+            try:
+                system = await self._get(each.path, _System)
+            except Unread as error:
+                unread = error
+                continue
+            if self._identity(system, system_uuid) == system_uuid:
+                fitting[each.path] = system
+        if not fitting and unread is not None:
+            raise unread
+        if len(fitting) != 1:
+            what = "no system" if not fitting else "more than one system"
+            raise Unread(f"it has {what} with the Node's systemUUID")
+        self._found[system_uuid], system = next(iter(fitting.items()))
+        return system
+
+    def _identity(self, system: _System, system_uuid: str) -> str:
+        """Its UUID in the Node's spelling; empty where it has none. Raises Unread for one that would be the
+        Node's in the order that is not configured.
+        """
+        written = (system.uuid or "").lower()
+        if not UUID_TEXT.fullmatch(written) or written in NO_UUIDS:
+            return ""
+        turned = str(UUID(bytes_le=UUID(written).bytes))
+        identity, other = (written, turned) if self._order == "as-written" else (turned, written)
+        if identity != system_uuid and other == system_uuid:
+            needed: UuidOrder = "swapped" if self._order == "as-written" else "as-written"
+            raise Unread(f"its UUID is the Node's with {TURNED}: if that is right, configure {needed}")
+        return identity
+
+    async def _get(self, path: str, kind: type[T]) -> T:
+        if not PATH.fullmatch(path):
+            raise Unread("it names a system by something that is no path")
+        answer = await self._request("GET", path)
+        try:
+            return msgspec.json.decode(answer.body, type=kind)
+        except (ValueError, RecursionError):
+            raise Unread("the answer is no resource of Redfish") from None
+
+    async def _request(self, method: str, path: str, body: bytes = b"") -> Answer:
+        """Only an answer that says yes. Raises Unread."""
+        authorization = await self._authorization()
+        kind = (("Content-Type", "application/json"),) if body else ()
+        answer = await self._service.request(method, path, (("Authorization", authorization), *kind), body)
+        status = answer.status
+        if 200 <= status < 300:
+            return answer
+        if 300 <= status < 400:
+            raise Unread(f"{status}: it names another address, which is not followed")
+        if status == 401:
+            self._refused = authorization, trio.current_time()
+        reasons = {401: "user name or password refused", 403: "no right to it", 404: "it is not there"}
+        raise Unread(": ".join(filter(None, (str(status), reasons.get(status, "")))))
+
+    async def _authorization(self) -> str:
+        """Basic: no session of the few that a controller has is left behind where we are killed."""
+        username, password = [await read_secret(path) for path in (self._username_file, self._password_file)]
+        if ":" in username:
+            raise Unread(f"{self._username_file}: a user name cannot have a colon")
+        value = f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
+        if self._refused is not None:
+            refused, at = self._refused
+            if value == refused and trio.current_time() < at + REFUSED_AGAIN_SECONDS:
+                raise Unread(
+                    f"401: user name or password refused; not sent again within {REFUSED_AGAIN_SECONDS:g} s"
+                )
+            self._refused = None
+        return value

@@ -1,0 +1,479 @@
+"""Redfish: what each answer is taken for, and what is never sent or told."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.proof.https import ANSWER_BYTES_MAX, Unread
+from ebbtide.actors.edges.proof.redfish import RESET, SYSTEMS_MAX, Redfish
+from ebbtide.actors.edges.proof.sources import Machine, Said
+from tests.actors.edges.proof.serving import Asked, Server, answer, serving
+
+OURS = "4c4c4544-0042-3510-8052-b4c04f4a3132"
+TURNED = str(UUID(bytes_le=UUID(OURS).bytes))
+ANOTHER = "99999999-9999-4999-8999-999999999999"
+MACHINE = Machine("node-1", "uid-1", "boot-1", OURS, "")
+SYSTEM, SYSTEMS = "/redfish/v1/Systems/1", "/redfish/v1/Systems"
+TARGET = f"{SYSTEM}/Actions/ComputerSystem.Reset"
+PASSWORD = "correct horse"
+
+
+def system(power: object = "On", uuid: object = OURS, **fields: object) -> dict[str, object]:
+    return {"@odata.id": SYSTEM, "UUID": uuid, "PowerState": power} | fields
+
+
+def listed(*paths: str, **fields: object) -> dict[str, object]:
+    return {"Members": [{"@odata.id": path} for path in paths]} | fields
+
+
+def resettable(power: str = "On", allowed: tuple[str, ...] | None = ("On", "ForceOff"), **fields: Any) -> Any:
+    reset: dict[str, object] = {"target": TARGET}
+    if allowed is not None:
+        reset["ResetType@Redfish.AllowableValues"] = allowed
+    return system(power, Actions={RESET: reset}, **fields)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    (tmp_path / "username").write_text("root\n")
+    (tmp_path / "password").write_text(f"{PASSWORD}\n")
+    return Server(tmp_path)
+
+
+def source(server: Server, **fields: Any) -> Redfish:
+    folder = server.ca_file.parent
+    given: dict[str, Any] = {
+        "url": server.url,
+        "system": SYSTEM,
+        "username_file": folder / "username",
+        "password_file": folder / "password",
+    }
+    if not {"fingerprint", "insecure", "ca_file"} & set(fields):
+        given["ca_file"] = server.ca_file
+    return Redfish(**given | fields)
+
+
+async def read(server: Server, answered: object, **fields: Any) -> Said:
+    server.resources({SYSTEM: answered})
+    async with serving(server):
+        return await source(server, **fields).read(MACHINE)
+
+
+async def unread(server: Server, answered: object, **fields: Any) -> str:
+    """Why it could not be read: never with a secret in it."""
+    with pytest.raises(Unread) as caught:
+        await read(server, answered, **fields)
+    text = str(caught.value)
+    assert "\n" not in text
+    for secret in (PASSWORD, base64.b64encode(f"root:{PASSWORD}".encode()).decode(), "theirs"):
+        assert secret not in text
+    return text
+
+
+# --- what is said ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("power", "verdict", "error"),
+    [
+        ("Off", "off", ""),
+        ("On", "on", ""),
+        ("PoweringOff", "unknown", "PowerState PoweringOff"),
+        ("PoweringOn", "unknown", "PowerState PoweringOn"),
+        ("Paused", "unknown", "PowerState Paused"),
+        ("off", "unknown", "its PowerState is none of Redfish's"),
+        ("Off ", "unknown", "its PowerState is none of Redfish's"),
+        ("theirs", "unknown", "its PowerState is none of Redfish's"),
+        ("", "unknown", "its PowerState is none of Redfish's"),
+        (None, "unknown", "it has no PowerState"),
+    ],
+)
+async def test_only_on_and_off_are_taken(server: Server, power: object, verdict: Any, error: str) -> None:
+    """Exactly as Redfish writes them."""
+    assert await read(server, system(power)) == Said(verdict, "systemUUID", OURS, error=error)
+
+
+async def test_a_request_is_what_redfish_asks_for(server: Server) -> None:
+    """One GET of the system, with the name and password, which are read anew each time."""
+    server.resources({SYSTEM: system()})
+    async with serving(server):
+        redfish = source(server)
+        await redfish.read(MACHINE)
+        (server.ca_file.parent / "password").write_text("another")
+        await redfish.read(MACHINE)
+    first, second = server.asked
+    assert (first.method, first.target, first.body) == ("GET", SYSTEM, b"")
+    assert first.headers["authorization"] == f"Basic {base64.b64encode(b'root:correct horse').decode()}"
+    assert second.headers["authorization"] == f"Basic {base64.b64encode(b'root:another').decode()}"
+    assert first.headers["host"] == redfish.name == server.url.removeprefix("https://")
+
+
+# --- which machine it is -----------------------------------------------------------------------
+
+
+async def test_a_uuid_is_told_in_lower_case(server: Server) -> None:
+    """As the Node's is."""
+    assert (await read(server, system(uuid=OURS.upper()))).identity == OURS
+
+
+async def test_another_machines_uuid_is_told_as_it_is(server: Server) -> None:
+    """A controller that is wired to another board: whoever judges it must see that."""
+    assert await read(server, system("Off", ANOTHER)) == Said("off", "systemUUID", ANOTHER)
+
+
+@pytest.mark.parametrize(
+    "uuid",
+    [
+        None,
+        "",
+        "theirs",
+        OURS.replace("-", ""),
+        f"{{{OURS}}}",
+        f"{OURS}\n",
+        "0" * 8 + "-0000-0000-0000-" + "0" * 12,
+        "F" * 8 + "-FFFF-FFFF-FFFF-" + "F" * 12,
+    ],
+)
+async def test_what_is_no_uuid_names_no_machine(server: Server, uuid: object) -> None:
+    """Nor do those that SMBIOS has where none was set: many machines have them."""
+    assert await read(server, system("Off", uuid)) == Said("off")
+
+
+async def test_the_other_byte_order_is_named_and_not_taken(server: Server) -> None:
+    """It may be the same machine; only who configures it can know."""
+    said = await unread(server, system("Off", TURNED))
+    assert said.endswith("if that is right, configure swapped")
+    assert "other byte order" in said
+
+
+async def test_the_other_byte_order_where_it_is_configured(server: Server) -> None:
+    """And then the text as it stands is not taken."""
+    assert await read(server, system("Off", TURNED), uuid_order="swapped") == Said("off", "systemUUID", OURS)
+    assert (await unread(server, system("Off"), uuid_order="swapped")).endswith("configure as-written")
+
+
+# --- finding it --------------------------------------------------------------------------------
+
+
+async def test_a_system_is_found_by_its_uuid_and_looked_for_once(server: Server) -> None:
+    """Among several; the next reading asks for it alone."""
+    table: dict[str, object] = {
+        SYSTEMS: listed("/s/1", "/s/2", "/s/3"),
+        "/s/1": system("On", ANOTHER),
+        "/s/2": system("Off"),
+        "/s/3": answer(503),
+    }
+    server.resources(table)
+    async with serving(server):
+        redfish = source(server, system="")
+        for _ in range(2):
+            assert await redfish.read(MACHINE) == Said("off", "systemUUID", OURS)
+        assert [asked.target for asked in server.asked] == [SYSTEMS, "/s/1", "/s/2", "/s/3", "/s/2"]
+        # It has another number now.
+        table |= {"/s/1": system("On"), "/s/2": system("Off", ANOTHER)}
+        assert await redfish.read(MACHINE) == Said("on", "systemUUID", OURS)
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ({SYSTEMS: listed()}, "it has no system with the Node's systemUUID"),
+        ({SYSTEMS: listed("/s/1"), "/s/1": system("Off", ANOTHER)}, "it has no system with"),
+        (
+            {SYSTEMS: listed("/s/1", "/s/2"), "/s/1": system("Off"), "/s/2": system("On")},
+            "it has more than one system with",
+        ),
+        ({SYSTEMS: listed("/s/1", "/s/2"), "/s/2": system("Off", ANOTHER)}, "404: it is not there"),
+        ({SYSTEMS: listed("/s/1"), "/s/1": system("Off", TURNED)}, "configure swapped"),
+        ({SYSTEMS: listed(*["/s/1"] * (SYSTEMS_MAX + 1))}, "more than 32 systems: name the system's path"),
+        ({SYSTEMS: listed("/s/1", **{"Members@odata.nextLink": "/s?2"})}, "more than 32 systems"),
+        ({SYSTEMS: listed("https://theirs/s/1")}, "something that is no path"),
+        ({SYSTEMS: listed("/s/1 HTTP/1.1\r\nX: y")}, "something that is no path"),
+        ({SYSTEMS: {"Members": {"theirs": 1}}}, "no resource of Redfish"),
+    ],
+)
+async def test_a_system_that_is_not_found(server: Server, table: dict[str, object], why: str) -> None:
+    """Neither on nor off, and why."""
+    server.resources(table)
+    async with serving(server):
+        with pytest.raises(Unread, match=why):
+            await source(server, system="").read(MACHINE)
+
+
+async def test_a_node_without_a_uuid(server: Server) -> None:
+    """Nothing to look for: nobody is asked. Where the path is configured, whoever judges it sees no match."""
+    machine = MACHINE._replace(system_uuid="")
+    server.resources({SYSTEM: system("Off")})
+    async with serving(server):
+        with pytest.raises(Unread, match="the Node has no systemUUID"):
+            await source(server, system="").read(machine)
+        assert not server.asked
+        assert (await source(server).read(machine)).identity == OURS
+
+
+# --- answers that are none ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answered", "why"),
+    [
+        (answer(401, {"error": "theirs"}), "401: user name or password refused"),
+        (answer(403), "403: no right to it"),
+        (answer(404), "404: it is not there"),
+        (answer(500, b"theirs"), "500"),
+        (answer(302, Location="/theirs"), "302: it names another address, which is not followed"),
+        (answer(307, Location="https://theirs/"), "307: it names another address, which is not followed"),
+        (answer(200, b""), "no resource of Redfish"),
+        (answer(200, b"<html>theirs</html>"), "no resource of Redfish"),
+        (answer(200, b'{"PowerState": "Off", "UUID": "theirs'), "no resource of Redfish"),
+        (answer(200, b"[" * 200_000 + b"]" * 200_000), "no resource of Redfish"),
+        (answer(200, {"x": None}).replace(b"null", b"[" * 100_000), "the answer is not HTTP|no resource"),
+        (answer(200, [system("Off")]), "no resource of Redfish"),
+        (answer(200, system(1)), "no resource of Redfish"),
+        (answer(200, b" " * (ANSWER_BYTES_MAX + 1)), "the answer is longer than 524288 bytes"),
+        (answer(200, system("Off"))[:-5], "the answer is not HTTP"),
+        (b"", "it closed the connection without an answer|the answer is not HTTP"),
+        (b"theirs\r\n\r\n", "the answer is not HTTP"),
+        (b"HTTP/1.1 200 X\r\nx: " + b"y" * 200_000, "the answer is not HTTP"),
+    ],
+)
+async def test_an_answer_that_is_no_system(server: Server, answered: bytes, why: str) -> None:
+    """Neither on nor off; nothing of it is quoted, and nobody else is asked."""
+    assert re.search(why, await unread(server, answered))
+    assert len(server.asked) == 1
+
+
+async def test_an_endless_answer(server: Server) -> None:
+    """Cut off where it is longer than any system, not when our memory is full."""
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        yield b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n"
+        while True:
+            yield b"4000\r\n" + b" " * 0x4000 + b"\r\n"
+
+    server.reply = lambda asked: endless()
+    async with serving(server):
+        with pytest.raises(Unread, match="longer than"):
+            await source(server).read(MACHINE)
+
+
+async def test_a_slow_answer_ends_with_its_readers_time(server: Server) -> None:
+    """A byte now and then keeps nobody."""
+    sent = 0
+
+    async def drip() -> AsyncGenerator[bytes, None]:
+        nonlocal sent
+        for byte in answer(200, system("Off")):
+            yield bytes([byte])
+            sent += 1
+            await trio.sleep(0.02)
+
+    server.reply = lambda asked: drip()
+    async with serving(server):
+        with trio.move_on_after(0.3) as scope:
+            await source(server).read(MACHINE)
+    assert scope.cancelled_caught
+    assert sent > 1
+
+
+async def test_a_refused_password_is_not_sent_again_at_once(
+    server: Server, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Controllers lock an account after a few; another password is tried as soon as it is there."""
+    autojump_clock.autojump_threshold = float("inf")
+    server.resources({SYSTEM: answer(401)})
+    async with serving(server):
+        redfish = source(server)
+        for why in ("401: user name or password refused", "not sent again within 60 s"):
+            with pytest.raises(Unread, match=why):
+                await redfish.read(MACHINE)
+        assert len(server.asked) == 1
+        server.resources({SYSTEM: system("Off")})
+        with pytest.raises(Unread, match="not sent again"):
+            await redfish.read(MACHINE)
+        (server.ca_file.parent / "password").write_text("another")
+        assert (await redfish.read(MACHINE)).verdict == "off"
+        (server.ca_file.parent / "password").write_text(PASSWORD)
+        server.resources({SYSTEM: answer(401)})
+        with pytest.raises(Unread, match=r"refused$"):
+            await redfish.read(MACHINE)
+        server.resources({SYSTEM: system("Off")})
+        autojump_clock.jump(60)
+        assert (await redfish.read(MACHINE)).verdict == "off"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("username", b"", "username: not one line of text"),
+        ("username", b"a:b", "username: a user name cannot have a colon"),
+        ("password", b"two\nlines", "password: not one line of text"),
+        ("password", b"\xff", "password: not UTF-8 text"),
+        ("password", b"x" * 5000, "password: larger than 4096 bytes"),
+        ("password", None, "password: No such file or directory"),
+        ("authority.pem", b"theirs", "authority.pem: no certificates in PEM"),
+        ("authority.pem", b"", "authority.pem: no certificates in PEM"),
+        ("authority.pem", None, "authority.pem: No such file or directory"),
+    ],
+)
+async def test_files_that_cannot_be_used(server: Server, name: str, text: bytes | None, why: str) -> None:
+    """Which one and why; nothing is sent."""
+    file = server.ca_file.parent / name
+    file.unlink() if text is None else file.write_bytes(text)
+    assert why in await unread(server, system())
+    assert not server.asked
+
+
+# --- who answers -------------------------------------------------------------------------------
+
+
+async def test_a_certificate_of_nobody_we_know(server: Server, tmp_path: Path) -> None:
+    """Self-signed, as most controllers' are: nothing is sent. Nor to one for another name."""
+    other = tmp_path / "other"
+    other.mkdir()
+    assert (await unread(server, system(), ca_file=Server(other).ca_file)).startswith(
+        "its certificate is not accepted: "
+    )
+    named = Server(tmp_path, name="bmc.example")
+    assert "its certificate is not accepted: " in await unread(named, system())
+    assert not server.asked
+    assert not named.asked
+
+
+async def test_a_certificate_that_the_system_does_not_know(server: Server) -> None:
+    """Without a word about trust it is the system's authorities that count."""
+    with pytest.raises(Unread, match="its certificate is not accepted"):
+        await read(server, system(), ca_file=None)
+    assert not server.asked
+
+
+async def test_a_pinned_certificate(server: Server) -> None:
+    """Whoever signed it and for whichever name; another one is sent nothing."""
+    pinned = ":".join(server.fingerprint[at : at + 2] for at in range(0, 64, 2)).upper()
+    assert (await read(server, system(), fingerprint=pinned)).verdict == "on"
+    server.asked.clear()
+    assert "its certificate is not the one" in await unread(server, system(), fingerprint="0" * 64)
+    assert not server.asked
+
+
+async def test_whoever_answers_where_that_is_asked_for(server: Server) -> None:
+    """By name alone; then also in plain HTTP."""
+    assert (await read(server, system(), insecure=True)).verdict == "on"
+    async with serving(server, tls=False):
+        assert (await source(server, insecure=True).read(MACHINE)).verdict == "on"
+
+
+async def test_a_server_that_speaks_no_tls(server: Server) -> None:
+    """It gets no password."""
+    async with serving(server, tls=False):
+        server.url = server.url.replace("http:", "https:")
+        with pytest.raises(Unread, match=r"TLS failed|the connection broke"):
+            await source(server).read(MACHINE)
+    assert not server.asked
+
+
+async def test_nobody_answers(server: Server) -> None:
+    """The system's words."""
+    async with serving(server):
+        pass
+    with pytest.raises(Unread, match="no connection: Connection refused"):
+        await source(server).read(MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"url": "bmc"}, "https://HOST"),
+        ({"url": "ftp://bmc"}, "https://HOST"),
+        ({"url": "https://"}, "https://HOST"),
+        ({"url": "https://bmc:x"}, "the url is none"),
+        ({"url": "https://root:theirs@bmc"}, "belong into files"),
+        ({"url": "https://bmc/redfish"}, "must end after HOST"),
+        ({"url": "http://bmc", "insecure": False}, "plain HTTP shows the password"),
+        ({"fingerprint": "ab"}, "64 hexadecimal digits"),
+        ({"fingerprint": "0" * 64, "insecure": True}, "only one"),
+        ({"system": "redfish/v1"}, "the system must be a path"),
+    ],
+)
+def test_what_cannot_be_configured(server: Server, fields: dict[str, Any], why: str) -> None:
+    """Said at once, with what to write instead, and without what was written."""
+    server.url = "https://bmc"
+    with pytest.raises(ValueError, match=why) as caught:
+        source(server, **fields)
+    assert "theirs" not in str(caught.value)
+
+
+# --- switching off -----------------------------------------------------------------------------
+
+
+async def switched(server: Server, resource: object, reset: bytes = answer(204), **fields: Any) -> object:
+    def reply(asked: Asked) -> bytes:
+        return reset if asked.method == "POST" else answer(200, resource)
+
+    server.reply = reply
+    async with serving(server):
+        return await source(server, **fields).power_off(OURS)
+
+
+def posts(server: Server) -> list[Asked]:
+    return [asked for asked in server.asked if asked.method == "POST"]
+
+
+@pytest.mark.parametrize("allowed", [("On", "ForceOff"), None])
+async def test_switching_off(server: Server, allowed: tuple[str, ...] | None) -> None:
+    """The resource says where; a controller that names no values is asked all the same."""
+    assert await switched(server, resettable(allowed=allowed)) == ("done", "", None)
+    (post,) = posts(server)
+    assert (post.target, post.body) == (TARGET, b'{"ResetType":"ForceOff"}')
+    assert post.headers["content-type"] == "application/json"
+
+
+async def test_what_is_off_is_left_alone(server: Server) -> None:
+    """Already off is success."""
+    assert await switched(server, resettable("Off")) == ("done", "", None)
+    assert not posts(server)
+
+
+@pytest.mark.parametrize(
+    ("resource", "why"),
+    [
+        (resettable(uuid=ANOTHER), "its UUID is not the Node's systemUUID"),
+        (resettable(uuid=TURNED), "configure swapped"),
+        (resettable(uuid=None), "its UUID is not the Node's systemUUID"),
+        (resettable("Off", uuid=ANOTHER), "its UUID is not the Node's systemUUID"),
+        (resettable(allowed=("On", "GracefulShutdown")), "it does not allow ForceOff"),
+        (system(), "it offers no ComputerSystem.Reset"),
+        (system(Actions={}), "it offers no ComputerSystem.Reset"),
+        (system(Actions={RESET: {"target": "https://theirs/"}}), "it offers no ComputerSystem.Reset"),
+    ],
+)
+async def test_what_is_not_switched(server: Server, resource: object, why: str) -> None:
+    """Another machine, above all: no request is made."""
+    result, reason, _ = await switched(server, resource)  # type: ignore[misc]
+    assert (result, reason.endswith(why)) == ("failed", True), reason
+    assert not posts(server)
+
+
+@pytest.mark.parametrize(
+    ("reset", "why"),
+    [
+        (answer(400, b"theirs"), "400"),
+        (answer(401), "401: user name or password refused"),
+        (answer(307, Location="/theirs"), "307: it names another address, which is not followed"),
+        (b"", "it closed the connection without an answer|the answer is not HTTP"),
+    ],
+)
+async def test_a_request_that_is_not_taken(server: Server, reset: bytes, why: str) -> None:
+    """Or whose answer is lost: failed. Whether the machine is off, the next readings say."""
+    result, reason, _ = await switched(server, resettable(), reset)  # type: ignore[misc]
+    assert result == "failed"
+    assert re.fullmatch(why, reason)
+    assert len(posts(server)) == 1

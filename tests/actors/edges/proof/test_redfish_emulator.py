@@ -1,0 +1,129 @@
+"""Redfish on sushy-tools' emulator: what it shows in the course of a machine's life, and when it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.proof.https import Unread
+from ebbtide.actors.edges.proof.redfish import Redfish
+from ebbtide.actors.edges.proof.sources import Machine, Said
+from tests.beds.bmc import PASSWORD, Power, RedfishEmulator, redfish_emulator
+from tests.beds.skipping import or_skip
+
+pytestmark = pytest.mark.backend
+
+OURS, NEIGHBOUR = "4c4c4544-0042-3510-8052-b4c04f4a3132", "99999999-9999-4999-8999-999999999999"
+MACHINE = Machine("node-1", "uid-1", "boot-1", OURS, "")
+SYSTEMS = "/redfish/v1/Systems"
+OFF, ON = Said("off", "systemUUID", OURS), Said("on", "systemUUID", OURS)
+#: An action takes effect within 2 s; each reading is one of the polls that it is awaited with.
+ACTION_SECONDS_MAX = 10
+POLL_SECONDS = 0.05
+
+Changes = list[tuple[str, Power]]
+
+
+@pytest.fixture
+def changes() -> Changes:
+    return []
+
+
+@pytest.fixture
+def bmc(tmp_path: Path, changes: Changes) -> Iterator[RedfishEmulator]:
+    machines = {NEIGHBOUR: "node-2", OURS: "node-1"}
+    with or_skip():
+        emulator = redfish_emulator(tmp_path, machines, on_change=lambda *each: changes.append(each))
+        with emulator as bmc:
+            yield bmc
+
+
+def source(bmc: RedfishEmulator, **fields: Any) -> Redfish:
+    given: dict[str, Any] = {"url": bmc.url, "ca_file": bmc.ca_file} | bmc.secrets
+    return Redfish(**given | fields)
+
+
+async def until(redfish: Redfish, said: Said) -> list[Said]:
+    """What it said until it said that."""
+    all_said: list[Said] = []
+    with trio.fail_after(ACTION_SECONDS_MAX):
+        while said not in all_said:
+            await trio.sleep(POLL_SECONDS)
+            all_said.append(await redfish.read(MACHINE))
+    return all_said
+
+
+async def why(redfish: Redfish) -> str:
+    with pytest.raises(Unread) as caught:
+        await redfish.read(MACHINE)
+    assert PASSWORD not in str(caught.value)
+    return str(caught.value)
+
+
+async def test_a_machine_that_loses_its_power_and_gets_it_back(bmc: RedfishEmulator) -> None:
+    """Off as often as it is asked, of two machines the right one; by UUID or by path."""
+    by_uuid, by_path = source(bmc), source(bmc, system=f"{SYSTEMS}/{OURS}")
+    for power, said in (("On", ON), ("Off", OFF), ("On", ON)):
+        bmc.set_power(OURS, power)  # type: ignore[arg-type]
+        for _ in range(2):
+            assert await by_uuid.read(MACHINE) == await by_path.read(MACHINE) == said
+    other = await source(bmc, system=f"{SYSTEMS}/{NEIGHBOUR}").read(MACHINE)
+    assert other == Said("on", "systemUUID", NEIGHBOUR)
+
+
+async def test_switching_off(bmc: RedfishEmulator, changes: Changes) -> None:
+    """Taken at once, off a while later, and that is what tells it; the second time nothing is left to do."""
+    redfish = source(bmc)
+    assert await redfish.power_off(OURS) == ("done", "", None)
+    assert set(await until(redfish, OFF)) <= {ON, OFF}
+    assert changes == [(OURS, "Off")]
+    assert await redfish.power_off(OURS) == ("done", "", None)
+    assert (await source(bmc, system=f"{SYSTEMS}/{NEIGHBOUR}").power_off(OURS)).result == "failed"
+    assert (bmc.power(OURS), bmc.power(NEIGHBOUR)) == ("Off", "On")
+
+
+async def test_a_forced_restart_shows_off_first(bmc: RedfishEmulator) -> None:
+    """And then On: why Off once is no proof."""
+    redfish = source(bmc)
+    await redfish.read(MACHINE)
+    path = f"{SYSTEMS}/{OURS}/Actions/ComputerSystem.Reset"
+    await redfish._request("POST", path, b'{"ResetType": "ForceRestart"}')
+    assert await until(redfish, ON) in ([OFF] * count + [ON] for count in range(1, 200))
+
+
+async def test_a_password_that_is_renewed(bmc: RedfishEmulator) -> None:
+    """Refused with the old one; the new one is taken without anybody's doing."""
+    bmc.secrets["password_file"].write_text("old")
+    redfish = source(bmc)
+    assert await why(redfish) == "401: user name or password refused"
+    bmc.secrets["password_file"].write_text(PASSWORD)
+    assert await redfish.read(MACHINE) == ON
+
+
+async def test_a_redirect_and_a_system_that_is_not_there(bmc: RedfishEmulator) -> None:
+    """It answers a machine's name with a redirect."""
+    assert (await why(source(bmc, system=f"{SYSTEMS}/node-1"))).startswith("307: it names another address")
+    assert await why(source(bmc, system=f"{SYSTEMS}/node-3")) == "404: it is not there"
+
+
+async def test_trust(bmc: RedfishEmulator) -> None:
+    """Its certificate is signed by an authority of its own."""
+    assert (await why(source(bmc, ca_file=None))).startswith("its certificate is not accepted")
+    assert await source(bmc, ca_file=None, fingerprint=bmc.fingerprint).read(MACHINE) == ON
+
+
+async def test_it_hangs_comes_back_and_dies(bmc: RedfishEmulator) -> None:
+    """One that hangs has its reader's time and no more; a dead one says so at once."""
+    redfish = source(bmc)
+    bmc.freeze()
+    with trio.move_on_after(0.3) as scope:
+        await redfish.read(MACHINE)
+    assert scope.cancelled_caught
+    bmc.thaw()
+    assert await redfish.read(MACHINE) == ON
+    bmc.kill()
+    assert await why(redfish) == "no connection: Connection refused"

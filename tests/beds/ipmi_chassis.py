@@ -1,0 +1,21 @@
+"""What ipmi_sim runs for its chassis: ``get power``, or ``set power 0|1``.
+
+``python ipmi_chassis.py FILE UUID URL|- get|set ...``: the file has 0 or 1; the URL takes a PUT of each
+change, before it is shown.
+"""
+
+import json
+import sys
+import urllib.request
+from pathlib import Path
+
+file, uuid, url, verb, *names = sys.argv[1:]
+if verb == "get":
+    print(f"power:{Path(file).read_text().strip()}")
+elif names[:1] == ["power"]:
+    if url != "-":
+        said = json.dumps({"uuid": uuid, "power_state": "On" if names[1] == "1" else "Off"}).encode()
+        urllib.request.urlopen(urllib.request.Request(url, said, method="PUT"), timeout=10).close()
+    part = Path(f"{file}.part")
+    part.write_text(names[1])
+    part.replace(file)
