@@ -1,0 +1,378 @@
+"""The storm brake: never more nodes out of service than may be, and places in the order of the requests."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, get_args
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, LeaseView, NodeView
+from ebbtide.actors.interfaces import Ending
+from ebbtide.actors.outage import PERMIT_RETRY_NS
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.outage import Ready, RequestPermit, ReturnPermit, TaintOwner
+from ebbtide.outage.brake import (
+    BEHIND,
+    LEFT_SECONDS,
+    MANY_DEAD,
+    NOT_SEEN,
+    WAITS_SECONDS_MAX,
+    StormBrake,
+)
+from ebbtide.outage.configuration import Brake
+from ebbtide.replay.sim.scenario import Draws
+from tests.actors.edges.process.process_bed import Outbox
+
+#: More of them on demand, by ``EBBTIDE_SEEDS=5000``.
+SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "40"))
+AGAIN_SECONDS = PERMIT_RETRY_NS / NS_PER_SECOND
+ALL = Brake(max_nodes=1000, max_share_percent=100, min_healthy=0)
+
+
+class Cluster:
+    """What is seen of it; without ``leases`` no node is ever silent."""
+
+    def __init__(self, count: int, *, leases: bool = True) -> None:
+        self.view = ClusterView()
+        self.view.sees(trio.current_time())
+        self._versions = iter(range(1, 1 << 40))
+        for name in self.names(count):
+            self.put(name)
+            if leases:
+                self.renew(name)
+
+    def names(self, count: int) -> list[str]:
+        return [f"n{at}" for at in range(count)]
+
+    def put(self, name: str, ready: Ready = "True", taint: TaintOwner = "none") -> None:
+        version = str(next(self._versions))
+        self.view.nodes.put(NodeView(name, name, version, "b", ready, "", "", taint, (), ""))
+
+    def renew(self, name: str) -> None:
+        version = str(next(self._versions))
+        self.view.leases.put(LeaseView(name, version, version, 40))
+
+    def remove(self, name: str) -> None:
+        found = self.view.of(name).node
+        assert found is not None
+        self.view.nodes.remove(found._replace(version=str(next(self._versions))))
+
+    def tainted(self) -> set[str]:
+        return {each.name for each in self.view.there() if each.taint != "none"}
+
+
+def dead(cluster: Cluster, *names: str) -> None:
+    for name in names:
+        cluster.put(name, "Unknown")
+
+
+async def test_its_orders(autojump_clock: MockClock) -> None:
+    """A request is granted or fails with its reason; what nobody has is given back all the same."""
+    cluster = Cluster(10)
+    brake = StormBrake(Brake(max_nodes=1), cluster.view)
+    dead(cluster, "n1", "n2")
+    one, two = brake.edge("n1"), brake.edge("n2")
+    outbox = Outbox()
+
+    def ask(edge: Any, node: str) -> Ending:
+        ended = edge.effects[RequestPermit](RequestPermit(key="k", node=node), outbox)
+        assert isinstance(ended, Ending)
+        return ended
+
+    assert ask(one, "n1") == Ending()
+    assert ask(one, "n1") == Ending()
+    assert ask(two, "n2") == Ending("failed", "out of service already: 1 of the 1 nodes that may be")
+    for _ in range(2):
+        assert one.effects[ReturnPermit](ReturnPermit(key="k", node="n1"), outbox) == Ending()
+    assert ask(two, "n2") == Ending()
+    assert await two.adopt(RequestPermit(key="k", node="n2"), outbox) is None
+
+
+@pytest.mark.parametrize(
+    "nodes, settings, allowed",
+    [
+        (100, Brake(), 5),
+        (20, Brake(), 4),
+        (9, Brake(), 1),
+        (3, Brake(), 1),
+        (2, Brake(), 1),
+        (1, Brake(), 0),
+        (100, Brake(max_nodes=1000), 20),
+        (100, Brake(max_nodes=1000, max_share_percent=29), 29),
+        (7, Brake(max_nodes=1000, max_share_percent=29), 2),
+        (10, Brake(max_nodes=1000, max_share_percent=100, min_healthy=7), 3),
+        (10, Brake(max_nodes=1000, max_share_percent=100, min_healthy=10), 0),
+        (10, ALL, 10),
+        (1, ALL, 0),
+    ],
+)
+async def test_how_many(nodes: int, settings: Brake, allowed: int, autojump_clock: MockClock) -> None:
+    """One after the other they die, and are tainted; the least of all limits holds. Of two the last one may
+    only be where somebody wants it, and a single node is seen by nobody but itself.
+    """
+    cluster = Cluster(nodes)
+    brake = StormBrake(settings, cluster.view)
+    granted = 0
+    for name in cluster.names(nodes):
+        dead(cluster, name)
+        if (refused := brake.request(name)) != "":
+            break
+        granted += 1
+        cluster.put(name, "Unknown", "ours")
+    if (nodes, settings) == (10, ALL):
+        # The last one has nobody beside it that is heard.
+        assert (granted, refused) == (9, MANY_DEAD)
+    else:
+        assert granted == allowed
+        assert refused
+
+
+async def test_why_not(autojump_clock: MockClock) -> None:
+    """Every reason, in the order in which they count."""
+    cluster = Cluster(10)
+    brake = StormBrake(Brake(max_nodes=2, max_share_percent=100, min_healthy=5), cluster.view)
+    dead(cluster, "n1")
+    cluster.view.sees(math.inf)
+    assert brake.request("n1") == NOT_SEEN
+    cluster.view.sees(trio.current_time())
+    dead(cluster, *cluster.names(6))
+    assert brake.request("n1") == MANY_DEAD
+    cluster.put("n0")
+    # Half of them is not more than half; but n1 waits since before.
+    assert brake.request("n2") == ""
+    assert brake.request("n1") == ""
+    assert brake.request("n3") == "out of service already: 2 of the 2 nodes that may be"
+    cluster.put("n9", "False")
+    assert brake.request("n3") == "healthy nodes: 4, and at least 5 must be"
+
+
+async def test_what_is_healthy(autojump_clock: MockClock) -> None:
+    """Ready, its lease renewed, and not out of service; a node without a lease by its Ready alone."""
+    cluster = Cluster(8)
+    brake = StormBrake(ALL, cluster.view)
+    assert brake.count("n0") == (7, 0, 0)
+    cluster.put("n1", "False")
+    cluster.put("n2", "")
+    cluster.put("n3", "True", "other")
+    cluster.put("n4", "Unknown", "ours")
+    cluster.put("no-lease")
+    assert brake.count("n0") == (4, 2, 2)
+    await trio.sleep(20)
+    assert brake.count("n0") == (1, 2, 5)
+    assert brake.count("no-lease") == (0, 2, 6)
+    cluster.renew("n5")
+    assert brake.count("n0") == (2, 2, 4)
+    # What is not seen is not silent.
+    cluster.view.sees(trio.current_time())
+    assert brake.count("n0") == (4, 2, 2)
+    dead(cluster, "n6")
+    assert brake.request("n6") == ""
+    assert brake.count("n0") == (3, 3, 2)
+    cluster.remove("n6")
+    assert brake.count("n0") == (3, 3, 2)
+    brake.give_back("n6")
+    assert brake.count("n0") == (3, 2, 2)
+
+
+async def test_a_permit_counts_once(autojump_clock: MockClock) -> None:
+    """A node with a permit whose taint is seen is one node; and another leader's count by their taints."""
+    cluster = Cluster(20)
+    brake = StormBrake(Brake(max_nodes=2), cluster.view)
+    dead(cluster, "n1", "n2", "n3")
+    assert brake.request("n1") == ""
+    cluster.put("n1", "Unknown", "ours")
+    assert brake.request("n2") == ""
+    cluster.put("n2", "Unknown", "ours")
+    assert brake.request("n3") != ""
+    after = StormBrake(Brake(max_nodes=2), cluster.view)
+    assert after.request("n3") == "out of service already: 2 of the 2 nodes that may be"
+    cluster.put("n1", "True", "none")
+    assert after.request("n3") == ""
+
+
+async def test_an_actor_that_is_gone(autojump_clock: MockClock) -> None:
+    """Its permit counts until its taint would be seen, or until it begins anew; its wait is over."""
+    cluster = Cluster(20)
+    brake = StormBrake(Brake(max_nodes=1), cluster.view)
+    dead(cluster, "n1", "n2", "n3")
+    outbox = Outbox()
+    async with trio.open_nursery() as nursery:
+        for name in ("n1", "n2"):
+            nursery.start_soon(brake.edge(name).run, outbox)
+        await trio.testing.wait_all_tasks_blocked()
+        assert brake.request("n1") == ""
+        assert brake.request("n2") != ""
+        nursery.cancel_scope.cancel()
+    assert brake.request("n3") != ""
+    assert brake.request("n1") == ""
+    brake.leave("n1")
+    for name in cluster.names(20):
+        cluster.renew(name)
+    await trio.sleep(LEFT_SECONDS - 1)
+    for name in cluster.names(20):
+        cluster.renew(name)
+    assert brake.request("n3") != ""
+    await trio.sleep(1)
+    assert brake.request("n3") == ""
+
+
+async def test_who_has_waited_longest_is_next(autojump_clock: MockClock) -> None:
+    """Also before one that asks just when a place gets free; and not one that asks no more."""
+    cluster = Cluster(20)
+    brake = StormBrake(Brake(max_nodes=1), cluster.view)
+    dead(cluster, "n1", "n2", "n3", "n4")
+    assert brake.request("n1") == ""
+    assert brake.request("n2") != ""
+    await trio.sleep(5)
+    assert brake.request("n3") != ""
+    brake.give_back("n1")
+    assert brake.request("n4") == BEHIND
+    assert brake.request("n3") == BEHIND
+    assert brake.request("n2") == ""
+    brake.give_back("n2")
+    brake.give_back("n3")
+    assert brake.request("n4") == ""
+    assert brake.request("n3") != ""
+    brake.give_back("n4")
+    for name in cluster.names(20):
+        cluster.renew(name)
+    await trio.sleep(WAITS_SECONDS_MAX)
+    for name in cluster.names(20):
+        cluster.renew(name)
+    assert brake.request("n2") == ""
+
+
+def limit(settings: Brake, nodes: int) -> int:
+    return min(settings.max_nodes, max(1, nodes * settings.max_share_percent // 100))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_laws(seed: int, autojump_clock: MockClock) -> None:
+    """Under any order of requests, returns and changes, and over other leaders: a permit is given only where
+    with it no more nodes are out than may be, enough stay healthy, and we see what happens.
+    """
+    draws = Draws(seed)
+    cluster = Cluster(draws.between(2, 30))
+    settings = Brake(
+        max_nodes=draws.between(1, 10),
+        max_share_percent=draws.between(1, 100),
+        min_healthy=draws.between(0, 8),
+    )
+    brake, names = StormBrake(settings, cluster.view), cluster.names(30)
+    permits: set[str] = set()
+    granted = 0
+    for _ in range(400):
+        there = {each.name: each for each in cluster.view.there()}
+        name = draws.pick(names)
+        match draws.below(9):
+            case 0 | 1 | 2:
+                dead(cluster, name)
+                before = cluster.view.there()
+                if brake.request(name) == "":
+                    granted += 1
+                    permits.add(name)
+                    out = cluster.tainted() | permits
+                    assert len(out) <= limit(settings, len({each.name for each in before} | permits))
+                    now = trio.current_time()
+                    healthy = [
+                        each.name
+                        for each in before
+                        if each.ready == "True"
+                        and each.name not in out
+                        and cluster.view.silent_at(each.name) > now
+                    ]
+                    assert len(healthy) >= settings.min_healthy
+                    left = [each for each in before if each.name not in out]
+                    assert 2 * (len(left) + 1 - len(healthy)) <= len(left) + 1
+                    assert cluster.view.sees_since < math.inf
+                else:
+                    permits.discard(name)
+            case 3:
+                brake.give_back(name)
+                permits.discard(name)
+            case 4 if name in permits:
+                cluster.put(name, "Unknown", "ours")
+            case 5:
+                cluster.put(name, draws.pick(get_args(Ready)), draws.pick(get_args(TaintOwner)))
+            case 6 if name in there:
+                cluster.remove(name)
+            case 7:
+                for each in there:
+                    if draws.below(10):
+                        cluster.renew(each)
+                await trio.sleep(draws.below(12))
+            case 8 if draws.below(20) == 0:
+                cluster.view.sees(draws.pick([math.inf, trio.current_time()]))
+            case 8 if draws.below(20) == 0:
+                # Another leader: of the permits only what has become a taint is known.
+                brake, permits = StormBrake(settings, cluster.view), set()
+            case _:
+                pass
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_nobody_starves(seed: int, autojump_clock: MockClock) -> None:
+    """Many wait, new ones come all the time, and places get free now and then: there is a place for each of
+    those that still want one and have asked before, and a free place is not left free for long.
+    """
+    draws = Draws(seed)
+    cluster = Cluster(64, leases=False)
+    settings = Brake(max_nodes=draws.between(1, 6), max_share_percent=100)
+    brake = StormBrake(settings, cluster.view)
+    first_asked: list[str] = []
+    got: list[str] = []
+    given_up: set[str] = set()
+    out: set[str] = set()
+
+    async def node(name: str) -> None:
+        dead(cluster, name)
+        first_asked.append(name)
+        stays = draws.below(10) > 0
+        while brake.request(name):
+            if not stays and draws.below(3) == 0:
+                given_up.add(name)
+                return
+            await trio.sleep(AGAIN_SECONDS)
+        before = first_asked[: first_asked.index(name)]
+        ahead = [each for each in before if each not in got and each not in given_up]
+        got.append(name)
+        out.add(name)
+        assert len(out) + len(ahead) <= settings.max_nodes
+        await trio.sleep(draws.between(1, 60))
+        out.discard(name)
+        cluster.put(name)
+        brake.give_back(name)
+
+    async with trio.open_nursery() as nodes:
+        for name in cluster.names(30):
+            nodes.start_soon(node, name)
+            await trio.sleep(draws.below(8000) / 1000)
+    assert sorted(got) == sorted(name for name in first_asked if name not in given_up)
+    # Each has a place for a minute at most, and the next one takes it with its next request, at the latest
+    # when who was before it has been forgotten.
+    per_place = 60 + AGAIN_SECONDS + WAITS_SECONDS_MAX
+    assert trio.current_time() <= 30 * 8 + (len(first_asked) + 1) * per_place / settings.max_nodes + per_place
+
+
+def test_it_waits_for_the_next_request() -> None:
+    """Who is refused is not forgotten before it asks again."""
+    assert AGAIN_SECONDS < WAITS_SECONDS_MAX
+
+
+async def test_a_hundred_of_a_thousand(autojump_clock: MockClock) -> None:
+    """Those that asked first are out, and the others know why they wait."""
+    cluster = Cluster(1000)
+    brake = StormBrake(Brake(), cluster.view)
+    gone = cluster.names(100)
+    dead(cluster, *gone)
+    said = [brake.request(name) for name in gone]
+    assert said == [""] * 5 + ["out of service already: 5 of the 5 nodes that may be"] * 95
+    # Five come back: five more, and no other, whoever asks.
+    for name in gone[:5]:
+        cluster.put(name)
+        brake.give_back(name)
+    assert [name for name in reversed(gone) if brake.request(name) == ""] == gone[9:4:-1]
