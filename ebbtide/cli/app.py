@@ -116,6 +116,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "hurry": Entry("hurry:hurry", "Stop waiting for a pod."),
         "release": Entry("hurry:release", "Let the machine go now."),
     },
+    "Nodes that died": {
+        "outage": Entry("outage:outage", "Prove that a node is off, recover it, and account for it."),
+    },
     "Look back": {
         "journal": Entry("journal:journal", "Episodes and events of a journal; is it intact?"),
         "replay": Entry("replay:replay", "Execute a journal again, and ask it why."),

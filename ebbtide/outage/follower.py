@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import trio
 
@@ -52,6 +52,13 @@ JOURNAL_ID_BYTES = 16
 OF_A_START = (LeaderStarted.__name__, NodeRead.__name__)
 
 
+@runtime_checkable
+class Observing(Protocol):
+    """An edge that is told what was recorded."""
+
+    def observe(self, records: Sequence[Record]) -> None: ...
+
+
 class JournalLost(Exception):
     """It can be gone on with by nobody here; ``fenced``: another leader does."""
 
@@ -63,8 +70,8 @@ class JournalLost(Exception):
 class Shared(NamedTuple):
     """What the followers of one leader have in common.
 
-    ``writer``: this process's own name in journals. ``settings`` and ``edges`` are of a node by its name
-    and UID; ``edges`` has all but the Node's own.
+    ``writer``: this process's own name in journals. ``settings``: of a node by its name. ``edges``: all of a
+    follower but the Node's own, when its state is recovered.
     """
 
     caller: ApiCaller
@@ -73,7 +80,7 @@ class Shared(NamedTuple):
     replica: str
     writer: str
     settings: Callable[[str], OutageSettings]
-    edges: Callable[[str, str], Sequence[Edge]]
+    edges: Callable[[Follower], Sequence[Edge]]
     clock: Clock
     identity: Identity
     tell: Tell
@@ -83,7 +90,7 @@ class Shared(NamedTuple):
 
 
 def in_trouble(view: ClusterView, node: str, uid: str) -> bool:
-    """Whether a system is to look at it: nobody hears it, or something of ours stands on it.
+    """Whether a system is to look at it: nobody hears it, our taint stands on it, or a person's word.
 
     One whose kubelet says itself that it is not Ready, and renews its lease, lives: nodes that join are so
     for a minute.
@@ -92,7 +99,7 @@ def in_trouble(view: ClusterView, node: str, uid: str) -> bool:
     if found is None or found.uid != uid:
         return False
     silent = view.silent_at(node) <= trio.current_time()
-    return silent or found.ready == "Unknown" or found.taint == "ours"
+    return silent or found.ready == "Unknown" or found.taint == "ours" or found.declared is not None
 
 
 class Recovered(NamedTuple):
@@ -176,7 +183,7 @@ class Follower:
             writing.start_soon(self._writer.run)
             self._begin_segment()
             node_edge = NodeEdge(shared.caller, shared.view, self.node, self.node_uid)
-            edges: list[Edge] = [node_edge, *shared.edges(self.node, self.node_uid)]
+            edges: list[Edge] = [node_edge, *shared.edges(self)]
             effects = Effects(edges, inbox, self._writer, shared.clock)
             open_orders = [opened.order for opened in self.system.open_orders.values()]
             sequencer = Sequencer(self.system, inbox, self, effects, shared.clock)
@@ -191,6 +198,7 @@ class Follower:
             )
             self.system.on_failure = log.keep_failure
             sequencer.observers += [log.keep, self._after]
+            sequencer.observers += [edge.observe for edge in edges if isinstance(edge, Observing)]
             writing.start_soon(log.run)
             async with trio.open_nursery() as working:
                 working.start_soon(self._await_end, working.cancel_scope)

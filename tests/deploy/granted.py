@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from functools import partial
 from typing import Any
 
 import trio
@@ -18,15 +19,22 @@ TOKEN_SECONDS = 3600
 IN_FORCE_SECONDS_MAX = 20
 NOBODYS_EVENT = {"metadata": {"name": "never"}, "involvedObject": {"kind": "Node", "name": "never"}}
 
+#: Waits until a policy counts.
+Probe = Callable[[Bed], Awaitable[None]]
+
 
 @contextlib.asynccontextmanager
-async def applied(bed: Bed, name: str = "rbac") -> AsyncIterator[None]:
-    """The objects of a kustomization for the time of the block, the policy in force."""
-    objects = rendered(name)
+async def applied(
+    bed: Bed, name: str = "rbac", without: Collection[str] = (), probe: Probe | None = None
+) -> AsyncIterator[None]:
+    """The objects of a kustomization for the time of the block, but those of the kinds ``without``, and the
+    policy in force: ``probe`` waits for that.
+    """
+    objects = [each for each in rendered(name) if each["kind"] not in without]
     for each in objects:
         await bed.api.post(place(each), each)
     try:
-        await in_force(bed)
+        await (probe or in_force)(bed)
         yield
     finally:
         for each in reversed(objects):
@@ -59,12 +67,19 @@ async def token(bed: Bed, to: str = "", account: str = ACCOUNT) -> str:
 async def in_force(bed: Bed, account: str = ACCOUNT) -> None:
     """Until the last of them denies what it is there to deny: the API server sees them in their order."""
     nobodys = speaking(bed, await token(bed, account=account))
+    await denied(
+        "names no node", partial(nobodys.post, "/api/v1/namespaces/default/events?dryRun=All", NOBODYS_EVENT)
+    )
+
+
+async def denied(said: str, ask: Callable[[], Awaitable[object]]) -> None:
+    """Until it is, in these words."""
     with trio.move_on_after(IN_FORCE_SECONDS_MAX):
         while True:
             try:
-                await nobodys.post("/api/v1/namespaces/default/events?dryRun=All", NOBODYS_EVENT)
+                await ask()
             except Refused as error:
-                if "names no node" in str(error):
+                if said in str(error):
                     return
             await trio.sleep(POLL_SECONDS)
     raise AssertionError("the policy does not come into force")

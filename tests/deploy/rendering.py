@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 ROOT = Path(__file__).parents[2] / "deploy/kubernetes"
 #: What a person applies; the others are parts of these.
-APPLIED = ("rbac", "daemonset", "node-identity")
+APPLIED = ("rbac", "daemonset", "node-identity", "outage")
 USED = {"apiVersion", "kind", "resources", "patches"}
 
 #: Where objects of a kind are made, below a namespace or not.
@@ -24,6 +24,10 @@ PLACES = {
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",

@@ -11,6 +11,7 @@ import yaml
 
 from ebbtide.config import parse
 from ebbtide.modes import NODE_NAME_VARIABLE, OWN_UID
+from ebbtide.outage.configuration import parse_outage
 from tests.beds.golang import Module, built
 from tests.beds.skipping import or_skip
 from tests.deploy.rendering import APPLIED, ROOT, Object, place, rendered
@@ -44,8 +45,11 @@ def test_it_renders_as_kustomize_renders_it(name: str) -> None:
     assert key_by_name(yaml.safe_load_all(done.stdout)) == key_by_name(rendered(name))
 
 
-def key_by_name(objects: Any) -> dict[tuple[str, str], Object]:
-    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+def key_by_name(objects: Any) -> dict[tuple[str, str, str], Object]:
+    return {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+        for each in objects
+    }
 
 
 @pytest.mark.parametrize("name", ["daemonset", "node-identity"])
@@ -108,6 +112,25 @@ def test_its_grace_covers_the_shipped_configuration() -> None:
     settings = parse([("config.yaml", text.encode())]).settings
     needed_seconds = settings.shutdown_grace_period_ns // 10**9 + settings.reserve_seconds
     assert needed_seconds <= pod_spec("daemonset")["terminationGracePeriodSeconds"]
+
+
+def test_the_controller_is_two_and_starts_in_a_dry_run() -> None:
+    """Neither on the node of the other, nobody's root, and nothing is changed before somebody says so."""
+    spec = the("Deployment", "outage")["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    (rule,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert (spec["replicas"], rule["topologyKey"]) == (2, "kubernetes.io/hostname")
+    assert container["securityContext"]["runAsNonRoot"] is True
+    configuration = parse_outage("config.yaml", the("ConfigMap", "outage")["data"]["config.yaml"].encode())
+    assert configuration.dry_run is True
+    assert configuration.namespace == the("Deployment", "outage")["metadata"]["namespace"]
+    (path,) = [each["mountPath"] for each in container["volumeMounts"]]
+    assert f"--config={path}/config.yaml" in container["args"]
+    assert all(
+        str(each.redfish.username_file).startswith(path) for each in configuration.pools if each.redfish
+    )
 
 
 def test_the_nodes_identity_brings_no_right_of_its_own() -> None:

@@ -113,7 +113,7 @@ class Led:
             writer=who,
             settings=lambda node: OutageSettings(),
             # Journals of earlier tests are gone on with as well.
-            edges=lambda node, uid: [self.cloud if uid == kubelet.uid else Cloud(kubelet)],
+            edges=lambda each: [self.cloud if each.node_uid == kubelet.uid else Cloud(kubelet)],
             clock=SystemClock(),
             identity=IDENTITY,
             tell=lambda level, line: self.told.append(line),

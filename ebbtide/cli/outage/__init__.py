@@ -1,0 +1,26 @@
+"""``ebbtide outage``: nodes that went down without a graceful shutdown."""
+
+from __future__ import annotations
+
+import click
+
+from ebbtide.cli.app import Entry, LazyGroup
+from ebbtide.cli.common.options import need_command
+
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "Run it": {
+        "run": Entry("outage.run:run", "The controller: watch, prove, taint, follow, take the taint back."),
+    },
+}
+
+EPILOG = """\b
+Examples:
+  ebbtide outage run --config outage.yaml --kubeconfig ~/.kube/config --dry-run
+"""
+
+
+@click.group(cls=LazyGroup, sections=SECTIONS, invoke_without_command=True, epilog=EPILOG)
+@click.pass_context
+def outage(ctx: click.Context) -> None:
+    """Recover nodes that died: proof that they are off, taint, detach, all on record."""
+    need_command(ctx)

@@ -1,0 +1,61 @@
+"""``ebbtide outage run``: the controller in the cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ebbtide.cli.common.guard import DONE, Refused
+
+EPILOG = """\b
+Examples:
+  ebbtide outage run --config outage.yaml --kubeconfig ~/.kube/config --dry-run
+  ebbtide outage run --config /etc/ebbtide/config.yaml              # in a pod, by its service account
+
+Two replicas with one Lease are enough: the one that does not lead waits. Ended by SIGTERM it gives the Lease
+back, and leaves what stands on the nodes as it is.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An OutageConfiguration (docs/outage-configuration.md).  [default: everything at its default]",
+)
+@click.option(
+    "--kubeconfig",
+    metavar="PATH",
+    help="Who we are for the API server: a file, or in-cluster for the service account of our own pod."
+    "  [default: in-cluster in a pod]",
+)
+@click.option(
+    "--replica",
+    metavar="NAME",
+    help="This replica's name in the Lease and in journals.  [default: the host name]",
+)
+@click.option("--dry-run", is_flag=True, help="Decide and record, and change nothing on any Node.")
+def run(config: Path | None, kubeconfig: str | None, replica: str | None, dry_run: bool) -> int:
+    """Watch nodes; prove that those which are gone are off; taint, follow, and take the taint back."""
+    from ebbtide.extras import require
+
+    require("node", "outage run")
+    import trio
+
+    from ebbtide.config.schema import IN_CLUSTER
+    from ebbtide.host import host_name
+    from ebbtide.log import LogOutput
+    from ebbtide.modes import in_a_pod
+    from ebbtide.outage.configuration import OutageConfiguration, load_outage
+    from ebbtide.outage.program import Options, run_controller
+
+    loaded = load_outage(config) if config is not None else OutageConfiguration()
+    in_cluster = kubeconfig == IN_CLUSTER or (kubeconfig is None and in_a_pod())
+    if not in_cluster and (kubeconfig is None or not Path(kubeconfig).is_file()):
+        what = "this is no pod of a cluster" if kubeconfig is None else f"{kubeconfig} is no file"
+        raise Refused(f"{what}: name a kubeconfig with --kubeconfig PATH")
+    options = Options(loaded, None if in_cluster else Path(kubeconfig or ""), replica or host_name(), dry_run)
+    trio.run(run_controller, options, LogOutput())
+    return DONE

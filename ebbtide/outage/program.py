@@ -1,0 +1,118 @@
+"""The controller as a process: how it is assembled, who leads, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import trio
+
+from ebbtide.actors.edges.kubernetes.client import ApiClient
+from ebbtide.actors.edges.kubernetes.leadership import Leadership
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView
+from ebbtide.actors.edges.kubernetes.work_edge import WorkEdge
+from ebbtide.actors.edges.kubernetes.work_view import WorkView
+from ebbtide.actors.interfaces import NOTICE, Edge
+from ebbtide.actors.outage_work import STUCK_POD, StuckPodState
+from ebbtide.actors.system import System
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.outage import OutageSettings
+from ebbtide.host import SystemClock, journal_identity
+from ebbtide.log import LogOutput
+from ebbtide.outage.brake import StormBrake
+from ebbtide.outage.configuration import OutageConfiguration
+from ebbtide.outage.controller import Leader, Watching
+from ebbtide.outage.follower import Follower, Shared
+from ebbtide.outage.sources import pool_of, proof_edges
+
+#: Of our own namespace: whoever has it leads.
+LEASE = "ebbtide-outage"
+#: In a writer's name, to tell this process from the one before it in the same pod.
+NONCE_BYTES = 4
+
+
+class Options(NamedTuple):
+    """``kubeconfig`` None: the service account of our own pod. ``dry_run`` wins over the configuration's."""
+
+    configuration: OutageConfiguration
+    kubeconfig: Path | None
+    replica: str
+    dry_run: bool
+
+
+async def run_controller(options: Options, log: LogOutput) -> None:
+    """Until SIGTERM or SIGINT. The Lease is given back; what stands on Nodes stays."""
+    configuration = options.configuration
+    identity = f"{options.replica}_{os.urandom(NONCE_BYTES).hex()}"
+    link = ApiClient(options.kubeconfig, log.tell)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        leadership = Leadership(link, configuration.namespace, LEASE, identity, log.tell)
+        async with trio.open_nursery() as leading:
+            leading.start_soon(_end_when_asked, leading.cancel_scope)
+            while True:
+                # One that another leader has fenced begins anew, with nothing of before.
+                await leadership.run(lambda: _leader(options, identity, link, log).run())
+        nursery.cancel_scope.cancel()
+    log.tell(NOTICE, "ended")
+
+
+async def _end_when_asked(scope: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+def _leader(options: Options, identity: str, link: ApiClient, log: LogOutput) -> Leader:
+    """With nothing of an earlier lead: what is known has to be seen anew."""
+    configuration, clock = options.configuration, SystemClock()
+    view, work = ClusterView(), WorkView()
+    brake = StormBrake(configuration.brake, view)
+    proof = proof_edges(configuration, view, clock)
+
+    def settings(node: str) -> OutageSettings:
+        made, power_off = configuration.settings, pool_of(configuration, view, node).power_off
+        return msgspec.structs.replace(
+            made,
+            dry_run=made.dry_run or options.dry_run,
+            power_off_seconds=0 if power_off is None else power_off.after_ns // NS_PER_SECOND,
+        )
+
+    def edges(follower: Follower) -> Sequence[Edge]:
+        node = follower.node
+        return (
+            WorkEdge(work, node, effect=configuration.effect, owners=owners_of(follower.system)),
+            *proof(node, follower.node_uid),
+            brake.edge(node),
+        )
+
+    shared = Shared(
+        caller=link,
+        view=view,
+        namespace=configuration.namespace,
+        replica=options.replica,
+        writer=identity,
+        settings=settings,
+        edges=edges,
+        clock=clock,
+        identity=journal_identity(options.replica),
+        tell=log.tell,
+        report=log.report,
+    )
+    return Leader(shared, link, Watching((view.run, work.run)))
+
+
+def owners_of(system: System) -> dict[str, tuple[str, ...]]:
+    """Of the pods that are followed and not over: the owner's UID, and which of its pods were elsewhere when
+    the first of them was lost.
+    """
+    states = (slot.state for (name, _), slot in system.slots.items() if name == STUCK_POD.name)
+    pods = [each for each in states if isinstance(each, StuckPodState) and each.phase != "over"]
+    return {
+        each.pod.owner_uid: each.elsewhere for each in pods if each.pod is not None and each.pod.owner_uid
+    }

@@ -1,0 +1,130 @@
+"""``ebbtide outage run`` as a process: two replicas of it, a person's word, and the way back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
+from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION
+from ebbtide.outage.program import LEASE
+from tests.actors.edges.kubernetes.config_map_fake import read
+from tests.actors.edges.kubernetes.outage_rig import Kubelet
+from tests.actors.edges.kubernetes.rig import linked
+from tests.actors.edges.kubernetes.rights import granted
+from tests.actors.edges.kubernetes.test_config_maps import RULES
+from tests.actors.edges.kubernetes.test_node_edge import CLUSTER_RULES, LEASE_RULES
+from tests.node.bed import Bed
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+ACCOUNT = "ebbtide-replicas"
+OWN_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{ACCOUNT}/leases/{LEASE}"
+WORK_RULES = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments"], "verbs": ["get", "list", "watch"]},
+]
+LEADS = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
+CONFIGURATION = f"""
+apiVersion: ebbtide/v1alpha1
+kind: OutageConfiguration
+namespace: {ACCOUNT}
+brake: {{maxShare: 100%, minHealthy: 0}}
+pools:
+- name: all
+  askKubelet: false
+"""
+#: A Lease that was not given back is waited for.
+TAKEOVER_SECONDS = 25
+
+
+@pytest.fixture
+async def rights(api_bed: Bed) -> Path:
+    cluster = [*CLUSTER_RULES, *WORK_RULES]
+    return await granted(api_bed, ACCOUNT, [*RULES, LEADS], cluster, {"kube-node-lease": LEASE_RULES})
+
+
+@asynccontextmanager
+async def replica(rights: Path, folder: Path, name: str) -> AsyncIterator[trio.Process]:
+    """Killed at the end of the block, if it is still there."""
+    configuration = folder / "outage.yaml"
+    configuration.write_text(CONFIGURATION)
+    argv = [
+        sys.executable,
+        "-c",
+        "from ebbtide.cli import main; main()",
+        "outage",
+        "run",
+        "--config",
+        str(configuration),
+    ]
+    with (folder / f"{name}.log").open("wb") as log:
+        argv += ["--kubeconfig", str(rights), "--replica", name]
+        process = await trio.lowlevel.open_process(argv, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+        print((folder / f"{name}.log").read_text())
+
+
+async def holder(bed: Bed) -> str:
+    found = await bed.api.get(OWN_LEASE)
+    return str(found["spec"]["holderIdentity"])
+
+
+async def declare(kubelet: Kubelet) -> None:
+    """That it is off: of this boot, as of its last heartbeat."""
+    lease = await kubelet.bed.api.get(kubelet.lease_path)
+    said = {"uid": kubelet.uid, "boot": "boot-1", "mark": lease["spec"]["renewTime"], "by": "somebody"}
+    note = {DECLARED_ANNOTATION: json.dumps(said)}
+    await kubelet.bed.api.patch(kubelet.path, {"metadata": {"annotations": note}})
+
+
+async def tainted(kubelet: Kubelet, count: int) -> None:
+    with trio.fail_after(TAKEOVER_SECONDS):
+        while len(await kubelet.taints()) != count:
+            await trio.sleep(0.05)
+
+
+async def test_the_other_replica_goes_on(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
+    """The leader is killed with its taint set; the other takes that back, and at its end the Lease."""
+    kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
+    await kubelet.register()
+    await others.register()
+    try:
+        async with replica(rights, tmp_path, "one") as first:
+            await api_bed.api.until(
+                OWN_LEASE.rpartition("/")[0],
+                lambda found: any(
+                    each["spec"].get("holderIdentity", "").startswith("one_") for each in found["items"]
+                ),
+            )
+            async with replica(rights, tmp_path, "two") as second:
+                await kubelet.unheard()
+                await declare(kubelet)
+                await tainted(kubelet, 2)
+                first.kill()
+                await kubelet.report(boot="boot-2")
+                await tainted(kubelet, 1)
+                assert (await holder(api_bed)).startswith("two_")
+                second.send_signal(signal.SIGTERM)
+                with trio.fail_after(10):
+                    assert await second.wait() == 0
+                assert await holder(api_bed) == ""
+        async with linked(rights) as link:
+            place = ConfigMapStorage(link, ACCOUNT, kubelet.uid, "reader")
+            tags = [raw.tag for raw in (await read(place))[0]]
+        assert tags.count("OutageBegan") == tags.count("OutOfService") == 1
+    finally:
+        await kubelet.remove()
+        await others.remove()

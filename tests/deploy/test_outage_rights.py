@@ -1,0 +1,123 @@
+"""The controller's role and policy, by a real token: all that it asks for is granted, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from ebbtide.actors.edges.kubernetes.node_edge import QUARANTINE
+from ebbtide.actors.edges.kubernetes.node_view import NOTE_ANNOTATION, OUT_OF_SERVICE
+from ebbtide.outage.program import LEASE
+from tests.deploy.granted import applied, denied, speaking, token
+from tests.node.bed import Bed
+from tests.node.client import Api, Object, Refused
+
+pytestmark = pytest.mark.node
+
+ACCOUNT = "/api/v1/namespaces/ebbtide/serviceaccounts/ebbtide-outage"
+DRY = "dryRun=All"
+#: Of nothing that is there, for a second.
+WATCH = "watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dnever"
+NODE = f"/api/v1/nodes/node-1?{DRY}"
+CONFIG_MAPS = "/api/v1/namespaces/ebbtide/configmaps"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/ebbtide/leases"
+NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+PIECE = {"metadata": {"name": "ebbtide-outage-1-0000000001"}, "immutable": True}
+OUR_LEASE = {"metadata": {"name": LEASE}, "spec": {"holderIdentity": "one"}}
+TAINT = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
+Asked = tuple[str, str, Any]
+
+NEEDED: dict[str, Asked] = {
+    "nodes": ("GET", "/api/v1/nodes?limit=1", None),
+    "watch-nodes": ("GET", f"/api/v1/nodes?{WATCH}", None),
+    "a-node": ("GET", "/api/v1/nodes/node-1", None),
+    "pods": ("GET", "/api/v1/pods?limit=1", None),
+    "watch-pods": ("GET", f"/api/v1/pods?{WATCH}", None),
+    "attachments": ("GET", f"{ATTACHMENTS}?limit=1", None),
+    "watch-attachments": ("GET", f"{ATTACHMENTS}?{WATCH}", None),
+    "heartbeats": ("GET", f"{NODE_LEASES}?limit=1", None),
+    "a-heartbeat": ("GET", f"{NODE_LEASES}/node-1", None),
+    "watch-heartbeats": ("GET", f"{NODE_LEASES}?{WATCH}", None),
+    "write-journal": ("POST", f"{CONFIG_MAPS}?{DRY}", PIECE),
+    "journals": ("GET", CONFIG_MAPS, None),
+    "begin-to-lead": ("POST", f"{LEASES}?{DRY}", OUR_LEASE),
+    "may-lead": ("GET", f"{LEASES}/{LEASE}", None),
+}
+REFUSED: dict[str, Asked] = {
+    "delete-a-pod": ("DELETE", f"/api/v1/namespaces/default/pods/x?{DRY}", None),
+    "delete-an-attachment": ("DELETE", f"{ATTACHMENTS}/x?{DRY}", None),
+    "delete-a-node": ("DELETE", NODE, None),
+    "a-nodes-status": ("PATCH", f"/api/v1/nodes/node-1/status?{DRY}", {"status": {}}),
+    "a-nodes-heartbeat": ("PATCH", f"{NODE_LEASES}/node-1?{DRY}", {"spec": {}}),
+    "change-a-journal": ("PATCH", f"{CONFIG_MAPS}/x?{DRY}", {"data": {}}),
+    "others-configmaps": ("GET", "/api/v1/configmaps", None),
+    "another-lease": ("GET", f"{LEASES}/another", None),
+    "secrets": ("GET", "/api/v1/namespaces/ebbtide/secrets", None),
+    "the-kubelet": ("GET", "/api/v1/nodes/node-1/proxy/pods", None),
+}
+
+
+def of_node(**changed: Any) -> Asked:
+    return ("PATCH", NODE, changed)
+
+
+#: In the policy's own words.
+ABUSES: dict[str, tuple[str, Asked]] = {
+    "labels": ("labels, finalizers", of_node(metadata={"labels": {"node-role.kubernetes.io/x": ""}})),
+    "finalizers": ("labels, finalizers", of_node(metadata={"finalizers": ["example.com/never"]})),
+    "annotations": ("annotations of others", of_node(metadata={"annotations": {"example.com/role": "none"}})),
+    "the daemon's": (
+        "annotations of others",
+        of_node(metadata={"annotations": {"ebbtide.dev/safe-to-detach": "{}"}}),
+    ),
+    "cordon": ("only taints", of_node(spec={"unschedulable": True})),
+    "another taint": ("taints of others", of_node(spec={"taints": [{"key": "x", "effect": "NoExecute"}]})),
+}
+
+
+async def in_force(bed: Bed) -> None:
+    anybody = speaking(bed, await token(bed, account=ACCOUNT))
+    said, (method, path, body) = ABUSES["cordon"]
+    await denied(said, partial(anybody.ask, method, path, body))
+
+
+@pytest.fixture
+async def granted(bed: Bed) -> AsyncIterator[Api]:
+    # Its pods would wait for an image.
+    async with applied(bed, "outage", ("Deployment", "PodDisruptionBudget"), in_force):
+        yield speaking(bed, await token(bed, account=ACCOUNT))
+
+
+async def refusals(api: Api, asked: dict[str, Asked]) -> dict[str, str]:
+    found = {}
+    for name, each in asked.items():
+        try:
+            await api.ask(*each)
+        except Refused as error:
+            found[name] = str(error)
+    return found
+
+
+async def test_all_that_is_needed_is_granted_and_nothing_else(bed: Bed, granted: Api) -> None:
+    """Each call of the controller; what a stolen token would be wanted for; what the policy adds to RBAC."""
+    found: Object = await granted.get("/api/v1/nodes/node-1")
+    taints = found["spec"].get("taints", [])
+    ours = of_node(
+        metadata={
+            "resourceVersion": found["metadata"]["resourceVersion"],
+            "annotations": {NOTE_ANNOTATION: "{}"},
+        },
+        spec={"taints": [*taints, TAINT, QUARANTINE]},
+    )
+    refused = await refusals(granted, {**NEEDED, "taint": ours})
+    # It is not there before somebody leads.
+    assert refused.pop("may-lead").startswith("404")
+    assert refused == {}
+    said = await refusals(granted, REFUSED)
+    assert {name for name in REFUSED if not said.get(name, "").startswith("403: ")} == set()
+    said = await refusals(granted, {name: each for name, (_, each) in ABUSES.items()})
+    assert {name: words for name, (words, _) in ABUSES.items() if words not in said.get(name, "")} == {}
