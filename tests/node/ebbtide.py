@@ -101,7 +101,9 @@ class Daemon:
     async def start(self) -> None:
         """Returns when it holds its lock."""
         environ = {"DBUS_SYSTEM_BUS_ADDRESS": self.bed.logind.address, "EBBTIDE_DEBUG": "1"}
-        await self.bed.start(Part(NAME, self.argv(), environ | self.environ))
+        part = Part(NAME, self.argv(), environ | self.environ)
+        around = self.bed.around.get(self.member.name)
+        await self.bed.start(around(part) if around else part)
         await self.until(self.armed, "it does not arm")
 
     def argv(self) -> list[str]:

@@ -11,9 +11,9 @@ import contextlib
 import os
 import signal
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trio
 
@@ -59,6 +59,8 @@ class Machine:
         self.is_on = True
         self.parts: list[Part] = []
         self.memory: tuple[Path, str] | None = None
+        #: Told of each change, when it is over.
+        self.on_power: Callable[[Literal["On", "Off"]], None] = lambda power: None
         self._cut: list[list[str]] = []
         self.folder.mkdir()
         (self.folder / "uuid").write_text(f"{self.uuid}\n")
@@ -98,11 +100,13 @@ class Machine:
             folder, pattern = self.memory
             for each in self.bed.place(folder).glob(pattern):
                 each.unlink()
+        self.on_power("Off")
 
     async def on(self) -> None:
         """Another boot; returns when its kubelet was started."""
         self.new_boot()
         self.is_on = True
+        self.on_power("On")
         await self.bed.start_containerd(self.member)
         for part in self.parts:
             await self.bed.start(part)

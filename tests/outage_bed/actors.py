@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import json
+import signal
+from pathlib import Path
+from typing import Any, Protocol
 
-from tests.outage_bed.stage import Stage
+import trio
+
+from ebbtide.events.base import Event, Record
+from ebbtide.events.outage import (
+    Detached,
+    DetachWaits,
+    NodeRead,
+    OutageBegan,
+    OutageClosed,
+    OutOfService,
+    PodRecovered,
+    PodWaits,
+    ProofAccepted,
+)
+from tests.node.client import POLL_SECONDS, Refused
+from tests.node.ebbtide import COMMAND
+from tests.node.identities import EBBTIDE
+from tests.node.parts import API, Part
+from tests.outage_bed.records import NAMESPACE, Journal, events
+from tests.outage_bed.stage import LOST, NODES, Stage
+
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/ebbtide-outage"
+#: Of what is on record: the attacher's slowest retry, and a follower that begins anew.
+TOLD_SECONDS_MAX = 60
+#: A leader that was killed holds the Lease for 15 s.
+LEADER_SECONDS_MAX = 40
+KIND = {"apiVersion": "ebbtide/v1alpha1", "kind": "OutageConfiguration", "namespace": NAMESPACE}
 
 
 class Actor(Protocol):
@@ -22,8 +51,11 @@ class Actor(Protocol):
     async def clear(self, stage: Stage) -> None:
         """The node is back, and Ready: returns when it is in service."""
 
-    async def end(self, stage: Stage) -> list[str]:
-        """What did not hold of what is on record, a line each."""
+    async def closes(self, stage: Stage, outcome: str) -> None:
+        """The outage ends, by its own account, like that. Raises AssertionError."""
+
+    async def end(self, stage: Stage) -> tuple[dict[str, Any], list[str]]:
+        """What was measured of it, and what did not hold of what is on record, a line each."""
 
 
 class Hand:
@@ -48,5 +80,151 @@ class Hand:
         await stage.is_back()
         await stage.taint("")
 
-    async def end(self, stage: Stage) -> list[str]:
-        return []
+    async def closes(self, stage: Stage, outcome: str) -> None:
+        """Nor this."""
+
+    async def end(self, stage: Stage) -> tuple[dict[str, Any], list[str]]:
+        return {}, []
+
+
+class Controller:
+    """`ebbtide outage run`, as a program of the nodes' network. Its configuration has one pool."""
+
+    name = "controller"
+
+    def __init__(self, folder: Path, effect: str = "NoExecute") -> None:
+        self.folder, self.effect = folder, effect
+        self.pool: dict[str, Any] = {}
+        self.replicas: list[str] = []
+        self.records: list[Record] = []
+        self.journal: Journal | None = None
+
+    async def begin(self, stage: Stage) -> None:
+        await self.prepare(stage)
+        await self.start(stage, "a")
+        await self.leads(stage)
+
+    async def prepare(self, stage: Stage) -> None:
+        node = await stage.bed.api.get(f"{NODES}/{LOST}")
+        self.journal = Journal(stage.bed, node["metadata"]["uid"], self.folder / "journal")
+        kind = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        await stage.bed.api.post("/api/v1/namespaces", kind)
+        self.configure(stage, redfish=stage.bmcs.settings())
+
+    def configure(self, stage: Stage, **pool: Any) -> None:
+        self.pool = {"name": "machines", **pool}
+        document = KIND | {"effect": self.effect, "pools": [self.pool]}
+        (stage.bed.folder / "outage.json").write_text(json.dumps(document))
+
+    async def start(self, stage: Stage, replica: str) -> None:
+        kubeconfig = stage.bed.secrets.kubeconfig(EBBTIDE, API, f"outage-{replica}")
+        flags = {"config": stage.bed.folder / "outage.json", "kubeconfig": kubeconfig, "replica": replica}
+        argv = [*COMMAND, "outage", "run", *(f"--{name}={value}" for name, value in flags.items())]
+        await stage.bed.start(Part(part_of(replica), argv, {"EBBTIDE_DEBUG": "1"}))
+        self.replicas.append(replica)
+
+    async def leads(self, stage: Stage, *, other_than: str = "") -> str:
+        """The replica that has the Lease. Raises AssertionError."""
+
+        def held(lease: Any) -> bool:
+            holder = str(lease["spec"].get("holderIdentity") or "").split("_")[0]
+            return bool(holder) and holder != other_than
+
+        try:
+            lease = await stage.bed.api.until(LEASE, held, LEADER_SECONDS_MAX)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.logs(stage)}") from error
+        return str(lease["spec"]["holderIdentity"]).split("_")[0]
+
+    async def cure(self, stage: Stage) -> None:
+        try:
+            await stage.until_tainted()
+        except AssertionError as error:
+            raise AssertionError(f"it set no taint: {self.logs(stage)}") from error
+
+    async def explains(self, stage: Stage, name: str) -> None:
+        def told() -> bool:
+            waits = [*events(self.records, PodWaits), *events(self.records, DetachWaits)]
+            labels = {getattr(each, "name", "") for each in waits}
+            return name in labels or any(name in each.reason for each in waits)
+
+        await self.until(told, f"nothing says that {name} is waited for")
+
+    async def clear(self, stage: Stage) -> None:
+        await stage.is_back()
+        await stage.until_tainted(False)
+
+    async def closes(self, stage: Stage, outcome: str) -> None:
+        def closed() -> bool:
+            return [each.outcome for each in events(self.records, OutageClosed)][-1:] == [outcome]
+
+        await self.until(closed, f"the outage does not end as {outcome}")
+
+    async def tells(self, stage: Stage, kind: type[Event]) -> None:
+        """It is on record. Raises AssertionError."""
+        await self.until(lambda: events(self.records, kind), f"no {kind.__name__}")
+
+    async def until(self, holds: Any, otherwise: str) -> None:
+        """Wait until what is on record ``holds``. Raises AssertionError with what it says last."""
+        with trio.move_on_after(TOLD_SECONDS_MAX):
+            while True:
+                await self.read()
+                if holds():
+                    return
+                await trio.sleep(10 * POLL_SECONDS)
+        told = "; ".join(str(each.event) for each in self.records[-12:])
+        raise AssertionError(f"{otherwise}: {told}")
+
+    async def read(self) -> list[Record]:
+        assert self.journal is not None
+        try:
+            self.records = await self.journal.read()
+        except (OSError, Refused):
+            pass
+        return self.records
+
+    def logs(self, stage: Stage) -> str:
+        return "\n".join(stage.bed.log(part_of(each))[-2000:] for each in dict.fromkeys(self.replicas))
+
+    async def end(self, stage: Stage) -> tuple[dict[str, Any], list[str]]:
+        for replica in dict.fromkeys(self.replicas):
+            await stage.bed.stop(part_of(replica), signal_number=signal.SIGTERM)
+        assert self.journal is not None
+        records = await self.read()
+        found = [await self.journal.replays()] if records else []
+        if not events(records, OutageBegan):
+            found.append(f"no outage is on record: {self.logs(stage)}")
+        began, taints = len(events(records, OutageBegan)), len(events(records, OutOfService))
+        if taints > began:
+            found.append(f"out of service {taints} times in {began} outages")
+        if taints and not events(records, ProofAccepted):
+            found.append("out of service without a proof")
+        if events(records, OutageClosed) and taints:
+            followed = {each.uid for each in events(records, PodRecovered)}
+            followed |= {each.name for each in events(records, Detached)}
+            unrecovered = " ".join(n for each in events(records, OutageClosed) for n in each.unrecovered)
+            for name in sorted(stage.pods | stage.attachments):
+                if name not in followed and name not in unrecovered:
+                    found.append(f"nothing is on record of the end of {name}")
+        return told(records), [line for line in found if line]
+
+
+def told(records: list[Record]) -> dict[str, Any]:
+    """``decided_ms``: from NotReady and a proof at hand until the taint was set, by the record."""
+    row: dict[str, Any] = {"outcomes": [each.outcome for each in events(records, OutageClosed)]}
+    row["records"] = len(records)
+    not_ready_ns = proved_ns = 0
+    for each in records:
+        event = each.event
+        if isinstance(event, NodeRead):
+            not_ready_ns = 0 if event.ready == "True" else not_ready_ns or each.mono_ns
+        elif isinstance(event, ProofAccepted):
+            proved_ns = each.mono_ns
+        elif isinstance(event, OutOfService):
+            known_ns = max(not_ready_ns, proved_ns)
+            return row | {"proof": event.proof, "decided_ms": round((each.mono_ns - known_ns) / 1e6)}
+    return row
+
+
+def part_of(replica: str) -> str:
+    return f"outage-{replica}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -11,7 +13,7 @@ from tests.beds.rootfs import Unavailable
 from tests.node.bed import Unready
 from tests.node.csi.programs import Programs
 from tests.node.programs import version
-from tests.outage_bed.actors import Actor, Hand
+from tests.outage_bed.actors import Actor, Controller, Hand
 from tests.outage_bed.scenarios import CONTROLLER, SCENARIOS, Scenario
 from tests.outage_bed.stage import Stage, stage
 
@@ -25,10 +27,8 @@ class NotMade(Exception):
     """What the bed could not do says nothing about who acts."""
 
 
-def actor_of(name: str, scenario: Scenario) -> Actor:
-    if name == CONTROLLER:
-        raise Unavailable("the controller is not here yet")
-    return Hand(scenario.effect)
+def actor_of(name: str, scenario: Scenario, folder: Path) -> Actor:
+    return Controller(folder, scenario.effect) if name == CONTROLLER else Hand(scenario.effect)
 
 
 def run(name: str, who: str, programs: Programs) -> tuple[Row, list[str]]:
@@ -43,16 +43,17 @@ def run(name: str, who: str, programs: Programs) -> tuple[Row, list[str]]:
 
 async def _run(name: str, who: str, programs: Programs) -> tuple[Row, list[str]]:
     scenario, began = SCENARIOS[name], time.monotonic()
-    actor = actor_of(who, scenario)
     broken: list[str] = []
-    with trio.fail_after(RUN_SECONDS_MAX):
-        async with stage(programs, scenario.controllers, attacher=scenario.attacher) as made:
+    with trio.fail_after(RUN_SECONDS_MAX), tempfile.TemporaryDirectory(prefix="ebbtide-outage.") as folder:
+        actor = actor_of(who, scenario, Path(folder))
+        async with stage(programs, scenario.controllers) as made:
             try:
                 await scenario.run(made, actor)
             except AssertionError as error:
                 broken.append(str(error)[:MESSAGE_CHARACTERS])
-            broken += [*await actor.end(made), *judge(made, scenario)]
-            row = measured(made) | {"metrics": await made.metrics()}
+            told, breaches = await actor.end(made)
+            broken += [*breaches, *judge(made, scenario)]
+            row = measured(made) | told | {"metrics": await made.metrics()}
     head = {"scenario": name, "actor": who, "broken": broken, "kubernetes": version()}
     return head | row | {"took": round(time.monotonic() - began)}, made.told
 

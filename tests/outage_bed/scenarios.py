@@ -5,16 +5,22 @@ What is asserted of all of them is in `tests.outage_bed.runs`.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
-from tests.node.client import Refused
+from ebbtide.events.decisions import WaveStarted
+from ebbtide.events.outage import Contradicted, OutageBegan, ProofRefused, ProofWasWrong
+from tests.node.client import Object, Refused
 from tests.node.csi.storage import ATTACHMENTS, claim
+from tests.node.ebbtide import Daemon
 from tests.node.pods import PODS
-from tests.outage_bed.actors import Actor
-from tests.outage_bed.stage import KEY, Stage
+from tests.node.shutdowns import CLASSES, PRIORITIES, power_off
+from tests.outage_bed.actors import Actor, Controller, part_of
+from tests.outage_bed.bmcs import SPARE
+from tests.outage_bed.stage import KEY, LOST, NODES, Stage
 from tests.outage_bed.work import CLAIMS, DEPLOYMENTS, STATEFUL_SETS, bare_pod, deployment, stateful_set
 
 HAND, CONTROLLER, NOBODY = "hand", "controller", "nobody"
@@ -26,6 +32,9 @@ TOLERATES = [{"key": KEY, "operator": "Exists"}]
 WEB = f"{PODS}/web-0"
 #: Longer than the collector's round and the attacher's slowest retry.
 NOTHING_SECONDS = 30
+#: So many lines of each that writes.
+WRITES_SECONDS = 5
+AWAY_SECONDS = 120
 #: The timer of the attach-detach controller, and half a minute.
 FORCED_SECONDS = 390
 
@@ -35,12 +44,11 @@ class Scenario(NamedTuple):
     broken, by what the scenario itself does. ``seconds``: about how long a run takes.
     """
 
-    run: Callable[[Stage, Actor], Awaitable[None]]
+    run: Callable[[Stage, Any], Awaitable[None]]
     actors: tuple[str, ...] = BOTH
     controllers: dict[str, str] = SOON
     damage: bool = False
     effect: str = "NoExecute"
-    attacher: bool = True
     seconds: int = 100
 
 
@@ -75,6 +83,7 @@ async def plain(stage: Stage, actor: Actor) -> None:
     await actor.cure(stage)
     await stage.recovered("web")
     await returns(stage, actor)
+    await actor.closes(stage, "recovered")
 
 
 async def early(stage: Stage, actor: Actor) -> None:
@@ -259,6 +268,225 @@ async def kinds(stage: Stage, actor: Actor) -> None:
     await returns(stage, actor)
 
 
+# --- proofs -----------------------------------------------------------------------------------------
+
+
+async def false_proof(stage: Stage, actor: Controller) -> None:
+    """Its controller says Off of a machine that runs; the kubelet is dead, so nothing contradicts it. At the
+    end the kubelet is back, by the same boot.
+    """
+    await begin(stage, actor)
+    stage.bmcs.lie(stage.machine, "Off")
+    await stage.cut(stage.machine.kill_kubelet)
+    await actor.cure(stage)
+    await stage.recovered("web")
+    await trio.sleep(WRITES_SECONDS)
+    assert stage.foreign_writes(), "two nodes do not write, though the pods of the first live"
+    await same_boot(stage, actor)
+
+
+async def same_boot_in_the_middle(stage: Stage, actor: Controller) -> None:
+    """The same, and it is back before the work is elsewhere."""
+    await begin(stage, actor)
+    stage.bmcs.lie(stage.machine, "Off")
+    await stage.cut(stage.machine.kill_kubelet)
+    await actor.cure(stage)
+    await same_boot(stage, actor)
+    await stage.running("web")
+
+
+async def same_boot(stage: Stage, actor: Controller) -> None:
+    await stage.machine.start_kubelet()
+    await actor.tells(stage, ProofWasWrong)
+    await stage.bed.api.until(f"{NODES}/{LOST}", is_quarantined)
+    stage.mark("quarantined")
+    await actor.closes(stage, "proof-wrong")
+    await stage.until_tainted(False)
+    assert not is_quarantined(await stage.bed.api.get(f"{NODES}/{LOST}"))
+
+
+async def late_proof(stage: Stage, actor: Controller) -> None:
+    """The machine's controller cannot be reached until half a minute after NotReady."""
+    await begin(stage, actor)
+    stage.bmcs.reachable = False
+    await stage.cut()
+    await stage.not_ready()
+    await never_tainted(stage)
+    stage.bmcs.reachable = True
+    stage.mark("proof at hand")
+    await actor.cure(stage)
+    await stage.recovered("web")
+
+
+async def other_machine(stage: Stage, actor: Controller) -> None:
+    """The controller that is configured is another machine's, which is off."""
+    await actor.prepare(stage)
+    actor.configure(stage, redfish=stage.bmcs.settings(SPARE))
+    await stage.run((STATEFUL_SETS, stateful_set()))
+    await actor.start(stage, "a")
+    await actor.leads(stage)
+    await stage.cut()
+    await stage.not_ready()
+    await actor.tells(stage, ProofRefused)
+    await never_tainted(stage)
+    await stage.machine.on()
+    await stage.is_back()
+    await actor.closes(stage, "rebooted")
+
+
+async def partition(stage: Stage, actor: Controller) -> None:
+    """The node lives, and nobody but its machine's controller says so."""
+    await begin(stage, actor)
+    await stage.cut(stage.machine.leave_network)
+    await stage.not_ready()
+    await actor.tells(stage, Contradicted)
+    await never_tainted(stage)
+    await stage.machine.join_network()
+    await stage.is_back()
+    await actor.closes(stage, "false-alarm")
+
+
+async def switched_off(stage: Stage, actor: Controller) -> None:
+    """The same, where switching off is allowed: the machine is, and the work goes on elsewhere."""
+    await actor.prepare(stage)
+    actor.configure(stage, redfish=stage.bmcs.settings(), powerOff={"after": "20s"})
+    await stage.run((STATEFUL_SETS, stateful_set()))
+    await actor.start(stage, "a")
+    await actor.leads(stage)
+    await stage.cut(stage.machine.leave_network)
+    await actor.cure(stage)
+    assert not stage.machine.is_on
+    await stage.recovered("web")
+    await stage.machine.join_network()
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+
+
+async def never_tainted(stage: Stage, seconds: float = NOTHING_SECONDS) -> None:
+    """Raises AssertionError."""
+    with trio.move_on_after(seconds):
+        await stage.until_tainted(True, 2 * seconds)
+        raise AssertionError("it is out of service, and nobody has proved it")
+
+
+def is_quarantined(node: Object) -> bool:
+    return any(each["key"] == "ebbtide.dev/quarantine" for each in node["spec"].get("taints") or [])
+
+
+# --- a graceful begin -------------------------------------------------------------------------------
+
+
+async def graceful_first(stage: Stage, actor: Controller) -> None:
+    """The node's own daemon ends everything and says so on the Node; nobody is asked for its power."""
+    await actor.prepare(stage)
+    actor.configure(stage, believe=["certificate"])
+    await stage.run((STATEFUL_SETS, stateful_set()))
+    await actor.start(stage, "a")
+    await actor.leads(stage)
+    daemon = await going_down(stage, actor)
+
+    async def shut_down() -> None:
+        await power_off(stage.bed)
+        await daemon.stop()
+        await stage.machine.off()
+
+    await stage.cut(shut_down)
+    await actor.cure(stage)
+    await stage.recovered("web")
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+
+
+async def cut_in_wave_2(stage: Stage, actor: Controller) -> None:
+    """The power fails in the second wave of a graceful shutdown."""
+    for name, value in PRIORITIES.items():
+        await stage.bed.api.post(CLASSES, {"metadata": {"name": name}, "value": value})
+    await stage.bed.api.post(CLAIMS, claim(name="late"))
+    await stage.run(
+        (STATEFUL_SETS, stateful_set(priorityClassName="low")),
+        (DEPLOYMENTS, deployment("late", "late", priorityClassName="high", deaf=True)),
+    )
+    await actor.begin(stage)
+    daemon = await going_down(stage, actor)
+
+    async def shut_down() -> None:
+        await stage.bed.logind.power_off("poweroff")
+        await daemon.until(lambda: len(daemon.events(WaveStarted)) > 1, "the second wave does not begin")
+        await daemon.stop()
+        await stage.machine.off()
+
+    await stage.cut(shut_down)
+    await actor.cure(stage)
+    for name in ("web", "late"):
+        await stage.recovered(name)
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+
+
+async def going_down(stage: Stage, actor: Controller) -> Daemon:
+    """The daemon of the node that will be lost, on its machine."""
+    member = stage.machine.member
+    daemon = Daemon(stage.bed, actor.folder / "daemon", "api", member, server=member.api)
+    waves = [{"priority": each, "shutdownGracePeriodSeconds": 8} for each in PRIORITIES.values()]
+    daemon.configure(reserve="2s", shutdownGracePeriodByPodPriority=waves)
+    await daemon.start_ready()
+    return daemon
+
+
+# --- the controller's own troubles ------------------------------------------------------------------
+
+
+async def api_away(stage: Stage, actor: Actor) -> None:
+    """The API server is away for two minutes, from just after the cut on."""
+    await begin(stage, actor)
+    await stage.cut()
+    await trio.sleep(WRITES_SECONDS)
+    await stage.bed.stop("kube-apiserver")
+    await trio.sleep(AWAY_SECONDS)
+    await stage.bed.start_api()
+    stage.mark("API server back")
+    await actor.cure(stage)
+    await stage.recovered("web")
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+
+
+async def leader_killed(stage: Stage, actor: Controller) -> None:
+    """Two replicas; the one that leads is killed when the node is suspected."""
+    await begin(stage, actor)
+    await actor.start(stage, "b")
+    await stage.cut()
+    await actor.tells(stage, OutageBegan)
+    first = await actor.leads(stage)
+    await stage.bed.stop(part_of(first))
+    stage.mark("leader killed")
+    await actor.leads(stage, other_than=first)
+    stage.mark("another leads")
+    await actor.cure(stage)
+    await stage.recovered("web")
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+
+
+async def two_leaders(stage: Stage, actor: Controller) -> None:
+    """The leader stands still until another one has tainted the node, and then goes on as if it led."""
+    await begin(stage, actor)
+    await actor.start(stage, "b")
+    await stage.cut()
+    await actor.tells(stage, OutageBegan)
+    first = await actor.leads(stage)
+    await stage.bed.inside.do("signal", name=part_of(first), signal_number=signal.SIGSTOP)
+    await actor.leads(stage, other_than=first)
+    stage.mark("another leads")
+    await actor.cure(stage)
+    await stage.bed.inside.do("signal", name=part_of(first), signal_number=signal.SIGCONT)
+    stage.mark("the first goes on")
+    await stage.recovered("web")
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+
+
+ALONE = (CONTROLLER,)
 SCENARIOS: dict[str, Scenario] = {
     "defaults": Scenario(plain, controllers={}, seconds=140),
     "plain": Scenario(plain),
@@ -277,4 +505,15 @@ SCENARIOS: dict[str, Scenario] = {
     "no-attacher": Scenario(no_attacher, seconds=130),
     "shared-volume": Scenario(shared_volume),
     "kinds": Scenario(kinds),
+    "false-proof": Scenario(false_proof, ALONE, damage=True),
+    "same-boot-in-the-middle": Scenario(same_boot_in_the_middle, ALONE, damage=True),
+    "late-proof": Scenario(late_proof, ALONE, seconds=130),
+    "other-machine": Scenario(other_machine, ALONE),
+    "partition": Scenario(partition, ALONE),
+    "switched-off": Scenario(switched_off, ALONE),
+    "graceful-first": Scenario(graceful_first, ALONE),
+    "cut-in-wave-2": Scenario(cut_in_wave_2, ALONE),
+    "api-away": Scenario(api_away, seconds=220),
+    "leader-killed": Scenario(leader_killed, ALONE, seconds=130),
+    "two-leaders": Scenario(two_leaders, ALONE, seconds=130),
 }

@@ -21,6 +21,7 @@ from tests.node.csi.storage import ATTACHMENTS, Call, Storage
 from tests.node.machines import Machine, machine_bed
 from tests.node.pods import PODS, is_ready
 from tests.outage_bed import work
+from tests.outage_bed.bmcs import Bmcs, bmcs
 
 NODES = "/api/v1/nodes"
 LOST, OTHER = "node-1", "node-2"
@@ -39,8 +40,8 @@ METRICS = (
 class Stage:
     """``seconds``: what was seen how long after the cut, first or last of its kind as its name says."""
 
-    def __init__(self, bed: Bed, machines: dict[str, Machine], storage: Storage) -> None:
-        self.bed, self.machines, self.storage = bed, machines, storage
+    def __init__(self, bed: Bed, machines: dict[str, Machine], bmcs: Bmcs, storage: Storage) -> None:
+        self.bed, self.machines, self.bmcs, self.storage = bed, machines, bmcs, storage
         self.machine = machines[LOST]
         self.seconds: dict[str, float] = {}
         #: What was seen, a line a change, with seconds after the cut.
@@ -249,15 +250,13 @@ def _replicas(made: Object) -> int:
 
 
 @contextlib.asynccontextmanager
-async def stage(
-    programs: Programs, controllers: dict[str, str], *, attacher: bool = True
-) -> AsyncIterator[Stage]:
+async def stage(programs: Programs, controllers: dict[str, str]) -> AsyncIterator[Stage]:
     """Two nodes that are Ready, with storage; ``controllers`` are the controller-manager's flags."""
-    async with machine_bed([LOST, OTHER], **UNGRACEFUL) as (bed, machines):
+    async with machine_bed([LOST, OTHER], **UNGRACEFUL) as (bed, machines), bmcs(bed, machines) as power:
         await csi.restart_controllers(bed, **controllers)
         storage = Storage(bed, programs)
-        await storage.start(machines, attacher)
-        made = Stage(bed, machines, storage)
+        await storage.start(machines)
+        made = Stage(bed, machines, power, storage)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(made.watch)
             yield made

@@ -25,8 +25,10 @@ GRACE_SECONDS = 5
 EVERYTHING = [{"operator": "Exists"}]
 
 
-def template(app: str, file: str, volumes: list[Object], **spec: Any) -> Object:
-    """``file``: in the volume; one for all that may follow each other, else the pod's own name."""
+def template(app: str, file: str, volumes: list[Object], *, deaf: bool = False, **spec: Any) -> Object:
+    """``file``: in the volume; one for all that may follow each other, else the pod's own name.
+    ``deaf``: only SIGKILL ends it.
+    """
     environ = [
         {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         {"name": "FILE", "value": file}
@@ -36,7 +38,7 @@ def template(app: str, file: str, volumes: list[Object], **spec: Any) -> Object:
     main = {
         "name": "main",
         "image": IMAGE,
-        "command": ["/bin/sh", "-c", WRITER],
+        "command": ["/bin/sh", "-c", WRITER.replace("exit 0", "") if deaf else WRITER],
         "env": environ,
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }

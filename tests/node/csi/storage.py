@@ -44,7 +44,7 @@ class Storage:
         self.bed, self.programs = bed, programs
         self.array = bed.folder / "state" / "array"
 
-    async def start(self, machines: dict[str, Machine], attacher: bool = True) -> None:
+    async def start(self, machines: dict[str, Machine]) -> None:
         """Returns when each kubelet knows the driver."""
         await self._declare()
         await self.bed.start(self._driver("controller"))
@@ -52,8 +52,7 @@ class Storage:
             machine.memory = (self.array / "staged", f"*/{name}")
             plugins = machine.member.state / "kubelet" / "plugins_registry"
             await machine.start(self._driver(name, node=name, plugins=plugins))
-        if attacher:
-            await self.start_attacher()
+        await self.start_attacher()
         await self.bed.start(self._sidecar("csi-provisioner", self.programs.provisioner))
         for name in machines:
             await self.bed.api.until(f"{STORAGE}/csinodes/{name}", _has_driver)

@@ -1,0 +1,96 @@
+"""A management controller for each machine, wired to its power both ways.
+
+They are emulated outside of the nodes' network and reached through a relay, so that a controller that
+cannot be reached is one that runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import uuid
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from tests.beds.bmc import LOOPBACK, Power, RedfishEmulator, redfish_emulator
+from tests.node.bed import Bed
+from tests.node.machines import Machine
+
+SYSTEMS = "/redfish/v1/Systems"
+#: A machine that is off, and nobody's node.
+SPARE = str(uuid.uuid4())
+
+
+class Bmcs:
+    """Whoever asks reaches them as long as ``reachable``."""
+
+    def __init__(self, emulator: RedfishEmulator, machines: dict[str, Machine]) -> None:
+        self.emulator, self.reachable = emulator, True
+        #: Of which a controller does not follow the machine any more, but says what it was told to.
+        self._lying: set[str] = set()
+        for machine in machines.values():
+            machine.on_power = partial(self._follow, machine.uuid)
+
+    def _follow(self, uuid: str, power: Power) -> None:
+        if uuid not in self._lying:
+            self.emulator.set_power(uuid, power)
+
+    def lie(self, machine: Machine, power: Power) -> None:
+        self._lying.add(machine.uuid)
+        self.emulator.set_power(machine.uuid, power)
+
+    def settings(self, machine: str = "") -> dict[str, Any]:
+        """The controller's configuration of them; ``machine``: all nodes have the one with that UUID."""
+        secrets = {name.replace("_f", "F"): str(path) for name, path in self.emulator.secrets.items()}
+        system = {"system": f"{SYSTEMS}/{machine}"} if machine else {}
+        return {"address": self.emulator.url, "certificate": str(self.emulator.ca_file), **secrets, **system}
+
+    async def relay(self, outer: trio.SocketStream) -> None:
+        with contextlib.suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            async with outer:
+                if not self.reachable:
+                    return
+                inner = await trio.open_tcp_stream(LOOPBACK, self.emulator.port)
+                async with inner, trio.open_nursery() as both:
+                    both.start_soon(_pump, outer, inner, both.cancel_scope)
+                    both.start_soon(_pump, inner, outer, both.cancel_scope)
+
+
+async def _pump(source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
+    with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        async for piece in source:
+            await sink.send_all(piece)
+    scope.cancel()
+
+
+@contextlib.asynccontextmanager
+async def bmcs(bed: Bed, machines: dict[str, Machine]) -> AsyncIterator[Bmcs]:
+    """For the time of the block. Raises Unavailable."""
+    token = trio.lowlevel.current_trio_token()
+    by_uuid = {machine.uuid: machine for machine in machines.values()}
+
+    def ordered(uuid: str, power: Power) -> None:
+        """Somebody has told a controller to; it shows it when it is done."""
+        machine = by_uuid[uuid]
+        trio.from_thread.run(machine.off if power == "Off" else machine.on, trio_token=token)
+
+    names = {uuid: machine.member.name for uuid, machine in by_uuid.items()} | {SPARE: "spare"}
+    with (
+        tempfile.TemporaryDirectory(prefix="ebbtide-bmc.") as folder,
+        # Here and in no thread: it ends with the one that has started it.
+        redfish_emulator(Path(folder), names, on_change=ordered) as emulator,
+    ):
+        emulator.set_power(SPARE, "Off")
+        made = Bmcs(emulator, machines)
+        with bed.network():
+            listening = trio.socket.socket()
+        await listening.bind((LOOPBACK, emulator.port))
+        listening.listen()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, made.relay, [trio.SocketListener(listening)])
+            yield made
+            nursery.cancel_scope.cancel()
