@@ -18,13 +18,11 @@ from urllib.parse import urlsplit
 import h11
 import trio
 
-from ebbtide.actors.edges.documents import read_file
+from ebbtide.actors.edges.proof.sources import Unread, read_bounded
 
 #: What describes a whole machine is some 50 KiB.
 ANSWER_BYTES_MAX = 512 * 1024
 RECEIVE_BYTES = 16 * 1024
-#: A user name, a password.
-SECRET_BYTES_MAX = 4 * 1024
 #: A bundle of a company's authorities.
 AUTHORITY_BYTES_MAX = 1024 * 1024
 USER_AGENT = "ebbtide-outage/1"
@@ -33,10 +31,6 @@ PORTS = {"http": 80, "https": 443}
 FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 Headers = tuple[tuple[str, str], ...]
-
-
-class Unread(OSError):
-    """A source could not be asked, or its answer is of no use; one line in our own words."""
 
 
 class Answer(NamedTuple):
@@ -171,31 +165,6 @@ class Service:
             raise Unread("it closed the connection without an answer")
         found = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
         return Answer(head.status_code, found, b"".join(received))
-
-
-async def read_bounded(path: Path, bytes_max: int) -> bytes:
-    """A file, anew each time: Secrets are renewed. Raises Unread."""
-    try:
-        # Abandoned with a disk that hangs.
-        data = await trio.to_thread.run_sync(read_file, path, bytes_max, abandon_on_cancel=True)
-    except OSError as error:
-        raise Unread(f"{path}: {error.strerror or 'not readable'}") from None
-    except ValueError:
-        raise Unread(f"{path}: no regular file") from None
-    if len(data) > bytes_max:
-        raise Unread(f"{path}: larger than {bytes_max} bytes")
-    return data
-
-
-async def read_secret(path: Path) -> str:
-    """One line of text: a user name, a password. Raises Unread, which quotes none of it."""
-    try:
-        text = (await read_bounded(path, SECRET_BYTES_MAX)).decode().removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError:
-        raise Unread(f"{path}: not UTF-8 text") from None
-    if not text or not text.isprintable():
-        raise Unread(f"{path}: not one line of text")
-    return text
 
 
 def _fingerprint_of(stream: trio.SSLStream[trio.SocketStream]) -> str:

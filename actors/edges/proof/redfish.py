@@ -19,8 +19,8 @@ from uuid import UUID
 import msgspec
 import trio
 
-from ebbtide.actors.edges.proof.https import Answer, Service, Unread, read_secret
-from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.edges.proof.https import Answer, Service
+from ebbtide.actors.edges.proof.sources import NO_UUIDS, Machine, Said, Unread, read_secret
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.outage import Source, Verdict
 
@@ -41,8 +41,6 @@ VERDICTS: dict[str, Verdict] = {"On": "on", "Off": "off"}
 #: Redfish's other words for it.
 BETWEEN = ("PoweringOn", "PoweringOff", "Paused")
 UUID_TEXT = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-#: SMBIOS: not set, and not present. Many machines have them.
-NO_UUIDS = (str(UUID(int=0)), str(UUID(int=2**128 - 1)))
 #: A resource's address on the server that named it.
 PATH = re.compile("/[!-~]*")
 

@@ -7,10 +7,13 @@ ProofActor decides. All are asked at once, and each within its own time: one tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 import trio
 
+from ebbtide.actors.edges.documents import read_file
 from ebbtide.actors.interfaces import Clock, Effect, Ending, Outlet, error_text
 from ebbtide.events.base import Order
 from ebbtide.events.outage import EvidenceRead, IdentityKind, ReadSources, Source, Verdict
@@ -18,6 +21,10 @@ from ebbtide.events.outage import EvidenceRead, IdentityKind, ReadSources, Sourc
 #: One reading of one source: a management controller takes seconds for a session, and the next reading of
 #: all comes 5 s after the last answer.
 READ_SECONDS_MAX = 10.0
+#: A user name, a password.
+SECRET_BYTES_MAX = 4 * 1024
+#: SMBIOS: not set, and not present. Many machines have them.
+NO_UUIDS = (str(UUID(int=0)), str(UUID(int=2**128 - 1)))
 
 
 class Machine(NamedTuple):
@@ -44,6 +51,10 @@ class Said(NamedTuple):
     error: str = ""
 
 
+class Unread(OSError):
+    """A source could not be asked, or its answer is of no use; one line in our own words."""
+
+
 class ProofSource(Protocol):
     """``name`` tells sources of one kind apart: a host, a region, an author."""
 
@@ -57,6 +68,31 @@ class ProofSource(Protocol):
         """None: it knows nothing of this machine, and says so by being silent. Raises OSError and ValueError
         where it cannot be asked, in words that name no secret.
         """
+
+
+async def read_bounded(path: Path, bytes_max: int) -> bytes:
+    """A file, anew each time: Secrets are renewed. Raises Unread."""
+    try:
+        # Abandoned with a disk that hangs.
+        data = await trio.to_thread.run_sync(read_file, path, bytes_max, abandon_on_cancel=True)
+    except OSError as error:
+        raise Unread(f"{path}: {error.strerror or 'not readable'}") from None
+    except ValueError:
+        raise Unread(f"{path}: no regular file") from None
+    if len(data) > bytes_max:
+        raise Unread(f"{path}: larger than {bytes_max} bytes")
+    return data
+
+
+async def read_secret(path: Path) -> str:
+    """One line of text: a user name, a password. Raises Unread, which quotes none of it."""
+    try:
+        text = (await read_bounded(path, SECRET_BYTES_MAX)).decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise Unread(f"{path}: not UTF-8 text") from None
+    if not text or not text.isprintable():
+        raise Unread(f"{path}: not one line of text")
+    return text
 
 
 class SourcesEdge:

@@ -12,9 +12,9 @@ from uuid import UUID
 import pytest
 import trio
 
-from ebbtide.actors.edges.proof.https import ANSWER_BYTES_MAX, Unread
+from ebbtide.actors.edges.proof.https import ANSWER_BYTES_MAX
 from ebbtide.actors.edges.proof.redfish import RESET, SYSTEMS_MAX, Redfish
-from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
 from tests.actors.edges.proof.serving import Asked, Server, answer, serving
 
 OURS = "4c4c4544-0042-3510-8052-b4c04f4a3132"

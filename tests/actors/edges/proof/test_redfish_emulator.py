@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.edges.proof.https import Unread
 from ebbtide.actors.edges.proof.redfish import Redfish
-from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
 from tests.beds.bmc import PASSWORD, Power, RedfishEmulator, redfish_emulator
 from tests.beds.skipping import or_skip
 

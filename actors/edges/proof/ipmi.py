@@ -1,0 +1,168 @@
+"""IPMI v2.0 over lanplus: what a management controller says of a machine's power, and switching it off.
+
+By `ipmitool`, one process and one session a reading: the system's GUID and the chassis' power are said by the
+same controller. The password is in a file that ipmitool reads itself.
+
+A GUID is sixteen bytes. The specification has them in one order, vendors in three; none is guessed. A GUID
+that would be the Node's systemUUID in another order than the configured one is named and not taken.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+
+import trio
+
+from ebbtide.actors.edges.proof.sources import NO_UUIDS, Machine, Said, Unread, read_secret
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.outage import Source, Verdict
+
+PORT = 623
+#: IPMI v2.0 has twenty bytes for it.
+PASSWORD_BYTES_MAX = 20
+#: Both authenticate both sides and encrypt: 17 with SHA-256, 3 with SHA-1, for older controllers. Others
+#: leave something of that out; with 0 anybody may answer.
+CipherSuite = Literal[3, 17]
+Privilege = Literal["user", "operator", "administrator"]
+#: How the GUID's bytes stand for a UUID: the first three fields little-endian, as SMBIOS has them; as they
+#: are written, as RFC 9562 has them; all of them from the last to the first, as IPMI has them.
+GuidOrder = Literal["smbios", "rfc", "ipmi"]
+#: A request is sent again after 1 s, then after 2: with the session's first, some 6 s for one who does not
+#: answer at all.
+RETRY_SECONDS, RETRIES = 1, 2
+#: Two sessions, to a controller that takes seconds for each.
+POWER_OFF_SECONDS_MAX = 20.0
+
+#: Get System GUID. ``mc guid`` shows the same in another form in each version of ipmitool.
+GUID_COMMAND = "raw 0x06 0x37"
+POWER_COMMAND = "chassis power status"
+POWER_OFF_COMMAND = "chassis power off"
+ANSWER = re.compile(r"\s*(?P<guid>(?:[0-9a-f]{2}\s+){16})Chassis Power is (?P<power>on|off)\s*")
+VERDICTS: dict[str, Verdict] = {"on": "on", "off": "off"}
+#: What ipmitool says, in our words; the first that it says counts.
+REASONS = {
+    "Address lookup for": "its host has no address",
+    "Get Auth Capabilities error": "it does not answer",
+    "RAKP 2 HMAC is invalid": "the password is not the one that it has",
+    "unauthorized name": "it has no such user",
+    "unauthorized role or privilege level": "the user has not the privilege that is configured",
+    "invalid authentication algorithm": "it does not take the cipher suite that is configured",
+    "invalid integrity algorithm": "it does not take the cipher suite that is configured",
+    "invalid confidentiality algorithm": "it does not take the cipher suite that is configured",
+    "no cipher suite match": "it does not take the cipher suite that is configured",
+    "insufficient resources to create a session": "it has no session left",
+    "failed: Insufficient privilege level": "the user has not the privilege that is configured",
+    "rsp=0xd4": "the user has not the privilege that is configured",
+    "rsp=0xc1": "it does not know its GUID",
+}
+
+
+class Ipmi:
+    """One controller, of one machine."""
+
+    source: Source = "ipmi"
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        username_file: Path,
+        password_file: Path,
+        port: int = PORT,
+        cipher_suite: CipherSuite = 17,
+        privilege: Privilege = "user",
+        guid_order: GuidOrder = "smbios",
+    ) -> None:
+        """``privilege``: user is enough to read, operator to switch off. Raises ValueError."""
+        if not host or host.startswith("-"):
+            raise ValueError("the host must be a name or an address")
+        if cipher_suite not in (3, 17):
+            raise ValueError("the cipher suite must be 17, or 3 for older controllers: others do not protect")
+        bracketed = f"[{host}]" if ":" in host else host
+        self.name = host if port == PORT else f"{bracketed}:{port}"
+        self._host, self._port = host, port
+        self._username_file, self._password_file = username_file, password_file
+        self._suite, self._privilege, self._order = cipher_suite, privilege, guid_order
+
+    async def read(self, machine: Machine) -> Said:
+        """Raises Unread."""
+        identity, verdict = await self._look(machine.system_uuid)
+        return Said(verdict, "systemUUID", identity) if identity else Said(verdict)
+
+    async def power_off(self, system_uuid: str) -> Ending:
+        """Done: the controller took the command, or the machine was off already. Whether it is off, the next
+        readings say. Nothing is switched whose GUID is another.
+        """
+        try:
+            with trio.fail_after(POWER_OFF_SECONDS_MAX):
+                identity, verdict = await self._look(system_uuid)
+                if not system_uuid or identity != system_uuid:
+                    return Ending("failed", "its GUID is not the Node's systemUUID")
+                if verdict == "on":
+                    await self._run(POWER_OFF_COMMAND)
+        except trio.TooSlowError:
+            return Ending("timed-out", f"no answer in {POWER_OFF_SECONDS_MAX:g} s")
+        except Unread as error:
+            return Ending("failed", str(error))
+        return Ending()
+
+    async def _look(self, system_uuid: str) -> tuple[str, Verdict]:
+        """Whose power, empty where it says no one's, and which. Raises Unread."""
+        said = ANSWER.fullmatch(await self._run(GUID_COMMAND, POWER_COMMAND))
+        if said is None:
+            raise Unread("what ipmitool printed is no GUID and no power")
+        raw = bytes.fromhex(said["guid"])
+        orders: dict[GuidOrder, str] = {
+            "smbios": str(UUID(bytes_le=raw)),
+            "rfc": str(UUID(bytes=raw)),
+            "ipmi": str(UUID(bytes=raw[::-1])),
+        }
+        identity, verdict = orders[self._order], VERDICTS[said["power"]]
+        if identity in NO_UUIDS:
+            return "", verdict
+        for order, other in orders.items():
+            if identity != system_uuid and other == system_uuid:
+                raise Unread(f"its GUID is the Node's systemUUID in another byte order: configure {order}")
+        return identity, verdict
+
+    async def _run(self, *commands: str) -> str:
+        """What ipmitool prints for these in one session; killed where we are cancelled. Raises Unread."""
+        username = await read_secret(self._username_file)
+        if len((await read_secret(self._password_file)).encode()) > PASSWORD_BYTES_MAX:
+            raise Unread(
+                f"{self._password_file}: IPMI takes no password of more than {PASSWORD_BYTES_MAX} bytes"
+            )
+        argv = [
+            *("ipmitool", "-v", "-I", "lanplus", "-H", self._host, "-p", str(self._port)),
+            *("-U", username, "-f", str(self._password_file), "-C", str(self._suite)),
+            *("-L", self._privilege.upper(), "-N", str(RETRY_SECONDS), "-R", str(RETRIES)),
+            *("exec", "/dev/stdin"),
+        ]
+        try:
+            done = await trio.run_process(
+                argv,
+                stdin="".join(f"{command}\n" for command in commands).encode(),
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+                # Its messages are known in English, and what else stands in ours is not its matter.
+                env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+                deliver_cancel=_kill,
+            )
+        except FileNotFoundError:
+            raise Unread("ipmitool is not there: it belongs into the controller's image") from None
+        except OSError as error:
+            raise Unread(f"ipmitool cannot be run: {error.strerror}") from None
+        if done.returncode:
+            text = done.stderr.decode(errors="replace")
+            why = next((why for said, why in REASONS.items() if said in text), "")
+            raise Unread(why or f"ipmitool ended with {done.returncode}: run it by hand to see what it says")
+        return done.stdout.decode(errors="replace")
+
+
+async def _kill(process: trio.Process) -> None:
+    process.kill()

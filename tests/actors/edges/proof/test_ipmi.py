@@ -1,0 +1,262 @@
+"""IPMI on OpenIPMI's simulator through the real ipmitool, and with tools that are not what they should be."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.proof.ipmi import GuidOrder, Ipmi
+from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
+from tests.beds.bmc import PASSWORD, IpmiEmulator, Power, ipmi_emulator
+from tests.beds.skipping import or_skip
+
+OURS, ANOTHER = "4c4c4544-0042-3510-8052-b4c04f4a3132", "99999999-9999-4999-8999-999999999999"
+MACHINE = Machine("node-1", "uid-1", "boot-1", OURS, "")
+OFF, ON = Said("off", "systemUUID", OURS), Said("on", "systemUUID", OURS)
+#: Its bytes as SMBIOS has them.
+GUID = UUID(OURS).bytes_le.hex(" ")
+#: As the kubelet would have to write it if the bytes stood in the other orders.
+IN_ORDER: dict[GuidOrder, str] = {
+    "smbios": OURS,
+    "rfc": str(UUID(bytes=UUID(OURS).bytes_le)),
+    "ipmi": str(UUID(bytes=UUID(OURS).bytes_le[::-1])),
+}
+
+
+async def why(ipmi: Ipmi, machine: Machine = MACHINE) -> str:
+    """Why it could not be read: never with a secret in it."""
+    with pytest.raises(Unread) as caught:
+        await ipmi.read(machine)
+    text = str(caught.value)
+    assert PASSWORD not in text
+    assert "\n" not in text
+    return text
+
+
+# --- the simulator -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def changes() -> list[tuple[str, Power]]:
+    return []
+
+
+@pytest.fixture
+def bmc(tmp_path: Path, changes: list[tuple[str, Power]]) -> Iterator[IpmiEmulator]:
+    with or_skip(), ipmi_emulator(tmp_path, OURS, on_change=lambda *each: changes.append(each)) as bmc:
+        yield bmc
+
+
+def source(bmc: IpmiEmulator, **fields: Any) -> Ipmi:
+    # The simulator has no cipher suite 17.
+    given: dict[str, Any] = {"host": bmc.host, "port": bmc.port, "cipher_suite": 3} | bmc.secrets
+    return Ipmi(**given | fields)
+
+
+@pytest.mark.root
+async def test_a_machine_that_loses_its_power_and_gets_it_back(bmc: IpmiEmulator) -> None:
+    """Off as often as it is asked, and whose power it is each time."""
+    ipmi = source(bmc)
+    assert ipmi.name == f"{bmc.host}:{bmc.port}"
+    for power, said in (("On", ON), ("Off", OFF), ("On", ON)):
+        bmc.set_power(power)  # type: ignore[arg-type]
+        for _ in range(2):
+            assert await ipmi.read(MACHINE) == said
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("order", list(IN_ORDER))
+async def test_the_order_of_the_bytes(bmc: IpmiEmulator, order: GuidOrder) -> None:
+    """Equal in the configured order alone; in another one it is named, and is nobody's proof."""
+    bmc.set_power("Off")
+    machine = MACHINE._replace(system_uuid=IN_ORDER[order])
+    assert await source(bmc, guid_order=order).read(machine) == Said("off", "systemUUID", IN_ORDER[order])
+    for other in {*IN_ORDER} - {order}:
+        assert (await why(source(bmc, guid_order=other), machine)).endswith(f": configure {order}")
+
+
+@pytest.mark.root
+async def test_another_machines_guid_is_told_as_it_is(bmc: IpmiEmulator) -> None:
+    """A controller that is wired to another board: whoever judges it must see that."""
+    other = MACHINE._replace(system_uuid=ANOTHER)
+    assert await source(bmc).read(other) == ON
+    assert await source(bmc).power_off(ANOTHER) == ("failed", "its GUID is not the Node's systemUUID", None)
+    assert await source(bmc).read(MACHINE._replace(system_uuid="")) == ON
+    assert (await source(bmc).power_off("")).result == "failed"
+    assert bmc.power() == "On"
+
+
+@pytest.mark.root
+async def test_switching_off(bmc: IpmiEmulator, changes: list[tuple[str, Power]]) -> None:
+    """A user may read and no more; an operator switches, and the second time nothing is left to do."""
+    assert await source(bmc).power_off(OURS) == (
+        "failed",
+        "the user has not the privilege that is configured",
+        None,
+    )
+    assert bmc.power() == "On"
+    ipmi = source(bmc, privilege="operator")
+    for _ in range(2):
+        assert await ipmi.power_off(OURS) == ("done", "", None)
+    assert await ipmi.read(MACHINE) == OFF
+    assert changes == [(OURS, "Off")]
+
+
+@pytest.mark.root
+async def test_names_passwords_and_suites_that_are_not_taken(bmc: IpmiEmulator) -> None:
+    """Each in our own words; files are read each time."""
+    ipmi = source(bmc)
+    assert await why(source(bmc, cipher_suite=17)) == "it does not take the cipher suite that is configured"
+    bmc.secrets["password_file"].write_text("old")
+    assert await why(ipmi) == "the password is not the one that it has"
+    bmc.secrets["password_file"].write_text(PASSWORD)
+    bmc.secrets["username_file"].write_text("nobody")
+    assert await why(ipmi) == "it has no such user"
+    bmc.secrets["username_file"].write_text("admin")
+    assert await ipmi.read(MACHINE) == ON
+
+
+@pytest.mark.root
+async def test_it_hangs_and_comes_back(bmc: IpmiEmulator, tmp_path: Path) -> None:
+    """One that hangs has its reader's time and no more, and ipmitool is gone with it."""
+    ipmi = source(bmc)
+    bmc.freeze()
+    with trio.move_on_after(0.3) as scope:
+        await ipmi.read(MACHINE)
+    assert scope.cancelled_caught
+    assert not children()
+    bmc.thaw()
+    assert await ipmi.read(MACHINE) == ON
+
+
+@pytest.mark.root
+async def test_nobody_answers(bmc: IpmiEmulator) -> None:
+    """Found within a reading's time."""
+    bmc.kill()
+    with trio.fail_after(9):
+        assert await why(source(bmc)) == "it does not answer"
+
+
+def children() -> list[str]:
+    """Command lines of our own children that ipmitool is the first word of."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            status, command = (path / "status").read_text(), (path / "cmdline").read_text()
+        except OSError:
+            continue
+        if f"PPid:\t{os.getpid()}\n" in status and command.startswith("ipmitool"):
+            found.append(command)
+    return found
+
+
+# --- the tool ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in ipmitool's place."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    for name, text in (("username", "admin\n"), ("password", f"{PASSWORD}\n")):
+        (tmp_path / name).write_text(text)
+    return folder / "ipmitool"
+
+
+def program(tool: Path, *lines: str) -> None:
+    tool.write_text("\n".join([f"#!{sys.executable} -SE", "import os, sys, time", *lines]))
+    tool.chmod(0o755)
+
+
+def by(tool: Path, **fields: Any) -> Ipmi:
+    folder = tool.parent.parent
+    given: dict[str, Any] = {"username_file": folder / "username", "password_file": folder / "password"}
+    return Ipmi(**{"host": "bmc"} | given | fields)
+
+
+async def test_what_the_tool_is_given(tool: Path, tmp_path: Path) -> None:
+    """No password among its arguments or in its environment; both questions in one session."""
+    seen = tmp_path / "seen"
+    program(
+        tool,
+        f"open({str(seen)!r}, 'w').write(repr((sys.argv[1:], dict(os.environ), sys.stdin.read())))",
+        f"print({GUID!r} + '\\nChassis Power is off')",
+    )
+    os.environ["EBBTIDE_SECRET"] = "ours"
+    try:
+        assert await by(tool).read(MACHINE) == OFF
+    finally:
+        del os.environ["EBBTIDE_SECRET"]
+    said = seen.read_text()
+    assert PASSWORD not in said
+    assert "EBBTIDE_SECRET" not in said
+    password_file = str(tmp_path / "password")
+    for word in ("'-C', '17'", "'-L', 'USER'", "'-H', 'bmc', '-p', '623'", f"'-f', {password_file!r}"):
+        assert word in said
+    assert "raw 0x06 0x37\\nchassis power status\\n" in said
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "",
+        "Chassis Power is off",
+        GUID,
+        f"{GUID}\\nChassis Power is Off",
+        f"{GUID}\\nChassis Power is off\\nChassis Power is on",
+        f"{GUID[:-3]}\\nChassis Power is off",
+        f"{GUID} 00\\nChassis Power is off",
+        f"theirs\\n{GUID}\\nChassis Power is off",
+    ],
+)
+async def test_what_it_prints_is_taken_whole_or_not_at_all(tool: Path, printed: str) -> None:
+    """Neither on nor off, and nothing of it is quoted."""
+    program(tool, f"print({printed!r}.replace('\\\\n', chr(10)))")
+    assert await why(by(tool)) == "what ipmitool printed is no GUID and no power"
+
+
+@pytest.mark.parametrize("byte", ["00", "ff"])
+async def test_a_guid_that_many_have_names_no_machine(tool: Path, byte: str) -> None:
+    """SMBIOS: not set, and not present."""
+    program(tool, f"print({' '.join([byte] * 16)!r} + '\\nChassis Power is off')")
+    assert await by(tool).read(MACHINE) == Said("off")
+
+
+async def test_a_tool_that_fails_and_one_that_is_not_there(tool: Path) -> None:
+    """One clear line; whatever it said stays with it."""
+    assert await why(by(tool)) == "ipmitool is not there: it belongs into the controller's image"
+    program(tool, f"print({PASSWORD!r}, file=sys.stderr)", "sys.exit(3)")
+    assert await why(by(tool)) == "ipmitool ended with 3: run it by hand to see what it says"
+    program(tool, f"print({GUID!r} + '\\nChassis Power is off')", "sys.exit(1)")
+    assert (await why(by(tool))).startswith("ipmitool ended with 1")
+    tool.write_text("no program")
+    assert await why(by(tool)) == "ipmitool cannot be run: Exec format error"
+
+
+async def test_a_tool_that_ends_for_nobody(tool: Path) -> None:
+    """It is killed, whatever it makes of a polite request."""
+    program(tool, "import signal", "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "time.sleep(60)")
+    with trio.fail_after(3), trio.move_on_after(0.2) as scope:
+        await by(tool).read(MACHINE)
+    assert scope.cancelled_caught
+
+
+async def test_a_password_that_ipmi_cannot_have(tool: Path) -> None:
+    """Said before it is cut off in silence."""
+    (tool.parent.parent / "password").write_text("x" * 21)
+    assert (await why(by(tool))).endswith("password: IPMI takes no password of more than 20 bytes")
+
+
+@pytest.mark.parametrize("fields", [{"host": ""}, {"host": "-H"}, {"cipher_suite": 0}, {"cipher_suite": 2}])
+def test_what_cannot_be_configured(tool: Path, fields: dict[str, Any]) -> None:
+    """Suites that leave out who it is, above all."""
+    with pytest.raises(ValueError, match="must be"):
+        by(tool, **fields)
