@@ -40,6 +40,7 @@ class Scripted:
         content_type: str = JSON,
         seconds_max: float,
         traceparent: str = "",
+        accept: str = JSON,
     ) -> Answer:
         asked = Asked(method, path, body, trio.current_time(), traceparent)
         self.asked.append(asked)

@@ -1,0 +1,206 @@
+"""Our own rate, in virtual time: never more than it, urgent ones first, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.kubernetes.calls import JSON, Answer, ApiCall, Unanswered, node_path
+from ebbtide.actors.edges.kubernetes.node_view import lease_path
+from ebbtide.actors.edges.kubernetes.paced import (
+    BURST,
+    FIRST_EVERY,
+    JOURNAL,
+    NODE,
+    OTHER,
+    REQUESTS_PER_SECOND,
+    WAIT_FRACTION,
+    PacedCaller,
+    rank_of,
+)
+from ebbtide.replay.sim.scenario import Draws
+from tests.actors.edges.kubernetes.write_fake import Scripted, answers
+
+SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "40"))
+MAPS = "/api/v1/namespaces/ebbtide/configmaps"
+PATHS = {NODE: node_path("n"), JOURNAL: f"{MAPS}/p", OTHER: f"{MAPS}?limit=16"}
+
+
+def server() -> Scripted:
+    return Scripted(answers(Answer(200)))
+
+
+def assert_paced(at_seconds: list[float], burst: int = BURST) -> None:
+    """In no time more than the burst, and the rate."""
+    for first in range(len(at_seconds)):
+        for last in range(first, len(at_seconds)):
+            seconds = at_seconds[last] - at_seconds[first]
+            assert last - first + 1 <= burst + seconds * REQUESTS_PER_SECOND + 1e-6
+
+
+@pytest.mark.parametrize(
+    "method, path, rank",
+    [
+        ("PATCH", node_path("n"), NODE),
+        ("GET", node_path("configmaps"), NODE),
+        ("GET", lease_path("n"), NODE),
+        ("POST", MAPS, JOURNAL),
+        ("GET", f"{MAPS}/ebbtide-outage-u-0000000001", JOURNAL),
+        ("DELETE", f"{MAPS}/ebbtide-outage-u-0000000001", OTHER),
+        ("GET", f"{MAPS}?labelSelector=a", OTHER),
+        ("GET", "/api/v1/nodes?limit=100", OTHER),
+        ("GET", "/api/v1/nodes", OTHER),
+        ("GET", "/api/v1/namespaces/configmaps/pods/a", OTHER),
+        ("GET", "/apis/storage.k8s.io/v1/volumeattachments", OTHER),
+    ],
+)
+def test_what_is_urgent(method: str, path: str, rank: int) -> None:
+    """What stands between a permit and its taint, then journals, then the rest."""
+    assert rank_of(method, path) == rank
+
+
+async def test_what_is_passed_on(autojump_clock: MockClock) -> None:
+    """All of it, and the time that is left."""
+    seen: dict[str, Any] = {}
+
+    class Caller:
+        async def call(self, method: str, path: str, **fields: Any) -> Answer:
+            seen.update(fields, method=method, path=path)
+            return Answer(201)
+
+    said: dict[str, Any] = {"body": {"a": 1}, "content_type": JSON, "traceparent": "t", "accept": "a"}
+    paced = PacedCaller(Caller(), burst=1)
+    for seconds in (4.0, 4.0 - 1 / REQUESTS_PER_SECOND):
+        assert await paced.call("PATCH", "/p", seconds_max=4.0, **said) == Answer(201)
+        assert seen == {**said, "method": "PATCH", "path": "/p", "seconds_max": pytest.approx(seconds)}
+
+
+async def test_one_outage_is_not_slowed(autojump_clock: MockClock) -> None:
+    """After a calm the first ones go at once."""
+    asked = server()
+    paced = PacedCaller(asked)
+    for _ in range(3):
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for _ in range(BURST):
+                nursery.start_soon(lambda: paced.call("GET", PATHS[NODE], seconds_max=5.0))
+        assert trio.current_time() - began < 0.02
+        await trio.sleep(BURST / REQUESTS_PER_SECOND)
+    assert_paced([each.at_seconds for each in asked.asked])
+
+
+async def test_urgent_ones_go_first(autojump_clock: MockClock) -> None:
+    """But for every fourth, which is of those that came first."""
+    asked = server()
+    paced = PacedCaller(asked, burst=1)
+    async with trio.open_nursery() as nursery:
+        for rank in (OTHER, JOURNAL, NODE):
+            for at in range(8):
+                nursery.start_soon(
+                    lambda path: paced.call("GET", path, seconds_max=60.0), f"{PATHS[rank]}{at}"
+                )
+                await trio.sleep(0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert sum(paced.waiting) == 23
+    assert sum(paced.waiting) == 0
+    short = dict(zip(PATHS.values(), "njo", strict=True))
+    got = [short[each.path[:-1]] for each in asked.asked]
+    assert "".join(got) == "onnonnnonnnojjjojjjojjoo"
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_laws(seed: int, autojump_clock: MockClock) -> None:
+    """Whatever comes, also some that give up: never faster than the rate, and everybody is sent at the latest
+    when those before it are, four times over.
+    """
+    draws = Draws(seed)
+    asked = server()
+    paced = PacedCaller(asked)
+    ahead_max: dict[str, float] = {}
+
+    async def one(name: str, rank: int, patience: float) -> None:
+        began, ahead = trio.current_time(), sum(paced.waiting)
+        with trio.move_on_after(patience):
+            await paced.call("GET", f"{PATHS[rank]}{name}", seconds_max=1e6)
+            waited = trio.current_time() - 0.01 - began
+            ahead_max[name] = waited - FIRST_EVERY * (ahead + 2) / REQUESTS_PER_SECOND
+
+    async with trio.open_nursery() as nursery:
+        for at in range(300):
+            patience = draws.pick([math.inf, math.inf, 2.0])
+            nursery.start_soon(one, f"x{at}", draws.pick([NODE, NODE, NODE, JOURNAL, OTHER]), patience)
+            if draws.below(30) == 0:
+                await trio.sleep(draws.below(4000) / 1000)
+    at_seconds = [each.at_seconds for each in asked.asked]
+    assert_paced(at_seconds)
+    assert max(ahead_max.values()) <= 0
+
+
+async def test_a_hundred_at_once(autojump_clock: MockClock) -> None:
+    """Each with a dozen requests, one after the other, made again until they are sent: 20 a second, all of
+    them in the time that this takes, and a taint in the middle of it at once.
+    """
+    asked = server()
+    paced = PacedCaller(asked)
+    done: list[int] = []
+
+    async def outage(at: int) -> None:
+        await ApiCall(paced, math.inf, "").until_answered("GET", f"{MAPS}?labelSelector={at}")
+        for _ in range(5):
+            for method in ("POST", "GET"):
+                call = ApiCall(paced, math.inf, "")
+                path = MAPS if method == "POST" else f"{MAPS}/p{at}"
+                await call.until_answered(method, path, again_seconds_max=5.0)
+                assert not call.in_doubt
+        done.append(at)
+
+    async with trio.open_nursery() as nursery:
+        for at in range(100):
+            nursery.start_soon(outage, at)
+        for _ in range(10):
+            await trio.sleep(4)
+            began = trio.current_time()
+            for method, path in (
+                ("GET", node_path("n")),
+                ("GET", lease_path("n")),
+                ("PATCH", node_path("n")),
+            ):
+                await ApiCall(paced, 10.0, "").until_answered(method, path)
+            assert trio.current_time() - began <= 6 / REQUESTS_PER_SECOND + 0.03
+    assert len(asked.asked) == 100 * 11 + 30
+    assert len(done) == 100
+    at_seconds = [each.at_seconds for each in asked.asked]
+    assert_paced(at_seconds)
+    assert at_seconds[-1] <= 1.1 * len(asked.asked) / REQUESTS_PER_SECOND
+
+
+async def test_one_that_waits_too_long(autojump_clock: MockClock) -> None:
+    """It was not sent, and says so; asked again by the same task it goes before those that came meanwhile."""
+    asked = server()
+    paced = PacedCaller(asked, per_second=1, burst=1)
+    order: list[str] = []
+
+    async def one(name: str, seconds_max: float) -> None:
+        await paced.call("GET", PATHS[OTHER] + name, seconds_max=seconds_max)
+        order.append(name)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one, "first", 100.0)
+        nursery.start_soon(one, "second", 100.0)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        with pytest.raises(Unanswered, match="wait to be sent") as raised:
+            await one("late", 1.0)
+        assert not raised.value.sent
+        assert trio.current_time() - began == pytest.approx(WAIT_FRACTION)
+        for name in ("third", "fourth"):
+            nursery.start_soon(one, name, 100.0)
+        await trio.testing.wait_all_tasks_blocked()
+        await one("late", 100.0)
+    assert sorted(order[:2]) == ["first", "second"]
+    assert order[2] == "late"
