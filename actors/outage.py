@@ -108,9 +108,16 @@ OutagePhase = Literal[
     "aside",
 ]
 
-#: Before a request that the API server refused, or did not answer, is made again: long enough that a hundred
-#: outages at once ask less than the 20 requests a second that the controller allows itself.
-RETRY_NS = 5 * NS_PER_SECOND
+#: Before the Node is read again when it could not be: that is two requests, and a hundred outages at once are
+#: to ask no more than the 20 a second that the controller allows itself.
+READ_RETRY_NS = 10 * NS_PER_SECOND
+#: Before a write is made again, by how many were refused one after the other: a request may fail by chance,
+#: and missing rights or an API server that has too much to do want minutes. With what is read and recorded
+#: each taint that is refused costs some ten requests.
+RETRIES_NS = tuple(seconds * NS_PER_SECOND for seconds in (5, 10, 20, 40, 60))
+#: So often in a row a taint is decided anew at once when the Node has changed; somebody may change it all the
+#: time.
+CHANGES_AT_ONCE = 3
 #: Before the storm brake is asked again: as long as an average node takes to be recovered elsewhere.
 PERMIT_RETRY_NS = 15 * NS_PER_SECOND
 #: A kubelet renews its lease and reports its boot id at its start, in either order, at most some seconds
@@ -206,6 +213,9 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     gave_up: bool = False
     #: The order to switch off is withdrawn, if it has not begun.
     withdrawn: bool = False
+    #: Writes since the last one that was done, and taints because the Node had changed.
+    refused: int = 0
+    changed: int = 0
     key: str = ""
     wake_ns: int = NEVER_NS
     #: Over all outages.
@@ -418,10 +428,19 @@ def _taint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
         return state, ()
     if event.result == "done":
         return _out_of_service(state, now)
-    # Refused because something has changed, or withdrawn before it began: nothing was written.
-    if event.reason == CHANGED or event.result == "cancelled":
+    # Withdrawn before it began, or refused because something has changed: nothing was written.
+    if event.result == "cancelled":
         return _read(state)
-    return replace(state, phase="reading", key="", wake_ns=now + RETRY_NS), ()
+    if event.reason == CHANGED and state.changed < CHANGES_AT_ONCE:
+        return _read(replace(state, changed=state.changed + 1))
+    state, wake_ns = _refused(state, now)
+    return replace(state, phase="reading", key="", wake_ns=wake_ns), ()
+
+
+def _refused(state: OutageState, now: int) -> tuple[OutageState, int]:
+    """A write, once more; and when the next one is made."""
+    wake_ns = now + RETRIES_NS[min(state.refused, len(RETRIES_NS) - 1)]
+    return replace(state, refused=state.refused + 1, changed=0), wake_ns
 
 
 def _read(state: OutageState) -> Result:
@@ -437,7 +456,7 @@ def _read_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
     if event.key != state.key:
         return state, ()
     if event.result != "done":
-        return replace(state, key="", wake_ns=now + RETRY_NS), ()
+        return replace(state, key="", wake_ns=now + READ_RETRY_NS), ()
     return _calm(state, now) or _consider(state, now)
 
 
@@ -588,6 +607,8 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
         taint="ours",
         off_boot=state.off_boot or state.boot_id,
         permit=True,
+        refused=0,
+        changed=0,
         key="",
         wake_ns=now + state.reminder_ns,
     )
@@ -750,8 +771,9 @@ def _quarantine_ended(state: OutageState, event: OrderEnded, now: int) -> Result
     if event.key != state.key:
         return state, ()
     if event.result != "done":
-        return replace(state, wake_ns=now + RETRY_NS), ()
-    return _freed(replace(state, key=""), now)
+        state, wake_ns = _refused(state, now)
+        return replace(state, wake_ns=wake_ns), ()
+    return _freed(replace(state, key="", refused=0), now)
 
 
 def _tick_quarantined(state: OutageState, event: Tick, now: int) -> Result:
@@ -778,12 +800,13 @@ def _untaint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
     if event.key != state.key:
         return state, ()
     if event.result != "done":
-        return replace(state, key="", wake_ns=now + RETRY_NS), ()
+        state, wake_ns = _refused(state, now)
+        return replace(state, key="", wake_ns=wake_ns), ()
     return _untainted(replace(state, taint="none", quarantine=False), now)
 
 
 def _untainted(state: OutageState, now: int) -> Result:
-    return _follow(replace(state, phase="following", key="", wake_ns=now + state.reminder_ns), now)
+    return _follow(replace(state, phase="following", refused=0, key="", wake_ns=now + state.reminder_ns), now)
 
 
 def _read_untainting(state: OutageState, event: NodeRead, now: int) -> Result:
@@ -829,6 +852,8 @@ def _configured(state: OutageState, event: LeaderStarted) -> OutageState:
         power_off_ns=event.settings.power_off_seconds * NS_PER_SECOND,
         heard=False,
         blind=False,
+        refused=0,
+        changed=0,
         down_ns=NEVER_NS,
         readings=0,
         # What was only said in a dry run is still to be done.
