@@ -1,4 +1,4 @@
-"""Every attribute that a shutdown's spans may have: the one table that ``docs/attributes.md`` is made from.
+"""Every attribute that spans may have: the one table that ``docs/attributes.md`` is made from.
 
 Names of OpenTelemetry's semantic conventions come from their package, in the version that `SCHEMA_URL`
 pins. What the conventions do not know stands under ``ebbtide.``. A test holds that nothing else is ever
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, get_args
 
 from opentelemetry.semconv._incubating.attributes import host_attributes as host
+from opentelemetry.semconv._incubating.attributes import k8s_attributes as k8s_incubating
 from opentelemetry.semconv._incubating.attributes import process_attributes as process
 from opentelemetry.semconv.attributes import error_attributes as error
 from opentelemetry.semconv.attributes import exception_attributes as exception
@@ -23,8 +24,20 @@ PREFIX = "ebbtide."
 
 Kind = Literal["string", "int", "bool", "string[]"]
 
-#: Why a span is an error: a pod was killed, a hook failed, a deadline was missed.
-Error = Literal["killed", "survived-sigkill", "hook-failed", "hook-timed-out", "deadline-missed", "cut-short"]
+#: Why a span is an error: a pod was killed, a hook failed, a deadline was missed; of an outage, a proof was
+#: wrong, the API server did not take a write, or a volume was detached by the six-minute timer.
+Error = Literal[
+    "killed",
+    "survived-sigkill",
+    "hook-failed",
+    "hook-timed-out",
+    "deadline-missed",
+    "cut-short",
+    # Of an outage.
+    "proof-wrong",
+    "order-failed",
+    "forced-detach",
+]
 ERRORS: tuple[Error, ...] = get_args(Error)
 
 
@@ -226,3 +239,50 @@ DELTA = _ours("delta_ms", "int", '"clock.stepped"', "By how much the wall clock 
 LINK = _ours(
     "link", "string", "links", "shutdown, retry, continued, cancelled: what the other span is to this."
 )
+
+# --- outages -----------------------------------------------------------------------------------
+
+NODE_UID = _row(k8s.K8S_NODE_UID, "string", "resource, outage", "The Node object's UID.")
+PERSISTENT_VOLUME = _row(
+    k8s_incubating.K8S_PERSISTENTVOLUME_NAME,
+    "string",
+    'attachment, "detach.forced"',
+    "The PersistentVolume's name.",
+)
+OUTAGE_OUTCOME = _ours(
+    "outage.outcome",
+    "string",
+    "outage",
+    "recovered, proof-wrong, false-alarm, rebooted, left-to-other, node-deleted; open: the record has a gap.",
+)
+NODE_BOOT = _ours(
+    "outage.boot.id", "string", "outage, return", "The Node's: when it began, and when it was back."
+)
+EFFECT = _ours("outage.effect", "string", "outage, taint", "The taint's: NoExecute, NoSchedule.")
+TAINT_PROOF = _ours("outage.proof", "string", "outage", "Whose word the taint was set on.")
+UNRECOVERED = _ours("outage.unrecovered", "string[]", "outage", "What still hung at its end, by name.")
+LOST_PODS = _ours("outage.pods", "int", "outage", "Pods that hung on the node.")
+ATTACHMENTS = _ours("outage.attachments", "int", "outage", "VolumeAttachments that hung on the node.")
+WHO = _ours(
+    "proof.source",
+    "string",
+    'proof, "proof.refused", "proof.wrong", "contradicted", "contradiction.ended"',
+    "The source and its name.",
+)
+SAME_BOOT = _ours("outage.same_boot", "bool", "return", "Under the boot id that was proved off.")
+OWNER = _ours("pod.owner", "string", "pod (of an outage)", "The workload that it belongs to, as Kind/name.")
+READY_ON = _ours("pod.ready_on", "string", "pod (of an outage)", "The node on which its successor is Ready.")
+LOST_OUTCOME = _ours(
+    "outage.outcome_of",
+    "string",
+    "pod (of an outage), attachment",
+    "recovered, gone (nobody makes it again), spared; detached, forced (the six-minute timer), kept.",
+)
+ATTACHMENT = _ours("attachment.name", "string", 'attachment, "detach.forced"', "The VolumeAttachment's name.")
+DRIVER = _ours("attachment.driver", "string", "attachment", "The CSI driver's name.")
+BEFORE_TAINT = _ours(
+    "attachment.before_taint", "bool", "attachment", "Gone before the node was out of service."
+)
+REPLICA = _ours("leader.replica", "string", '"leader.started"', "The process that goes on with it.")
+DRY_RUN = _ours("outage.dry_run", "bool", '"leader.started"', "It writes nothing to the cluster.")
+TAINTED = _ours("outage.tainted", "bool", '"abandoned"', "Our taint stands, or may stand.")

@@ -22,9 +22,6 @@ from opentelemetry.proto.trace.v1 import trace_pb2 as trace
 from ebbtide.otel.attributes import SCHEMA_URL
 from ebbtide.otel.span import Attributes, AttributeValue, Resource, Span
 
-#: The instrumentation scope; its version is the projection's.
-TRACES_SCOPE = "ebbtide.shutdown"
-
 #: Sampled; and the parent (or link) is known not to come from another program.
 SPAN_FLAGS = 0x101
 
@@ -48,7 +45,7 @@ def encode_traces(spans: Sequence[Span], resource: Resource) -> bytes:
     of_resource = request.resource_spans.add(schema_url=SCHEMA_URL)
     of_resource.resource.attributes.extend(key_values(resource.attributes))
     of_scope = of_resource.scope_spans.add(schema_url=SCHEMA_URL)
-    of_scope.scope.name, of_scope.scope.version = TRACES_SCOPE, str(resource.version)
+    of_scope.scope.name, of_scope.scope.version = resource.scope, str(resource.version)
     add = of_scope.spans.add
     for span in spans:
         made = add(
@@ -147,7 +144,7 @@ def encode_traces_json(spans: Sequence[Span], resource: Resource) -> bytes:
                 "resource": {"attributes": _json_attributes(resource.attributes)},
                 "scopeSpans": [
                     {
-                        "scope": {"name": TRACES_SCOPE, "version": str(resource.version)},
+                        "scope": {"name": resource.scope, "version": str(resource.version)},
                         "spans": made_spans,
                         "schemaUrl": SCHEMA_URL,
                     }

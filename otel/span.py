@@ -67,10 +67,14 @@ class Span(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """What a shutdown's spans have in common, frozen when it began. ``version``: of the projection."""
+    """What a shutdown's, or an outage's, spans have in common, frozen when it began.
+
+    ``scope`` is the instrumentation scope, its ``version`` that of the projection.
+    """
 
     attributes: Attributes
     version: int
+    scope: str = "ebbtide.shutdown"
 
 
 # --- ids ------------------------------------------------------------------------------------------
@@ -144,6 +148,14 @@ ORDER_ROLES = {
     "AwaitStatuses": "await statuses",
     "CheckMounts": "check mounts",
     "PublishCertificate": "certify",
+}
+#: The same of an outage (`otel.traces.outage`).
+OUTAGE_ORDER_ROLES = {
+    "RequestPermit": "permit",
+    "SetTaint": "taint",
+    "SetQuarantine": "quarantine",
+    "RemoveTaint": "untaint",
+    "PowerOff": "power off",
 }
 
 

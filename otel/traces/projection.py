@@ -4,24 +4,27 @@ It does not matter how the records are divided into batches, in which process, o
 give the same spans. It may begin anywhere outside of a shutdown, such as at the checkpoint of a segment; a
 shutdown that it did not see begin is passed over.
 
-`HANDLERS` says which records a trace needs, and which function takes each: one row an event type. All
-others cost nothing.
+`HANDLERS` says which records a shutdown's trace needs, and which function takes each: one row an event
+type. All others cost nothing. An outage's are in `otel.traces.outage`; which of the two a journal is of, its
+logic flags say (`KINDS`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
 from ebbtide.events.decisions import PROJECTION_VERSION, ReleaseLock
-from ebbtide.events.record.episodes import grouped_by_episode
+from ebbtide.events.record.episodes import grouped_by_episode, is_of_outages
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Attributes, Resource, Span
 from ebbtide.otel.traces import pods, shutdown
+from ebbtide.otel.traces.outage import HANDLERS as OUTAGE_HANDLERS
+from ebbtide.otel.traces.outage import OutageTrace
 from ebbtide.otel.traces.shutdown import abandon_trace, end_daemon_start
-from ebbtide.otel.traces.trace import Trace
+from ebbtide.otel.traces.trace import EpisodeTrace, Trace
 
 Handler = Callable[[Trace, Any], None]
 
@@ -91,6 +94,36 @@ HANDLERS: dict[str, Handler] = {
 
 # --- the fold -------------------------------------------------------------------------------------
 
+
+class Kind(NamedTuple):
+    """What the episodes of one set of actors become."""
+
+    handlers: Mapping[str, Callable[[Any, Any], None]]
+    begin: Callable[[RawRecord, int, Header, Any], EpisodeTrace]
+    #: A step has been read.
+    end_step: Callable[[Any], None]
+    #: The journal has a gap.
+    abandon: Callable[[Any], None]
+    resource: Callable[[Header, bytes], Resource]
+
+
+def _begin_shutdown(first: RawRecord, episode: int, header: Header, former: EpisodeTrace | None) -> Trace:
+    trace = Trace(first, episode, header)
+    if isinstance(former, Trace) and former.carried:
+        trace.carried = former.carried
+        trace.root.links.append(former.link(former.root.span_id, "cancelled"))
+    return trace
+
+
+def _end_step(trace: Trace) -> None:
+    if trace.start is not None:
+        end_daemon_start(trace)
+
+
+def _begin_outage(first: RawRecord, episode: int, header: Header, former: object) -> OutageTrace:
+    return OutageTrace(first, episode, header)
+
+
 #: What this code can project. A shutdown that recorded another version needs the program that wrote it.
 VERSIONS = (PROJECTION_VERSION,)
 
@@ -118,7 +151,7 @@ class Projection:
     def __init__(self) -> None:
         self.refused: dict[int, int] = {}
         self._resources: dict[int, Resource] = {}
-        self._trace: Trace | None = None
+        self._trace: EpisodeTrace | None = None
         self._fact: RawRecord | None = None
 
     def feed(self, header: Header, records: Sequence[RawRecord], journal_id: bytes) -> list[Span]:
@@ -129,13 +162,14 @@ class Projection:
         events.codec.BadPayload.
         """
         spans: list[Span] = []
-        boot_id, handlers = header.identity.boot_id, HANDLERS
+        kind = KINDS[is_of_outages(header)]
+        boot_id, handlers = header.identity.boot_id, kind.handlers
         for raw in grouped_by_episode(records):
             if not raw.cause:
                 self._fact = raw
             trace = self._trace
             if raw.episode and (trace is None or raw.episode != trace.episode):
-                trace = self._trace = self._begin(raw, header, journal_id, spans)
+                trace = self._trace = self._begin(kind, raw, header, journal_id, spans)
             if trace is None or trace.over:
                 continue
             # The monotonic clock starts anew with each boot; then only the record's own wall time is left.
@@ -145,8 +179,8 @@ class Projection:
             if handler is not None and raw.episode:
                 trace.raw, trace.fact = raw, self._fact or raw
                 handler(trace, decode_event(raw.tag, raw.payload))
-            if trace.start is not None and raw.flags & FLAG_LAST:
-                end_daemon_start(trace)
+            if raw.flags & FLAG_LAST:
+                kind.end_step(trace)
             if raw.tag not in UNTIMED:
                 trace.last_ns = trace.now_ns
             if trace.finished:
@@ -159,25 +193,23 @@ class Projection:
             raise UnknownProjection(episode, self.refused[episode])
         return self._resources[episode]
 
-    def _begin(self, raw: RawRecord, header: Header, journal_id: bytes, spans: list[Span]) -> Trace | None:
+    def _begin(
+        self, kind: Kind, raw: RawRecord, header: Header, journal_id: bytes, spans: list[Span]
+    ) -> EpisodeTrace | None:
         former, first = self._trace, self._fact
         if former is not None and not former.over:  # the journal has a gap
-            abandon_trace(former)
+            kind.abandon(former)
             self._take(former, spans)
         # The fact that opens an episode is its first record, even where it still belonged to another. Without
         # it there is no trace id, and no span of this shutdown would be anybody's.
         if first is None or first.seq != raw.episode:
             return None
-        self._resources[raw.episode] = resource_of(header, journal_id)
+        self._resources[raw.episode] = kind.resource(header, journal_id)
         if len(self._resources) > RESOURCES_MAX:
             del self._resources[next(iter(self._resources))]
-        trace = Trace(first, raw.episode, header)
-        if former is not None and former.carried:
-            trace.carried = former.carried
-            trace.root.links.append(former.link(former.root.span_id, "cancelled"))
-        return trace
+        return kind.begin(first, raw.episode, header, former)
 
-    def _take(self, trace: Trace, spans: list[Span]) -> None:
+    def _take(self, trace: EpisodeTrace, spans: list[Span]) -> None:
         ended, trace.finished = trace.finished, []
         # Of another version nothing is given at all: half of a trace by other rules could not be told from a
         # whole one, and the ids of its spans would be taken.
@@ -189,15 +221,40 @@ class Projection:
 
 def resource_of(header: Header, journal_id: bytes, version: int = PROJECTION_VERSION) -> Resource:
     """What is constant for a shutdown, from the segment in which it began."""
-    names, digits = header.identity, journal_id.hex()
-    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    names = header.identity
     attributes: Attributes = (
-        (at.SERVICE_NAME, "ebbtide"),
-        (at.SERVICE_VERSION, names.code_version),
-        (at.SERVICE_INSTANCE_ID, uuid),
+        *_service(header, journal_id),
         (at.HOST_NAME, names.node),
         (at.HOST_ID, names.machine_id),
         (at.NODE_NAME, names.node),
         (at.BOOT_ID, names.boot_id),
     )
     return Resource(attributes, version)
+
+
+def outage_resource(header: Header, journal_id: bytes) -> Resource:
+    """The same of an outage: of the node, and not of whichever machine the controller ran on."""
+    names = header.identity
+    node: Attributes = ((at.NODE_NAME, names.node), (at.NODE_UID, names.machine_id))
+    return Resource((*_service(header, journal_id), *node), PROJECTION_VERSION, OUTAGE_SCOPE)
+
+
+#: The instrumentation scope of an outage's spans.
+OUTAGE_SCOPE = "ebbtide.outage"
+
+
+def _service(header: Header, journal_id: bytes) -> Attributes:
+    digits = journal_id.hex()
+    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return (
+        (at.SERVICE_NAME, "ebbtide"),
+        (at.SERVICE_VERSION, header.identity.code_version),
+        (at.SERVICE_INSTANCE_ID, uuid),
+    )
+
+
+#: By whether a journal is of outages.
+KINDS: Mapping[bool, Kind] = {
+    False: Kind(HANDLERS, _begin_shutdown, _end_step, abandon_trace, resource_of),
+    True: Kind(OUTAGE_HANDLERS, _begin_outage, OutageTrace.step_ended, OutageTrace.abandon, outage_resource),
+}

@@ -4,8 +4,8 @@ ended.
 A span is made once, when it ends, from what stood in the journal until then. What becomes of it afterwards
 is never written into it: another reader, at another time, must make the same bytes.
 
-`Trace` adds the root span and what the functions of `otel.traces.pods` and `otel.traces.shutdown` must
-remember from one record to the next.
+`EpisodeTrace` adds the root span, and `Trace` what the functions of `otel.traces.pods` and
+`otel.traces.shutdown` must remember from one record to the next.
 """
 
 from __future__ import annotations
@@ -200,24 +200,35 @@ class DaemonStart:
         self.moved = moved
 
 
-class Trace(Spans):
+class EpisodeTrace(Spans):
     """Times are wall-clock nanoseconds: the first record's, plus the monotonic difference within its boot.
 
     ``fact`` is the one of the step that is being read. ``last_ns`` is the time of the record before.
     """
 
-    def __init__(self, first: RawRecord, episode: int, header: Header) -> None:
+    def __init__(self, root: str, first: RawRecord, episode: int, header: Header) -> None:
         super().__init__(trace_id_of(first.hash), episode, first)
         self.boot_id = header.identity.boot_id
-        #: Until `ShutdownBegan` says which one was recorded.
+        #: Until its first decision says which one was recorded.
         self.version = PROJECTION_VERSION
         self.offset_ns = first.wall_ns - first.mono_ns
         self.fact = first
         self.last_ns = first.wall_ns
-        self.start: DaemonStart | None = None
         self.over = False
-        self.root = self.begin(ROOT, "", parent=b"")
+        self.root = self.begin(root, "", parent=b"")
         self.root.attributes[at.EPISODE] = episode_id(header.journal_id, episode)
+
+    def note(self, name: str, attributes: Attributes = ()) -> None:
+        """An event of the whole."""
+        self.root.note(name, self.now_ns, attributes)
+
+
+class Trace(EpisodeTrace):
+    """A shutdown's."""
+
+    def __init__(self, first: RawRecord, episode: int, header: Header) -> None:
+        super().__init__(ROOT, first, episode, header)
+        self.start: DaemonStart | None = None
         # Waves.
         self.waves: dict[int, bytes] = {}
         self.open_waves: dict[int, OpenSpan] = {}
@@ -241,10 +252,6 @@ class Trace(Spans):
         self.lost: dict[str, bytes] = {}
         self.unfinished = 0
         self.missed = False
-
-    def note(self, name: str, attributes: Attributes = ()) -> None:
-        """An event of the whole shutdown."""
-        self.root.note(name, self.now_ns, attributes)
 
     # --- where it stands ----------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from ebbtide.otel.otlp_beside import encode_logs, encode_metrics
 from tests.backends.backends import Backend, Collector
 from tests.backends.compare import Shutdown, assert_same, shutdowns
 from tests.daemon.rig import EBBTIDE
+from tests.replay import outages
 
 pytestmark = pytest.mark.backend
 
@@ -104,6 +105,17 @@ def test_the_command_line_sends_an_old_shutdown(
         assert done.returncode == 0, done.stderr
     kept = backend.wait(episodes[-1].trace_id, lambda kept: kept.count >= len(episodes[-1].own))
     assert_same(kept, episodes[-1])
+
+
+def test_an_outage_comes_back_as_it_is(backend: Backend) -> None:
+    """Sent by the command line from its journal, twice: spans, times, attributes, events and status."""
+    (outage,) = shutdowns(outages.GOLDEN)
+    words = ["export", "otlp", "--journal", str(outages.GOLDEN), "--endpoint", backend.http]
+    for _ in range(2):
+        done = subprocess.run([*EBBTIDE, *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    kept = backend.wait(outage.trace_id, lambda kept: kept.count >= len(outage.own))
+    assert_same(kept, outage)
 
 
 def test_the_collector_reads_our_json_file(

@@ -22,6 +22,7 @@ from ebbtide.otel.otlp import encode_traces, encode_traces_json
 from ebbtide.otel.span import Resource, Span
 from ebbtide.otel.traces.projection import Projection
 from tests.otel.node_story import node
+from tests.otel.outage_story import outages, recovered, wrong
 from tests.otel.records import JOURNAL_ID, Teller
 from tests.otel.story import everything
 
@@ -32,7 +33,7 @@ Shutdowns = list[tuple[list[Span], Resource]]
 
 
 def of_journal(journal: Path) -> Shutdowns:
-    """The spans of each shutdown of a journal, with what they have in common."""
+    """The spans of each shutdown, or outage, of a journal, with what they have in common."""
     history, projection = History([DirectorySource(journal)]), Projection()
     spans = [
         span
@@ -51,7 +52,12 @@ def of_story(teller: Teller | None = None) -> Shutdowns:
 
 def of_stories() -> Shutdowns:
     """Together they have every span and every attribute."""
-    return [*of_story(), *of_story(node())]
+    return [*of_story(), *of_story(node()), *of_outages()]
+
+
+def of_outages() -> Shutdowns:
+    """Together they have every span and every attribute of an outage."""
+    return [each for teller in outages() for each in of_story(teller)]
 
 
 def _by_shutdown(spans: list[Span], projection: Projection) -> Shutdowns:
@@ -66,6 +72,9 @@ def files() -> dict[Path, bytes]:
         "shutdown-v1": of_journal(GOLDEN / "shutdown-v1"),
         "everything": of_story(),
         "node": of_story(node()),
+        "outage-recovered": of_story(recovered()),
+        "outage-wrong": of_story(wrong()),
+        "outage-v1-unreleased": of_journal(GOLDEN / "outage-v1-unreleased"),
     }
     for name, shutdowns in told.items():
         for number, (spans, resource) in enumerate(shutdowns, 1):

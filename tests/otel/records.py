@@ -48,10 +48,15 @@ class Teller:
         self.wall_ns = WALL_NS
         self.boot(boot)
 
+    #: What begins an episode, and what closes it; the logic flags of who writes.
+    opens: type[Event] = d.ShutdownBegan
+    closes: type[Event] = d.EpisodeClosed
+    flags: tuple[str, ...] = ()
+
     def boot(self, boot: str, wall_ns: int | None = None) -> None:
         """What follows was written in this boot, in a segment of its own."""
         self.wall_ns = self.wall_ns if wall_ns is None else wall_ns
-        identity = Identity("node-1", "machine-1", boot, "1.2.3")
+        identity = Identity("node-1", "machine-1", boot, "1.2.3", self.flags)
         self.header = Header(JOURNAL_ID, 1, self.wall_ns, self.mono_ns, False, Link(), identity)
 
     def tell(self, fact: Event, *decisions: Event, after_ms: int = 0) -> None:
@@ -72,10 +77,10 @@ class Teller:
         """
         numbers = []
         for event in events:
-            if type(event) is d.ShutdownBegan and not self.episode:
+            if type(event) is self.opens and not self.episode:
                 self.episode = first
             numbers.append(self.episode)
-            if type(event) is d.EpisodeClosed:
+            if type(event) is self.closes:
                 self.episode = 0
         if self.episode == first:
             numbers = [first, *(number or first for number in numbers[1:])]

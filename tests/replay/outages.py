@@ -36,7 +36,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "outage-v1-unreleased"
 
 def book(records: Iterable[Record], *, rotate: bool = False) -> Book:
     """These records' facts, written down: each leader in a segment of its own, or each fact."""
-    made = Book(OUTAGE_FLAGS)
+    made = Book(OUTAGE_FLAGS, stored=True)
     for record in records:
         if isinstance(record.event, LeaderStarted) or (rotate and isinstance(record.event, Fact)):
             made.now_ns = record.mono_ns

@@ -38,13 +38,16 @@ def pods() -> tuple[Pod, ...]:
 
 
 class Book:
-    """Writes what a system decides, one file a process, as the writer would without a disk."""
+    """Writes what a system decides, one file a process, as the writer would without a disk.
 
-    def __init__(self, flags: tuple[str, ...]) -> None:
+    ``stored``: each step is known to be durable by the next one's frames.
+    """
+
+    def __init__(self, flags: tuple[str, ...], *, stored: bool = False) -> None:
         self.system = System(flags=flags)
         self.records: list[Record] = []
         self.now_ns = 5 * NS_PER_SECOND
-        self._journal = Journal()
+        self._journal, self._stored = Journal(), stored
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -66,6 +69,8 @@ class Book:
     def _add(self, records: list[Record]) -> None:
         self.records += records
         self._journal.add(*records)
+        if self._stored:
+            self._journal.durable_seq = records[-1].seq
 
     def _stamp(self) -> Stamp:
         return Stamp(self.now_ns, WALL_NS + self.now_ns)

@@ -12,10 +12,12 @@ import pytest
 
 from ebbtide.otel import attributes as at
 from ebbtide.otel.logs import Logs
-from ebbtide.otel.span import ORDER_ROLES, Span
+from ebbtide.otel.span import ORDER_ROLES, OUTAGE_ORDER_ROLES, Span
+from ebbtide.otel.traces.outage import SPANS as OUTAGE_SPANS
 from ebbtide.otel.traces.shutdown import NEXT_BOOT
 from ebbtide.otel.traces.trace import ROOT as ROOT_SPAN
 from tests.otel import golden
+from tests.otel.node_story import node
 from tests.otel.records import documented
 from tests.otel.story import everything
 
@@ -104,4 +106,15 @@ def test_the_traces_page_has_every_span() -> None:
     table = (ROOT / "docs" / "traces.md").read_text().partition("## The spans")[2].partition("## Links")[0]
     listed = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     assert sorted(listed) == sorted(emitted)
-    assert emitted == {span.name for spans, _ in golden.of_stories() for span in spans}
+    stories = (*golden.of_story(), *golden.of_story(node()))
+    assert emitted == {span.name for spans, _ in stories for span in spans}
+
+
+def test_the_traces_page_has_every_span_of_an_outage() -> None:
+    """In a table of its own."""
+    page = (ROOT / "docs" / "traces.md").read_text()
+    table = page.partition("## The trace of an outage")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    emitted = {*OUTAGE_ORDER_ROLES.values(), *OUTAGE_SPANS}
+    assert sorted(listed) == sorted(emitted)
+    assert emitted == {span.name for spans, _ in golden.of_outages() for span in spans}

@@ -1,0 +1,318 @@
+"""An outage as a trace: from the first suspicion to its end, and below that what was proved and waited for.
+
+A span is made once it has ended, as of a shutdown. The root is an error where a proof was wrong: the boot
+that was proved off has spoken after the taint. What was said beside is an event of the root.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ebbtide.events.base import Order, episode_id, parse_order_key
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.decisions import ActorFailed
+from ebbtide.events.facts import OrderEnded
+from ebbtide.events.outage import (
+    CHANGED,
+    AttachmentLeft,
+    Contradicted,
+    ContradictionEnded,
+    Detached,
+    DetachForced,
+    DetachWaits,
+    LeaderStarted,
+    NodeReturned,
+    OutageAbandoned,
+    OutageBegan,
+    OutageClosed,
+    OutageWaits,
+    OutOfService,
+    PodLost,
+    PodRecovered,
+    PodWaits,
+    PowerOffGivenUp,
+    ProofAccepted,
+    ProofRefused,
+    ProofVoided,
+    ProofWasWrong,
+    StoodAside,
+    WorkRecovered,
+)
+from ebbtide.events.segment import Header
+from ebbtide.otel import attributes as at
+from ebbtide.otel.span import OUTAGE_ORDER_ROLES, Attributes
+from ebbtide.otel.traces.trace import EpisodeTrace, OpenSpan
+
+ROOT = "outage"
+SUSPICION, PROOF, POD, ATTACHMENT, RETURN = "suspicion", "proof", "pod", "attachment", "return"
+
+#: Beside those of orders.
+SPANS = (ROOT, SUSPICION, PROOF, POD, ATTACHMENT, RETURN)
+
+#: Orders that change the cluster, or a machine: one that was not carried out is an error, unless only because
+#: something had changed, and it is decided anew.
+WRITES = ("taint", "quarantine", "untaint", "power off")
+
+
+class OutageTrace(EpisodeTrace):
+    """``followed`` are the open spans of pods and attachments, by UID and by name."""
+
+    def __init__(self, first: RawRecord, episode: int, header: Header) -> None:
+        super().__init__(ROOT, first, episode, header)
+        self.root.attributes[at.EPISODE] = episode_id(header.journal_id, episode)
+        #: While it is suspected, and not out of service.
+        self.suspicion: OpenSpan | None = self.begin(SUSPICION, "", self.root.span_id)
+        self.proofs: dict[str, OpenSpan] = {}
+        self.orders: dict[str, OpenSpan] = {}
+        self.followed: dict[str, OpenSpan] = {}
+        self.returned: OpenSpan | None = None
+        self.counts = {POD: 0, ATTACHMENT: 0}
+        self.wrong = ""
+
+    def end_suspicion(self) -> None:
+        if self.suspicion is not None:
+            self.end(self.suspicion)
+            self.suspicion = None
+
+    def step_ended(self) -> None:
+        """Nothing is learned from a step's end."""
+
+    def abandon(self) -> None:
+        """The record has a gap: nobody knows what became of it."""
+        close(self, "open", cut=True)
+
+
+def _who(event: Any) -> str:
+    return f"{event.source} {event.name}".strip()
+
+
+# --- the outage --------------------------------------------------------------------------------
+
+
+def began(trace: OutageTrace, event: OutageBegan) -> None:
+    trace.root.attributes.update(
+        {at.NODE_BOOT: event.boot_id, at.REASON: event.reason, at.NODE_UID: event.node_uid}
+    )
+
+
+def leader_started(trace: OutageTrace, event: LeaderStarted) -> None:
+    """Another process goes on with it."""
+    trace.note("leader.started", ((at.REPLICA, event.replica), (at.DRY_RUN, event.settings.dry_run)))
+
+
+def waits(trace: OutageTrace, event: OutageWaits) -> None:
+    trace.note("waits", ((at.REASON, event.reason),))
+
+
+def out_of_service(trace: OutageTrace, event: OutOfService) -> None:
+    trace.root.attributes.update({at.EFFECT: event.effect, at.TAINT_PROOF: event.proof})
+    trace.end_suspicion()
+
+
+def work_recovered(trace: OutageTrace, event: WorkRecovered) -> None:
+    trace.note("work.recovered")
+
+
+def stood_aside(trace: OutageTrace, event: StoodAside) -> None:
+    trace.note("stood.aside")
+
+
+def returned(trace: OutageTrace, event: NodeReturned) -> None:
+    if trace.returned is None:
+        attributes: Attributes = ((at.NODE_BOOT, event.boot_id), (at.SAME_BOOT, event.same_boot))
+        trace.returned = trace.begin(RETURN, "", trace.root.span_id, attributes)
+
+
+def proof_was_wrong(trace: OutageTrace, event: ProofWasWrong) -> None:
+    trace.wrong = f"{event.proof} said that the machine was off, and it was not: {event.what}"
+    trace.note("proof.wrong", ((at.WHO, event.proof), (at.REASON, event.what)))
+
+
+def abandoned(trace: OutageTrace, event: OutageAbandoned) -> None:
+    """Said again at every reminder: once is enough."""
+    if not any(each.name == "abandoned" for each in trace.root.events):
+        trace.note("abandoned", ((at.TAINTED, event.tainted),))
+
+
+def actor_failed(trace: OutageTrace, event: ActorFailed) -> None:
+    name = f"{event.actor}:{event.subject}" if event.subject else event.actor
+    trace.note("actor.failed", ((at.ACTOR, name), (at.EXCEPTION, event.error)))
+
+
+def power_off_given_up(trace: OutageTrace, event: PowerOffGivenUp) -> None:
+    trace.note("power.given.up", ((at.REASON, event.reason),))
+
+
+def closed(trace: OutageTrace, event: OutageClosed) -> None:
+    trace.root.attributes[at.UNRECOVERED] = event.unrecovered
+    close(trace, event.outcome)
+
+
+def close(trace: OutageTrace, outcome: str, *, cut: bool = False) -> None:
+    """What is still open ends here, the outage's own span last."""
+    trace.end_suspicion()
+    if trace.returned is not None:
+        trace.end(trace.returned)
+    for proof in trace.proofs.values():
+        trace.end(proof)
+    # What hangs now was not seen to its end, and an order's outcome is not waited for.
+    for span in list(trace.opened.values()):
+        if span is not trace.root:
+            trace.end(span, ((at.CUT, True),))
+    attributes: Attributes = (
+        (at.OUTAGE_OUTCOME, outcome),
+        (at.LOST_PODS, trace.counts[POD]),
+        (at.ATTACHMENTS, trace.counts[ATTACHMENT]),
+        *(((at.CUT, True),) if cut else ()),
+    )
+    if trace.wrong:
+        trace.fail(trace.root, "proof-wrong", trace.wrong, attributes)
+    else:
+        trace.end(trace.root, attributes)
+    trace.over = True
+
+
+# --- proof -------------------------------------------------------------------------------------
+
+
+def proof_accepted(trace: OutageTrace, event: ProofAccepted) -> None:
+    """It counts from now on; observed once more it goes on."""
+    who = _who(event)
+    if who not in trace.proofs:
+        trace.proofs[who] = trace.begin(PROOF, who, trace.root.span_id, ((at.WHO, who),))
+
+
+def proof_refused(trace: OutageTrace, event: ProofRefused) -> None:
+    trace.note("proof.refused", ((at.WHO, _who(event)), (at.REASON, event.reason)))
+
+
+def proof_voided(trace: OutageTrace, event: ProofVoided) -> None:
+    for proof in trace.proofs.values():
+        trace.end(proof, ((at.REASON, event.reason),))
+    trace.proofs.clear()
+
+
+def contradicted(trace: OutageTrace, event: Contradicted) -> None:
+    trace.note("contradicted", ((at.WHO, _who(event)), (at.REASON, event.what)))
+
+
+def contradiction_ended(trace: OutageTrace, event: ContradictionEnded) -> None:
+    trace.note("contradiction.ended", ((at.WHO, _who(event)), (at.REASON, event.reason)))
+
+
+# --- orders ------------------------------------------------------------------------------------
+
+
+def ordered(trace: OutageTrace, event: Any) -> None:
+    """From its record to its outcome: what lies between is the wait for the API server too."""
+    assert isinstance(event, Order)
+    attributes: list[tuple[str, Any]] = [(at.ORDER, event.key)]
+    if effect := getattr(event, "effect", ""):
+        attributes.append((at.EFFECT, effect))
+    made = trace.begin(
+        OUTAGE_ORDER_ROLES[type(event).__name__], event.key, trace.root.span_id, tuple(attributes)
+    )
+    trace.orders[event.key] = made
+
+
+def order_ended(trace: OutageTrace, event: OrderEnded) -> None:
+    span = trace.orders.pop(event.key, None)
+    if span is None:
+        return
+    attributes: Attributes = ((at.RESULT, event.result),)
+    attributes += ((at.REASON, event.reason),) if event.reason else ()
+    if span.name in WRITES and event.result in ("failed", "timed-out") and event.reason != CHANGED:
+        what = parse_order_key(event.key).what
+        trace.fail(span, "order-failed", f"{what}: {event.reason or event.result}", attributes)
+    else:
+        trace.end(span, attributes)
+
+
+# --- what hangs --------------------------------------------------------------------------------
+
+
+def _follow(trace: OutageTrace, role: str, key: str, attributes: Attributes) -> None:
+    trace.counts[role] += 1
+    trace.followed[key] = trace.begin(role, key, trace.root.span_id, attributes)
+
+
+def _note_wait(trace: OutageTrace, key: str, reason: str) -> None:
+    if (span := trace.followed.get(key)) is not None:
+        span.note("waits", trace.now_ns, ((at.REASON, reason),))
+
+
+def pod_lost(trace: OutageTrace, event: PodLost) -> None:
+    pod = event.pod
+    names: Attributes = ((at.NAMESPACE, pod.namespace), (at.POD_NAME, pod.name), (at.POD_UID, pod.uid))
+    _follow(trace, POD, pod.uid, (*names, (at.OWNER, pod.owner)))
+
+
+def pod_waits(trace: OutageTrace, event: PodWaits) -> None:
+    _note_wait(trace, event.uid, event.reason)
+
+
+def pod_recovered(trace: OutageTrace, event: PodRecovered) -> None:
+    if (span := trace.followed.pop(event.uid, None)) is not None:
+        outcome = "gone" if not event.by else "spared" if event.by == event.uid else "recovered"
+        attributes: Attributes = ((at.LOST_OUTCOME, outcome),)
+        attributes += ((at.READY_ON, event.node),) if event.node else ()
+        trace.end(span, attributes)
+
+
+def attachment_left(trace: OutageTrace, event: AttachmentLeft) -> None:
+    found = event.attachment
+    names: Attributes = ((at.ATTACHMENT, found.name), (at.PERSISTENT_VOLUME, found.volume))
+    _follow(trace, ATTACHMENT, found.name, (*names, (at.DRIVER, found.driver)))
+
+
+def attachment_waits(trace: OutageTrace, event: DetachWaits) -> None:
+    _note_wait(trace, event.name, event.reason)
+
+
+def detach_forced(trace: OutageTrace, event: DetachForced) -> None:
+    """The warning stands where somebody looks for the volume, and on the whole outage."""
+    attributes: Attributes = ((at.ATTACHMENT, event.name), (at.PERSISTENT_VOLUME, event.volume))
+    trace.note("detach.forced", attributes)
+
+
+def detached(trace: OutageTrace, event: Detached) -> None:
+    span = trace.followed.pop(event.name, None)
+    if span is None:
+        return
+    outcome = "kept" if event.kept else "forced" if event.forced else "detached"
+    attributes: Attributes = ((at.LOST_OUTCOME, outcome), (at.BEFORE_TAINT, event.before_taint))
+    if event.forced:
+        text = "detached by the six-minute timer, before NodeUnstage: its data may be damaged"
+        trace.fail(span, "forced-detach", text, attributes)
+    else:
+        trace.end(span, attributes)
+
+
+HANDLERS: dict[str, Any] = {
+    "LeaderStarted": leader_started,
+    "OutageBegan": began,
+    "OutageWaits": waits,
+    "OutOfService": out_of_service,
+    "WorkRecovered": work_recovered,
+    "StoodAside": stood_aside,
+    "NodeReturned": returned,
+    "ProofWasWrong": proof_was_wrong,
+    "OutageAbandoned": abandoned,
+    "ActorFailed": actor_failed,
+    "PowerOffGivenUp": power_off_given_up,
+    "OutageClosed": closed,
+    "ProofAccepted": proof_accepted,
+    "ProofRefused": proof_refused,
+    "ProofVoided": proof_voided,
+    "Contradicted": contradicted,
+    "ContradictionEnded": contradiction_ended,
+    **dict.fromkeys(OUTAGE_ORDER_ROLES, ordered),
+    "OrderEnded": order_ended,
+    "PodLost": pod_lost,
+    "PodWaits": pod_waits,
+    "PodRecovered": pod_recovered,
+    "AttachmentLeft": attachment_left,
+    "DetachWaits": attachment_waits,
+    "DetachForced": detach_forced,
+    "Detached": detached,
+}
