@@ -6,6 +6,7 @@ python -m tests.outage_bed --list
 python -m tests.outage_bed plain finalizer           # each by all who can act in it; about two minutes a run
 python -m tests.outage_bed plain --actor hand
 python -m tests.outage_bed --all --seconds 300       # what the results do not have yet, in so long
+python -m tests.outage_bed --pairs 3                 # by hand and by the controller in turn, more of them
 python -m tests.outage_bed --table                   # what the results come to
 """
 
@@ -14,15 +15,21 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from tests.beds.rootfs import Unavailable, cache_folder
-from tests.node.csi.programs import csi
-from tests.outage_bed.results import Results, table
+from tests.node.csi.programs import Programs, csi
+from tests.outage_bed.results import PAGE, Results, comparison, page, table
 from tests.outage_bed.runs import NotMade, run
-from tests.outage_bed.scenarios import SCENARIOS
+from tests.outage_bed.scenarios import BOTH, SCENARIOS
 
 RESULTS = "outages.jsonl"
+#: The collector's, and by how much of it the cut of each pair is later than that of the pair before, so
+#: that any number of pairs is spread evenly over it.
+ROUND_SECONDS, STEP = 20.0, 0.382
 
 
 def chosen(asked: argparse.Namespace, results: Results) -> list[tuple[str, str]]:
@@ -36,27 +43,50 @@ def chosen(asked: argparse.Namespace, results: Results) -> list[tuple[str, str]]
 
 
 def run_all(asked: argparse.Namespace, results: Results) -> int:
-    programs = csi()
-    began, failed = time.monotonic(), 0
+    """How many are broken or were not made."""
+    began, programs = time.monotonic(), csi()
+    failed = 0
     for name, actor in chosen(asked, results):
-        if time.monotonic() - began + SCENARIOS[name].seconds > asked.seconds:
-            continue
-        try:
-            row, told = run(name, actor, programs)
-        except NotMade as error:
-            print(f"{name} by {actor}: not made: {error}", flush=True)
-            failed += 1
-            continue
-        results.write(row, told)
-        failed += bool(row["broken"])
-        marks = ", ".join(f"{mark} {at}" for mark, at in row["seconds"].items())
-        print(
-            f"{name} by {actor}: {'BROKEN' if row['broken'] else 'holds'} ({row['took']} s): {marks}",
-            flush=True,
-        )
-        for line in row["broken"]:
-            print(f"    {line}", flush=True)
-    return 1 if failed else 0
+        if time.monotonic() - began + SCENARIOS[name].seconds <= asked.seconds:
+            failed += not run_one(results, programs, name, actor)
+    return failed
+
+
+def run_pairs(asked: argparse.Namespace, results: Results) -> int:
+    """The same of pairs; one of which the first was not made goes without its second."""
+    began, programs = time.monotonic(), csi()
+    failed = 0
+    for name in asked.names or ["plain"]:
+        for pair in range(results.next_pair(), results.next_pair() + asked.pairs):
+            if time.monotonic() - began + 2 * SCENARIOS[name].seconds > asked.seconds:
+                break
+            wait_seconds = pair * STEP % 1 * ROUND_SECONDS
+            more = {"pair": pair, "wait": round(wait_seconds, 1)}
+            failed += not all(run_one(results, programs, name, actor, wait_seconds, more) for actor in BOTH)
+    return failed
+
+
+def run_one(
+    results: Results,
+    programs: Programs,
+    name: str,
+    actor: str,
+    wait_seconds: float = 0,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> bool:
+    """Does it hold?"""
+    try:
+        row, told = run(name, actor, programs, wait_seconds)
+    except NotMade as error:
+        print(f"{name} by {actor}: not made: {error}", flush=True)
+        return False
+    results.write({**row, **more}, told)
+    marks = ", ".join(f"{mark} {at}" for mark, at in row["seconds"].items())
+    verdict = "BROKEN" if row["broken"] else "holds"
+    print(f"{name} by {actor}: {verdict} ({row['took']} s): {marks}", flush=True)
+    for line in row["broken"]:
+        print(f"    {line}", flush=True)
+    return not row["broken"]
 
 
 def main() -> int:
@@ -77,20 +107,25 @@ def main() -> int:
         "--results", type=Path, default=cache_folder() / RESULTS, help="one JSON line a run (%(default)s)"
     )
     parser.add_argument("--list", action="store_true", help="the scenarios")
+    parser.add_argument("--pairs", type=int, default=0, metavar="N", help="so many more pairs of runs")
     parser.add_argument("--table", action="store_true", help="what the results come to")
+    parser.add_argument("--page", action="store_true", help="the same into docs/performance-outage.md")
     asked = parser.parse_args()
     if unknown := [name for name in asked.names if name not in SCENARIOS]:
         parser.error(f"there is no scenario {', '.join(unknown)}: see --list")
     results = Results(asked.results)
     if asked.table:
-        print(table(results))
+        print(f"{table(results)}\n\n{comparison(results)}")
         return 0
-    if asked.list or not (asked.names or asked.all):
+    if asked.page:
+        PAGE.write_text(page(results))
+        return 0
+    if asked.list or not (asked.names or asked.all or asked.pairs):
         for name, scenario in SCENARIOS.items():
             print(f"{name:22} {'/'.join(scenario.actors):16} {scenario.seconds:4} s  {scenario.run.__doc__}")
         return 0
     try:
-        return run_all(asked, results)
+        return 1 if (run_pairs if asked.pairs else run_all)(asked, results) else 0
     except Unavailable as error:
         print(f"no bed can be had here: {error}", file=sys.stderr)
         return 2

@@ -31,22 +31,23 @@ def actor_of(name: str, scenario: Scenario, folder: Path) -> Actor:
     return Controller(folder, scenario.effect) if name == CONTROLLER else Hand(scenario.effect)
 
 
-def run(name: str, who: str, programs: Programs) -> tuple[Row, list[str]]:
-    """Its row, and what was seen, a line a change. Raises NotMade."""
+def run(name: str, who: str, programs: Programs, wait_seconds: float = 0) -> tuple[Row, list[str]]:
+    """Its row, and what was seen, a line a change; ``wait_seconds`` before the cut. Raises NotMade."""
     failures: list[BaseException] = []
     try:
-        return trio.run(_run, name, who, programs)
+        return trio.run(_run, name, who, programs, wait_seconds)
     except* (Unavailable, Unready, RuntimeError, trio.TooSlowError) as group:
         failures.extend(group.exceptions)
     raise NotMade("; ".join(map(repr, failures)))
 
 
-async def _run(name: str, who: str, programs: Programs) -> tuple[Row, list[str]]:
+async def _run(name: str, who: str, programs: Programs, wait_seconds: float) -> tuple[Row, list[str]]:
     scenario, began = SCENARIOS[name], time.monotonic()
     broken: list[str] = []
     with trio.fail_after(RUN_SECONDS_MAX), tempfile.TemporaryDirectory(prefix="ebbtide-outage.") as folder:
         actor = actor_of(who, scenario, Path(folder))
         async with stage(programs, scenario.controllers) as made:
+            made.wait_seconds = wait_seconds
             try:
                 await scenario.run(made, actor)
             except AssertionError as error:

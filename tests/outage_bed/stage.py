@@ -47,6 +47,8 @@ class Stage:
         #: What was seen, a line a change, with seconds after the cut.
         self.told: list[str] = []
         self.zero = time.monotonic()
+        #: Before the cut, which else would meet always the same moment of the collector's round.
+        self.wait_seconds = 0.0
         #: UIDs of the pods and names of the attachments that were there at the cut.
         self.pods: frozenset[str] = frozenset()
         self.attachments: frozenset[str] = frozenset()
@@ -80,6 +82,7 @@ class Stage:
 
     async def cut(self, how: Callable[[], Any] | None = None) -> None:
         """The power of the node, or what ``how`` does instead: from now on time counts."""
+        await trio.sleep(self.wait_seconds)
         pods, attachments = await self.bed.api.get(PODS), await self.bed.api.get(ATTACHMENTS)
         self.pods = frozenset(
             each["metadata"]["uid"] for each in pods["items"] if each["spec"].get("nodeName") == LOST
