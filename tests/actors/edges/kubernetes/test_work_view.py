@@ -41,6 +41,7 @@ from ebbtide.events.outage import (
     WorkListed,
 )
 from ebbtide.replay.sim.scenario import Draws
+from tests.actors.edges.kubernetes import work_load
 from tests.actors.edges.kubernetes.work_fake import (
     Object,
     Server,
@@ -733,3 +734,18 @@ async def test_the_list_and_its_changes_come_to_what_is_there(seed: int, autojum
                     assert {each.uid for each in hand.view.siblings(owner)} == {
                         uid for uid, each in pods.items() if each.owner_uid == owner
                     }
+
+
+# --- how much it is -------------------------------------------------------------------------------
+
+#: Measured: 1 KiB a pod with all that belongs to it, and one part of a list; 60 us a change.
+KIB_A_POD_MAX, PART_MIB_MAX, US_A_CHANGE_MAX = 2.0, 16.0, 500
+
+
+@pytest.mark.slow
+def test_what_a_cluster_weighs() -> None:
+    """A third of the largest, in processes of their own; docs/outage.md has the figures of all of it."""
+    seen = work_load.main(300, 10_000, 0)
+    print(seen)
+    assert seen["peak_mib"] - seen["light_mib"] <= 10_000 * KIB_A_POD_MAX / 1024 + PART_MIB_MAX
+    assert seen["us_a_change"] <= US_A_CHANGE_MAX
