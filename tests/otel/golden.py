@@ -74,7 +74,6 @@ def files() -> dict[Path, bytes]:
         "node": of_story(node()),
         "outage-recovered": of_story(recovered()),
         "outage-wrong": of_story(wrong()),
-        "outage-v1-unreleased": of_journal(GOLDEN / "outage-v1-unreleased"),
     }
     for name, shutdowns in told.items():
         for number, (spans, resource) in enumerate(shutdowns, 1):
