@@ -4,8 +4,8 @@ When a rack, a zone or our own view is gone, many nodes look dead at the same mo
 proof; the brake is for what one node's proof cannot show: that a source is wrong about all machines alike, or
 that those that are left cannot take over so much.
 
-A request is answered at once, from what is seen at that moment, and nobody is ever called back: who is
-refused asks again. A place that gets free goes to whoever has asked for the longest time.
+A request is answered from what is seen at that moment, and nobody is ever called back: who is refused asks
+again. A place that gets free goes to whoever has asked for the longest time.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ LEFT_SECONDS = 30.0
 #: more it is likelier that we do not see them than that they have died, and those that are left could not
 #: take over for them.
 DEAD_PERCENT_MAX = 50
+
+#: A leader that has just begun, or whose watch was cut, sees again after some milliseconds; who is refused
+#: for that would wait for 15 s.
+SEES_SECONDS_MAX = 2.0
 
 NOT_SEEN, MANY_DEAD, BEHIND = (
     "the controller's own view is broken: it sees no lease renewed",
@@ -63,6 +67,12 @@ class StormBrake:
     def edge(self, node: str) -> Edge:
         """For the orders about the node of that name."""
         return _BrakeEdge(self, node)
+
+    async def wait_seen(self, node: str) -> None:
+        """Until renewals are seen, but not for long."""
+        with trio.move_on_after(SEES_SECONDS_MAX):
+            while self._view.sees_since == math.inf:
+                await self._view.of(node).news.wait()
 
     def request(self, node: str) -> str:
         """Why it may not be out of service; empty: it may, and has its permit."""
@@ -124,6 +134,7 @@ class StormBrake:
 class _BrakeEdge:
     def __init__(self, brake: StormBrake, node: str) -> None:
         self._brake, self._node = brake, node
+        self._returned = 0
         self.effects: Mapping[type[Order], Effect] = {
             RequestPermit: self._request,
             ReturnPermit: self._give_back,
@@ -146,10 +157,15 @@ class _BrakeEdge:
         """An earlier leader's permit went with it."""
         return None
 
-    def _request(self, order: RequestPermit, outlet: Outlet) -> Ending:
+    async def _request(self, order: RequestPermit, outlet: Outlet) -> Ending:
+        returned = self._returned
+        await self._brake.wait_seen(self._node)
+        if returned != self._returned:
+            return Ending("cancelled", "withdrawn")
         refused = self._brake.request(self._node)
         return Ending("failed", refused) if refused else Ending()
 
     def _give_back(self, order: ReturnPermit, outlet: Outlet) -> Ending:
+        self._returned += 1
         self._brake.give_back(self._node)
         return Ending()

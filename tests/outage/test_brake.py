@@ -70,6 +70,12 @@ def dead(cluster: Cluster, *names: str) -> None:
         cluster.put(name, "Unknown")
 
 
+async def ask(edge: Any, node: str) -> Ending:
+    ended = await edge.effects[RequestPermit](RequestPermit(key="k", node=node), Outbox())
+    assert isinstance(ended, Ending)
+    return ended
+
+
 async def test_its_orders(autojump_clock: MockClock) -> None:
     """A request is granted or fails with its reason; what nobody has is given back all the same."""
     cluster = Cluster(10)
@@ -78,18 +84,51 @@ async def test_its_orders(autojump_clock: MockClock) -> None:
     one, two = brake.edge("n1"), brake.edge("n2")
     outbox = Outbox()
 
-    def ask(edge: Any, node: str) -> Ending:
-        ended = edge.effects[RequestPermit](RequestPermit(key="k", node=node), outbox)
-        assert isinstance(ended, Ending)
-        return ended
-
-    assert ask(one, "n1") == Ending()
-    assert ask(one, "n1") == Ending()
-    assert ask(two, "n2") == Ending("failed", "out of service already: 1 of the 1 nodes that may be")
+    assert await ask(one, "n1") == Ending()
+    assert await ask(one, "n1") == Ending()
+    assert await ask(two, "n2") == Ending("failed", "out of service already: 1 of the 1 nodes that may be")
     for _ in range(2):
         assert one.effects[ReturnPermit](ReturnPermit(key="k", node="n1"), outbox) == Ending()
-    assert ask(two, "n2") == Ending()
+    assert await ask(two, "n2") == Ending()
+    assert trio.current_time() == 0
     assert await two.adopt(RequestPermit(key="k", node="n2"), outbox) is None
+
+
+async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
+    """A leader has listed leases, and its watch is on its way: who asks waits for it, and not for long."""
+    cluster = Cluster(10)
+    brake = StormBrake(Brake(), cluster.view)
+    dead(cluster, "n1")
+    one, ended = brake.edge("n1"), []
+
+    async def asks() -> None:
+        ended.append(await ask(one, "n1"))
+
+    for what in ("sees", "never", "returned"):
+        cluster.view.sees(math.inf)
+        ended.clear()
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(asks)
+            await trio.sleep(0.5)
+            cluster.renew("n1")
+            assert not ended
+            if what == "returned":
+                one.effects[ReturnPermit](ReturnPermit(key="k", node="n1"), Outbox())
+            if what != "never":
+                cluster.view.sees(trio.current_time())
+        took = trio.current_time() - began
+        match what:
+            case "sees":
+                assert ended == [Ending()]
+                assert took == pytest.approx(0.5)
+                brake.give_back("n1")
+            case "never":
+                assert ended == [Ending("failed", NOT_SEEN)]
+                assert took == pytest.approx(2)
+            case "returned":
+                assert ended == [Ending("cancelled", "withdrawn")]
+                assert brake.count("n0").out == 0
 
 
 @pytest.mark.parametrize(
