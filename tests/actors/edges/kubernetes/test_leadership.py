@@ -149,11 +149,11 @@ async def test_processes_that_are_stopped_killed_and_told_to_go(rights: Path, ap
         await until(lambda: second.leads)
         took = trio.current_time() - began
         print(f"stopped: the other one leads after {took:.1f} s")
-        assert TIMES["renew_seconds"] < took <= TIMES["lease_seconds"] + 1
+        assert TIMES["renew_seconds"] < took <= TIMES["lease_seconds"] + 2
         await trio.sleep(2 * TIMES["lease_seconds"] - took)
         assert first.leads  # as far as it has said
         first.process.send_signal(signal.SIGCONT)
-        await until(lambda: not first.leads, seconds=1)
+        await until(lambda: not first.leads, seconds=2)
         await until(lambda: f"{second.name} leads, and this replica waits" in first.said)
         assert second.leads
         assert (await lease(api_bed))["leaseTransitions"] == 1
@@ -163,7 +163,7 @@ async def test_processes_that_are_stopped_killed_and_told_to_go(rights: Path, ap
         await until(lambda: first.leads)
         took = trio.current_time() - began
         print(f"killed: the other one leads after {took:.1f} s")
-        assert took <= TIMES["lease_seconds"] + 1
+        assert took <= TIMES["lease_seconds"] + 2
         assert (await lease(api_bed))["leaseTransitions"] == 2
 
         async with processes(rights, "three") as (third,):
@@ -173,7 +173,7 @@ async def test_processes_that_are_stopped_killed_and_told_to_go(rights: Path, ap
             await until(lambda: third.leads)
             took = trio.current_time() - began
             print(f"told to go: the other one leads after {took:.2f} s")
-            assert took <= 1
+            assert took <= 2  # and not the 3 s of the Lease
             assert await first.process.wait() == 0
             assert not first.leads
 
