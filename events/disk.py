@@ -63,13 +63,15 @@ class SegmentFile(Protocol):
 
 
 class Waits(NamedTuple):
-    """How long the journal waits for a location before it gives it up, in seconds; and how long written data
-    stays unsynced there when nobody waits for it.
+    """How long the journal waits for a location before it gives it up, in seconds; how long written data
+    stays unsynced there when nobody waits for it; and how long records gather before they are written, if
+    nobody does.
     """
 
     call_seconds: float
     sync_seconds: float
     unsynced_seconds: float
+    gather_seconds: float = 0.0
 
 
 class Storage(Protocol):

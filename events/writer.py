@@ -186,7 +186,7 @@ class Writer:
         Waits for ``run``, which must be running and returns then.
         """
         self._queue([self._chain.seal()])
-        self._backlog.closing = True
+        self._backlog.close()
         while not self._backlog.settled:
             await self._backlog.changed()
         await self._driver.release()
@@ -292,6 +292,7 @@ class Driver:
                 elif item.record is None:
                     await self._seal(item)
                 else:
+                    await self._gather()
                     # Taken before they are written: a write that fails half-way leaves them among the
                     # pending, and the next file has them.
                     file, data = self._open_file(), self._backlog.take_records()
@@ -300,6 +301,17 @@ class Driver:
                     self._backlog.publish_written(end)
             except OSError as error:
                 await self._move(error)
+
+    async def _gather(self) -> None:
+        """Where a write costs more than a record is worth, the next ones come along: for a while, or until
+        somebody waits for them.
+        """
+        seconds = self._waits.gather_seconds
+        if seconds > 0 and not self._backlog.closing:
+            with trio.move_on_after(seconds):
+                await self._backlog.sync_asked()
+            if self._broken is not None:
+                raise self._broken
 
     async def _begin_segment(self, item: SegmentItem) -> None:
         if self.away and self._begun:
@@ -540,6 +552,11 @@ class Backlog:
         if self._sync_wanted > self.durable.seq:
             self._sync_asked.set()
 
+    def close(self) -> None:
+        """Nothing more will come, so nothing waits for it."""
+        self.closing = True
+        self._sync_asked.set()
+
     def kick(self) -> None:
         """Wake everybody: something outside the backlog changed."""
         self._queue_changed.set()
@@ -556,9 +573,10 @@ class Backlog:
         self._queue_changed = trio.Event()
 
     async def sync_asked(self) -> None:
-        """Until somebody waits for more than is durable."""
+        """Until somebody waits for more than is durable, or no more will come. Two may wait for that."""
         if self._sync_wanted <= self.durable.seq:
-            self._sync_asked = trio.Event()
+            if self._sync_asked.is_set():
+                self._sync_asked = trio.Event()
             await self._sync_asked.wait()
 
 

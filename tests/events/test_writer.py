@@ -14,7 +14,7 @@ from ebbtide.events import writer as writer_module
 from ebbtide.events.base import Checkpoint, Record
 from ebbtide.events.codec import FRAME_BYTES_MAX
 from ebbtide.events.decisions import PodEnded, PodsEnded, WaveStarted
-from ebbtide.events.disk import HANG_SECONDS, SYNC_HANG_SECONDS, JournalLocked
+from ebbtide.events.disk import DISK_WAITS, HANG_SECONDS, SYNC_HANG_SECONDS, JournalLocked
 from ebbtide.events.facts import BusLost, StorageFailed
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.writer import LINE_BYTES_MAX, RESERVE_BYTES, transition_line, write_last_resort
@@ -363,3 +363,31 @@ def test_without_them_standard_error_is_left(
     monkeypatch.setattr(writer_module, "PSTORE", "/dev/full")
     write_last_resort("ebbtide: 1 WaveEnded")
     assert capsys.readouterr().err == "ebbtide: 1 WaveEnded\n"
+
+
+# --- where a write costs a request ----------------------------------------------------------------
+
+
+async def test_what_nobody_waits_for_gathers(autojump_clock: MockClock) -> None:
+    """Steps of two seconds are one write; who waits gets it at once, with all that has gathered."""
+    main = disk()
+    main.waits = DISK_WAITS._replace(unsynced_seconds=30.0, gather_seconds=2.0)
+    async with running([main]) as writer:
+        await writer.wait_synced(1)
+        before = main.operations
+        for _ in range(4):
+            writer.append(step(writer.last_seq + 1))
+            await trio.sleep(0.4)
+            assert writer.written_seq == 1
+        await trio.sleep(0.5)
+        assert (writer.written_seq, writer.synced_seq) == (writer.last_seq, 1)
+        assert main.operations == before + 1
+        writer.append(step(writer.last_seq + 1))
+        began = trio.current_time()
+        assert await writer.wait_synced(writer.last_seq)
+        assert trio.current_time() == began
+        writer.append(step(writer.last_seq + 1))
+        await trio.testing.wait_all_tasks_blocked()
+        await writer.close()
+        assert trio.current_time() == began
+    assert_whole([main], writer.last_seq)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
+import pytest
+
 from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.outage import DOWN, POWER_OFF_PAUSE_NS, POWER_OFFS_MAX
@@ -17,6 +19,7 @@ from ebbtide.events import outage as o
 from ebbtide.events.base import NS_PER_SECOND, Fact, Record, Stamp
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
+from tests.outage_world.load import EVERY_WAY, Load, Stuck
 from tests.outage_world.world import MS, World
 
 SEEDS = 60
@@ -244,6 +247,13 @@ def test_what_holds_in_every_seed() -> None:
     assert [(world.seed, broken) for world in worlds if (broken := check(world))] == []
     assert sum(world.taints for world in worlds) > 5
     assert any(world.store.epoch > 2 for world in worlds)
+
+
+@pytest.mark.parametrize("stuck", EVERY_WAY)
+def test_a_hundred_outages_ask_twenty_times_a_second(stuck: Stuck) -> None:
+    """Where nothing moves, from the first minute on; where writes are refused, from the second."""
+    load = Load(stuck, 10)
+    assert max(load.per_second(minute) for minute in range(1 if stuck == "refused" else 0, 10)) <= 20
 
 
 if __name__ == "__main__":

@@ -79,8 +79,13 @@ AGAIN_SECONDS_MAX = 5.0
 #: Between two tries of what we may not do, or where our namespace is missing: somebody has to mend that.
 REFUSED_SECONDS = 5.0
 
-#: What was created is stored; when nobody waits, the look whether it counts covers all of so long.
-UNSYNCED_SECONDS = 5.0
+#: What was created is stored; when nobody waits, the look whether it counts covers all of so long. A leader
+#: that is fenced does nothing meanwhile that it would not look for before.
+UNSYNCED_SECONDS = 30.0
+#: What nobody waits for gathers before it is created: a reading of the sources comes to one object and not
+#: to four, so that a hundred outages in which nothing moves make no more requests than they may. A leader
+#: that dies takes so much of what it saw along; what it did had to be stored before.
+GATHER_SECONDS = 2.0
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -229,7 +234,7 @@ class ConfigMapStorage:
     """
 
     #: Nothing here is waited for with a bound: what another leader cannot read must not take place.
-    waits = Waits(math.inf, math.inf, UNSYNCED_SECONDS)
+    waits = Waits(math.inf, math.inf, UNSYNCED_SECONDS, GATHER_SECONDS)
 
     def __init__(
         self,

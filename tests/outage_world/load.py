@@ -1,0 +1,133 @@
+"""What an outage in which nothing moves asks of the API server: a hundred at once may ask 20 times a second.
+
+    python -m tests.outage_world.load
+
+The core with one node, two sources of proof that answer after 0.3 s and 1.2 s, and the journal's pace
+(`actors.edges.kubernetes.config_maps`): what is created at once, what gathers first, and the looks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Literal
+
+from ebbtide.actors.actor import OUTAGE_FLAGS
+from ebbtide.actors.edges.kubernetes.config_maps import GATHER_SECONDS, UNSYNCED_SECONDS
+from ebbtide.actors.system import System
+from ebbtide.events import outage as o
+from ebbtide.events.base import Fact, Order, Stamp
+from ebbtide.events.facts import OrderEnded, Result, Tick
+
+MS, MINUTE_MS = 1_000_000, 60_000
+GATHER_MS, UNSYNCED_MS, CREATE_MS = int(GATHER_SECONDS * 1000), int(UNSYNCED_SECONDS * 1000), 60
+#: Of an order: the Node and its lease are read before a taint, which is a third one. What hangs is read from
+#: what is watched for all nodes.
+REQUESTS: dict[type[Order], int] = {o.SetTaint: 3, o.ReadNode: 2}
+
+#: Nothing proves that the machine is off; it is proved and the storm brake refuses; it is, and the API server
+#: refuses the taint; it is out of service, and a pod hangs for ever.
+Stuck = Literal["unproved", "braked", "refused", "out"]
+EVERY_WAY: tuple[Stuck, ...] = ("unproved", "braked", "refused", "out")
+
+
+class Load:
+    """``requests``: by minute."""
+
+    def __init__(self, stuck: Stuck, minutes: int) -> None:
+        self.stuck = stuck
+        self.requests: Counter[int] = Counter()
+        self._system = System(flags=OUTAGE_FLAGS)
+        self._now, self._count = 0, 0
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        #: When the next piece is created, when the last one is, and when a look is due; -1: none is.
+        self._create_at, self._busy_until, self._look_at = -1, 0, -1
+        self._step(o.LeaderStarted(version="0", replica="r", node="node-1", node_uid="n1"))
+        self._step(
+            o.NodeRead(uid="n1", boot_id="b1", ready="Unknown", resource_version="1", system_uuid="u1")
+        )
+        while self._now < minutes * MINUTE_MS:
+            due_ns = self._system.next_deadline_ns()
+            due = minutes * MINUTE_MS if due_ns is None else max(self._now, -(-due_ns // MS))
+            if self._heap and self._heap[0][0] <= due:
+                self._now, _, do = heappop(self._heap)
+                do()
+            else:
+                self._now = due
+                self._step(Tick())
+
+    def per_second(self, minute: int) -> float:
+        """Of a hundred."""
+        return self.requests[minute] * 100 / 60
+
+    def _after(self, delay: int, do: Callable[[], None]) -> None:
+        self._count += 1
+        heappush(self._heap, (self._now + delay, self._count, do))
+
+    def _ask(self, requests: int = 1) -> None:
+        self.requests[self._now // MINUTE_MS] += requests
+
+    # --- the journal ----------------------------------------------------------------------------
+
+    def _append(self, *, confirmed: bool) -> None:
+        at = max(self._now + (0 if confirmed else GATHER_MS), self._busy_until)
+        if self._create_at < 0 or at < self._create_at:
+            self._create_at = at
+            self._after(at - self._now, lambda: self._create(at))
+        if confirmed:
+            self._look_at = -1
+            self._ask()
+
+    def _create(self, at: int) -> None:
+        if self._create_at != at:
+            return
+        self._create_at, self._busy_until = -1, self._now + CREATE_MS
+        self._ask()
+        if self._look_at < 0:
+            look_at = self._look_at = self._now + UNSYNCED_MS
+            self._after(UNSYNCED_MS, lambda: self._look(look_at))
+
+    def _look(self, at: int) -> None:
+        if self._look_at == at:
+            self._look_at = -1
+            self._ask()
+
+    # --- the orders -----------------------------------------------------------------------------
+
+    def _step(self, fact: Fact) -> None:
+        records = self._system.step(fact, Stamp(self._now * MS, self._now * MS))
+        orders = [record.event for record in records if isinstance(record.event, Order)]
+        self._append(confirmed=any(order.barrier == "confirmed" for order in orders))
+        for order in orders:
+            self._ask(REQUESTS.get(type(order), 0))
+            self._carry_out(order)
+
+    def _carry_out(self, order: Any) -> None:
+        begun_ns = self._now * MS + 1
+        result: Result = "done"
+        match order:
+            case o.ReadSources():
+                verdict: o.Verdict = "on" if self.stuck == "unproved" else "off"
+                said = {"begun_ns": begun_ns, "identity_kind": "systemUUID", "identity": "u1"}
+                bmc = o.EvidenceRead(source="redfish", name="bmc", verdict=verdict, **said)
+                kubelet = o.EvidenceRead(source="kubelet", name="", verdict="unknown", begun_ns=begun_ns)
+                self._after(300, lambda: self._step(bmc))
+                self._after(1_200, lambda: self._step(kubelet))
+                return self._after(1_200, lambda: self._step(OrderEnded(key=order.key, result="done")))
+            case o.ListWork():
+                pod = o.LostPod(uid="p1", namespace="d", name="db-0", owner_uid="w", terminating=True)
+                self._after(40, lambda: self._step(o.WorkListed(key=order.key, pods=(pod,))))
+            case o.RequestPermit() if self.stuck == "braked":
+                result = "failed"
+            case o.SetTaint() if self.stuck == "refused":
+                result = "failed"
+        return self._after(50, lambda: self._step(OrderEnded(key=order.key, result=result, reason="503")))
+
+
+if __name__ == "__main__":
+    for stuck in EVERY_WAY:
+        load = Load(stuck, 120)
+        told = [f"{load.per_second(minute):.1f}" for minute in (0, 1, 2, 10)]
+        later = sum(load.per_second(minute) for minute in range(90, 120)) / 30
+        print(f"{stuck:9} requests a second in minutes 1, 2, 3, 11: {', '.join(told)}; later {later:.1f}")
