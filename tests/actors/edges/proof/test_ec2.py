@@ -1,0 +1,325 @@
+"""EC2 by providerID, on an emulated AWS that checks signatures and rights; and what no emulator shows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from ebbtide.actors.edges.proof.cloud import (
+    GIVEN_UP,
+    HIBERNATED,
+    NO_SUCH,
+    NO_USE,
+    STATE_UNKNOWN,
+    Credentials,
+    Ec2,
+    Ec2Source,
+    Instance,
+    Keys,
+    judge,
+    parse_provider_id,
+    signed,
+)
+from ebbtide.actors.edges.proof.https import Unread
+from ebbtide.actors.edges.proof.sources import Machine, Said
+from tests.actors.edges.proof.serving import Server, answer, serving
+from tests.beds.ec2 import REGION, Ec2Emulator, UserKeys, ec2_emulator
+from tests.beds.skipping import or_skip
+
+DESCRIBE = ["ec2:DescribeInstances"]
+
+
+@pytest.fixture(scope="session")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ec2Emulator]:
+    with or_skip(), ec2_emulator(tmp_path_factory.mktemp("ec2")) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def keys(aws: Ec2Emulator) -> UserKeys:
+    return aws.user(DESCRIBE)
+
+
+def of_keys(keys: UserKeys) -> dict[str, str]:
+    return {"AWS_ACCESS_KEY_ID": keys.key_id, "AWS_SECRET_ACCESS_KEY": keys.secret}
+
+
+def source(aws: Ec2Emulator, environment: Mapping[str, str], **fields: Any) -> Ec2Source:
+    credentials = Credentials(REGION, environment=environment, **fields)
+    return Ec2Source(Ec2(REGION, credentials, aws.url, str(aws.ca_file)))
+
+
+def machine(instance: Mapping[str, Any], zone: str | None = None) -> Machine:
+    zone = instance["Placement"]["AvailabilityZone"] if zone is None else zone
+    return Machine("n", "u", "b", "", f"aws:///{zone}/{instance['InstanceId']}")
+
+
+# --- the emulated AWS -----------------------------------------------------------------------------
+
+
+@pytest.mark.backend
+async def test_the_states_of_an_instance(aws: Ec2Emulator, keys: UserKeys) -> None:
+    """Running is on, stopped and terminated are off, of this instance by its providerID."""
+    instance = aws.run_instance()
+    asked, node = source(aws, of_keys(keys)), machine(instance)
+    assert asked.name == REGION
+    assert await asked.read(node) == Said("on", "providerID", node.provider_id)
+    aws.call("ec2", "stop_instances", InstanceIds=[instance["InstanceId"]])
+    assert await asked.read(node) == Said("off", "providerID", node.provider_id)
+    aws.call("ec2", "start_instances", InstanceIds=[instance["InstanceId"]])
+    assert (await asked.read(node) or Said("unknown")).verdict == "on"
+    aws.call("ec2", "terminate_instances", InstanceIds=[instance["InstanceId"]])
+    assert await asked.read(node) == Said("off", "providerID", node.provider_id)
+    # As older cloud providers write it, and of another zone than the instance is in.
+    bare, moved = machine(instance, ""), machine(instance, "eu-west-1c")
+    assert await asked.read(bare) == Said("off", "providerID", bare.provider_id)
+    assert await asked.read(moved) == Said("off", "providerID", node.provider_id)
+
+
+@pytest.mark.backend
+async def test_an_instance_that_is_not_there_is_not_off(aws: Ec2Emulator, keys: UserKeys) -> None:
+    """It may be of another account; and one that is there is told all the same in the same request."""
+    there, asked = aws.run_instance(), source(aws, of_keys(keys))
+    said: dict[str, Said | None] = {}
+
+    async def ask(name: str, node: Machine) -> None:
+        said[name] = await asked.read(node)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, "there", machine(there))
+        nursery.start_soon(ask, "gone", Machine("n", "u", "b", "", "aws:///eu-west-1a/i-00000000"))
+        nursery.start_soon(ask, "elsewhere", Machine("n", "u", "b", "", "gce://project/zone/name"))
+    assert said["gone"] == Said("unknown", error=NO_SUCH)
+    assert said["there"] == Said("on", "providerID", machine(there).provider_id)
+    assert said["elsewhere"] is None
+
+
+@pytest.mark.backend
+async def test_who_we_are_comes_from_where_the_vendors_tools_take_it(
+    aws: Ec2Emulator, keys: UserKeys, tmp_path: Path
+) -> None:
+    """A file with profiles, read each time; the environment; a service account's token with its role."""
+    node = machine(aws.run_instance())
+    file = tmp_path / "credentials"
+    right = f"aws_access_key_id = {keys.key_id}\naws_secret_access_key={keys.secret}\n"
+    file.write_text(f"[default]\naws_access_key_id = x\naws_secret_access_key = y\n[nodes]\n{right}")
+    named = source(aws, {}, file=file, profile="nodes")
+    assert (await named.read(node) or Said("unknown")).verdict == "on"
+    file.write_text("[default]\n")
+    with pytest.raises(Unread, match=r"credentials: no credentials of the profile that is configured"):
+        await named.read(node)
+
+    token = tmp_path / "token"
+    token.write_text("eyJhbGciOiJub25lIn0.e30.\n")
+    role = {
+        "AWS_ROLE_ARN": aws.role(DESCRIBE),
+        "AWS_WEB_IDENTITY_TOKEN_FILE": str(token),
+        "AWS_ENDPOINT_URL_STS": aws.url,
+        "AWS_CA_BUNDLE": str(aws.ca_file),
+    }
+    assumed = source(aws, role)
+    assert (await assumed.read(node) or Said("unknown")).verdict == "on"
+    # Kept until shortly before its end: the token is not asked for again.
+    token.unlink()
+    assert (await assumed.read(node) or Said("unknown")).verdict == "on"
+
+
+@pytest.mark.backend
+async def test_a_refusal_is_told_in_words_that_we_know(aws: Ec2Emulator, keys: UserKeys) -> None:
+    """A signature that is wrong, rights that are missing, no credentials at all; no key is in the text."""
+    node = machine(aws.run_instance())
+    for environment, said in (
+        (of_keys(keys._replace(secret="wrong")), "it answers 401 AuthFailure"),
+        (of_keys(aws.user([])), "it answers 403 AccessDenied"),
+        ({}, "no credentials: name a credentialsFile, or give the service account a role"),
+    ):
+        with pytest.raises(Unread) as refused:
+            await source(aws, environment).read(node)
+        assert str(refused.value) == said
+    with pytest.raises(Unread, match="its certificate is not accepted"):
+        await Ec2(REGION, Credentials(REGION, environment=of_keys(keys)), aws.url).find("i-00000000")
+
+
+# --- what no emulator shows -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "found"),
+    [
+        ("aws:///eu-west-1a/i-0123456789abcdef0", ("eu-west-1a", "i-0123456789abcdef0")),
+        ("aws:////i-01234567", ("", "i-01234567")),
+        ("aws:///us-west-2-lax-1a/i-01234567", ("us-west-2-lax-1a", "i-01234567")),
+        ("aws:///eu-west-1a/fargate-ip-10-0-0-1", None),
+        ("aws:///eu-west-1a/i-0123456789abcdef0&Action=X", None),
+        ("gce://p/z/i-01234567", None),
+        ("", None),
+    ],
+)
+def test_which_provider_ids_are_ec2s(provider_id: str, found: tuple[str, str] | None) -> None:
+    """A kubelet writes it: nothing of it gets into a request but an instance's id."""
+    assert parse_provider_id(provider_id) == found
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "said"),
+    [
+        ("stopped", "Client.UserInitiatedShutdown", ("off", "")),
+        ("stopped", "Client.UserInitiatedHibernate", ("unknown", HIBERNATED)),
+        ("terminated", "", ("off", "")),
+        ("running", "", ("on", "")),
+        ("pending", "", ("on", "")),
+        ("stopping", "", ("unknown", "the instance is stopping")),
+        ("shutting-down", "", ("unknown", "the instance is shutting-down")),
+        ("<b>", "", ("unknown", STATE_UNKNOWN)),
+        ("", "", ("unknown", STATE_UNKNOWN)),
+    ],
+)
+def test_what_a_state_says(state: str, reason: str, said: tuple[str, str]) -> None:
+    """On the way is neither; hibernated comes back with all that ran; foreign words go on no record."""
+    assert judge(Instance("eu-west-1a", state, reason)) == said
+
+
+def test_the_signature_is_the_specifications() -> None:
+    """Its keys and its time; the value by the vendor's own library, with a session's token."""
+    keys = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session")
+    now = datetime(2015, 8, 30, 12, 36, tzinfo=UTC)
+    said = dict(signed("ec2", "us-east-1", keys, "ec2.us-east-1.amazonaws.com", b"Param1=value1", now))
+    assert said["Authorization"] == (
+        "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/ec2/aws4_request, "
+        "SignedHeaders=content-type;host;x-amz-date;x-amz-security-token, "
+        "Signature=65901ff1e9d9835e9d4a498437be38756db7b2e43d46f53ad47483ac4c751bd5"
+    )
+
+
+def described(*instances: str) -> bytes:
+    items = "".join(
+        f"<item><instanceId>{each}</instanceId><instanceState><name>stopped</name></instanceState>"
+        "<placement><availabilityZone>z</availabilityZone></placement></item>"
+        for each in instances
+    )
+    return (
+        '<DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><reservationSet><item>'
+        f"<instancesSet>{items}</instancesSet></item></reservationSet></DescribeInstancesResponse>"
+    ).encode()
+
+
+def ec2_at(server: Server) -> Ec2:
+    credentials = Credentials(REGION, environment={"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"})
+    return Ec2(REGION, credentials, server.url, str(server.ca_file))
+
+
+async def test_who_asks_at_the_same_time_asks_once(tmp_path: Path) -> None:
+    """A hundred nodes, fifty a request; what comes after that is a request of its own."""
+    server = Server(tmp_path)
+    server.reply = lambda asked: answer(200, described("i-00000001", "i-00000002"))
+    found: list[Instance | None] = []
+
+    async def find(ec2: Ec2, instance_id: str) -> None:
+        found.append(await ec2.find(instance_id))
+
+    async with serving(server):
+        ec2 = ec2_at(server)
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(find, ec2, f"i-{number:08x}")
+        assert len(server.asked) == 2
+        assert sorted(each.body.count(b"Value") for each in server.asked) == [50, 50]
+        assert len(found) == 100
+        assert found.count(Instance("z", "stopped", "")) == 2
+        assert await ec2.find("i-00000001") == Instance("z", "stopped", "")
+        assert len(server.asked) == 3
+
+
+async def test_who_waits_for_one_that_is_given_up_is_told_so(tmp_path: Path) -> None:
+    """And the next one asks anew."""
+    server, came = Server(tmp_path), trio.Event()
+
+    async def silent() -> AsyncGenerator[bytes, None]:
+        came.set()
+        await trio.sleep_forever()
+        yield b""
+
+    server.reply = lambda asked: silent()
+    async with serving(server):
+        ec2, refused = ec2_at(server), []
+
+        async def wait() -> None:
+            with pytest.raises(Unread) as caught:
+                await ec2.find("i-00000002")
+            refused.append(str(caught.value))
+
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as first:
+                    first.start_soon(ec2.find, "i-00000001")
+                    await wait_all_tasks_blocked()
+                    nursery.start_soon(wait)
+                    await came.wait()
+                    scope.cancel()
+        assert refused == [GIVEN_UP]
+        server.reply = lambda asked: answer(200, described("i-00000001"))
+        assert await ec2.find("i-00000001") == Instance("z", "stopped", "")
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (answer(200, b"<a><b></a>"), NO_USE),
+        (answer(200, b'<!DOCTYPE a [<!ENTITY b "b">]><a>&b;</a>'), NO_USE),
+        (answer(503, b"<html>"), "it answers 503"),
+        (answer(500, b"<a><Code>secret</Code></a>"), "it answers 500"),
+        (answer(503, b"<a><Code>RequestLimitExceeded</Code></a>"), "it answers 503 RequestLimitExceeded"),
+    ],
+)
+async def test_an_answer_that_is_none(tmp_path: Path, reply: bytes, said: str) -> None:
+    """Told in our words."""
+    server = Server(tmp_path)
+    server.reply = lambda asked: reply
+    async with serving(server):
+        with pytest.raises(Unread) as refused:
+            await ec2_at(server).find("i-00000001")
+    assert str(refused.value) == said
+
+
+async def test_an_answer_without_the_instance_is_none_about_it(tmp_path: Path) -> None:
+    """Whatever else is in it."""
+    server = Server(tmp_path)
+    server.reply = lambda asked: answer(200, b"<a><reservationSet/></a>")
+    async with serving(server):
+        assert await ec2_at(server).find("i-00000001") is None
+
+
+async def test_the_agent_for_pod_identities(tmp_path: Path) -> None:
+    """Asked with the token of its file, again shortly before the end of what it gave."""
+    server, token = Server(tmp_path), tmp_path / "token"
+    token.write_text("t\n")
+    given = {"AccessKeyId": "k", "SecretAccessKey": "s", "Token": "session"}
+    until = datetime.now(UTC) + timedelta(hours=1)
+    async with serving(server, tls=False):
+        credentials = Credentials(
+            REGION,
+            environment={
+                "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{server.url}/v1/credentials",
+                "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(token),
+            },
+        )
+        server.resources({"/v1/credentials": {**given, "Expiration": until.isoformat()}})
+        assert await credentials.current() == Keys("k", "s", "session", until)
+        assert await credentials.current() == Keys("k", "s", "session", until)
+        (asked,) = server.asked
+        assert (asked.method, asked.headers["authorization"]) == ("GET", "t")
+        soon = datetime.now(UTC) + timedelta(minutes=1)
+        server.resources({"/v1/credentials": {**given, "Expiration": soon.isoformat()}})
+        fresh = Credentials(REGION, environment=credentials.environment)
+        for _ in range(2):
+            assert (await fresh.current()).until == soon
+        assert len(server.asked) == 3
+        server.resources({"/v1/credentials": {"AccessKeyId": "secret"}})
+        with pytest.raises(Unread, match=f"^{NO_USE}$"):
+            await fresh.current()

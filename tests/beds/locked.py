@@ -1,0 +1,50 @@
+"""Environments of their own for programs that tests run: pinned by hash, made on first use, and kept."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from tests.beds.rootfs import Unavailable, cache_folder, keep
+
+INSTALL_SECONDS_MAX = 300
+
+
+def locked_python(lock: Path) -> Path:
+    """The Python of an environment that has the packages of a lock file. Raises Unavailable."""
+    key = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    wanted = cache_folder() / f"{lock.stem}-{key}"
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{wanted}.lock", "w") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        if not wanted.exists():
+            _install(lock, wanted)
+    return wanted / "bin" / "python"
+
+
+def _install(lock: Path, wanted: Path) -> None:
+    # Its Python can be moved to its name when it is whole; the scripts beside it, which nobody runs, cannot.
+    building = wanted.with_suffix(".part")
+    shutil.rmtree(building, ignore_errors=True)
+    venv.create(building, with_pip=True)
+    argv = [
+        str(building / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--require-hashes",
+        "-r",
+        str(lock),
+    ]
+    try:
+        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
+        raise Unavailable(f"{lock.name}: {said[-1] if said else 'failed'}") from error
+    keep(building, wanted)
