@@ -186,7 +186,7 @@ def _url(node: Node, path: str) -> str:
         raise DocumentError(f"{path} is no URL: write it like https://bmc.example", node.line) from None
     if "@" in parts.netloc:
         raise DocumentError(f"{path} holds a user's name: it belongs into usernameFile", node.line)
-    if parts.query or parts.fragment or not host:
+    if parts.path not in ("", "/") or parts.query or parts.fragment or not host:
         raise DocumentError(f"{path} is no base URL: write it like https://bmc.example", node.line)
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
         raise DocumentError(f"{path} must begin with https://: credentials are sent there", node.line)
@@ -469,11 +469,13 @@ SECTIONS: dict[str, tuple[Mapping[str, SectionField], str]] = {
     ),
     "pools[].cloud.ec2": (
         EC2_FIELDS,
-        "Instances of EC2, by the Node's providerID; needs the extra cloud. region: as eu-west-1; endpoint: "
-        "a URL in place of AWS' own; certificate: a PEM file of authorities to trust for it. "
-        "credentialsFile, profile: a file as of the AWS tools and a profile in it; left out, the usual chain "
-        "(environment, web identity of the service account, instance). The right ec2:DescribeInstances is "
-        "enough.",
+        "Instances of EC2, by the Node's providerID. region: as eu-west-1; endpoint: a URL in place of AWS' "
+        "own; certificate: a PEM file of authorities to trust for it. credentialsFile, profile: a file as of "
+        'the AWS tools and a profile in it, "default" where none is named; read again each time. Left out: '
+        "the environment's keys (AWS_ACCESS_KEY_ID …), else the role of the service account "
+        "(AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN, as EKS sets them for IRSA), else EKS' agent for pod "
+        "identities (AWS_CONTAINER_CREDENTIALS_FULL_URI); never the machine's own. The right "
+        "ec2:DescribeInstances is enough.",
     ),
     "pools[].powerOff": (
         POWER_OFF_FIELDS,

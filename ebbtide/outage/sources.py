@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
+from ebbtide.actors.edges.proof.cloud import Credentials, Ec2, Ec2Source
 from ebbtide.actors.edges.proof.kubelet import KubeletSource
 from ebbtide.actors.edges.proof.sources import Machine, ProofSource, SourcesEdge
 from ebbtide.actors.edges.proof.statements import STATED, StatementsEdge, StatementSource
@@ -27,23 +29,37 @@ def pool_of(configuration: OutageConfiguration, view: ClusterView, node: str) ->
 
 
 def sources_of(
-    pool: Pool, view: ClusterView, node: str, node_uid: str
+    pool: Pool, view: ClusterView, node: str, node_uid: str, ec2: Ec2 | None = None
 ) -> tuple[list[StatementSource], list[ProofSource]]:
     """What stands on the Node itself, and who is asked beside it."""
     stated = [StatementSource(each, view, node, node_uid) for each in STATED if each in pool.believe]
     asked: list[ProofSource] = []
     if pool.ask_kubelet:
         asked.append(KubeletSource(view, node))
+    if ec2 is not None:
+        asked.append(Ec2Source(ec2))
     return stated, asked
+
+
+def ec2_of(pool: Pool) -> Ec2 | None:
+    """One for all nodes of a pool: they are asked for together."""
+    said = pool.cloud.ec2 if pool.cloud is not None else None
+    if said is None:
+        return None
+    file = Path(said.credentials_file) if said.credentials_file is not None else None
+    credentials = Credentials(said.region, file, said.profile)
+    return Ec2(said.region, credentials, said.endpoint, said.certificate)
 
 
 def proof_edges(
     configuration: OutageConfiguration, view: ClusterView, clock: Clock
 ) -> Callable[[str, str], Sequence[Edge]]:
     """For a node by its name and UID. Its pool is that of the labels that it has when it is suspected."""
+    clouds = {pool.name: ec2_of(pool) for pool in configuration.pools}
 
     def edges(node: str, node_uid: str) -> Sequence[Edge]:
-        stated, asked = sources_of(pool_of(configuration, view, node), view, node, node_uid)
+        pool = pool_of(configuration, view, node)
+        stated, asked = sources_of(pool, view, node, node_uid, clouds.get(pool.name))
         return (
             StatementsEdge(stated, view, node, clock),
             SourcesEdge([*stated, *asked], lambda: machine_of(view, node, node_uid), clock),

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import hashlib
 import json
 import pickle
@@ -33,7 +32,6 @@ import sys
 import threading
 import time
 import urllib.request
-import venv
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -43,7 +41,8 @@ from uuid import UUID
 import trustme
 
 from tests.beds.inside import die_with_parent
-from tests.beds.rootfs import Unavailable, cache_folder, keep
+from tests.beds.locked import locked_python
+from tests.beds.rootfs import Unavailable
 
 HERE = Path(__file__).parent
 LOCK = HERE / "sushy.lock"
@@ -51,7 +50,6 @@ LOOPBACK = "127.0.0.1"
 #: "secret", as htpasswd -B writes it, with the least work.
 USERNAME, PASSWORD = "admin", "secret"
 PASSWORD_HASH = "$2b$04$v/aeTGmCo.IcWPm/obaBNeO11IK7smPWeIZt1NOmsxzCIKzmsoioq"
-INSTALL_SECONDS_MAX = 300
 START_SECONDS_MAX = 20
 POLL_SECONDS = 0.02
 
@@ -147,7 +145,7 @@ def redfish_emulator(
     folder: Path, machines: Mapping[str, str], *, on_change: OnChange | None = None
 ) -> Iterator[RedfishEmulator]:
     """``machines``: names by UUID; all are on. Raises Unavailable."""
-    python = sushy_python()
+    python = locked_python(LOCK)
     _write_secrets(folder)
     (folder / "htpasswd").write_text(f"{USERNAME}:{PASSWORD_HASH}\n")
     authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
@@ -247,41 +245,6 @@ set_working_mc 0x20
   user 1 true "" "test" user 10 none md2 md5 straight
   user 2 true "{username}" "{password}" admin 10 none md2 md5 straight
 """
-
-
-def sushy_python() -> Path:
-    """The Python of an environment that has sushy-tools, made if it is not there. Raises Unavailable."""
-    key = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    wanted = cache_folder() / f"sushy-{key}"
-    wanted.parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{wanted}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not wanted.exists():
-            _install(wanted)
-    return wanted / "bin" / "python"
-
-
-def _install(wanted: Path) -> None:
-    # Its Python can be moved to its name when it is whole; the scripts beside it, which nobody runs, cannot.
-    building = wanted.with_suffix(".part")
-    shutil.rmtree(building, ignore_errors=True)
-    venv.create(building, with_pip=True)
-    argv = [
-        str(building / "bin" / "python"),
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--require-hashes",
-        "-r",
-        str(LOCK),
-    ]
-    try:
-        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
-        raise Unavailable(f"sushy-tools: {said[-1] if said else 'failed'}") from error
-    keep(building, wanted)
 
 
 def free_port(kind: socket.SocketKind) -> int:

@@ -190,6 +190,10 @@ def test_a_host_of_ipmi_may_have_a_port(said: str, where: tuple[str, int]) -> No
             HEAD + f"pools: [{{name: a, ipmi: {{address: 'x:secret', {FILES}}}}}]",
             "a.yaml:3: pools[0].ipmi.address is no host: write a name or an address, with or without a port",
         ),
+        (
+            HEAD + f"pools: [{{name: a, redfish: {{address: 'https://x/redfish', {FILES}}}}}]",
+            "a.yaml:3: pools[0].redfish.address is no base URL: write it like https://bmc.example",
+        ),
         (HEAD + "pools: [{name: a, cloud: {ec2: {}}}]", "a.yaml:3: pools[0].cloud.ec2 needs region"),
         (
             HEAD + "pools: [{name: a, cloud: {ec2: {region: eu west}}}]",

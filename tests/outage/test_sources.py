@@ -9,7 +9,7 @@ import pytest
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
 from ebbtide.actors.edges.proof.sources import Machine
 from ebbtide.outage.configuration import parse_outage
-from ebbtide.outage.sources import machine_of, pool_of, sources_of
+from ebbtide.outage.sources import ec2_of, machine_of, pool_of, sources_of
 
 HEAD = "apiVersion: ebbtide/v1alpha1\nkind: OutageConfiguration\n"
 POOLS = HEAD + (
@@ -31,6 +31,11 @@ def view_of(*nodes: NodeView) -> ClusterView:
         (HEAD, {}, ["cloud-taint", "certificate", "declared", "kubelet"]),
         (POOLS, {"k": "v"}, ["declared"]),
         (POOLS, {}, ["kubelet"]),
+        (
+            HEAD + "pools: [{name: a, believe: [], cloud: {ec2: {region: eu-west-1}}}]",
+            {},
+            ["kubelet", "cloud"],
+        ),
     ],
 )
 async def test_the_sources_are_those_of_the_nodes_pool(
@@ -39,7 +44,7 @@ async def test_the_sources_are_those_of_the_nodes_pool(
     """By its labels."""
     view = view_of(NODE._replace(labels=labels))
     pool = pool_of(parse_outage("a.yaml", text.encode()), view, "n")
-    stated, asked = sources_of(pool, view, "n", "u")
+    stated, asked = sources_of(pool, view, "n", "u", ec2_of(pool))
     found: list[Any] = [*stated, *asked]
     assert [each.source for each in found] == expected
 

@@ -26,8 +26,8 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.documents import read_file
-from ebbtide.actors.edges.proof.https import Answer, Service, Unread
-from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.edges.proof.https import Answer, Service
+from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
 from ebbtide.actors.interfaces import error_text, known_text
 from ebbtide.events.outage import Source, Verdict
 

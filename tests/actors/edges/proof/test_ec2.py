@@ -26,8 +26,7 @@ from ebbtide.actors.edges.proof.cloud import (
     parse_provider_id,
     signed,
 )
-from ebbtide.actors.edges.proof.https import Unread
-from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
 from tests.actors.edges.proof.serving import Server, answer, serving
 from tests.beds.ec2 import REGION, Ec2Emulator, UserKeys, ec2_emulator
 from tests.beds.skipping import or_skip
