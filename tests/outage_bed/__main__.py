@@ -76,11 +76,11 @@ def run_one(
 ) -> bool:
     """Does it hold?"""
     try:
-        row, told = run(name, actor, programs, wait_seconds)
+        row = run(name, actor, programs, results.kept(name, actor), wait_seconds)
     except NotMade as error:
         print(f"{name} by {actor}: not made: {error}", flush=True)
         return False
-    results.write({**row, **more}, told)
+    results.write({**row, **more})
     marks = ", ".join(f"{mark} {at}" for mark, at in row["seconds"].items())
     verdict = "BROKEN" if row["broken"] else "holds"
     print(f"{name} by {actor}: {verdict} ({row['took']} s): {marks}", flush=True)

@@ -189,6 +189,7 @@ class Controller:
     async def end(self, stage: Stage) -> tuple[dict[str, Any], list[str]]:
         for replica in dict.fromkeys(self.replicas):
             await stage.bed.stop(part_of(replica), signal_number=signal.SIGTERM)
+            (self.folder / f"{part_of(replica)}.log").write_text(stage.bed.log(part_of(replica)))
         assert self.journal is not None
         records = await self.read()
         found = [await self.journal.replays()] if records else []

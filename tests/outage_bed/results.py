@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,15 +89,15 @@ class Results:
     def next_pair(self) -> int:
         return max((each["pair"] for each in self.all if "pair" in each), default=-1) + 1
 
-    def write(self, row: Row, told: Sequence[str]) -> None:
-        """What was seen lies beside, in a file of the run's own."""
+    def kept(self, name: str, actor: str) -> Path:
+        """The folder of that run."""
+        return self.file.with_suffix("") / f"{name}-{actor}"
+
+    def write(self, row: Row) -> None:
         self.all.append(row)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with self.file.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        beside = self.file.with_suffix("")
-        beside.mkdir(exist_ok=True)
-        (beside / f"{row['scenario']}-{row['actor']}.txt").write_text("\n".join(told) + "\n")
 
 
 def table(results: Results) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -31,21 +31,25 @@ def actor_of(name: str, scenario: Scenario, folder: Path) -> Actor:
     return Controller(folder, scenario.effect) if name == CONTROLLER else Hand(scenario.effect)
 
 
-def run(name: str, who: str, programs: Programs, wait_seconds: float = 0) -> tuple[Row, list[str]]:
-    """Its row, and what was seen, a line a change; ``wait_seconds`` before the cut. Raises NotMade."""
+def run(name: str, who: str, programs: Programs, kept: Path, wait_seconds: float = 0) -> Row:
+    """Its row; in ``kept``: what was seen, a line a change, what the controller said, and its journal.
+    ``wait_seconds`` before the cut. Raises NotMade.
+    """
     failures: list[BaseException] = []
     try:
-        return trio.run(_run, name, who, programs, wait_seconds)
+        return trio.run(_run, name, who, programs, kept, wait_seconds)
     except* (Unavailable, Unready, RuntimeError, trio.TooSlowError) as group:
         failures.extend(group.exceptions)
     raise NotMade("; ".join(map(repr, failures)))
 
 
-async def _run(name: str, who: str, programs: Programs, wait_seconds: float) -> tuple[Row, list[str]]:
+async def _run(name: str, who: str, programs: Programs, kept: Path, wait_seconds: float) -> Row:
     scenario, began = SCENARIOS[name], time.monotonic()
     broken: list[str] = []
-    with trio.fail_after(RUN_SECONDS_MAX), tempfile.TemporaryDirectory(prefix="ebbtide-outage.") as folder:
-        actor = actor_of(who, scenario, Path(folder))
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    actor = actor_of(who, scenario, kept)
+    with trio.fail_after(RUN_SECONDS_MAX):
         async with stage(programs, scenario.controllers) as made:
             made.wait_seconds = wait_seconds
             try:
@@ -55,8 +59,9 @@ async def _run(name: str, who: str, programs: Programs, wait_seconds: float) -> 
             told, breaches = await actor.end(made)
             broken += [*breaches, *judge(made, scenario)]
             row = measured(made) | told | {"metrics": await made.metrics()}
+            (kept / "seen.txt").write_text("\n".join(made.told) + "\n")
     head = {"scenario": name, "actor": who, "broken": broken, "kubernetes": version()}
-    return head | row | {"took": round(time.monotonic() - began)}, made.told
+    return head | row | {"took": round(time.monotonic() - began)}
 
 
 def judge(made: Stage, scenario: Scenario) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import trio
 
 from ebbtide.events.decisions import WaveStarted
-from ebbtide.events.outage import Contradicted, OutageBegan, ProofRefused, ProofWasWrong
+from ebbtide.events.outage import Contradicted, OutageBegan, ProofRefused, ProofWasWrong, SetQuarantine
 from tests.node.client import Object, Refused
 from tests.node.csi.storage import ATTACHMENTS, claim
 from tests.node.ebbtide import Daemon
@@ -297,12 +297,14 @@ async def same_boot_in_the_middle(stage: Stage, actor: Controller) -> None:
 
 async def same_boot(stage: Stage, actor: Controller) -> None:
     await stage.machine.start_kubelet()
-    await actor.tells(stage, ProofWasWrong)
-    await stage.bed.api.until(f"{NODES}/{LOST}", is_quarantined)
-    stage.mark("quarantined")
-    await actor.closes(stage, "proof-wrong")
+    await stage.is_back()
     await stage.until_tainted(False)
+    left = stage.storage.staged(LOST)
+    await actor.tells(stage, ProofWasWrong)
+    await actor.tells(stage, SetQuarantine)
+    await actor.closes(stage, "proof-wrong")
     assert not is_quarantined(await stage.bed.api.get(f"{NODES}/{LOST}"))
+    assert not left, f"the taint was taken away while the node still had {left}"
 
 
 async def late_proof(stage: Stage, actor: Controller) -> None:

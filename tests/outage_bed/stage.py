@@ -52,7 +52,7 @@ class Stage:
         #: UIDs of the pods and names of the attachments that were there at the cut.
         self.pods: frozenset[str] = frozenset()
         self.attachments: frozenset[str] = frozenset()
-        self._first_call = 0
+        self._first_call = self._told_calls = 0
         self._seen: dict[str, str] = {}
         self._is_down = False
 
@@ -60,6 +60,7 @@ class Stage:
 
     async def run(self, *made: tuple[str, Object]) -> None:
         """Objects by the path of their kind; returns when all their pods are Ready on the node to be lost."""
+        await self.cordon(OTHER)
         for path, each in made:
             await self.bed.api.post(path, each)
 
@@ -68,7 +69,6 @@ class Stage:
                 map(is_ready, pods["items"])
             )
 
-        await self.cordon(OTHER)
         await self.bed.api.until(PODS, ready, BEGIN_SECONDS_MAX)
         await self.cordon(OTHER, False)
         # A kubelet reports the volumes that it uses with its status; before, they are detached at once.
@@ -202,6 +202,10 @@ class Stage:
             if self.attachments and not hang:
                 self.mark("detached")
         self._tell(pods, attachments, nodes)
+        calls = self.storage.trail()
+        for call in calls[self._told_calls :]:
+            self.say("   driver:", call.call, call.volume[-8:], call.node or call.by, call.result, call.why)
+        self._told_calls = len(calls)
 
     def _tell(self, pods: list[Object], attachments: list[Object], nodes: list[Object]) -> None:
         now = {}

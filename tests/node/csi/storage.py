@@ -103,6 +103,10 @@ class Storage:
         text = path.read_bytes() if path.exists() else b""
         return [Call(**json.loads(line)) for line in text.splitlines()]
 
+    def staged(self, node: str) -> list[str]:
+        """The volumes that its kubelet uses, as its driver knows it."""
+        return sorted(file.parent.name for file in self.bed.place(self.array / "staged").glob(f"*/{node}"))
+
     def written(self) -> dict[str, list[str]]:
         """The lines of each file of each volume, by its path in the array."""
         folder = self.bed.place(self.array / "volumes")
