@@ -17,6 +17,7 @@ from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, need_comm
 from ebbtide.cli.common.output import painter, pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import conclude, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
+from ebbtide.cli.common.stored import refuse_following
 from ebbtide.events.base import NS_PER_SECOND, head_text
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.messages import Names
@@ -144,6 +145,8 @@ def show_command(
 
     As JSON it is one object a line. Fields at their default are left out. Times are UTC.
     """
+    if follow:
+        refuse_following(journals)
     history, names = open_journal(journals), Names()
     tests = _filter_tests(since, actor)
     if pod:

@@ -513,5 +513,23 @@ async def list_journals(caller: ApiCaller, namespace: str) -> list[StoredJournal
     ]
 
 
+async def read_journal(caller: ApiCaller, namespace: str, node: str) -> ConfigMapSource:
+    """The journal of a Node, by its UID or its name, as it stands now, in memory. Nothing is written.
+
+    Raises LookupError, with what there is instead, and OSError where it cannot be read now.
+    """
+    journals = await list_journals(caller, namespace)
+    found = [each for each in journals if node in (each.node_uid, each.node)]
+    if len(found) != 1:
+        # A Node that was made anew has its name, and another UID.
+        several = [f"{each.node or 'unnamed'} ({each.node_uid})" for each in found or journals]
+        what = "several journals are of" if found else "no journal is of"
+        there = f": there are those of {', '.join(several)}" if several else ""
+        raise LookupError(f"{what} Node {node!r} in namespace {namespace}{there}")
+    storage = ConfigMapStorage(caller, namespace, found[0].node_uid, "")
+    await storage.acquire("")
+    return storage.source
+
+
 class _Expired(Exception):
     """The list took so long that the server has forgotten its begin."""

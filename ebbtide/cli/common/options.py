@@ -174,7 +174,8 @@ def journals_option(command: F) -> F:
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="A directory of the journal, or a packed one; repeatable, where a failing disk made it move."
+        help="A directory of the journal, or a packed one; repeatable, where a failing disk made it move. Of"
+        " outages also configmaps:NAMESPACE/NODE, by the Node's name or UID."
         f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
     )(command)
 

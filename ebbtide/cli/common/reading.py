@@ -14,6 +14,7 @@ import click
 
 from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.common.output import remark
+from ebbtide.cli.common.stored import is_stored, stored_source
 from ebbtide.events.catalog import DirectorySource, Source, find_segments
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
@@ -28,7 +29,7 @@ SEGMENT_FILES = "*.ebj"
 
 
 def sources_of(journals: Sequence[Path]) -> list[Source]:
-    """The named directories or packed journals, or the configured directories.
+    """The named directories, packed journals, or journals in the API server; or the configured directories.
 
     Raises Refused where a named one is missing, or is something else.
     """
@@ -37,6 +38,9 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
         # A default that is not there is looked at all the same: `open_journal` then names all of them.
         if path.is_dir() or not journals:
             found.append(DirectorySource(path))
+            continue
+        if is_stored(path):
+            found.append(stored_source(path))
             continue
         if not path.is_file():
             raise Refused(

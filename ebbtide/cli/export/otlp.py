@@ -28,6 +28,7 @@ from ebbtide.cli.common.output import pairs, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.saving import file_option, save
 from ebbtide.cli.common.selection import choose_episode
+from ebbtide.cli.common.stored import is_stored
 from ebbtide.config import default_paths, load
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.episodes import Episode
@@ -189,7 +190,9 @@ def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
         raise Refused(f"the journal no longer holds the begin of {episode.id}: it has no trace") from None
     # A record that a power cut may still take away must not be in anybody's trace: sent again after the cut,
     # the trace would be another one.
-    durable = [span for span in spans if span.seq <= verdict.durable_seq]
+    # What the API server has given is stored, whatever the last frame knows of itself.
+    durable_seq = verdict.end.seq if any(map(is_stored, journals)) else verdict.durable_seq
+    durable = [span for span in spans if span.seq <= durable_seq]
     return ShutdownSpans(episode, durable, resource, conclude(verdict))
 
 

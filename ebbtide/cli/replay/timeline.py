@@ -25,10 +25,12 @@ from ebbtide.cli.common.selection import (
     known_actor,
     parse_moment,
 )
+from ebbtide.cli.common.stored import refuse_following
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.facts import OrderEnded
-from ebbtide.events.record.episodes import Episode, episodes
+from ebbtide.events.outage import OutageClosed
+from ebbtide.events.record.episodes import GOING_ON, Episode, episodes
 from ebbtide.events.record.format import rfc3339, visible
 from ebbtide.replay.timeline import Line, LineFilter, LineKind, Moment, Timeline
 
@@ -85,9 +87,10 @@ def timeline(
         all=every,
     )
     if follow:
+        refuse_following(journals)
         # Named or not: one that is over is shown as without -f.
         last = _last_episode(journals) if episode is None else choose_episode(journals, episode)
-        if last is not None and last.outcome == "running":
+        if last is not None and last.outcome in GOING_ON:
             return _follow(journals, Timeline(last.first_seq, wanted), 0, output)
         if last is None or episode is None:
             remark("ebbtide: no shutdown runs; waiting for the next one")
@@ -140,6 +143,9 @@ LINE_FORMAT = "{:<12} {:>10} {:>7} {:1} {:<8} {:>2} {:<28} {}"
 #: What ends a release (`events.base.order_key`), in an order's outcome.
 RELEASE_KEY = b"/release/"
 
+#: The last word of a shutdown, and of an outage.
+CLOSING_TAGS = (EpisodeClosed.__name__, OutageClosed.__name__)
+
 
 def _moment_text(moment: Moment | None) -> str:
     if moment is None:
@@ -179,8 +185,7 @@ def _follow(journals: tuple[Path, ...], transitions: Timeline, after: int, outpu
             # The lock is given back, or the last word said. Not only the last word: with the lock goes the
             # machine, and what is written after it mostly no longer gets here.
             if transitions.episode and any(
-                raw.tag == EpisodeClosed.__name__
-                or (raw.tag == OrderEnded.__name__ and RELEASE_KEY in raw.payload)
+                raw.tag in CLOSING_TAGS or (raw.tag == OrderEnded.__name__ and RELEASE_KEY in raw.payload)
                 for raw in batch.records
                 if raw.episode == transitions.episode
             ):

@@ -70,8 +70,9 @@ class ConfigMaps:
             return self._create(copy.deepcopy(body))
         if method == "GET" and name == "configmaps":
             (selector,) = parse_qs(parts.query)["labelSelector"]
-            label, _, value = selector.partition("=")
-            items = [each for each in self.objects.values() if each["metadata"]["labels"].get(label) == value]
+            label, one, value = selector.partition("=")
+            labels = ((each, each["metadata"]["labels"]) for each in self.objects.values())
+            items = [each for each, of in labels if (of.get(label) == value if one else label in of)]
             return Answer(200, msgspec.json.encode({"metadata": {}, "items": items}))
         if name not in self.objects:
             return status(404, "not found")

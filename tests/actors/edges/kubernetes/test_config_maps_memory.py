@@ -15,9 +15,11 @@ from ebbtide.actors.edges.kubernetes.config_maps import (
     PREFIX,
     ConfigMapStorage,
     Fenced,
+    read_journal,
 )
 from ebbtide.events.base import Checkpoint, Record
 from ebbtide.events.facts import BusLost
+from ebbtide.events.reader import History
 from ebbtide.events.retention import Limits, trim
 from ebbtide.events.segment import segment_file_name
 from ebbtide.replay.sim.scenario import Draws
@@ -226,6 +228,24 @@ async def test_made_up_places_take_no_memory(autojump_clock: MockClock) -> None:
     made["metadata"]["annotations"]["ebbtide.dev/offset"] = "9" * 17
     made["metadata"]["creationTimestamp"] = "0001-01-01T00:00:00Z"
     assert (await read(storage(server)))[1].end.seq >= 1
+
+
+async def test_a_journal_is_read_by_its_nodes_name_or_uid(autojump_clock: MockClock) -> None:
+    """Of two Nodes that had one name it takes the UID; nothing is written, and who is meant is said."""
+    server, other = ConfigMaps(Draws(1)), f"{UID[:-1]}6"
+    for uid, node in ((UID, "node-1"), (other, "node-1"), (f"{UID[:-1]}7", "node-2")):
+        async with leading(ConfigMapStorage(server, "ebbtide", uid, "one", node=node)) as (writer, _):
+            await write_steps(writer, 3, synced=True)
+            await writer.close()
+    creates = server.creates
+    for asked in (UID, "node-2"):
+        source = await read_journal(server, "ebbtide", asked)
+        assert History([source]).read().state == "intact"
+    with pytest.raises(LookupError, match=f"several journals are of Node 'node-1'.*{UID}.*{other}"):
+        await read_journal(server, "ebbtide", "node-1")
+    with pytest.raises(LookupError, match=r"no journal is of Node 'node-3'.*node-2"):
+        await read_journal(server, "ebbtide", "node-3")
+    assert server.creates == creates
 
 
 def test_a_uid_that_no_name_can_hold_is_refused() -> None:

@@ -1,0 +1,105 @@
+"""Journals of outages in the API server, named where a journal's directory is: ``configmaps:NAMESPACE/NODE``.
+
+NODE is the Node's name or its UID. The journal is read once, into memory; nothing is written. Who we are for
+the API server is settled as for kubectl: the first file of KUBECONFIG that is there, ``~/.kube/config``, the
+service account of our own pod.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ebbtide.cli.common.guard import Refused
+
+if TYPE_CHECKING:
+    from ebbtide.events.catalog import Source
+
+SCHEME = "configmaps:"
+#: For the help of an option.
+FORM = f"{SCHEME}NAMESPACE/NODE"
+
+#: A journal of some MiB is read in a second; a server that takes longer is not there.
+READ_SECONDS_MAX = 30.0
+
+
+def is_stored(place: Path) -> bool:
+    """Whether this names a journal in the API server."""
+    return str(place).startswith(SCHEME)
+
+
+def stored_source(place: Path) -> Source:
+    """The journal as it stands at the first call of a command; later calls give the same. Raises Refused."""
+    context = click.get_current_context(silent=True)
+    # A command reads a journal more than once, and each time it must be the same one.
+    read: dict[str, Source] = {} if context is None else context.meta.setdefault(__name__, {})
+    name = str(place)
+    if name not in read:
+        read[name] = _read(name)
+    return read[name]
+
+
+def _read(name: str) -> Source:
+    from ebbtide.extras import require
+
+    namespace, slash, node = name.removeprefix(SCHEME).partition("/")
+    if not (namespace and slash and node) or "/" in node:
+        raise Refused(f"{name}: write {FORM}, with the Node's name or UID")
+    require("node", FORM)
+    import trio
+
+    kubeconfig = find_kubeconfig()
+    try:
+        return trio.run(_ask, kubeconfig, namespace, node)
+    except (LookupError, OSError) as error:
+        text = error.args[0] if isinstance(error, LookupError) else error.strerror or str(error)
+        raise Refused(f"{name}: {text}") from None
+
+
+def find_kubeconfig() -> Path | None:
+    """As kubectl looks for it; None: the service account of our own pod. Raises Refused."""
+    from ebbtide.modes import in_a_pod
+
+    # kubectl merges the files that KUBECONFIG names; in one of them alone a context means what it says there.
+    named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
+    for path in named or [Path.home() / ".kube" / "config"]:
+        if path.is_file():
+            return path
+    if in_a_pod() and not named:
+        return None
+    places = ", ".join(map(str, named)) or "~/.kube/config"
+    raise Refused(f"no kubeconfig at {places}: name one with KUBECONFIG=FILE")
+
+
+async def _ask(kubeconfig: Path | None, namespace: str, node: str) -> Source:
+    import trio
+
+    from ebbtide.actors.edges.kubernetes.client import ApiClient
+    from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapSource, read_journal
+
+    source: ConfigMapSource | None = None
+    error: Exception | None = None
+    # What the client says of a server that it does not reach stands in the error as well.
+    link = ApiClient(kubeconfig)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        with trio.move_on_after(READ_SECONDS_MAX):
+            # Caught here: out of a nursery it would come in a group.
+            try:
+                source = await read_journal(link, namespace, node)
+            except (LookupError, OSError) as raised:
+                error = raised
+        nursery.cancel_scope.cancel()
+    if source is None:
+        raise error or OSError(f"the API server does not answer within {READ_SECONDS_MAX:g} s")
+    return source
+
+
+def refuse_following(journals: tuple[Path, ...]) -> None:
+    """What is read once does not grow. Raises Refused."""
+    for place in journals:
+        if is_stored(place):
+            raise Refused(f"{place} is read once, and cannot be followed: leave -f out, and ask again")

@@ -1,0 +1,59 @@
+"""Naming a journal in the API server, before anything is asked there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.common.stored import find_kubeconfig
+from tests.conftest import Run
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a person without a kubeconfig, and outside of a pod."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def test_the_kubeconfig_is_that_of_kubectl(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KUBECONFIG goes before the one at home; of several the first that is there."""
+    own, other = home / ".kube" / "config", home / "other"
+    own.parent.mkdir()
+    own.touch()
+    other.touch()
+    assert find_kubeconfig() == own
+    monkeypatch.setenv("KUBECONFIG", f"/nowhere:{other}")
+    assert find_kubeconfig() == other
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    with pytest.raises(Refused, match="no kubeconfig at /nowhere"):
+        find_kubeconfig()
+
+
+def test_without_one_it_is_said_how_to_name_one(run: Run, home: Path) -> None:
+    """In one line, before anything is asked."""
+    asked = run("journal", "ls", "--journal", "configmaps:ebbtide/node-1")
+    assert (asked.code, asked.out) == (2, "")
+    assert asked.err == "ebbtide: no kubeconfig at ~/.kube/config: name one with KUBECONFIG=FILE\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["configmaps:", "configmaps:ebbtide", "configmaps:/node-1", "configmaps:a/b/c"]
+)
+def test_half_a_name_is_refused(run: Run, home: Path, name: str) -> None:
+    """With the form that it takes."""
+    asked = run("replay", "verify", "--journal", name)
+    assert asked.code == 2
+    assert "write configmaps:NAMESPACE/NODE" in asked.err
+
+
+@pytest.mark.parametrize("words", [("journal", "show", "-f"), ("replay", "timeline", "-f")])
+def test_what_is_read_once_is_not_followed(run: Run, home: Path, words: tuple[str, ...]) -> None:
+    """It would wait for ever for what never comes."""
+    asked = run(*words, "--journal", "configmaps:ebbtide/node-1")
+    assert asked.code == 2
+    assert "cannot be followed" in asked.err
