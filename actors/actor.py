@@ -95,6 +95,9 @@ BUS_REFOUND = "bus-refound"
 STARTED_AGAIN = "started-again"
 #: A listing waits for the pods' priorities only as long as they have the floor of a stop left (episode).
 LISTED_IN_TIME = "listed-in-time"
+#: How the last boot ended, and why so, is concluded from what the machine has of it (episode), and shown on
+#: the Node (node_status).
+LAST_BOOT = "last-boot"
 
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
@@ -114,6 +117,7 @@ LOGIC_FLAGS: tuple[str, ...] = (
     BUS_REFOUND,
     STARTED_AGAIN,
     LISTED_IN_TIME,
+    LAST_BOOT,
 )
 
 #: Which actors there are is not a change of logic but another journal (`actors.sets`): with this flag those

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import (
     EVERY,
+    LAST_BOOT,
     LISTED_IN_TIME,
     MEASURED_MARGINS,
     NEVER_NS,
@@ -46,6 +47,7 @@ from ebbtide.actors.policy.grace_periods import (
     measured_margins,
     pod_grace_seconds,
 )
+from ebbtide.actors.policy.last_boot import EndedBoot, boot_end
 from ebbtide.actors.policy.resume import FoundAtStart, LastEpisode, resume_action
 from ebbtide.actors.policy.termination_mode import (
     PlacementRules,
@@ -61,13 +63,17 @@ from ebbtide.events.decisions import (
     FIRST_WORD_NS,
     PROJECTION_VERSION,
     ActorFailed,
+    Armed,
     ConfigAdopted,
     DeadlineMoved,
+    Disarmed,
     EpisodeClosed,
     EpisodeOutcome,
     HandedOver,
     HookEnded,
     KubeletStopped,
+    LastBootEnded,
+    Leave,
     MeansChosen,
     PlanMade,
     PodEnded,
@@ -87,6 +93,7 @@ from ebbtide.events.decisions import (
 from ebbtide.events.facts import (
     DaemonStarted,
     InventoryTaken,
+    LastBootRead,
     NodeMeasured,
     OrderEnded,
     PodJoined,
@@ -166,6 +173,15 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     overtaken: tuple[str, ...] = ()
     #: It may still start again what has ended: nothing is over before it has stopped.
     kubelet_stopping: bool = False
+    # Under `LAST_BOOT`: what it would be asked for, were this boot to end here; None: nobody has said.
+    enabled: bool | None = None
+    armed: bool | None = None
+    #: The daemon is about to end, as it was told to.
+    left: bool = False
+    #: This shutdown began with our own stop: logind was bypassed.
+    overtime: bool = False
+    #: The last boot, until the machine has been asked how it ended.
+    ended: EndedBoot | None = None
 
 
 def _open_pods(state: EpisodeState) -> dict[str, int]:
@@ -179,6 +195,7 @@ def _open_pods(state: EpisodeState) -> dict[str, int]:
 KEPT_FIELDS = (
     *("periods", "requested_ns", "reserve_ns", "elastic", "sleep_action", "boot_id", "userspace_id"),
     *("measured", "ordinal", "plans", "sleeps_terminated_early"),
+    *("enabled", "armed", "left", "ended"),
 )
 
 
@@ -539,6 +556,23 @@ def _config_adopted(state: EpisodeState, event: ConfigAdopted, now: int) -> Resu
     ), ()
 
 
+def _config_known(state: EpisodeState, event: ConfigAdopted, now: int) -> Result:
+    state, decisions = _config_adopted(state, event, now)
+    return replace(state, enabled=event.enabled), decisions
+
+
+def _lock_taken(state: EpisodeState, event: Armed, now: int) -> Result:
+    return replace(state, armed=True), ()
+
+
+def _lock_lost(state: EpisodeState, event: Disarmed, now: int) -> Result:
+    return replace(state, armed=False), ()
+
+
+def _leaves(state: EpisodeState, event: Leave, now: int) -> Result:
+    return replace(state, left=True), ()
+
+
 def _node_measured(state: EpisodeState, event: NodeMeasured, now: int) -> Result:
     return replace(state, measured=measured_margins(event)), ()
 
@@ -597,6 +631,45 @@ def _daemon_started_listing(state: EpisodeState, event: DaemonStarted, now: int)
     return state, [*decisions, order]
 
 
+def _then_remembered(start: Handler) -> Handler:
+    """Of a boot that is over: how far it had come is kept until the machine has been asked about its end."""
+
+    def handle(state: EpisodeState, event: DaemonStarted, now: int) -> Result:
+        before = state
+        state, decisions = start(state, event, now)
+        if before.boot_id not in ("", event.boot_id):
+            ended = EndedBoot(
+                boot_id=before.boot_id,
+                last=LAST_EPISODE_BY_PHASE[before.phase],
+                wave=before.wave,
+                overtime=before.overtime,
+                enabled=before.enabled,
+                armed=before.armed,
+                left=before.left,
+            )
+            state = replace(state, ended=ended)
+        # A new process has armed nothing yet.
+        return replace(state, armed=False, left=False), decisions
+
+    return handle
+
+
+def _last_boot_read(state: EpisodeState, event: LastBootRead, now: int) -> Result:
+    ended = state.ended
+    if ended is None or ended.boot_id != event.boot_id:
+        return state, ()
+    ending, why = boot_end(ended, event)
+    said = LastBootEnded(
+        boot_id=event.boot_id,
+        ending=ending,
+        why=why,
+        wave=ended.wave if ending == "cut-short" else -1,
+        recorded=ended.last in ("open", "released"),
+        alive_wall_ns=event.alive_wall_ns,
+    )
+    return replace(state, ended=None), [said]
+
+
 def _unseen(state: EpisodeState, reason: str) -> list[Event]:
     """What is said of each pod whose end nobody has reported."""
     return [
@@ -636,6 +709,14 @@ def _begin_shutdown(state: EpisodeState, event: ShutdownDetected, now: int) -> R
     )
     state, order = _list_pods(state, refresh=False)
     return state, [began, order]
+
+
+def _noting_overtime(begin: Handler) -> Handler:
+    def handle(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
+        state, decisions = begin(state, event, now)
+        return replace(state, overtime=event.overtime), decisions
+
+    return handle
 
 
 def _followed_by_another(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
@@ -796,6 +877,10 @@ TRANSITIONS = Transitions(
         (ShutdownBegan, TakeInventory), flag=LISTED_IN_TIME),
     Row("cancelling", ShutdownDetected, _in_time(_followed_by_another), "listing",
         (EpisodeClosed, ShutdownBegan, TakeInventory), flag=LISTED_IN_TIME),
+    Row("idle",       ShutdownDetected, _noting_overtime(_in_time(_begin_shutdown)), "listing",
+        (ShutdownBegan, TakeInventory), flag=LAST_BOOT),
+    Row("cancelling", ShutdownDetected, _noting_overtime(_in_time(_followed_by_another)), "listing",
+        (EpisodeClosed, ShutdownBegan, TakeInventory), flag=LAST_BOOT),
     Row("listing waves draining flushing", ShutdownDetected, _move_deadline, "=", (DeadlineMoved,)),
     Row("waves draining", ShutdownDetected, _move_deadline_listing, "=", (DeadlineMoved, TakeInventory),
         flag=STARTED_AGAIN),
@@ -870,7 +955,20 @@ TRANSITIONS = Transitions(
     Row("waves draining flushing", DaemonStarted, _daemon_started_listing, "= idle",
         (PodEnded, EpisodeClosed, Resumed, TakeInventory), flag=STARTED_AGAIN),
 
+    Row("idle",       DaemonStarted,    _then_remembered(_daemon_started), "=", (PodEnded, Resumed),
+        flag=LAST_BOOT),
+    Row("listing released cancelling", DaemonStarted, _then_remembered(_daemon_started), "= idle",
+        (PodEnded, EpisodeClosed, Resumed), flag=LAST_BOOT),
+    Row("waves draining flushing", DaemonStarted, _then_remembered(_daemon_started_listing), "= idle",
+        (PodEnded, EpisodeClosed, Resumed, TakeInventory), flag=LAST_BOOT),
+    ignored(EVERY,    LastBootRead, Armed, Disarmed, Leave),
+    Row(EVERY,        LastBootRead,     _last_boot_read,       "=",        (LastBootEnded,), flag=LAST_BOOT),
+    Row(EVERY,        Armed,            _lock_taken, flag=LAST_BOOT),
+    Row(EVERY,        Disarmed,         _lock_lost, flag=LAST_BOOT),
+    Row(EVERY,        Leave,            _leaves, flag=LAST_BOOT),
+
     Row(EVERY,        ConfigAdopted,    _config_adopted),
+    Row(EVERY,        ConfigAdopted,    _config_known, flag=LAST_BOOT),
     Row(EVERY,        HookEnded,        _hook_ended),
     Row(EVERY,        MeansChosen,      _mode_chosen),
     Row(EVERY,        HandedOver,       _handed_over),

@@ -20,6 +20,7 @@ from ebbtide.actors.actor import (
     API_SILENCE,
     CERTIFICATE_REVOKED,
     EVERY,
+    LAST_BOOT,
     NEVER_NS,
     RESTORED_AFTER_OBSERVED,
     STARTED_AGAIN,
@@ -50,6 +51,7 @@ from ebbtide.events.decisions import (
     FlushTraces,
     HandedOver,
     KubeletStopped,
+    LastBootEnded,
     LeftUndone,
     MeansChosen,
     PlanMade,
@@ -59,6 +61,7 @@ from ebbtide.events.decisions import (
     PodsEnded,
     PostEvent,
     PublishCertificate,
+    PublishLastBoot,
     ShutdownBegan,
     ShutdownCancelled,
     StartPod,
@@ -210,6 +213,9 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     #: Deliveries that were under way when this shutdown began. Their pods may run again since, so what is
     #: lost of them is said only where nothing has changed.
     earlier: tuple[str, ...] = ()
+    #: Of the last boot's end, what is not on the Node yet, and the order that puts it there.
+    last_boot: LastBootEnded | None = None
+    last_boot_key: str = ""
 
     @property
     def all_ended(self) -> bool:
@@ -273,7 +279,7 @@ def _config_adopted(state: NodeStatusState, event: ConfigAdopted, now: int) -> R
 #: The configuration, what is known of the API server, and what a cancelled shutdown has still to deliver.
 KEPT_FIELDS = (
     *("flush_ns", "trace_flush_ns", "node", "unready", "left_pods", "api", "taints", "ordinal"),
-    *("pending", "deliveries", "late_statuses"),
+    *("pending", "deliveries", "late_statuses", "last_boot", "last_boot_key"),
 )
 
 
@@ -997,6 +1003,61 @@ def _deliver_late(state: NodeStatusState, decisions: list[Event]) -> Result:
     return replace(state, late_statuses=()), [*decisions, order]
 
 
+# --- how the last boot ended ------------------------------------------------------------------------
+
+
+def _last_boot_ended(state: NodeStatusState, event: LastBootEnded, now: int) -> Result:
+    """Others ask for it once this node is back."""
+    if not state.node:
+        return state, ()
+    return _publish_last_boot(replace(state, last_boot=event))
+
+
+def _publish_last_boot(state: NodeStatusState) -> Result:
+    """Once the API server answers. Its edge tries until it is done."""
+    said = state.last_boot
+    if said is None or state.api is not True:
+        return state, ()
+    key = order_key(NAME, "last-boot", "", state.ordinal)
+    order = PublishLastBoot(
+        key=key,
+        boot_id=said.boot_id,
+        ending=said.ending,
+        why=said.why,
+        wave=said.wave,
+        recorded=said.recorded,
+        alive_wall_ns=said.alive_wall_ns,
+    )
+    return replace(state, last_boot_key=key, ordinal=state.ordinal + 1), [order]
+
+
+def _publishing(then: Handler) -> Handler:
+    """After a look at the API server: what waits for it, and is not under way, is put on the Node."""
+
+    def handle(state: NodeStatusState, event: ApiRead, now: int) -> Result:
+        state, decisions = then(state, event, now)
+        if state.last_boot_key:
+            return state, decisions
+        state, published = _publish_last_boot(state)
+        return state, [*decisions, *published]
+
+    return handle
+
+
+def _published(then: Handler) -> Handler:
+    """Done, or lost with a daemon: that is given again; what has failed waits for the next look."""
+
+    def handle(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
+        if not state.last_boot_key or event.key != state.last_boot_key:
+            return then(state, event, now)
+        state = replace(state, last_boot_key="")
+        if event.result == "done":
+            return replace(state, last_boot=None), ()
+        return _publish_last_boot(state) if event.result == "unknown" else (state, ())
+
+    return handle
+
+
 # --- the machine stays up, or has come back ---------------------------------------------------------
 
 
@@ -1195,6 +1256,17 @@ NODE_STATUS = ActorType(
         Row("flushing", ApiRead, _api_read_flushing_silent, flag=API_SILENCE),
         Row("flushing-after-cancel", ApiRead, _api_read_after_cancel,
             decides=(AnnounceNode, DeliverStatuses)),
+        # --- how the last boot ended
+        ignored(EVERY, LastBootEnded),
+        Row(EVERY, LastBootEnded, _last_boot_ended, decides=(PublishLastBoot,), flag=LAST_BOOT),
+        Row("up", ApiRead, _publishing(_api_read_up), flag=LAST_BOOT,
+            decides=(AnnounceNode, DeliverStatuses, PublishLastBoot)),
+        Row("up shutting-down", OrderEnded, _published(_giving_again(_order_ended_knowing)), flag=LAST_BOOT,
+            decides=(AnnounceNode, DeliverStatuses, PublishLastBoot, *_CERTIFICATE)),
+        Row("flushing", OrderEnded, _published(_giving_again(_order_ended_flushing_knowing)),
+            "= shutting-down", decides=(PublishLastBoot, *_LAST_REPORTS, *_CERTIFICATE), flag=LAST_BOOT),
+        Row("flushing-after-cancel", OrderEnded, _published(_order_ended_flushing), "= up",
+            decides=(AnnounceNode, PublishLastBoot, *_LAST_STATUSES), flag=LAST_BOOT),
         # --- the machine stays up, or has come back
         Row(EVERY, ShutdownCancelled, _cancelled, "up", decides=(CancelOrder, AnnounceNode, PostEvent)),
         Row(EVERY, ShutdownCancelled, _cancelled_holding, "up", flag=STATUS_AFTER_CANCEL,

@@ -6,6 +6,8 @@ from typing import ClassVar, Literal
 
 from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order, register
 from ebbtide.events.model import (
+    BootEnding,
+    BootEndReason,
     Budget,
     Handover,
     LeftPods,
@@ -203,6 +205,22 @@ class Resumed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 
     action: str
     previous: str = ""
+
+
+@register
+class LastBootEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How the last boot ended for its pods, and why so.
+
+    ``wave``: the one in which it was cut short, else -1. ``recorded``: the journal has its shutdown, the last
+    one before this record. ``alive_wall_ns`` as in `LastBootRead`.
+    """
+
+    boot_id: str
+    ending: BootEnding
+    why: BootEndReason = ""
+    wave: int = -1
+    recorded: bool = False
+    alive_wall_ns: int = 0
 
 
 @register
@@ -573,6 +591,20 @@ class PublishCertificate(Order, frozen=True, kw_only=True, omit_defaults=True, g
     running: tuple[str, ...] = ()
     mounted: tuple[tuple[str, str], ...] = ()
     restarts: bool = False
+
+
+@register
+class PublishLastBoot(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Put on the Node, as an annotation, how its last boot ended (`LastBootEnded`)."""
+
+    barrier: ClassVar[Barrier] = "synced"
+    this_boot: ClassVar[bool] = True
+    boot_id: str
+    ending: BootEnding
+    why: BootEndReason = ""
+    wave: int = -1
+    recorded: bool = False
+    alive_wall_ns: int = 0
 
 
 @register

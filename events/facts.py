@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ebbtide.events.base import Fact, register
-from ebbtide.events.model import Pod, ProcessReport, Settings, ShutdownKind
+from ebbtide.events.model import (
+    CrashRecord,
+    JournalEnd,
+    Pod,
+    ProcessReport,
+    Settings,
+    ShutdownKind,
+    WtmpEnd,
+)
 
 Result = Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 
@@ -85,6 +93,26 @@ class EffectPanicked(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     key: str
     error: str
+
+
+@register
+class LastBootRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What this machine has of the end of the boot that the journal was last written in, read once after it.
+
+    Foreign words stand in none of it. ``alive_wall_ns``: the last sign of life of that boot, 0: none is left.
+    """
+
+    boot_id: str
+    crash: CrashRecord = "none"
+    wtmp: WtmpEnd = "absent"
+    journal: JournalEnd = "absent"
+    #: Near its end the kernel wrote of a panic or of a processor that hangs; somebody pressed the power key.
+    kernel_emergency: bool = False
+    power_key: bool = False
+    #: The hardware's watchdog has reset the machine; this boot was begun by kexec.
+    watchdog: bool = False
+    kexec: bool = False
+    alive_wall_ns: int = 0
 
 
 # --- storage -----------------------------------------------------------------------------------

@@ -288,6 +288,7 @@ ORDER_TEXTS = {
     "unmount": "waiting for volumes",
     "mounts": "looking at what is mounted",
     "certificate": "publishing the certificate",
+    "last-boot": "showing on the Node how the last boot ended",
     "kubelet-stop": "stopping the kubelet",
     "stop-kubelet": "stopping the kubelet",
     "kubelet-start": "starting the kubelet again",
@@ -420,6 +421,72 @@ def _resumed_log(names: Names, event: d.Resumed, message: Message) -> Iterator[M
         yield message._replace(text=left)
     if event.action not in ("fresh", "begin"):
         yield Message(NOTICE, start)
+
+
+#: What each source says of a boot's end; of what is not here nothing is said.
+CRASH_TEXTS = {
+    "panic": "the kernel panicked",
+    "oops": "the kernel had an oops",
+    "emergency": "the kernel was restarted in an emergency",
+    "shutdown": "the kernel was told to go down",
+    "unread": "the kernel's crash records cannot be read",
+}
+WTMP_TEXTS = {
+    "shutdown": "wtmp has a shutdown",
+    "no-shutdown": "wtmp has no shutdown",
+    "unread": "wtmp cannot be read",
+}
+JOURNAL_TEXTS = {
+    "shutdown": "the system journal reached the shutdown",
+    "stopped": "the system journal was stopped without a shutdown",
+    "no-shutdown": "the system journal has no shutdown",
+    "unread": "the system journal cannot be read",
+}
+
+
+def _last_boot_text(names: Names, event: f.LastBootRead, at: Stamp) -> str:
+    said = (
+        CRASH_TEXTS.get(event.crash),
+        "the kernel wrote of a panic or a hang" if event.kernel_emergency else "",
+        "the watchdog reset the machine" if event.watchdog else "",
+        WTMP_TEXTS.get(event.wtmp),
+        JOURNAL_TEXTS.get(event.journal),
+        "the power key was pressed" if event.power_key else "",
+        "this boot was begun by kexec" if event.kexec else "",
+    )
+    return f"the last boot's end: {'; '.join(filter(None, said)) or 'nobody has written of it'}"
+
+
+#: How a boot ended, as a report for people begins; ``{wave}`` is the one that it was cut short in.
+ENDING_TEXTS = {
+    "graceful": "graceful",
+    "cut-short": "cut short at wave {wave}",
+    "never-begun": "never begun",
+    "abrupt": "without a shutdown",
+    "unknown": "no shutdown was seen, and nobody has written of its end",
+}
+END_REASON_TEXTS = {
+    "bypassed": "inhibitor bypassed",
+    "not-configured": "periods not configured",
+    "not-armed": "the daemon was not armed",
+    "not-running": "the daemon did not run any more",
+    "time-over": "the time for it was over",
+    "panic": "kernel panic or hang",
+    "watchdog": "reset by the watchdog",
+    "unrecorded": "power cut, reset, or a restart that was forced past everybody",
+}
+
+
+def boot_end_text(ending: str, why: str, wave: int) -> str:
+    """``cut short at wave 2: kernel panic or hang``."""
+    text, reason = ENDING_TEXTS.get(ending, ending).format(wave=wave), END_REASON_TEXTS.get(why, why)
+    if ending == "graceful" and reason:
+        return f"{text}, though: {reason}"
+    return f"{text}: {reason}" if reason else text
+
+
+def _last_boot_ended_text(names: Names, event: d.LastBootEnded, at: Stamp) -> str:
+    return f"last boot: {boot_end_text(event.ending, event.why, event.wave)}"
 
 
 def _failed_text(names: Names, event: d.ActorFailed, at: Stamp) -> str:
@@ -732,6 +799,14 @@ ROWS: dict[type[Event], Row] = {
         UNLOGGED,
         {"version": "version", "mode": "word", "node": "node", "boot_id": "boot", "userspace_id": "boot"},
     ),
+    f.LastBootRead: Row(_last_boot_text, INFO, UNLOGGED, {"boot_id": "boot"}),
+    d.LastBootEnded: Row(
+        _last_boot_ended_text,
+        lambda e: NOTICE if e.ending == "graceful" and not e.why else WARNING,
+        PLAIN,
+        # The state of who shows it on the Node keeps it whole, so a redacted checkpoint replaces in it.
+        {"boot_id": "boot"},
+    ),
     f.StopRequested: Row(
         _stop_requested_text, lambda e: WARNING if e.system_stopping else INFO, UNLOGGED, {}
     ),
@@ -1036,6 +1111,9 @@ ROWS: dict[type[Event], Row] = {
         DEBUG,
         UNLOGGED,
         {"running": "uid", "mounted": "mount"},
+    ),
+    d.PublishLastBoot: Row(
+        "showing on the Node how its last boot ended", DEBUG, UNLOGGED, {"boot_id": "boot"}
     ),
     # The controller in the cluster: what it sees of a node.
     o.LeaderStarted: Row(

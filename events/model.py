@@ -24,6 +24,33 @@ Unready = Literal["poweroff", "always", "never"]
 #: What becomes of the objects of ended pods that do not come back.
 LeftPods = Literal["keep", "delete"]
 
+#: What a kernel's crash store has of the boot before: nothing; a panic, an oops; that the kernel was told to
+#: restart in an emergency (SysRq), or to go down in order; or it could not be read. The worst of all counts.
+CrashRecord = Literal["none", "panic", "oops", "emergency", "shutdown", "unread"]
+#: What a log of the system has of a boot's end: it has nothing of that boot; the machine went down in order;
+#: it does not say that it did; or it could not be read.
+WtmpEnd = Literal["absent", "shutdown", "no-shutdown", "unread"]
+#: ``stopped``: the system journal's last word is that it was told to stop, and no more: the service manager
+#: ended all processes without stopping the units first (``systemctl reboot --force``).
+JournalEnd = Literal["absent", "shutdown", "stopped", "no-shutdown", "unread"]
+#: How a boot ended for its pods. ``never-begun``: by software, and no wave ran. ``abrupt``: not by software,
+#: as far as anybody has written it down. ``unknown``: there is nobody who would have.
+BootEnding = Literal["graceful", "cut-short", "never-begun", "abrupt", "unknown"]
+#: What kept it from being graceful, or, of a graceful one, happened after the release. ``bypassed``: the
+#: machine went down past our lock. ``time-over``: in order, but its time was over. ``unrecorded``: what
+#: nobody can write down: a power cut, a reset, a restart that was forced past everybody.
+BootEndReason = Literal[
+    "",
+    "bypassed",
+    "not-configured",
+    "not-armed",
+    "not-running",
+    "time-over",
+    "panic",
+    "watchdog",
+    "unrecorded",
+]
+
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Base of the value structs."""

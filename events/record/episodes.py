@@ -18,6 +18,7 @@ from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
 from ebbtide.events.decisions import (
     EpisodeClosed,
     EpisodeOutcome,
+    LastBootEnded,
     PodEnded,
     PodOutcome,
     PodPlanned,
@@ -79,8 +80,18 @@ def is_outage_history(history: History) -> bool:
     return any(each.header is not None and is_of_outages(each.header) for each in history.segments)
 
 
-def episodes(history: History, *, boot_id: str | None = None) -> Iterator[Episode]:
+class BootRecord(NamedTuple):
+    """How a boot ended, as the next one said. ``episode``: the id of its shutdown, empty: it had none."""
+
+    event: LastBootEnded
+    episode: str
+
+
+def episodes(
+    history: History, *, boot_id: str | None = None, boots: list[BootRecord] | None = None
+) -> Iterator[Episode]:
     """The shutdowns or outages of a history, oldest first, each once it is over; an open one comes last.
+    ``boots`` takes up how boots ended, in the order of the journal.
 
     One that is not closed counts as ``running``, unless ``boot_id`` (of this machine, now) says that its
     boot is over, or the record ends in damage: then nobody can know more than that it is cut short. Raises
@@ -88,10 +99,16 @@ def episodes(history: History, *, boot_id: str | None = None) -> Iterator[Episod
     """
     shutdown: AnyEpisodeBuilder | None = None
     fact: RawRecord | None = None
+    #: Another shutdown may have begun before it is known how the last boot ended.
+    last_of_boot: dict[str, str] = {}
     for batch in history.batches():
         for raw in grouped_by_episode(batch.records):
             if raw.cause == 0:
                 fact = raw
+            if boots is not None and raw.tag == LastBootEnded.__name__:
+                said = decode_event(raw.tag, raw.payload)
+                assert isinstance(said, LastBootEnded)
+                boots.append(BootRecord(said, last_of_boot.get(said.boot_id, "") if said.recorded else ""))
             if not raw.episode:
                 continue
             if shutdown is None or raw.episode != shutdown.number:
@@ -101,6 +118,7 @@ def episodes(history: History, *, boot_id: str | None = None) -> Iterator[Episod
                 started = Stamp(first.mono_ns, first.wall_ns)
                 made = BUILDERS[is_of_outages(batch.header)]
                 shutdown = made(raw.episode, started, batch.header.identity.boot_id, first.hash)
+                last_of_boot[shutdown.boot_id] = episode_id(history.journal_id, raw.episode)
             shutdown.last_seq = raw.seq
             handle = shutdown.handlers.get(raw.tag)
             if handle is not None:

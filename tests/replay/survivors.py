@@ -171,6 +171,30 @@ UNRELEASED = (
     "node_status._pods_ended_with_held: state.means == 'cri' -> state.means != 'cri'",
     "node_status._pod_ended_revoking: event.outcome in UNSEEN_OUTCOMES"
     " -> event.outcome not in UNSEEN_OUTCOMES",
+    "episode._last_boot_read: ended is None -> ended is not None",
+    "episode._last_boot_read: ended.boot_id != event.boot_id -> ended.boot_id == event.boot_id",
+    "episode._last_boot_read: ended.last in ('open', 'released') -> ended.last not in ('open', 'released')",
+    "episode._last_boot_read: ending == 'cut-short' -> ending != 'cut-short'",
+    "node_status._publish_last_boot: state.api is not True -> state.api is True",
+    "node_status.handle: event.result == 'done' -> event.result != 'done'",
+    "node_status.handle: event.key != state.last_boot_key -> event.key == state.last_boot_key",
+    "node_status.handle: event.result == 'unknown' -> event.result != 'unknown'",
+    "policy.last_boot.boot_end: 'shutdown' in (read.wtmp, read.journal)"
+    " -> 'shutdown' not in (read.wtmp, read.journal)",
+    "policy.last_boot.boot_end: ended.last == 'released' -> ended.last != 'released'",
+    "policy.last_boot.boot_end: ended.last == 'open' -> ended.last != 'open'",
+    "policy.last_boot.boot_end: 'no-shutdown' in (read.wtmp, read.journal)"
+    " -> 'no-shutdown' not in (read.wtmp, read.journal)",
+    "policy.last_boot._unprotected: ended.enabled is False -> ended.enabled is not False",
+    "policy.last_boot.boot_end: read.journal == 'stopped' -> read.journal != 'stopped'",
+    "policy.last_boot.boot_end: read.crash in ('shutdown', 'emergency')"
+    " -> read.crash not in ('shutdown', 'emergency')",
+    "policy.last_boot.boot_end: ended.armed is not None -> ended.armed is None",
+    "policy.last_boot._crashed: read.crash == 'panic' -> read.crash != 'panic'",
+    "policy.last_boot._unprotected: ended.armed is False -> ended.armed is not False",
+    "policy.last_boot.boot_end: ended.wave >= 0 -> ended.wave > 0",
+    "policy.last_boot.boot_end: ended.wave >= 0 -> ended.wave < 0",
+    "policy.last_boot._crashed: read.crash == 'oops' -> read.crash != 'oops'",
 )
 
 SURVIVORS = (*EQUIVALENT, *NOT_REPLAYED, *NEEDS_A_FAILURE, *UNTOLD, *UNRELEASED)

@@ -168,6 +168,12 @@ FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
     "joins": lambda command: (f.PodJoined(pod=pod(line)) for line in command.body),
     "unmounted": lambda command: (f.VolumesUnmounted(uid=uid) for uid in command.words),
     "settings": lambda command: f.SettingsLoaded(settings=settings(command)),
+    "last-boot": lambda command: f.LastBootRead(
+        boot_id=command.words[0],
+        alive_wall_ns=_duration(command, "alive", "0s"),
+        **{name: value for name, value in command.options.items() if name in ("crash", "wtmp", "journal")},
+        **dict.fromkeys(command.words[1:], True),
+    ),
     "stop": lambda command: f.StopRequested(
         system_stopping="system" in command.words, stop_time_ns=_duration(command, "time", "90s")
     ),
