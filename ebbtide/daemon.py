@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import msgspec
 import trio
 
+from ebbtide.actors.actor import LAST_BOOT
 from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.edges.last_boot import LastBootEdge
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager, inherited_fds
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.interfaces import Clock, Edge, Outlet, Tell
@@ -50,7 +52,7 @@ from ebbtide.events.writer import Writer, write_last_resort
 from ebbtide.host import Host, LocalHost, Logind, SystemClock, host_name, journal_identity, lock_runtime
 from ebbtide.log import LineContext, Log, LogOutput, Report, TraceIds, journald_fields, without_fields
 from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder
-from ebbtide.modes import ModeEdges, NodeParts, edges_of_mode
+from ebbtide.modes import ModeEdges, NodeParts, edges_of_mode, lasting_folder
 from ebbtide.options import RunOptions
 from ebbtide.otel.delivery.cursor import settled_seq
 from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
@@ -570,10 +572,13 @@ async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: N
         drop_in_folder=loaded.options.drop_in_directory,
     )
     parts = edges_of_mode(options, loaded, node_parts, output.tell)
+    last_boot = partial(LastBootEdge, lasting_folder(options))
     node = node_parts.node if node_parts is not None else host_name()
     # Read again at each reload.
     config = partial(load_named, options.config)
-    return await _assemble(options, loaded, config, parts, node, logind, service, output.tell, output.report)
+    return await _assemble(
+        options, loaded, config, parts, node, logind, service, output.tell, output.report, last_boot
+    )
 
 
 async def daemon_with_embedded_logind(
@@ -596,8 +601,12 @@ async def _assemble(
     service: ServiceManager,
     tell: Tell,
     report: Report,
+    last_boot: Callable[[str, str], Edge] | None = None,
 ) -> Daemon:
-    """Raises JournalLocked, ForeignJournal, OSError: each in one line that says what to do."""
+    """Raises JournalLocked, ForeignJournal, OSError: each in one line that says what to do.
+
+    ``last_boot`` makes the edge that asks the machine about its last boot, from this boot's id and its id.
+    """
     who = journal_identity(name)
     paths = [options.journal, *map(Path, loaded.options.journal_fallbacks)]
     storages = [DirectoryStorage(path) for path in dict.fromkeys(paths)]
@@ -618,6 +627,11 @@ async def _assemble(
     )
     node = LocalHost(name, options.mode, logind, service, recovered.failed_starts)
     edges: tuple[Edge, ...] = (logind, *parts.edges)
+    if last_boot is not None:
+        edges = (*edges, last_boot(who.boot_id, boot_to_ask_about(recovered, who.boot_id)))
+    link = partial(_journal_link, recovered, lambda: made[0].writer.journal_id)
+    for linked in parts.linked:
+        linked.link_to(link)
     prefix = KUBELET_PREFIX if loaded.options.metrics_kubelet_names else ""
     locations = [storage.location for storage in storages]
     tracing, exported = None, None
@@ -666,6 +680,25 @@ async def _assemble(
     # Here, where nothing runs yet: a journal that another daemon holds ends the start, and nothing is undone.
     await writer.open()
     return made[0]
+
+
+def boot_to_ask_about(recovered: Recovered, boot_id: str) -> str:
+    """The boot that the journal was last written in, once it is over and its end is not known; or empty."""
+    # An older logic has no use for the answer, and its readers do not know it.
+    if LAST_BOOT not in recovered.system.flags:
+        return ""
+    state = cast(EpisodeState, recovered.system.slots[(EPISODE.name, "")].state)
+    if state.boot_id not in ("", boot_id):
+        return state.boot_id
+    # A daemon of this boot that ended before it had an answer.
+    return state.ended.boot_id if state.ended is not None else ""
+
+
+def _journal_link(recovered: Recovered, journal_id: Callable[[], bytes]) -> tuple[str, str]:
+    """The journal's id, and its last shutdown's trace where that began before this boot."""
+    clock = SystemClock()
+    before_boot = recovered.status.began_wall_ns < clock.wall_ns() - clock.mono_ns()
+    return journal_id().hex(), recovered.trace_id if before_boot else ""
 
 
 async def recover_in_time(

@@ -229,6 +229,13 @@ class Traced(Protocol):
         """Give each order's trace context, by its key, to whatever it calls."""
 
 
+class Linked(Protocol):
+    """An edge that tells others where this node's journal is."""
+
+    def link_to(self, journal: Callable[[], tuple[str, str]]) -> None:
+        """Give it the journal's id, and the trace of its last shutdown before this boot; empty: none."""
+
+
 class PodRuntime(Edge, Traced, Protocol):
     """An edge that has pods."""
 
@@ -242,6 +249,7 @@ class ModeEdges(NamedTuple):
     runtime: PodRuntime
     edges: tuple[Edge, ...]
     traced: tuple[Traced, ...]
+    linked: tuple[Linked, ...] = ()
 
 
 def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, tell: Tell) -> ModeEdges:
@@ -291,7 +299,7 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
     edges: tuple[Edge, ...] = (runtime, cluster, kubelet)
     if not parts.has_api:
         edges = (*edges, LocalStatusEdge(state_folder(options)))
-    return ModeEdges(runtime, edges, (runtime, cluster))
+    return ModeEdges(runtime, edges, (runtime, cluster), (cluster,))
 
 
 def state_folder(options: RunOptions) -> Path:

@@ -41,7 +41,7 @@ from ebbtide.cli.common.output import show, show_json, table
 from ebbtide.doctor.gather import running_pods
 from ebbtide.events.base import Event, Fact
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.decisions import AnnounceNode, StartKubelet, StopKubelet
+from ebbtide.events.decisions import AnnounceNode, PublishLastBoot, StartKubelet, StopKubelet
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.reader import History
 
@@ -431,13 +431,19 @@ async def restore_node(kubeconfig: Path | None, node: str, dry_run: bool) -> Ste
             said: list[str] = []
             writes = Writes(link, PodStore(), node, tell=lambda level, line: said.append(line))
             # The order of a daemon whose machine is up again: it takes back what a shutdown has announced.
-            order = AnnounceNode(key="uninstall", ready=True)
+            orders = (
+                AnnounceNode(key="uninstall", ready=True),
+                PublishLastBoot(key="uninstall", boot_id="", ending="unknown"),
+            )
             with trio.move_on_after(API_SECONDS_MAX):
-                ending = writes.effects[AnnounceNode](order, NoOutlet())
-                ended = ending if isinstance(ending, Ending) else await ending
-                if ended.result == "done":
+                for order in orders:
+                    ending = writes.effects[type(order)](order, NoOutlet())
+                    ended = ending if isinstance(ending, Ending) else await ending
+                    if ended.result != "done":
+                        said.append(ended.reason)
+                        break
+                else:
                     return Step(NODE_STEP, node, "done", f"took back {changes}")
-                said.append(ended.reason)
             why = said[-1] if said else f"not done in {API_SECONDS_MAX:g} s"
             return Step(NODE_STEP, node, "failed", why)
         except Unanswered as error:
@@ -450,7 +456,12 @@ async def restore_node(kubeconfig: Path | None, node: str, dry_run: bool) -> Ste
 
 def our_changes(node: ApiNode) -> list[str]:
     """What on a Node is ours, in words."""
-    from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, is_tainted, read_note
+    from ebbtide.actors.edges.kubernetes.node_writes import (
+        CERTIFICATE_ANNOTATION,
+        LAST_BOOT_ANNOTATION,
+        is_tainted,
+        read_note,
+    )
 
     changed = read_note(node)
     found = {
@@ -458,5 +469,6 @@ def our_changes(node: ApiNode) -> list[str]:
         "unschedulable": changed.unschedulable,
         **{f"the condition {kind}": True for kind in changed.conditions},
         "the certificate": CERTIFICATE_ANNOTATION in node.metadata.annotations,
+        "how the last boot ended": LAST_BOOT_ANNOTATION in node.metadata.annotations,
     }
     return [words for words, stands in found.items() if stands]

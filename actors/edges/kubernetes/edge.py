@@ -66,6 +66,7 @@ class KubernetesEdge:
         self._manifests_known = manifests is None
         self._cache = PodCache(state_dir, node, tell)
         self._context: TraceContext = lambda order_key: ""
+        self._link: Callable[[], tuple[str, str]] = lambda: ("", "")
         self._wanted = trio.Event()
         self._up = trio.Event()
         self._runtime: Runtime | None = None
@@ -91,7 +92,13 @@ class KubernetesEdge:
     async def _wake(self, outlet: Outlet) -> None:
         module = await trio.to_thread.run_sync(import_module, "ebbtide.actors.edges.kubernetes.runtime")
         made: Any = module.Runtime(
-            self._kubeconfig, self._node, self._store, self._cache, self._trace, self._tell
+            self._kubeconfig,
+            self._node,
+            self._store,
+            self._cache,
+            self._trace,
+            self._tell,
+            lambda: self._link(),
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(made.run, outlet)
@@ -140,6 +147,12 @@ class KubernetesEdge:
     def pass_on(self, context: TraceContext) -> None:
         """Give every call that an order makes from now on the trace context of that order."""
         self._context = context
+
+    def link_to(self, journal: Callable[[], tuple[str, str]]) -> None:
+        """Name this node's journal, by its id, and the trace of its last shutdown before this boot, if any,
+        where the end of the last boot is shown.
+        """
+        self._link = journal
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """Everything that is written may be written twice (preconditions, names from keys): do it again."""

@@ -15,13 +15,17 @@ to need nothing is written to once more (`fence`): what comes late is then refus
 Going down, the node is shown for as long as that is of use; coming back, a node that nobody restores would
 stay empty, so it is tried until it is done.
 
+How the last boot ended is for others as well, once this node is back.
+
 The certificate is for others to act on while this machine is off. It names its boot, as the Node's own
 ``status.nodeInfo.bootID`` does: one of another boot is worth nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -49,7 +53,8 @@ from ebbtide.actors.edges.kubernetes.calls import (
 from ebbtide.actors.edges.kubernetes.calls import rfc3339_now as rfc3339
 from ebbtide.actors.edges.linux.proc import BOOT_ID_FILE
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
-from ebbtide.events.decisions import AnnounceNode, PublishCertificate
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import AnnounceNode, PublishCertificate, PublishLastBoot
 
 CHANGED_ANNOTATION = "ebbtide.dev/changed"
 #: The API server's words where a write names a version that is not the newest.
@@ -57,9 +62,18 @@ MODIFIED_TEXT = b"the object has been modified"
 #: A note that says nothing.
 EMPTY_NOTE = "{}"
 CERTIFICATE_ANNOTATION = "ebbtide.dev/safe-to-detach"
+LAST_BOOT_ANNOTATION = "ebbtide.dev/last-boot"
 TAINT_KEY = "ebbtide.dev/shutting-down"
 TAINT: JsonObject = {"key": TAINT_KEY, "effect": "NoSchedule"}
 CONDITION_REASON, CONDITION_MESSAGE = "NodeShutdown", "node is shutting down"
+
+
+#: The journal's id, and the trace of its last shutdown before this boot; empty where there is none.
+JournalLink = Callable[[], tuple[str, str]]
+
+
+def no_link() -> tuple[str, str]:
+    return "", ""
 
 
 class ChangedNote(msgspec.Struct, omit_defaults=True):
@@ -327,7 +341,7 @@ TAINT_SECONDS_MAX = 0.5
 NO_TAINTS_TEXT = "not allowed to modify taints"
 
 #: Whom an order that holds the Node gives way to.
-ANNOUNCEMENT_HOLD, CERTIFICATE_HOLD = "announcement", "certificate"
+ANNOUNCEMENT_HOLD, CERTIFICATE_HOLD, LAST_BOOT_HOLD = "announcement", "certificate", "last-boot"
 
 
 RESTORE_PATCHES = (
@@ -393,24 +407,42 @@ class NodeAnnouncements:
     # --- as it was -------------------------------------------------------------------------------
 
     async def _restore(self, order: AnnounceNode, hold: NodeHold) -> Ending:
-        until, said = trio.current_time() + RESTORE_SECONDS_MAX, False
-        while True:
-            call = self._writes.call(hold, RESTORE_TRY_SECONDS_MAX, self._context(order.key))
-            try:
-                # All of them, whatever becomes of the first: a node that stays cordoned keeps its pods away,
-                # one that only shows an old condition does not.
-                problems = [await self._writes.change(call, patch) for patch in RESTORE_PATCHES]
-                problem = "; ".join(filter(None, problems))
-            except Unanswered as error:
-                problem = str(error)
-            if not problem:
-                return Ending()
-            if not said:
-                self._tell(WARNING, f"the node is not shown as it was yet, which is tried again: {problem}")
-            said = True
-            if trio.current_time() >= until:
-                return Ending("timed-out", problem)
-            await trio.sleep(RESTORE_AGAIN_SECONDS)
+        # All of them, whatever becomes of the first: a node that stays cordoned keeps its pods away, one that
+        # only shows an old condition does not.
+        def failed(why: str) -> None:
+            self._tell(WARNING, f"the node is not shown as it was yet, {why}")
+
+        context = self._context(order.key)
+        return await change_until_done(
+            self._writes, hold, RESTORE_PATCHES, context, failed, RESTORE_SECONDS_MAX
+        )
+
+
+async def change_until_done(
+    writes: NodeWriter,
+    hold: NodeHold,
+    patches: Sequence[NodePatch],
+    traceparent: str,
+    failed: Callable[[str], None],
+    seconds_max: float,
+) -> Ending:
+    """All of these patches, again and again; ``failed`` takes why not, once."""
+    until, said = trio.current_time() + seconds_max, False
+    while True:
+        call = writes.call(hold, RESTORE_TRY_SECONDS_MAX, traceparent)
+        try:
+            problems = [await writes.change(call, patch) for patch in patches]
+            problem = "; ".join(filter(None, problems))
+        except Unanswered as error:
+            problem = str(error)
+        if not problem:
+            return Ending()
+        if not said:
+            failed(f"which is tried again: {problem}")
+        said = True
+        if trio.current_time() >= until:
+            return Ending("timed-out", problem)
+        await trio.sleep(RESTORE_AGAIN_SECONDS)
 
 
 #: The release waits for it.
@@ -438,6 +470,61 @@ class DetachCertificates:
                 return unanswered_ending(error)
             return Ending("failed", problem) if problem else Ending()
         return Ending("cancelled", "what is said of this node has been taken back, or said anew")
+
+
+#: Of how the last boot ended: what is not taken by then waits until the API server is heard of anew.
+LAST_BOOT_SECONDS_MAX = 3600.0
+
+
+class LastBootNotes:
+    """``link`` gives the journal's id and the trace of its last shutdown before this boot; empty: none."""
+
+    def __init__(self, writes: NodeWriter, context: TraceContext, tell: Tell, link: JournalLink) -> None:
+        self._writes, self._context, self._tell, self._link = writes, context, tell, link
+
+    async def publish(self, order: PublishLastBoot, outlet: Outlet) -> Ending:
+        """A later one overtakes it, and nothing else does: each write names the version it was made from. One
+        that names no boot takes away what is there.
+        """
+        text = (
+            last_boot_text(order, BOOT_ID_FILE.read_text().strip(), *self._link()) if order.boot_id else None
+        )
+
+        def patch(node: ApiNode) -> JsonObject | None:
+            found = node.metadata.annotations.get(LAST_BOOT_ANNOTATION)
+            return None if found == text else _annotations_patch(node, {LAST_BOOT_ANNOTATION: text})
+
+        def failed(why: str) -> None:
+            self._tell(WARNING, f"how the last boot ended is not on the Node yet, {why}")
+
+        async with self._writes.hold(LAST_BOOT_HOLD, (LAST_BOOT_HOLD,)) as hold:
+            patches = (NodePatch("", MERGE_PATCH, patch),)
+            context = self._context(order.key)
+            return await change_until_done(
+                self._writes, hold, patches, context, failed, LAST_BOOT_SECONDS_MAX
+            )
+        return Ending("cancelled", "the end of a later boot has overtaken it")
+
+
+def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: str) -> str:
+    """Compact JSON: ``bootId`` (of the boot that has ended), ``ending``, ``why``, ``wave``, ``aliveAt`` (RFC
+    3339), ``journal`` and ``trace``, and ``saidBy``, the boot that says so. What is not known is left out.
+    """
+    alive = order.alive_wall_ns // NS_PER_SECOND
+    said: dict[str, Any] = {
+        # As the Node's own ``status.nodeInfo.bootID`` has it.
+        "bootId": str(uuid.UUID(order.boot_id)),
+        "ending": order.ending,
+        "why": order.why,
+        "wave": order.wave if order.wave >= 0 else None,
+        "aliveAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(alive)) if alive else None,
+        "journal": journal,
+        "trace": trace if order.recorded else "",
+        "saidBy": boot_id,
+    }
+    return msgspec.json.encode(
+        {name: value for name, value in said.items() if value not in ("", None)}
+    ).decode()
 
 
 def certificate_text(order: PublishCertificate, boot_id: str) -> str:

@@ -30,6 +30,7 @@ from ebbtide.events.decisions import (
     DeliverStatuses,
     PostEvent,
     PublishCertificate,
+    PublishLastBoot,
     WithdrawPods,
 )
 from ebbtide.events.files import read_own, write_atomically
@@ -43,6 +44,7 @@ API_ORDERS: tuple[type[Order], ...] = (
     DeliverStatuses,
     PostEvent,
     PublishCertificate,
+    PublishLastBoot,
     WithdrawPods,
 )
 

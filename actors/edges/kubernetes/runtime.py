@@ -29,7 +29,14 @@ from ebbtide.actors.edges.kubernetes.calls import (
     unanswered_ending,
 )
 from ebbtide.actors.edges.kubernetes.client import ApiClient
-from ebbtide.actors.edges.kubernetes.node_writes import DetachCertificates, NodeAnnouncements, NodeWriter
+from ebbtide.actors.edges.kubernetes.node_writes import (
+    DetachCertificates,
+    JournalLink,
+    LastBootNotes,
+    NodeAnnouncements,
+    NodeWriter,
+    no_link,
+)
 from ebbtide.actors.edges.kubernetes.pod_writes import (
     LateStatuses,
     PodDeletes,
@@ -52,6 +59,7 @@ from ebbtide.events.decisions import (
     DeliverStatuses,
     PostEvent,
     PublishCertificate,
+    PublishLastBoot,
     WithdrawPods,
 )
 
@@ -67,11 +75,12 @@ class Runtime:
         cache: PodCache,
         context: TraceContext,
         tell: Tell,
+        link: JournalLink = no_link,
     ) -> None:
         self._node, self._store, self._cache = node, store, cache
         self._link = ApiClient(kubeconfig, tell)
         self._heard = HeardCaller(self._link)
-        self._writes = Writes(self._heard, store, node, context, tell, cache.folder)
+        self._writes = Writes(self._heard, store, node, context, tell, cache.folder, link)
 
     async def run(self, outlet: Outlet, task_status: trio.TaskStatus[None]) -> None:
         """Until cancelled; calls under way are given up. Raises ClientMissing, and whatever is a bug here."""
@@ -93,7 +102,7 @@ class Runtime:
 class Writes:
     """``context`` gives the ``traceparent`` of an order's key, or nothing; ``tell`` takes a line for the
     operator with its sd-daemon(3) level. ``node`` is the name of the Node object; ``folder`` outlives a
-    reboot, None: no status is delivered later than in its shutdown.
+    reboot, None: no status is delivered later than in its shutdown. ``link``: of the node's own journal.
     """
 
     def __init__(
@@ -104,6 +113,7 @@ class Writes:
         context: TraceContext = lambda key: "",
         tell: Tell = lambda level, line: None,
         folder: Path | None = None,
+        link: JournalLink = no_link,
     ) -> None:
         # One writer for all that is written to the Node: announcement and certificate overtake each other by
         # rule, not by accident.
@@ -117,6 +127,7 @@ class Writes:
             DeliverStatuses: statuses.deliver,
             PostEvent: EventWriter(caller, node, context).post,
             PublishCertificate: DetachCertificates(ours, context).publish,
+            PublishLastBoot: LastBootNotes(ours, context, tell, link).publish,
             WithdrawPods: PodWithdrawals(caller, lookup, node, context, statuses.final).withdraw,
         }
 

@@ -70,6 +70,7 @@ EACH: list[Order] = [
     d.DeliverStatuses(key="k", statuses=(("a", "Failed", "Terminated", "m"),), remove=True),
     d.PostEvent(key="k", kind="Node", name="node-1", reason="r", message="m"),
     d.PublishCertificate(key="k", safe=True),
+    d.PublishLastBoot(key="k", boot_id="0" * 32, ending="abrupt"),
     d.WithdrawPods(key="k", uids=("a",)),
 ]
 SECONDS_MAX = {
@@ -77,6 +78,8 @@ SECONDS_MAX = {
     d.AwaitStatuses: 3.0,
     d.DeliverStatuses: 5.0,
     d.PostEvent: 10.0,
+    # One try more, and what is between two.
+    d.PublishLastBoot: 3600.0 + 15.0,
     d.WithdrawPods: 1.0,
 }
 #: Answers that no API server should give, and some that it does.

@@ -10,12 +10,17 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
-from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, CHANGED_ANNOTATION
+from ebbtide.actors.edges.kubernetes.node_writes import (
+    CERTIFICATE_ANNOTATION,
+    CHANGED_ANNOTATION,
+    LAST_BOOT_ANNOTATION,
+)
 from ebbtide.actors.edges.kubernetes.pods import PodStore
 from ebbtide.actors.edges.kubernetes.runtime import Writes
+from ebbtide.actors.edges.linux.proc import BOOT_ID_FILE
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
-from ebbtide.events.decisions import AnnounceNode, PublishCertificate
+from ebbtide.events.decisions import AnnounceNode, PublishCertificate, PublishLastBoot
 from tests.actors.edges.kubernetes.write_fake import status
 from tests.actors.edges.process.process_bed import Outbox
 
@@ -86,7 +91,14 @@ class Server:
 
 class Hand:
     def __init__(self, server: Server) -> None:
-        self.writes = Writes(server, PodStore(), "node-1")
+        self.told: list[str] = []
+        self.writes = Writes(
+            server,
+            PodStore(),
+            "node-1",
+            tell=lambda level, line: self.told.append(line),
+            link=lambda: ("4a", "4b"),
+        )
 
     async def do(self, order: Order) -> Ending:
         effect: Any = self.writes.effects[type(order)]
@@ -162,3 +174,55 @@ async def test_nothing_to_do_is_nothing_written(autojump_clock: MockClock) -> No
         server = Server(nursery)
         assert await Hand(server).do(UP) == Ending()
         assert server.taken == []
+
+
+# --- how the last boot ended -----------------------------------------------------------------------
+
+CUT = PublishLastBoot(
+    key="cut",
+    boot_id="0123456789abcdef0123456789abcdef",
+    ending="cut-short",
+    why="unrecorded",
+    wave=2,
+    recorded=True,
+    alive_wall_ns=1_800_000_000 * 10**9,
+)
+SILENT = PublishLastBoot(key="silent", boot_id="f" * 32, ending="unknown")
+CUT_SAID = {
+    "bootId": "01234567-89ab-cdef-0123-456789abcdef",
+    "ending": "cut-short",
+    "why": "unrecorded",
+    "wave": 2,
+    "aliveAt": "2027-01-15T08:00:00Z",
+    "journal": "4a",
+    "trace": "4b",
+    "saidBy": BOOT_ID_FILE.read_text().strip(),
+}
+
+
+async def test_the_last_boots_end_stays_beside_all_else(autojump_clock: MockClock) -> None:
+    """Announcements and certificates come and go; said twice it is written once; a later one replaces it."""
+    async with trio.open_nursery() as nursery:
+        server = Server(nursery)
+        hand = Hand(server)
+        for order in (DOWN, CUT, CERTIFIED, UP, CUT):
+            assert await hand.do(order) == Ending()
+        assert msgspec.json.decode(server.node["annotations"].pop(LAST_BOOT_ANNOTATION)) == CUT_SAID
+        assert server.is_untouched()
+        assert sum(LAST_BOOT_ANNOTATION in body["metadata"]["annotations"] for body in server.taken) == 1
+        assert await hand.do(SILENT) == Ending()
+        said = msgspec.json.decode(server.node["annotations"][LAST_BOOT_ANNOTATION])
+        assert set(said) == {"bootId", "ending", "journal", "saidBy"}
+        assert await hand.do(PublishLastBoot(key="gone", boot_id="", ending="unknown")) == Ending()
+        assert server.is_untouched()
+
+
+async def test_a_refusal_is_tried_again(autojump_clock: MockClock) -> None:
+    """A node that has not joined yet, or rights that come later: it is told once."""
+    async with trio.open_nursery() as nursery:
+        server = Server(nursery)
+        server.refusals = [status(403, "no")] * 3
+        hand = Hand(server)
+        assert await hand.do(CUT) == Ending()
+        assert LAST_BOOT_ANNOTATION in server.node["annotations"]
+        assert len(hand.told) == 1

@@ -1,0 +1,295 @@
+"""What is read of the last boot's end: the sources' real forms, damage, floods, and disks that hang."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from ebbtide.actors.edges import last_boot
+from ebbtide.actors.edges.last_boot import (
+    ALIVE_NAME,
+    CRASH_FILES_MAX,
+    PSTORE,
+    PSTORE_ARCHIVE,
+    UTMP_FORMS,
+    WTMP,
+    WTMP_ENTRIES_MAX,
+    LastBootEdge,
+    LogEnd,
+    Machine,
+    alive_wall_ns,
+    begun_by_kexec,
+    read_crash,
+    read_journal,
+    read_last_boot,
+    read_wtmp,
+    reset_by_watchdog,
+    show_alive,
+)
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.facts import LastBootRead
+from tests.actors.edges.process.process_bed import PATIENCE_SECONDS, Outbox
+
+S = NS_PER_SECOND
+#: When the boot was last seen alive.
+ALIVE_S = 1_800_000_000
+BOOT, SHUTDOWN, LOGIN = (2, b"reboot"), (1, b"shutdown"), (7, b"root")
+NO_PROGRAM = ("/nowhere/journalctl",)
+
+
+# --- wtmp -----------------------------------------------------------------------------------------
+
+
+def entry(what: tuple[int, bytes], seconds: float, processor: str = "x86_64") -> bytes:
+    """utmp(5), as glibc has it."""
+    kind, user = what
+    whole, part = divmod(round(seconds * 1_000_000), 1_000_000)
+    head = struct.pack("<hxxi32s4s32s256shh", kind, 0, b"~", b"~~", user, b"6.1.0", 0, 0)
+    if UTMP_FORMS[processor][0] == 384:
+        return head + struct.pack("<iii16x20x", 0, whole, part)
+    return head + struct.pack("<q", 0) + struct.pack("<qq", whole, part) + bytes(16 + 20 + 4)
+
+
+def wtmp(tmp_path: Path, *entries: bytes) -> Path:
+    path = tmp_path / "wtmp"
+    path.write_bytes(b"".join(entries))
+    return path
+
+
+@pytest.mark.parametrize("processor", UTMP_FORMS)
+def test_a_shutdown_and_none_in_wtmp(tmp_path: Path, processor: str) -> None:
+    """What stands behind the last sign of life: of other boots nothing counts, nor do logins."""
+
+    def read(*entries: tuple[tuple[int, bytes], float]) -> str:
+        made = (entry(what, ALIVE_S + at, processor) for what, at in entries)
+        return read_wtmp(wtmp(tmp_path, *made), ALIVE_S * S, processor)
+
+    before = ((BOOT, -900.0), (SHUTDOWN, -800.0), (BOOT, -700.0), (LOGIN, -600.0))
+    assert read(*before, (LOGIN, 1), (SHUTDOWN, 5), (BOOT, 30)) == "shutdown"
+    assert read(*before, (LOGIN, 1), (BOOT, 30)) == "no-shutdown"
+    assert read(*before, (BOOT, 30), (SHUTDOWN, 50), (BOOT, 70)) == "no-shutdown"
+    assert read(*before) == "absent"
+    # A run level that is no shutdown; within one second of the last sign of life.
+    assert read(*before, ((1, b"runlevel"), 1), (BOOT, 30)) == "no-shutdown"
+    assert read(*before, (SHUTDOWN, -0.5), (BOOT, 0.25)) == "no-shutdown"
+
+
+def test_a_wtmp_that_tells_nothing(tmp_path: Path) -> None:
+    """Nobody keeps it; another processor's form; no sign of life to go by; torn; a login flood."""
+    path = wtmp(tmp_path, entry(SHUTDOWN, ALIVE_S + 5))
+    assert read_wtmp(tmp_path / "none", ALIVE_S * S, "x86_64") == "absent"
+    assert read_wtmp(path, ALIVE_S * S, "vax") == "absent"
+    assert read_wtmp(path, 0, "x86_64") == "absent"
+    torn = wtmp(tmp_path, b"torn", entry(SHUTDOWN, ALIVE_S + 5))
+    assert read_wtmp(torn, ALIVE_S * S, "x86_64") == "shutdown"
+    logins = [entry(LOGIN, ALIVE_S + 1)] * WTMP_ENTRIES_MAX
+    flooded = wtmp(tmp_path, entry(SHUTDOWN, ALIVE_S + 5), *logins)
+    assert read_wtmp(flooded, ALIVE_S * S, "x86_64") == "absent"
+
+
+# --- the kernel's crash store -----------------------------------------------------------------------
+
+
+def put(path: Path, data: bytes, at_s: float = ALIVE_S + 1) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    os.utime(path, (at_s, at_s))
+
+
+def test_why_the_kernel_wrote_a_record(tmp_path: Path) -> None:
+    """The first line says it; the worst counts; what is older than the last sign of life is not of it."""
+
+    def read() -> str:
+        return read_crash(tmp_path, ALIVE_S * S)
+
+    store = tmp_path / PSTORE
+    assert read() == "none"
+    put(store / "dmesg-efi-1", b"Panic#1 Part1\n<0>[ 1.0] Kernel panic", ALIVE_S - 1000)
+    put(store / "pmsg-ramoops-0", b"Panic#1 Part1\nsomebody's words")
+    put(store / "dmesg-efi-2", b"Panic of another kind")
+    assert read() == "none"
+    put(store / "dmesg-efi-3", b"Shutdown#2 Part1\n<6>[ 2.0] reboot: Restarting system")
+    assert read() == "shutdown"
+    put(store / "dmesg-efi-3", b"Restart#2 Part1\n<6>[ 2.0]")
+    assert read() == "shutdown"
+    put(store / "dmesg-efi-4", b"Emergency#2 Part1\n<6>[ 2.0] sysrq: Resetting")
+    assert read() == "emergency"
+    put(store / "dmesg-efi-5", b"Oops#3 Part1\n<4>[ 2.0] Oops: 0002")
+    assert read() == "oops"
+    put(tmp_path / PSTORE_ARCHIVE / "1800000001" / "001" / "dmesg-efi-6", b"Panic#4 Part1\n<0>")
+    assert read() == "panic"
+
+
+def test_the_consoles_store_and_one_without_a_clock(tmp_path: Path) -> None:
+    """ramoops keeps the console's last lines, and no time."""
+    store = tmp_path / PSTORE
+    put(store / "console-ramoops-0", b"x" * 100_000 + b"\n[ 9.9] reboot: Restarting system\n", 0)
+    assert read_crash(tmp_path, ALIVE_S * S) == "shutdown"
+    put(store / "console-ramoops-0", b"[ 1.0] Kernel panic - not syncing: Fatal\n" + b"x" * 100_000, 0)
+    assert read_crash(tmp_path, ALIVE_S * S) == "none"
+    put(store / "console-ramoops-0", b"[ 9.9] Kernel panic - not syncing: Fatal exception\n", 0)
+    assert read_crash(tmp_path, ALIVE_S * S) == "panic"
+
+
+def test_a_store_of_thousands(tmp_path: Path) -> None:
+    """The newest ones are read, and no more of them than are named."""
+    put(tmp_path / PSTORE / "dmesg-erst-0", b"Panic#1 Part1\n", ALIVE_S + 1)
+    for number in range(1, 3000):
+        put(tmp_path / PSTORE / f"dmesg-erst-{number}", b"Oops#1 Part1\n", ALIVE_S + 2)
+    assert len(last_boot._crash_files(tmp_path, 0)) == CRASH_FILES_MAX
+    assert read_crash(tmp_path, ALIVE_S * S) == "oops"
+
+
+# --- the system journal: the real program is in tests/machine ------------------------------------------
+
+
+def journalctl(tmp_path: Path, script: str) -> tuple[str, ...]:
+    path = tmp_path / "journalctl"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return (str(path),)
+
+
+def test_a_system_journal_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No such program, no entry of that boot; one that fails, hangs, or prints something else is not read."""
+    assert read_journal(NO_PROGRAM, "b1") == LogEnd()
+    assert read_journal(journalctl(tmp_path, "exit 0"), "b1") == LogEnd()
+    for script in ("exit 1", "echo not json", 'echo "[]"', """echo '{"__MONOTONIC_TIMESTAMP": "x"}'"""):
+        with pytest.raises(ValueError):
+            read_journal(journalctl(tmp_path, script), "b1")
+
+
+async def test_a_journal_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_boot, "LOG_SECONDS_MAX", 0.1)
+    read = await read_last_boot(Machine(tmp_path, journalctl(tmp_path, "exec sleep 60")), tmp_path, "b1")
+    assert read == LastBootRead(boot_id="b1", journal="unread")
+
+
+def test_what_was_long_before_the_end_does_not_count(tmp_path: Path) -> None:
+    """A soft reboot reached the shutdown's target in the same boot; a kernel that hung once went on."""
+    entries = {
+        '"MESSAGE_ID": "39f53479d3a045ac8e11786248231fbf", "UNIT": "shutdown.target"': "shutdown",
+        '"_TRANSPORT": "kernel", "MESSAGE": "watchdog: BUG: soft lockup - CPU#1 stuck"': "no-shutdown",
+    }
+    for fields, end in entries.items():
+        for at_us, counts in ((1_000_000_000, True), (100_000_000, False)):
+            told = f'{{"__MONOTONIC_TIMESTAMP": "{at_us}", {fields}}}'
+            last = '{"__MONOTONIC_TIMESTAMP": "1001000000", "__REALTIME_TIMESTAMP": "7", "MESSAGE_ID": ""}'
+            program = journalctl(
+                tmp_path, f"case \"$*\" in *lines=1\\ *) echo '{last}';; *) echo '{told}';; esac"
+            )
+            found = read_journal(program, "b1")
+            assert found.end == (end if counts else "no-shutdown")
+            assert found.kernel_emergency == (counts and "kernel" in fields)
+            assert found.last_wall_ns == 7000
+
+
+# --- the hardware, and the loader --------------------------------------------------------------------
+
+
+def test_the_watchdog_and_the_loader(tmp_path: Path) -> None:
+    assert not reset_by_watchdog(tmp_path / "none")
+    put(tmp_path / "watchdog" / "watchdog0" / "bootstatus", b"0\n")
+    assert not reset_by_watchdog(tmp_path / "watchdog")
+    put(tmp_path / "watchdog" / "watchdog1" / "bootstatus", b"32\n")
+    assert reset_by_watchdog(tmp_path / "watchdog")
+    assert not begun_by_kexec(tmp_path / "none")
+    put(tmp_path / "loader", b"114\n")
+    assert not begun_by_kexec(tmp_path / "loader")
+    put(tmp_path / "loader", b"208\n")
+    assert begun_by_kexec(tmp_path / "loader")
+
+
+# --- the edge ------------------------------------------------------------------------------------------
+
+
+def test_the_sign_of_life_is_of_one_boot(tmp_path: Path) -> None:
+    """Another boot's says nothing; half a name, or none, is nobody's."""
+    folder = tmp_path / "node"
+    assert alive_wall_ns(folder, "b1") == 0
+    show_alive(folder, "b1")
+    assert abs(alive_wall_ns(folder, "b1") - time.time_ns()) < 10 * S
+    assert alive_wall_ns(folder, "b2") == 0
+    os.utime(folder / ALIVE_NAME, (ALIVE_S, ALIVE_S))
+    assert alive_wall_ns(folder, "b1") == ALIVE_S * S
+    show_alive(folder, "b1")
+    assert alive_wall_ns(folder, "b1") > ALIVE_S * S or time.time() < ALIVE_S
+    show_alive(folder, "b2")
+    assert (alive_wall_ns(folder, "b1"), alive_wall_ns(folder, "b2") > 0) == (0, True)
+    assert [each.name for each in folder.iterdir()] == [ALIVE_NAME]
+
+
+@pytest.fixture
+def hung_wtmp(tmp_path: Path) -> Iterator[Path]:
+    """Whoever opens it waits for ever, as on a disk that hangs."""
+    path = tmp_path / WTMP
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    yield path
+    os.close(os.open(path, os.O_RDWR))  # the threads that were left there
+
+
+async def test_a_disk_that_hangs_costs_one_word(
+    tmp_path: Path, hung_wtmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other sources are read, and the edge goes on."""
+    monkeypatch.setattr(last_boot, "READ_SECONDS_MAX", 0.2)
+    show_alive(tmp_path / "node", "b1")
+    alive_ns = alive_wall_ns(tmp_path / "node", "b1")
+    put(tmp_path / PSTORE / "dmesg-efi-1", b"Panic#1 Part1\n", alive_ns / S + 1)
+    read = await read_last_boot(Machine(tmp_path, NO_PROGRAM), tmp_path / "node", "b1")
+    assert read == LastBootRead(boot_id="b1", crash="panic", wtmp="unread", alive_wall_ns=alive_ns)
+
+
+@pytest.mark.parametrize("arms", [True, False])
+async def test_read_once_armed_and_alive_each_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arms: bool
+) -> None:
+    """Before that nothing is read; a daemon that is never armed reads a little later."""
+    monkeypatch.setattr(last_boot, "ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(last_boot, "UNARMED_SECONDS", 3600.0 if arms else 0.01)
+    folder, outbox = tmp_path / "node", Outbox()
+    edge = LastBootEdge(folder, "b2", "b1", Machine(tmp_path, NO_PROGRAM))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        await trio.testing.wait_all_tasks_blocked()
+        if arms:
+            assert outbox.facts == []
+            edge.prewarm()
+        assert await outbox.wait_for(LastBootRead) == [LastBootRead(boot_id="b1")]
+        await until(lambda: alive_wall_ns(folder, "b2") > 0)
+        for _ in range(2):
+            os.utime(folder / ALIVE_NAME, (1, 1))
+            await until(lambda: alive_wall_ns(folder, "b2") > S)
+        edge.detach()
+        nursery.cancel_scope.cancel()
+    assert len(outbox.facts) == 1
+
+
+async def test_in_the_same_boot_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a folder that cannot be written takes nobody down."""
+    put(tmp_path / "file", b"no folder")
+    tries = []
+    monkeypatch.setattr(last_boot, "ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(last_boot, "show_alive", lambda *where: (tries.append(where), show_alive(*where)))
+    edge, outbox = LastBootEdge(tmp_path / "file" / "node", "b2", ""), Outbox()
+    edge.prewarm()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        await until(lambda: len(tries) > 2)
+        nursery.cancel_scope.cancel()
+    assert outbox.facts == []
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Raises TooSlowError."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while not holds():
+            await trio.sleep(0.005)

@@ -1,0 +1,127 @@
+"""On whole machines: what the next boot says of how the last one ended, from systemd's own logs.
+
+Newer systems keep no wtmp (trixie); a container has no crash store, watchdog and boot loader of its own.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+
+from ebbtide.events import decisions as d
+from ebbtide.events.facts import LastBootRead
+from tests.beds.machine import Machine
+from tests.machine.node import Node
+
+pytestmark = [pytest.mark.root, pytest.mark.machine]
+
+LEFT_SECONDS_MAX = 40
+WAIT_SECONDS_MAX = 20
+POLL_SECONDS = 0.02
+
+
+@pytest.fixture
+async def node(machine: Machine) -> Node:
+    """Installed, with two pods in two waves; not booted."""
+    made = Node(machine)
+    made.install()
+    made.configure({0: 6, 1000: 6})
+    made.pod("web")
+    made.pod("db", priority=1000)
+    return made
+
+
+async def next_boot(node: Node, count: int) -> tuple[LastBootRead, tuple[str, str, int]]:
+    """What was read after the ``count``th boot, and what was concluded. Raises TooSlowError."""
+    with trio.fail_after(WAIT_SECONDS_MAX):
+        while len(node.events(d.LastBootEnded)) < count:
+            await trio.sleep(POLL_SECONDS)
+    read, ended = node.events(LastBootRead), node.events(d.LastBootEnded)
+    assert (len(read), len(ended)) == (count, count)
+    assert ended[-1].boot_id == read[-1].boot_id
+    return read[-1], (ended[-1].ending, ended[-1].why, ended[-1].wave)
+
+
+async def booted(node: Node) -> None:
+    await node.machine.boot()
+    await node.armed("web", "db")
+
+
+def keeps_wtmp(node: Node) -> bool:
+    return node.machine.suite == "bookworm"
+
+
+async def test_in_order_by_force_and_not_at_all(node: Node) -> None:
+    """A reboot that waits is graceful. One that is forced past everybody (`reboot -ff`) and a power cut leave
+    the same: no word. One that stops no unit first (`reboot -f`) is told apart, and so is a machine that goes
+    down in order without a daemon, or without periods.
+    """
+    machine = node.machine
+    await booted(node)
+    assert node.events(LastBootRead) == []
+    await machine.reboot()
+    read, said = await next_boot(node, 1)
+    assert said == ("graceful", "", -1)
+    assert (read.wtmp, read.journal) == ("shutdown" if keeps_wtmp(node) else "absent", "shutdown")
+
+    await node.armed("web", "db")
+    await machine.run("systemctl", "reboot", "-ff", check=False)
+    await machine.wait_left(LEFT_SECONDS_MAX)
+    await booted(node)
+    read, said = await next_boot(node, 2)
+    assert said == ("abrupt", "unrecorded", -1)
+    silent = ("no-shutdown" if keeps_wtmp(node) else "absent", "no-shutdown")
+    assert (read.wtmp, read.journal) == silent
+
+    await machine.pull_the_plug()
+    await booted(node)
+    read, said = await next_boot(node, 3)
+    assert said == ("abrupt", "unrecorded", -1)
+    assert (read.wtmp, read.journal) == silent
+    assert "last boot: without a shutdown: power cut" in await node.log()
+
+    await machine.run("systemctl", "reboot", "-f", check=False)
+    await machine.wait_left(LEFT_SECONDS_MAX)
+    await booted(node)
+    read, said = await next_boot(node, 4)
+    assert said == ("graceful", "bypassed", -1)
+    assert read.journal == "stopped"
+
+    await machine.run("systemctl", "stop", "ebbtide")
+    await machine.reboot()
+    assert (await next_boot(node, 5))[1] == ("never-begun", "not-running", -1)
+
+    await node.armed("web", "db")
+    node.configure({})
+    await machine.run("systemctl", "restart", "ebbtide")
+    await machine.reboot()
+    assert (await next_boot(node, 6))[1] == ("never-begun", "not-configured", -1)
+    assert node.replays() > 0
+    await machine.pull_the_plug()
+
+
+async def test_cut_in_a_wave(node: Node) -> None:
+    """The plug is pulled while the second wave runs. `status` and `journal ls` say so, with the shutdown."""
+    machine = node.machine
+    node.pod("db", "ignore", priority=1000)
+    await booted(node)
+    await machine.run("systemctl", "poweroff", "--no-block")
+    with trio.fail_after(WAIT_SECONDS_MAX):
+        while not any(event.wave == 1 for event in node.events(d.WaveStarted)):
+            await trio.sleep(POLL_SECONDS)
+    await machine.pull_the_plug()
+    await booted(node)
+    read, said = await next_boot(node, 1)
+    assert said == ("cut-short", "unrecorded", 1)
+    assert read.journal == "no-shutdown"
+    shown = json.loads((await machine.run("/usr/local/bin/ebbtide", "status", "-o", "json")).stdout)
+    assert (shown["lastBoot"]["ending"], shown["lastBoot"]["wave"]) == ("cut-short", 1)
+    shown = json.loads((await machine.run("/usr/local/bin/ebbtide", "journal", "ls", "-o", "json")).stdout)
+    (boot,) = shown["boots"]
+    assert boot["episode"] == shown["episodes"][-1]["id"]
+    assert boot["bootId"] == shown["episodes"][-1]["bootId"] == read.boot_id
+    assert boot["alive"] is not None
+    assert "cut short at wave 1" in (await machine.run("/usr/local/bin/ebbtide", "journal", "ls")).stdout
+    await machine.pull_the_plug()
