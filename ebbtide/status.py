@@ -17,6 +17,7 @@ from ebbtide.actors.policy.grace_periods import LEAST_MARGINS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, episode_id, head_text
+from ebbtide.events.messages import boot_end_text
 from ebbtide.events.model import Margins, PlannedWave, TerminationMode
 from ebbtide.events.record.format import utc_text
 from ebbtide.events.writer import Writer
@@ -35,6 +36,16 @@ class DetachCertificate(msgspec.Struct, kw_only=True):
     mounted: tuple[tuple[str, str], ...] = ()
     #: The kubelet may have started again what has ended.
     restarts: bool = False
+
+
+class LastBoot(msgspec.Struct, kw_only=True):
+    """As in `events.decisions.LastBootEnded`."""
+
+    boot_id: str
+    ending: str
+    why: str
+    wave: int
+    alive_wall_ns: int
 
 
 class PodStatus(msgspec.Struct, kw_only=True):
@@ -104,6 +115,8 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
     certificate: DetachCertificate | None = None
     #: UIDs of what the kubelet had not done at the release.
     left_undone: tuple[str, ...] = ()
+    #: None: nobody has said how it ended.
+    last_boot: LastBoot | None = None
 
     @property
     def starting(self) -> bool:
@@ -143,6 +156,14 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
                     self.starts_wall_ns = record.wall_ns
                     self.kubelet = self.runtime = self.api = None
                     self.runtime_error = self.api_error = ""
+                case d.LastBootEnded():
+                    self.last_boot = LastBoot(
+                        boot_id=event.boot_id,
+                        ending=event.ending,
+                        why=event.why,
+                        wave=event.wave,
+                        alive_wall_ns=event.alive_wall_ns,
+                    )
                 case d.ConfigAdopted():
                     # What is needed follows from this alone: it must be known before logind was ever read.
                     self.enabled = event.enabled
@@ -242,7 +263,7 @@ FOLDED: frozenset[type[Event]] = frozenset(
     (
         *(f.DaemonStarted, f.LogindRead, f.PrepareForShutdown, f.ScheduleRead),
         *(f.KubeletRead, f.RuntimeRead, f.ApiRead),
-        *(d.ConfigAdopted, d.Armed, d.Disarmed, d.GrantAssessed),
+        *(d.LastBootEnded, d.ConfigAdopted, d.Armed, d.Disarmed, d.GrantAssessed),
         *(d.ShutdownBegan, d.MeansChosen, d.HandedOver, d.PlanMade, d.DeadlineMoved, d.DetachCertified),
         *(d.LeftUndone, d.ReleaseLock, d.ShutdownCancelled, d.EpisodeClosed),
         *(d.WaveStarted, d.WaveEnded),
@@ -301,6 +322,7 @@ def status_of(
         "scheduledWallNs": status.scheduled_wall_ns,
         "phase": status.phase,
         "lastOutcome": status.last_outcome,
+        "lastBoot": None if status.last_boot is None else last_boot_json(status.last_boot),
         "sleepActionTerminatedEarlyTotal": sleeps_terminated_early,
         "node": node_json(status),
         "journal": {
@@ -312,6 +334,26 @@ def status_of(
         },
         "shutdown": shutdown,
     }
+
+
+def last_boot_json(said: LastBoot) -> dict[str, Any]:
+    """``wave`` null: it was not cut short in one; ``alive`` (the last sign of life) null: none is left."""
+    return {
+        "bootId": said.boot_id,
+        "ending": said.ending,
+        "why": said.why,
+        "wave": said.wave if said.wave >= 0 else None,
+        "alive": said.alive_wall_ns / NS_PER_SECOND if said.alive_wall_ns else None,
+    }
+
+
+def last_boot_text(said: dict[str, Any]) -> str:
+    """The same for people."""
+    wave, alive = said["wave"], said["alive"]
+    text = boot_end_text(said["ending"], said["why"], -1 if wave is None else wave)
+    # Of a boot that ended in order its shutdown says when.
+    seen = alive is not None and said["ending"] != "graceful"
+    return f"{text}; last seen {utc_text(round(alive * NS_PER_SECOND))}" if seen else text
 
 
 def margins_json(measured: Margins | None) -> dict[str, Any]:

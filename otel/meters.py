@@ -128,6 +128,8 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     refused_deletes: int = 0
     #: By what they say: ``safe``, ``unsafe``.
     certificates: dict[str, int] = {}
+    #: By their ending.
+    boots_ended: dict[str, int] = {}
     last: LastShutdown = msgspec.field(default_factory=LastShutdown)
     last_graceful_wall_ns: int = 0
     needs: dict[str, WorkloadNeed] = {}
@@ -327,6 +329,10 @@ def _refused(to: Meters, event: d.DeleteRefused, record: Record) -> None:
     to.refused_deletes += 1
 
 
+def _boot_ended(to: Meters, event: d.LastBootEnded, record: Record) -> None:
+    to.boots_ended[event.ending] = to.boots_ended.get(event.ending, 0) + 1
+
+
 def _certified(to: Meters, event: d.DetachCertified, record: Record) -> None:
     # By the words of the metric's label, which outlives this field: a boolean would have to be renamed there.
     verdict = "safe" if event.safe else "unsafe"
@@ -378,6 +384,7 @@ METER_CHANGES: dict[type[Event], MeterChange] = {
     d.HandedOver: _handed_over,
     d.DeleteRefused: _refused,
     d.DetachCertified: _certified,
+    d.LastBootEnded: _boot_ended,
     d.ReleaseLock: _released,
     d.EpisodeClosed: _closed,
 }

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, get_args
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import EpisodeOutcome, PodOutcome
-from ebbtide.events.model import ShutdownKind
+from ebbtide.events.model import BootEnding, ShutdownKind
 from ebbtide.otel.meters import BOUNDS_SECONDS, Histogram, Meters
 
 # --- how a value is found -------------------------------------------------------------------------
@@ -307,6 +307,12 @@ CATALOG: tuple[Metric, ...] = (
         "counter",
         "Certificates of a node that goes down, by whether its volumes were safe to detach.",
         read_counts(lambda meters: meters.certificates, "verdict", ("safe", "unsafe")),
+    ),
+    Metric(
+        "ebbtide_boots_ended_total",
+        "counter",
+        "Boots of this node, by how they ended for its pods, as the next one found.",
+        read_counts(lambda meters: meters.boots_ended, "ending", get_args(BootEnding)),
     ),
     Metric(
         "ebbtide_daemon_starts_total",

@@ -20,8 +20,9 @@ from ebbtide.cli.common.records import follow_journal, record_json_line, record_
 from ebbtide.cli.common.stored import refuse_following
 from ebbtide.events.base import NS_PER_SECOND, head_text
 from ebbtide.events.codec import RawRecord
-from ebbtide.events.messages import Names
+from ebbtide.events.messages import Names, boot_end_text
 from ebbtide.events.reader import Batch, History
+from ebbtide.events.record.episodes import BootRecord
 from ebbtide.events.record.format import utc_text
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Header
@@ -69,6 +70,7 @@ def journal(ctx: click.Context) -> None:
 def ls_command(journals: tuple[Path, ...], output: str) -> int:
     """List the shutdowns, or the outages, that a journal tells of."""
     from ebbtide.cli.common.selection import (
+        boot_document,
         episode_document,
         outcomes_text,
         read_episodes,
@@ -79,8 +81,8 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
 
     # To its end also where damage hides the rest: what can be listed is listed, and the code tells of the
     # rest.
-    history = open_journal(journals)
-    found, code = read_episodes(history)
+    history, boots = open_journal(journals), list[BootRecord]()
+    found, code = read_episodes(history, boots)
     if output == "json":
         show_json(
             {
@@ -90,9 +92,11 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
                 "journal": verdict_document(whole_verdict(history)),
                 "head": head_text(history.verdict.end.seq, history.verdict.head) or None,
                 "episodes": [episode_document(episode) for episode in found],
+                "boots": [boot_document(boot) for boot in boots],
             }
         )
-    elif found:
+        return code
+    if found:
         headings = ("EPISODE", "KIND", "STARTED", "TOOK", "OUTCOME", "PODS", "TRACE")
         rows = (
             (
@@ -111,7 +115,17 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
         show(table(headings, rows, right=("TOOK",)))
     else:
         show("no outage yet" if is_outage_history(history) else "no shutdown yet")
+    # What the list of shutdowns does not tell: why one was cut short, and boots that had none.
+    if other := [each for each in boots if each.event.ending != "graceful" or each.event.why]:
+        show("")
+        show(table(("BOOT", "EPISODE", "LAST SEEN", "ENDED"), map(_boot_row, other)))
     return code
+
+
+def _boot_row(boot: BootRecord) -> tuple[str, ...]:
+    said = boot.event
+    seen = utc_text(said.alive_wall_ns) if said.alive_wall_ns else "-"
+    return said.boot_id, boot.episode or "-", seen, boot_end_text(said.ending, said.why, said.wave)
 
 
 @journal.command("show", epilog=SHOW_EPILOG)

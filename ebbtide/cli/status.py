@@ -98,7 +98,7 @@ def _protected(document: dict[str, Any]) -> bool:
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.common.selection import outcomes_text
     from ebbtide.events.record.format import utc_text
-    from ebbtide.status import margins_text, node_rows
+    from ebbtide.status import last_boot_text, margins_text, node_rows
 
     if not document["running"]:
         yield "daemon", document["error"]
@@ -111,6 +111,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if margins := document.get("margins"):  # a daemon of an earlier release does not say it
             yield "kept free", margins_text(margins)
         yield "phase", document["phase"]
+        if last_boot := document.get("lastBoot"):  # likewise
+            yield "last boot", last_boot_text(last_boot)
         if document.get("scheduledWallNs"):
             yield "scheduled", utc_text(document["scheduledWallNs"])
         shutdown = document["shutdown"]

@@ -28,7 +28,7 @@ from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.events.base import JOURNAL_ACTOR, NS_PER_SECOND
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
 from ebbtide.events.reader import History, Unread
-from ebbtide.events.record.episodes import Episode, episodes
+from ebbtide.events.record.episodes import BootRecord, Episode, episodes
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.recovery import Verdict
 from ebbtide.replay.journal import HasShutdownIdT, NoSuchShutdown, pick
@@ -47,11 +47,13 @@ if TYPE_CHECKING:
 _BACKWARDS = re.compile(r"-[1-9][0-9]{0,8}")
 
 
-def read_episodes(history: History) -> tuple[list[Episode], int]:
-    """The shutdowns up to where it cannot be read on; says on standard error what was wrong, and its code."""
+def read_episodes(history: History, boots: list[BootRecord] | None = None) -> tuple[list[Episode], int]:
+    """The shutdowns up to where it cannot be read on; says on standard error what was wrong, and its code.
+    ``boots`` takes up how boots ended.
+    """
     found: list[Episode] = []
     try:
-        found.extend(episodes(history, boot_id=boot_id()))
+        found.extend(episodes(history, boot_id=boot_id(), boots=boots))
     except (BadPayload, UnknownType) as error:
         # The shutdowns before it are worth more than an error in their place: `extend` has kept them.
         remark(f"ebbtide: {unreadable(error)}")
@@ -232,6 +234,19 @@ def episode_document(episode: Episode) -> dict[str, Any]:
         "firstSeq": episode.first_seq,
         "lastSeq": episode.last_seq,
         "bootId": episode.boot_id,
+    }
+
+
+def boot_document(boot: BootRecord) -> dict[str, Any]:
+    """How a boot ended; ``episode`` null: it had no shutdown; ``wave`` null: it was not cut short in one."""
+    said = boot.event
+    return {
+        "bootId": said.boot_id,
+        "ending": said.ending,
+        "why": said.why,
+        "wave": said.wave if said.wave >= 0 else None,
+        "alive": rfc3339(said.alive_wall_ns) if said.alive_wall_ns else None,
+        "episode": boot.episode or None,
     }
 
 
