@@ -71,7 +71,7 @@ async def _end_when_asked(scope: trio.CancelScope) -> None:
 def _leader(options: Options, identity: str, link: ApiClient, log: LogOutput) -> Leader:
     """With nothing of an earlier lead: what is known has to be seen anew."""
     configuration, clock = options.configuration, SystemClock()
-    view, work = ClusterView(), WorkView()
+    view, work = ClusterView(), WorkView(log.tell)
     brake = StormBrake(configuration.brake, view)
     proof = proof_edges(configuration, view, clock)
 

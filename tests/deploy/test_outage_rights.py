@@ -37,6 +37,8 @@ NEEDED: dict[str, Asked] = {
     "a-node": ("GET", "/api/v1/nodes/node-1", None),
     "pods": ("GET", "/api/v1/pods?limit=1", None),
     "watch-pods": ("GET", f"/api/v1/pods?{WATCH}", None),
+    "volumes": ("GET", "/api/v1/persistentvolumes?limit=1", None),
+    "watch-volumes": ("GET", f"/api/v1/persistentvolumes?{WATCH}", None),
     "attachments": ("GET", f"{ATTACHMENTS}?limit=1", None),
     "watch-attachments": ("GET", f"{ATTACHMENTS}?{WATCH}", None),
     "heartbeats": ("GET", f"{NODE_LEASES}?limit=1", None),
@@ -49,6 +51,7 @@ NEEDED: dict[str, Asked] = {
 }
 REFUSED: dict[str, Asked] = {
     "delete-a-pod": ("DELETE", f"/api/v1/namespaces/default/pods/x?{DRY}", None),
+    "delete-a-volume": ("DELETE", f"/api/v1/persistentvolumes/x?{DRY}", None),
     "delete-an-attachment": ("DELETE", f"{ATTACHMENTS}/x?{DRY}", None),
     "delete-a-node": ("DELETE", NODE, None),
     "a-nodes-status": ("PATCH", f"/api/v1/nodes/node-1/status?{DRY}", {"status": {}}),

@@ -21,16 +21,13 @@ from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.kubernetes.test_config_maps import RULES
 from tests.actors.edges.kubernetes.test_node_edge import CLUSTER_RULES, LEASE_RULES
+from tests.actors.edges.kubernetes.test_work_edge import WORK_RULES
 from tests.node.bed import Bed
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 ACCOUNT = "ebbtide-replicas"
 OWN_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{ACCOUNT}/leases/{LEASE}"
-WORK_RULES = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments"], "verbs": ["get", "list", "watch"]},
-]
 LEADS = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
 CONFIGURATION = f"""
 apiVersion: ebbtide/v1alpha1

@@ -34,7 +34,7 @@ NODES, PODS = 1000, 30_000
 VOLUMES_SHARE, SIBLINGS = 10, 3
 #: A kubelet renews its lease every 10 s; pods of a quiet cluster hardly change, ten a second is a busy one.
 RENEWAL_SECONDS, POD_CHANGES_A_SECOND = 10.0, 10
-BURST = 5000
+BURST = 2000
 SETTLE_SECONDS, IDLE_SECONDS = 1.0, 20.0
 PATIENCE_SECONDS = 60.0
 
