@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ebbtide.actors.edges.documents import DocumentError, Node, quote
+from ebbtide.actors.edges.proof.ipmi import CipherSuite, GuidOrder, Privilege
+from ebbtide.actors.edges.proof.redfish import UuidOrder
 from ebbtide.config import readers
 from ebbtide.config.loading import document_kind, documents, located, read_configuration
 from ebbtide.config.readers import SectionField, format_duration, mapping, read_section, unknown
@@ -40,7 +42,6 @@ Statement = Literal["certificate", "declared", "cloud-taint", "remediator"]
 STATEMENTS: tuple[Statement, ...] = get_args(Statement)
 #: Another remediator is believed for what it says only where somebody has looked at how that one is set up.
 BELIEVED: tuple[Statement, ...] = ("certificate", "declared", "cloud-taint")
-Privilege = Literal["user", "operator", "administrator"]
 PRIVILEGES: tuple[Privilege, ...] = get_args(Privilege)
 
 #: What an address or a system's id stands for, in the name of the Node.
@@ -62,16 +63,16 @@ POOLS_MAX = 64
 NAME_LENGTH_MAX = 63
 SELECTOR_MAX = 16
 ADDRESS_LENGTH_MAX = 2048
-#: IPMI v2.0, table 22-20, and what vendors have added.
-CIPHER_SUITE_MAX = 127
 IPMI_PORT = 623
-#: 17 is HMAC-SHA256 and AES; 3, with SHA1, is what old controllers have.
-CIPHER_SUITE = 17
+#: 17 is HMAC-SHA256 and AES; 3, with SHA1, is what old controllers have. All others leave out that one side
+#: or both are who they say, or that nobody reads along.
+CIPHER_SUITES: tuple[CipherSuite, ...] = get_args(CipherSuite)
 
 #: Kubernetes' rules for a label: a prefix that is a DNS name, and a name.
 _LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 #: As AWS writes them: eu-west-1, us-gov-east-1.
 _REGION = re.compile(r"[a-z]{2,}(-[a-z0-9]+){1,4}")
+_FINGERPRINT = re.compile(r"[0-9a-fA-F]{2}(:?[0-9a-fA-F]{2}){31}")
 _PROFILE = re.compile(r"[A-Za-z0-9_.@+-]{1,64}")
 
 
@@ -86,6 +87,9 @@ class Redfish(msgspec.Struct, frozen=True, kw_only=True):
     system: str = ""
     #: PEM of authorities; None: the machine's own.
     certificate: str | None = None
+    #: The controller's own certificate, in place of authorities.
+    fingerprint: str = ""
+    uuid_order: UuidOrder = "as-written"
 
     def address_of(self, node: str) -> str:
         """Empty: it has none."""
@@ -103,8 +107,9 @@ class Ipmi(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     addresses: dict[str, str] = {}
     port: int = IPMI_PORT
-    cipher_suite: int = CIPHER_SUITE
+    cipher_suite: CipherSuite = 17
     privilege: Privilege = "operator"
+    guid_order: GuidOrder = "smbios"
 
     def address_of(self, node: str) -> tuple[str, int] | None:
         """Host and port; None: it has none."""
@@ -254,6 +259,13 @@ def _between(least: int, most: int) -> Any:
     return lambda node, path: readers.number(node, path, least, most)
 
 
+def _cipher_suite(node: Node, path: str) -> int:
+    suite = readers.number(node, path, min(CIPHER_SUITES), max(CIPHER_SUITES))
+    if suite not in CIPHER_SUITES:
+        raise DocumentError(f"{path} is {suite}: it must be 17, or 3 for old controllers", node.line)
+    return suite
+
+
 def _whole_seconds(least_ns: int, most_ns: int) -> Any:
     read = readers.bounded_duration(least_ns, most_ns)
 
@@ -318,6 +330,11 @@ REDFISH_FIELDS = {
     **_CREDENTIALS,
     "system": SectionField("system", _template),
     "certificate": SectionField("certificate", readers.path),
+    "fingerprint": SectionField(
+        "fingerprint",
+        _word(_FINGERPRINT, "a certificate's SHA-256: 64 hexadecimal digits, ':' between or not"),
+    ),
+    "uuidOrder": SectionField("uuid_order", readers.one_of(get_args(UuidOrder))),
 }
 
 IPMI_FIELDS = {
@@ -325,8 +342,9 @@ IPMI_FIELDS = {
     "addresses": SectionField("addresses", _by_node(_host)),
     **_CREDENTIALS,
     "port": SectionField("port", _between(1, readers.PORT_MAX)),
-    "cipherSuite": SectionField("cipher_suite", _between(0, CIPHER_SUITE_MAX)),
+    "cipherSuite": SectionField("cipher_suite", _cipher_suite),
     "privilege": SectionField("privilege", readers.one_of(PRIVILEGES)),
+    "guidOrder": SectionField("guid_order", readers.one_of(get_args(GuidOrder))),
 }
 
 EC2_FIELDS = {
@@ -348,6 +366,8 @@ def _controller(kind: Any, fields: Mapping[str, SectionField]) -> Any:
     def read(node: Node, path: str) -> Any:
         values = read_section(node, path, fields)
         _need(values, node, path, username_file="usernameFile", password_file="passwordFile")
+        if "certificate" in values and "fingerprint" in values:
+            raise DocumentError(f"{path} has certificate and fingerprint: keep one", node.line)
         if not values.get("address") and not values.get("addresses"):
             raise DocumentError(
                 f"{path} needs address, with {NODE_PLACE} for the Node's name, or addresses", node.line
@@ -457,15 +477,19 @@ SECTIONS: dict[str, tuple[Mapping[str, SectionField], str]] = {
         "can write there, and the credentials are sent to it. usernameFile, passwordFile: absolute paths, as "
         "of a mounted Secret; read again each time. system: the id of the ComputerSystem, in which "
         f"{NODE_PLACE} may stand; left out, the one whose UUID is the Node's systemUUID is looked for. "
-        "certificate: a PEM file of authorities to trust; left out, the machine's own.",
+        "certificate: a PEM file of authorities to trust; left out, the machine's own. fingerprint: in its "
+        "place, the SHA-256 of the controller's own certificate, where no authority has signed it. "
+        "uuidOrder: as-written, or swapped for a controller that has the first three fields of the UUID in "
+        "the other byte order than the Node: what is read says so.",
     ),
     "pools[].ipmi": (
         IPMI_FIELDS,
         "One that speaks IPMI v2.0 (RMCP+, lanplus). address: a host or an IP address, with or without a "
         f"port, in which {NODE_PLACE} stands for the Node's name; addresses: a mapping of Nodes' names to "
         "such; port: where none is in the address, 623. usernameFile, passwordFile: as for redfish. "
-        "cipherSuite: 17; 3 for old controllers; with 0 anybody may ask and answer. privilege: user is "
-        "enough to ask, operator (the default) to switch off; or administrator.",
+        "cipherSuite: 17, or 3 for old controllers. privilege: user is enough to ask, operator (the "
+        "default) to switch off; or administrator. guidOrder: of the GUID's bytes to the Node's systemUUID: "
+        "smbios, rfc or ipmi; what is read says which would fit.",
     ),
     "pools[].cloud.ec2": (
         EC2_FIELDS,

@@ -159,6 +159,8 @@ class Follower:
         self._storage = ConfigMapStorage(
             shared.caller, shared.namespace, node_uid, shared.writer, self._tell, node
         )
+        #: What reads and writes the Node itself.
+        self.node_edge = NodeEdge(shared.caller, shared.view, node, node_uid)
         self._lost = ""
         self._ended = trio.Event()
         #: The Node was told: whatever comes after may be about it.
@@ -182,8 +184,7 @@ class Follower:
         async with trio.open_nursery() as writing:
             writing.start_soon(self._writer.run)
             self._begin_segment()
-            node_edge = NodeEdge(shared.caller, shared.view, self.node, self.node_uid)
-            edges: list[Edge] = [node_edge, *shared.edges(self)]
+            edges: list[Edge] = [self.node_edge, *shared.edges(self)]
             effects = Effects(edges, inbox, self._writer, shared.clock)
             open_orders = [opened.order for opened in self.system.open_orders.values()]
             sequencer = Sequencer(self.system, inbox, self, effects, shared.clock)
@@ -213,7 +214,7 @@ class Follower:
                     )
                 )
                 working.start_soon(sequencer.run)
-                working.start_soon(node_edge.run, inbox)
+                working.start_soon(self.node_edge.run, inbox)
                 # The Node comes first: what an order that an earlier leader gave has become, what hangs, and
                 # what somebody says, all of it is about the Node as it is now.
                 await self._begun.wait()

@@ -87,7 +87,7 @@ def _leader(options: Options, identity: str, link: ApiClient, log: LogOutput) ->
         node = follower.node
         return (
             WorkEdge(work, node, effect=configuration.effect, owners=owners_of(follower.system)),
-            *proof(node, follower.node_uid),
+            *proof(node, follower.node_uid, follower.node_edge.as_ordered),
             brake.edge(node),
         )
 

@@ -1,4 +1,4 @@
-"""Who is asked about a node: the edges of its pool's sources of proof."""
+"""Who is asked about a node, and who switches its machine off: the edges of its pool's sources of proof."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.edges.proof.cloud import Credentials, Ec2, Ec2Source
+from ebbtide.actors.edges.proof.ipmi import Ipmi
 from ebbtide.actors.edges.proof.kubelet import KubeletSource
+from ebbtide.actors.edges.proof.power import Check, PowerEdge
+from ebbtide.actors.edges.proof.redfish import Redfish
 from ebbtide.actors.edges.proof.sources import Machine, ProofSource, SourcesEdge
 from ebbtide.actors.edges.proof.statements import STATED, StatementsEdge, StatementSource
 from ebbtide.actors.interfaces import Clock, Edge
@@ -51,18 +54,56 @@ def ec2_of(pool: Pool) -> Ec2 | None:
     return Ec2(said.region, credentials, said.endpoint, said.certificate)
 
 
+def controllers_of(pool: Pool, node: str) -> list[Redfish | Ipmi]:
+    """The management controllers that the node's machine has: read from, and switched off by."""
+    found: list[Redfish | Ipmi] = []
+    if pool.redfish is not None and (url := pool.redfish.address_of(node)):
+        said = pool.redfish
+        found.append(
+            Redfish(
+                url=url,
+                username_file=Path(said.username_file),
+                password_file=Path(said.password_file),
+                system=said.system_of(node),
+                ca_file=Path(said.certificate) if said.certificate is not None else None,
+                fingerprint=said.fingerprint,
+                # Of the loopback alone, as the configuration has it.
+                insecure=url.startswith("http://"),
+                uuid_order=said.uuid_order,
+            )
+        )
+    if pool.ipmi is not None and (address := pool.ipmi.address_of(node)):
+        host, port = address
+        found.append(
+            Ipmi(
+                host=host,
+                port=port,
+                username_file=Path(pool.ipmi.username_file),
+                password_file=Path(pool.ipmi.password_file),
+                cipher_suite=pool.ipmi.cipher_suite,
+                privilege=pool.ipmi.privilege,
+                guid_order=pool.ipmi.guid_order,
+            )
+        )
+    return found
+
+
 def proof_edges(
     configuration: OutageConfiguration, view: ClusterView, clock: Clock
-) -> Callable[[str, str], Sequence[Edge]]:
-    """For a node by its name and UID. Its pool is that of the labels that it has when it is suspected."""
+) -> Callable[[str, str, Check], Sequence[Edge]]:
+    """For a node by its name and UID, with what reads it again before its machine is switched off. Its pool
+    is that of the labels that it has when it is suspected.
+    """
     clouds = {pool.name: ec2_of(pool) for pool in configuration.pools}
 
-    def edges(node: str, node_uid: str) -> Sequence[Edge]:
+    def edges(node: str, node_uid: str, check: Check) -> Sequence[Edge]:
         pool = pool_of(configuration, view, node)
         stated, asked = sources_of(pool, view, node, node_uid, clouds.get(pool.name))
+        controllers = controllers_of(pool, node)
         return (
             StatementsEdge(stated, view, node, clock),
-            SourcesEdge([*stated, *asked], lambda: machine_of(view, node, node_uid), clock),
+            SourcesEdge([*stated, *asked, *controllers], lambda: machine_of(view, node, node_uid), clock),
+            PowerEdge(controllers, check),
         )
 
     return edges

@@ -183,6 +183,21 @@ def test_a_host_of_ipmi_may_have_a_port(said: str, where: tuple[str, int]) -> No
             "a.yaml:3: pools[0].redfish.address is no URL: write it like https://bmc.example",
         ),
         (
+            HEAD + f"pools: [{{name: a, redfish: {{address: 'https://x', fingerprint: ab, {FILES}}}}}]",
+            "a.yaml:3: pools[0].redfish.fingerprint is 'ab': it must be a certificate's SHA-256: "
+            "64 hexadecimal digits, ':' between or not",
+        ),
+        (
+            HEAD
+            + f"pools: [{{name: a, redfish: {{address: 'https://x', fingerprint: '{'ab' * 32}', "
+            + f"certificate: /c, {FILES}}}}}]",
+            "a.yaml:3: pools[0].redfish has certificate and fingerprint: keep one",
+        ),
+        (
+            HEAD + f"pools: [{{name: a, ipmi: {{address: x, cipherSuite: 8, {FILES}}}}}]",
+            "a.yaml:3: pools[0].ipmi.cipherSuite is 8: it must be 17, or 3 for old controllers",
+        ),
+        (
             HEAD + f"pools: [{{name: a, redfish: {{addresses: {{n: 'https://{{node}}'}}, {FILES}}}}}]",
             "a.yaml:3: pools[0].redfish.addresses.n is one node's: write its address",
         ),

@@ -9,7 +9,7 @@ import pytest
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
 from ebbtide.actors.edges.proof.sources import Machine
 from ebbtide.outage.configuration import parse_outage
-from ebbtide.outage.sources import ec2_of, machine_of, pool_of, sources_of
+from ebbtide.outage.sources import controllers_of, ec2_of, machine_of, pool_of, sources_of
 
 HEAD = "apiVersion: ebbtide/v1alpha1\nkind: OutageConfiguration\n"
 POOLS = HEAD + (
@@ -47,6 +47,38 @@ async def test_the_sources_are_those_of_the_nodes_pool(
     stated, asked = sources_of(pool, view, "n", "u", ec2_of(pool))
     found: list[Any] = [*stated, *asked]
     assert [each.source for each in found] == expected
+
+
+CONTROLLERS = HEAD + (
+    "pools:\n- name: a\n"
+    "  redfish: {address: 'https://{node}-bmc.example',\n"
+    "    system: 's-{node}', fingerprint: '" + ":".join(["aB"] * 32) + "', uuidOrder: swapped,\n"
+    "    usernameFile: /u, passwordFile: /p}\n"
+    "  ipmi: {addresses: {n-1: '[fd00::1]:624'}, usernameFile: /u, passwordFile: /p, cipherSuite: 3,\n"
+    "    guidOrder: rfc}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("n-1", [("redfish", "n-1-bmc.example"), ("ipmi", "[fd00::1]:624")]),
+        ("n-3", [("redfish", "n-3-bmc.example")]),
+    ],
+)
+def test_the_management_controllers_are_those_of_the_node(node: str, expected: list[tuple[str, str]]) -> None:
+    """By its name; one that has no address is not asked."""
+    (pool,) = parse_outage("a.yaml", CONTROLLERS.encode()).pools
+    assert [(each.source, each.name) for each in controllers_of(pool, node)] == expected
+
+
+def test_plain_http_on_the_loopback_alone() -> None:
+    """There a certificate proves nothing."""
+    where = "{address: 'http://127.0.0.1:8000', usernameFile: /u, passwordFile: /p}"
+    text = HEAD + f"pools: [{{name: a, redfish: {where}}}]"
+    (pool,) = parse_outage("a.yaml", text.encode()).pools
+    (found,) = controllers_of(pool, "n")
+    assert found.name == "127.0.0.1:8000"
 
 
 async def test_the_machine_is_as_the_node_says_it_now() -> None:

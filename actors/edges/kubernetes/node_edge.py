@@ -58,6 +58,7 @@ from ebbtide.events.outage import (
     HeartbeatSeen,
     NodeDeleted,
     NodeRead,
+    PowerOff,
     ReadNode,
     RemoveTaint,
     SetQuarantine,
@@ -119,11 +120,16 @@ def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[
     return facts
 
 
-def is_as_ordered(order: SetTaint, node: NodeView, lease_mark: str) -> bool:
+def is_as_ordered(order: SetTaint | PowerOff, node: NodeView, lease_mark: str) -> bool:
     """Nothing has changed of what it was decided from. A mark that is gone is no sign of life."""
-    said = (order.node_uid, order.boot_id, order.ready, order.resource_version)
+    if isinstance(order, SetTaint):
+        same = order.resource_version == node.version
+    else:
+        same = node.system_uuid in ("", order.system_uuid)
+    said = (order.node_uid, order.boot_id, order.ready)
     return (
-        said == (node.uid, node.boot_id, node.ready, node.version)
+        same
+        and said == (node.uid, node.boot_id, node.ready)
         and lease_mark in ("", order.lease_mark)
         and node.status_mark in ("", order.status_mark)
     )
@@ -284,6 +290,23 @@ class NodeEdge:
         self._view.nodes.put(project_node(node))
         self._gone = self._gone or node.metadata.uid != self._uid
         return node, ""
+
+    async def as_ordered(self, order: PowerOff, outlet: Outlet) -> Ending | None:
+        """Node and lease read again, and told; None: they are what the machine's switching off was decided
+        from.
+        """
+        async with self._writer.hold(HOLD, ()) as hold:
+            call = self._writer.call(hold, READ_SECONDS_MAX, self._context(order.key))
+            try:
+                node, problem = await self._get(call)
+            except Unanswered as error:
+                return unanswered_ending(error)
+            await self._tell_if_known(outlet)
+            if node is None:
+                return Ending("failed", problem)
+            same = is_as_ordered(order, project_node(node), self._look().lease_mark)
+            return None if same else Ending("failed", CHANGED)
+        return Ending("cancelled", OVERTAKEN)
 
     # --- writing ---------------------------------------------------------------------------------
 

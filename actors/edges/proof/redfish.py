@@ -14,6 +14,7 @@ import base64
 import re
 from pathlib import Path
 from typing import Literal, TypeVar
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -91,13 +92,14 @@ class Redfish:
         insecure: bool = False,
         uuid_order: UuidOrder = "as-written",
     ) -> None:
-        """``system``: its path; empty: found by UUID. Opens nothing. Raises ValueError."""
+        """``system``: its path, or its id below `SYSTEMS`; empty: found by UUID. Raises ValueError."""
         self._service = Service(url, ca_file=ca_file, fingerprint=fingerprint, insecure=insecure)
-        if system and not PATH.fullmatch(system):
-            raise ValueError(f"the system must be a path such as {SYSTEMS}/1")
+        path = system if not system or system.startswith("/") else f"{SYSTEMS}/{quote(system, safe='')}"
+        if path and not PATH.fullmatch(path):
+            raise ValueError(f"the system must be an id, or a path such as {SYSTEMS}/1")
         self.name = self._service.authority
         self._username_file, self._password_file = username_file, password_file
-        self._path, self._order = system, uuid_order
+        self._path, self._order = path, uuid_order
         #: Where a UUID was found; looked at there first.
         self._found: dict[str, str] = {}
         self._refused: tuple[str, float] | None = None

@@ -225,6 +225,35 @@ async def test_what_changes_in_the_gap_is_refused(rights: Path, kubelet: Kubelet
         assert await is_untouched(kubelet)
 
 
+#: What is no sign of life of the machine: the version alone is another.
+STILL_OFF = ("another's taint", "anything at all")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_machine_that_has_spoken_is_not_switched_off(
+    rights: Path, kubelet: Kubelet, name: str
+) -> None:
+    """Read again, and told first; whatever else has changed on the Node is not about its power."""
+    await kubelet.report(ready="Unknown")
+    async with asking(rights, kubelet) as hand:
+        order, before = hand.power_off(), len(hand.outbox.facts)
+        assert await hand.edge.as_ordered(order, hand.outbox) is None
+        await CHANGES[name](kubelet)
+        checked = await hand.edge.as_ordered(order, hand.outbox)
+        assert checked == (None if name in STILL_OFF else Ending("failed", CHANGED))
+        assert len(hand.outbox.facts) > before
+        assert hand.caller.patches == 0
+        await _clean(kubelet)
+        assert await hand.read() == Ending()
+        assert await hand.edge.as_ordered(hand.power_off(), hand.outbox) is None
+        other = hand.power_off(system_uuid="another")
+        assert await hand.edge.as_ordered(other, hand.outbox) == Ending("failed", CHANGED)
+        order = hand.power_off()
+        await kubelet.remove()
+        await kubelet.register(ready="Unknown")
+        assert await hand.edge.as_ordered(order, hand.outbox) == Ending("failed", CHANGED)
+
+
 async def test_a_renewal_in_the_gap_is_told_next(rights: Path, kubelet: Kubelet) -> None:
     """A lease is an object of its own: the taint stands then, and the next fact is the heartbeat."""
     await kubelet.report(ready="Unknown")

@@ -1,0 +1,65 @@
+"""Switching a machine off: what is asked of whom, and when nobody is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebbtide.actors.edges.proof.power import NO_CONTROLLER, PowerEdge
+from ebbtide.actors.interfaces import Ending, Outlet
+from ebbtide.events.outage import CHANGED, PowerOff, Source
+from tests.actors.edges.process.process_bed import Outbox
+
+ORDER = PowerOff(key="k", node="n", node_uid="u", boot_id="b", system_uuid="s", ready="Unknown")
+TAKEN, REFUSED = Ending(), Ending("failed", "503")
+
+
+class Switch:
+    """A controller that answers this."""
+
+    source: Source = "redfish"
+
+    def __init__(self, name: str, ended: Ending) -> None:
+        self.name, self.ended = name, ended
+        self.asked: list[str] = []
+
+    async def power_off(self, system_uuid: str) -> Ending:
+        self.asked.append(system_uuid)
+        return self.ended
+
+
+async def ordered(switches: list[Switch], checks: list[Ending | None]) -> Ending:
+    async def check(order: PowerOff, outlet: Outlet) -> Ending | None:
+        assert order == ORDER
+        return checks.pop(0)
+
+    effect = PowerEdge(switches, check).effects[PowerOff]
+    ended = await effect(ORDER, Outbox())  # type: ignore[misc]
+    assert isinstance(ended, Ending)
+    return ended
+
+
+@pytest.mark.parametrize(
+    ("answers", "checks", "expected", "asked"),
+    [
+        ([TAKEN, TAKEN], [None], TAKEN, 1),
+        ([REFUSED, TAKEN], [None, None], TAKEN, 2),
+        ([REFUSED, REFUSED], [None, None], Ending("failed", "redfish 0: 503; redfish 1: 503"), 2),
+        ([TAKEN], [Ending("failed", CHANGED)], Ending("failed", CHANGED), 0),
+        # Nobody knows whether the first one has switched it after all.
+        (
+            [REFUSED, TAKEN],
+            [None, Ending("failed", CHANGED)],
+            Ending("failed", f"redfish 0: 503; {CHANGED}"),
+            1,
+        ),
+        ([], [], Ending("failed", NO_CONTROLLER), 0),
+    ],
+)
+async def test_one_after_the_other(
+    answers: list[Ending], checks: list[Ending | None], expected: Ending, asked: int
+) -> None:
+    """The node is read again before each; until one has taken it."""
+    switches = [Switch(str(index), ended) for index, ended in enumerate(answers)]
+    assert await ordered(switches, checks) == expected
+    assert [each.asked for each in switches] == [["s"]] * asked + [[]] * (len(answers) - asked)
+    assert not checks
