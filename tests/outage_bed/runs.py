@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from tests.beds.rootfs import Unavailable
-from tests.node.bed import Unready
 from tests.node.csi.programs import Programs
 from tests.node.programs import version
 from tests.outage_bed.actors import Actor, Controller, Hand
@@ -20,7 +19,7 @@ from tests.outage_bed.stage import Stage, stage
 Row = dict[str, Any]
 #: Nothing of a run takes longer: a scenario's own bounds are shorter.
 RUN_SECONDS_MAX = 600
-MESSAGE_CHARACTERS = 2000
+MESSAGE_CHARACTERS = 1000
 
 
 class NotMade(Exception):
@@ -38,9 +37,17 @@ def run(name: str, who: str, programs: Programs, kept: Path, wait_seconds: float
     failures: list[BaseException] = []
     try:
         return trio.run(_run, name, who, programs, kept, wait_seconds)
-    except* (Unavailable, Unready, RuntimeError, trio.TooSlowError) as group:
-        failures.extend(group.exceptions)
-    raise NotMade("; ".join(map(repr, failures)))
+    except* Exception as group:
+        failures.extend(_leaves(group))
+    raise NotMade("; ".join(f"{type(each).__name__}: {each}"[:MESSAGE_CHARACTERS] for each in failures))
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _leaves(each)
+        else:
+            yield each
 
 
 async def _run(name: str, who: str, programs: Programs, kept: Path, wait_seconds: float) -> Row:

@@ -395,7 +395,10 @@ async def graceful_first(stage: Stage, actor: Controller) -> None:
     await stage.cut(shut_down)
     await actor.cure(stage)
     await stage.recovered("web")
-    await returns(stage, actor)
+    await stage.machine.on()
+    # It takes its own taint and the cordon away.
+    await daemon.start()
+    await actor.clear(stage)
     await actor.closes(stage, "recovered")
 
 
@@ -421,7 +424,9 @@ async def cut_in_wave_2(stage: Stage, actor: Controller) -> None:
     await actor.cure(stage)
     for name in ("web", "late"):
         await stage.recovered(name)
-    await returns(stage, actor)
+    await stage.machine.on()
+    await daemon.start()
+    await actor.clear(stage)
     await actor.closes(stage, "recovered")
 
 
