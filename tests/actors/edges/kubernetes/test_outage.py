@@ -14,7 +14,10 @@ import trio
 from ebbtide.actors.edges.kubernetes.client import ApiClient
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage, StoredJournal, list_journals
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
-from ebbtide.actors.interfaces import Effect, Ending, Outlet
+from ebbtide.actors.edges.proof.power import PowerEdge
+from ebbtide.actors.edges.proof.redfish import Redfish
+from ebbtide.actors.edges.proof.sources import Machine, SourcesEdge
+from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
 from ebbtide.events.base import Event, Order, Record
 from ebbtide.events.outage import (
     EvidenceRead,
@@ -24,6 +27,7 @@ from ebbtide.events.outage import (
     OutageClosed,
     OutageSettings,
     OutOfService,
+    PowerOff,
     ProofAccepted,
     ReadSources,
     RequestPermit,
@@ -38,17 +42,22 @@ from ebbtide.outage.controller import Leader, Watching
 from ebbtide.outage.follower import Follower, Shared
 from ebbtide.replay.replayer import Replayer
 from tests.actors.edges.kubernetes.config_map_fake import read
-from tests.actors.edges.kubernetes.outage_rig import Between, Kubelet
+from tests.actors.edges.kubernetes.outage_rig import UUID, Between, Kubelet
 from tests.actors.edges.kubernetes.rig import linked, until
 from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.kubernetes.test_config_maps import RULES
 from tests.actors.edges.kubernetes.test_node_edge import CLUSTER_RULES, LEASE_RULES
+from tests.beds.bmc import redfish_emulator
+from tests.beds.skipping import or_skip
 from tests.events.making import IDENTITY, OTHER_ID
 from tests.node.bed import Bed
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 ACCOUNT = "ebbtide-leader"
+NO_SETTINGS = OutageSettings()
+#: The controller takes 3 s at most, and is read every 5 s.
+SWITCHED_SECONDS_MAX = 40.0
 
 
 class Cloud:
@@ -100,8 +109,15 @@ class Cloud:
 class Led:
     """One replica that leads. ``events`` has all that was recorded of the kubelet's node."""
 
-    def __init__(self, kubelet: Kubelet, link: ApiClient, who: str) -> None:
-        self.cloud, self.caller = Cloud(kubelet), Between(link)
+    def __init__(
+        self,
+        kubelet: Kubelet,
+        link: ApiClient,
+        who: str,
+        redfish: Redfish | None = None,
+        settings: OutageSettings = NO_SETTINGS,
+    ) -> None:
+        self.cloud, self.caller, self._redfish = Cloud(kubelet), Between(link), redfish
         self.events: list[Event] = []
         self.told: list[str] = []
         view = ClusterView()
@@ -111,9 +127,9 @@ class Led:
             namespace=ACCOUNT,
             replica=who,
             writer=who,
-            settings=lambda node: OutageSettings(),
+            settings=lambda node: settings,
             # Journals of earlier tests are gone on with as well.
-            edges=lambda each: [self.cloud if each.node_uid == kubelet.uid else Cloud(kubelet)],
+            edges=lambda each: self._edges(each) if each.node_uid == kubelet.uid else [Cloud(kubelet)],
             clock=SystemClock(),
             identity=IDENTITY,
             tell=lambda level, line: self.told.append(line),
@@ -121,6 +137,17 @@ class Led:
             observers=[self._see],
         )
         self.leader = Leader(shared, link, Watching((view.run,)))
+
+    def _edges(self, follower: Follower) -> Sequence[Edge]:
+        if (redfish := self._redfish) is None:
+            return [self.cloud]
+        self.cloud.effects = {
+            order: effect for order, effect in self.cloud.effects.items() if order is not ReadSources
+        }
+        kubelet = self.cloud.kubelet
+        machine = Machine(kubelet.name, kubelet.uid, "boot-1", UUID.lower(), "")
+        sources = SourcesEdge([redfish], lambda: machine, SystemClock())
+        return [self.cloud, sources, PowerEdge([redfish], follower.node_edge.as_ordered)]
 
     def _see(self, follower: Follower, records: Sequence[Record]) -> None:
         if follower.node_uid == self.cloud.kubelet.uid:
@@ -134,10 +161,10 @@ class Led:
 
 
 @asynccontextmanager
-async def leading(rights: Path, kubelet: Kubelet, who: str) -> AsyncIterator[Led]:
+async def leading(rights: Path, kubelet: Kubelet, who: str, **fields: Any) -> AsyncIterator[Led]:
     """Left, it dies where it stands."""
     async with linked(rights) as link, trio.open_nursery() as nursery:
-        led = Led(kubelet, link, who)
+        led = Led(kubelet, link, who, **fields)
         nursery.start_soon(led.leader.run)
         yield led
         nursery.cancel_scope.cancel()
@@ -249,6 +276,34 @@ async def test_fenced_it_leaves(rights: Path, kubelet: Kubelet) -> None:
         assert led.caller.patches == 0
         assert len(await kubelet.taints()) == 1
         assert led.told[-1].endswith("another leader goes on with this journal: two: not leading any more")
+
+
+async def test_a_machine_that_nobody_hears_is_switched_off(
+    rights: Path, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """It is on, so nothing proves that it is off: one command goes to its management controller; Off twice is
+    the proof, and then the taint is set.
+    """
+    uuid = UUID.lower()
+    changes: list[tuple[str, str]] = []
+    with (
+        or_skip(),
+        redfish_emulator(tmp_path, {uuid: "worker"}, on_change=lambda *each: changes.append(each)) as bmc,
+    ):
+        redfish = Redfish(url=bmc.url, ca_file=bmc.ca_file, **bmc.secrets)
+        settings = OutageSettings(power_off_seconds=1)
+        async with leading(rights, kubelet, "one", redfish=redfish, settings=settings) as led:
+            await kubelet.unheard()
+            await led.heard(PowerOff)
+            with trio.fail_after(SWITCHED_SECONDS_MAX):
+                while led.first(OutOfService) is None:
+                    await trio.sleep(0.05)
+    assert changes == [(uuid, "Off")]
+    said = [event.verdict for event in led.events if isinstance(event, EvidenceRead)]
+    assert said[:2] == ["on", "on"]
+    assert said[-2:] == ["off", "off"]
+    assert [type(event) for event in led.events].count(PowerOff) == 1
+    assert [each["key"] for each in await kubelet.taints()][1:] == ["node.kubernetes.io/out-of-service"]
 
 
 async def test_how_long_the_taint_takes(rights: Path, api_bed: Bed) -> None:
