@@ -277,6 +277,15 @@ def usable_destination(loaded: Loaded, tell: Tell) -> Destination | None:
         return None
 
 
+def outage_destination(environ: Mapping[str, str], tell: Tell) -> Destination | None:
+    """The same for the controller of outages, which is told by the environment alone."""
+    try:
+        return resolve(from_environment(environ))
+    except BadDestination as error:
+        tell(3, f"traces are not exported: {error}")
+        return None
+
+
 def with_trace_flush(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
     """Configurations that ask the end of a shutdown to wait for its trace, for a daemon that exports."""
 

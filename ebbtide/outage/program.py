@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.client import ApiClient
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
+from ebbtide.actors.edges.kubernetes.watch import Streamer
 from ebbtide.actors.edges.kubernetes.work_edge import WorkEdge
 from ebbtide.actors.edges.kubernetes.work_view import WorkView
 from ebbtide.actors.interfaces import NOTICE, Edge
@@ -28,6 +29,7 @@ from ebbtide.outage.configuration import OutageConfiguration
 from ebbtide.outage.controller import Leader, Watching
 from ebbtide.outage.follower import Follower, Shared
 from ebbtide.outage.sources import pool_of, proof_edges
+from ebbtide.tracing import outage_destination
 
 #: Of our own namespace: whoever has it leads.
 LEASE = "ebbtide-outage"
@@ -104,7 +106,16 @@ def _leader(options: Options, identity: str, link: ApiClient, log: LogOutput) ->
         tell=log.tell,
         report=log.report,
     )
-    return Leader(shared, link, Watching((view.run, work.run)))
+    tasks: list[Callable[[Streamer], Awaitable[None]]] = [view.run, work.run]
+    destination = outage_destination(os.environ, log.tell)
+    if destination is not None:
+        # What encodes spans is loaded only where somebody wants them.
+        from ebbtide.outage.traces import OutageTraces
+
+        traces = OutageTraces(link, configuration.namespace, destination, log.tell)
+        shared = shared._replace(observers=(*shared.observers, traces.observe))
+        tasks.append(traces.run)
+    return Leader(shared, link, Watching(tuple(tasks)))
 
 
 def owners_of(system: System) -> dict[str, tuple[str, ...]]:

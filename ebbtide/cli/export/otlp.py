@@ -41,10 +41,10 @@ from ebbtide.otel.delivery.destination import (
     from_environment,
     resolve,
 )
-from ebbtide.otel.delivery.sender import GaveUp, Loss, RetryingSender, sender_for
-from ebbtide.otel.otlp import encode_traces, encode_traces_json
+from ebbtide.otel.delivery.once import Delivered, EpisodeSpans, deliver, spans_of
+from ebbtide.otel.otlp import encode_traces_json
 from ebbtide.otel.span import Resource, Span
-from ebbtide.otel.traces.projection import Projection, UnknownProjection
+from ebbtide.otel.traces.projection import UnknownProjection
 
 OTLP_EPILOG = """\b
 Examples:
@@ -108,9 +108,10 @@ def otlp(
     paths = (certificate, client_certificate, client_key)
     destination = _find_destination(endpoint, protocol, compression, timeout, paths, configs)
     # The destination first: a wrong one is told at once, and not after a long journal has been read.
-    shutdown, sent = spans_of_shutdown(journals, episode), _Delivered()
+    shutdown, sent = spans_of_shutdown(journals, episode), Delivered(_say_trouble)
+    found = EpisodeSpans(shutdown.spans, shutdown.resource)
     try:
-        trio.run(_deliver, shutdown, destination, sent, give_up)
+        trio.run(deliver, found, destination, sent, give_up / NS_PER_SECOND)
     except BadDestination as error:
         raise Refused(str(error)) from None
     # Taken, and then refused one by one: a back end answers a request as a whole before it counts.
@@ -174,22 +175,16 @@ class ShutdownSpans(NamedTuple):
 def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
     """Raises Refused where there is no such shutdown, or this version cannot project it."""
     episode = choose_episode(journals, name)
-    history, projection = open_journal(journals), Projection()
-    spans = [
-        span
-        for header, records in history.batches()
-        for span in projection.feed(header, records, history.journal_id)
-        if span.episode == episode.first_seq
-    ]
-    verdict = history.verdict
+    history = open_journal(journals)
     try:
-        resource = projection.resource(episode.first_seq)
+        spans, resource = spans_of(history, episode.first_seq)
     except UnknownProjection as error:
         raise Refused(str(error)) from None
     except KeyError:
         raise Refused(f"the journal no longer holds the begin of {episode.id}: it has no trace") from None
     # A record that a power cut may still take away must not be in anybody's trace: sent again after the cut,
     # the trace would be another one.
+    verdict = history.verdict
     # What the API server has given is stored, whatever the last frame knows of itself.
     durable_seq = verdict.end.seq if any(map(is_stored, journals)) else verdict.durable_seq
     durable = [span for span in spans if span.seq <= durable_seq]
@@ -233,40 +228,6 @@ def _find_destination(
     return destination
 
 
-class _Delivered:
-    """What became of the spans."""
-
-    def __init__(self) -> None:
-        self.accepted, self.rejected, self.reason = 0, 0, ""
-
-    async def settled(self, spans: Sequence[Span]) -> None:
-        self.accepted += len(spans)
-
-    def lost(self, loss: Loss) -> None:
-        self.rejected += loss.number
-        self.reason = loss.reason
-
-    def trouble(self, reason: str) -> None:
-        if reason:
-            remark(f"ebbtide: not yet: {reason}")
-
-
-async def _deliver(
-    shutdown: ShutdownSpans, destination: Destination, sent: _Delivered, give_up_ns: int
-) -> None:
-    sender = sender_for(destination)
-    exporter = RetryingSender(
-        sender,
-        encode_traces,
-        settled=sent.settled,
-        lost=sent.lost,
-        trouble=sent.trouble,
-        give_up_seconds=give_up_ns / NS_PER_SECOND,
-    )
-    try:
-        await exporter.deliver(shutdown.spans, shutdown.resource)
-    except GaveUp as error:
-        # What was taken until then stays taken: the numbers say how much, and a second run sends all again.
-        sent.reason = str(error)
-    finally:
-        await sender.aclose()
+def _say_trouble(reason: str) -> None:
+    if reason:
+        remark(f"ebbtide: not yet: {reason}")

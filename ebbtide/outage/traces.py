@@ -1,0 +1,148 @@
+"""The traces of outages, sent by the controller: after each part that has ended, and at the end of each.
+
+No process of its own and no cursor as on a node: an outage's journal is short, lies in the API server, and
+is read again for each sending. What has ended of a trace never changes, so to send it again is harmless, and
+a node that never comes back has a trace all the same, without its root.
+
+What a leader did not live to send, the next one does not: ``ebbtide export otlp`` sends any outage's trace,
+as long as its journal is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import ApiCaller
+from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
+from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
+from ebbtide.events.base import Record
+from ebbtide.events.catalog import Source
+from ebbtide.events.codec import BadPayload
+from ebbtide.events.outage import NodeReturned, OutageClosed, OutOfService, WorkRecovered
+from ebbtide.events.reader import History
+from ebbtide.otel.delivery.destination import BadDestination, Destination
+from ebbtide.otel.delivery.once import Delivered, EpisodeSpans, deliver, spans_of
+from ebbtide.otel.traces.projection import UnknownProjection
+
+#: Behind these spans have ended that somebody may look for.
+TOLD_AFTER = (OutOfService, WorkRecovered, NodeReturned, OutageClosed)
+
+#: A journal that is not read in so long is tried again with the others.
+READ_SECONDS_MAX = 30.0
+#: A back end that does not answer in so long holds up the traces of other nodes.
+GIVE_UP_SECONDS = 60.0
+#: Before what was not sent is tried again: a back end that is being restarted is back by then.
+AGAIN_SECONDS = 60.0
+#: Before a record that is not stored yet is looked for again: a create takes some milliseconds.
+SOON_SECONDS = 1.0
+#: Traces that wait: of a cluster's every node at once. Above that the oldest is dropped, and it is said.
+WAITING_MAX = 1000
+#: After that nobody waits for that back end, or for a record whose leader was fenced, any more.
+WAITING_SECONDS_MAX = 12 * 3600.0
+
+
+class _Wanted:
+    """A trace to send, and up to which record its journal has to be stored for that."""
+
+    def __init__(self, node_uid: str, episode: int, seq: int) -> None:
+        self.node_uid, self.episode, self.seq = node_uid, episode, seq
+        self.since = trio.current_time()
+
+
+class OfNode(Protocol):
+    """A follower (`ebbtide.outage.follower`)."""
+
+    @property
+    def node_uid(self) -> str: ...
+
+
+class OutageTraces:
+    """``observe`` is told of every step, `run` sends."""
+
+    def __init__(self, caller: ApiCaller, namespace: str, destination: Destination, tell: Tell) -> None:
+        self._caller, self._namespace, self._tell = caller, namespace, tell
+        self._destination = destination
+        #: By outage; the oldest first.
+        self._waiting: dict[tuple[str, int], _Wanted] = {}
+        self._more = trio.Event()
+        self._told = ""
+
+    def observe(self, follower: OfNode, records: Sequence[Record]) -> None:
+        """A step of the journal of this follower's Node."""
+        for record in records:
+            if isinstance(record.event, TOLD_AFTER) and record.episode:
+                self.want(follower.node_uid, record.episode, record.seq)
+
+    def want(self, node_uid: str, episode: int, seq: int) -> None:
+        """What of this outage has ended up to that record."""
+        self._waiting.pop((node_uid, episode), None)
+        self._waiting[node_uid, episode] = _Wanted(node_uid, episode, seq)
+        if len(self._waiting) > WAITING_MAX:
+            self._drop(next(iter(self._waiting)), f"more than {WAITING_MAX} wait")
+        self._more.set()
+
+    def _drop(self, which: tuple[str, int], why: str) -> None:
+        del self._waiting[which]
+        self._tell(WARNING, f"the trace of an outage of Node {which[0]} is not sent: {why}")
+
+    async def run(self, link: object = None) -> None:
+        """Until cancelled, one after the other; ``link`` is for those who watch."""
+        while True:
+            await self._more.wait()
+            self._more = trio.Event()
+            pauses = [await self._send(which, wanted) for which, wanted in list(self._waiting.items())]
+            if self._waiting:
+                with trio.move_on_after(min(filter(None, pauses), default=0)):
+                    await self._more.wait()
+                self._more.set()
+
+    async def _send(self, which: tuple[str, int], wanted: _Wanted) -> float:
+        """How long to wait before it is tried again; 0: it is done with."""
+        if trio.current_time() - wanted.since > WAITING_SECONDS_MAX:
+            self._drop(which, self._told or "its journal could not be read")
+            return 0
+        sent = Delivered(self._say)
+        try:
+            found = await self._read(wanted)
+            if found is None:
+                return SOON_SECONDS
+            done = await deliver(found, self._destination, sent, GIVE_UP_SECONDS)
+        except OSError as error:
+            self._say(error.strerror or str(error))
+            return AGAIN_SECONDS
+        except (BadDestination, BadPayload, UnknownProjection, KeyError) as error:
+            self._drop(which, str(error))
+            return 0
+        if done:
+            self._say("")
+        if sent.rejected:
+            self._tell(WARNING, f"traces: {sent.rejected} spans were rejected: {sent.reason}")
+        # More may be wanted of it meanwhile.
+        if done and self._waiting.get(which) is wanted:
+            del self._waiting[which]
+        return 0 if done else AGAIN_SECONDS
+
+    async def _read(self, wanted: _Wanted) -> EpisodeSpans | None:
+        """None: what it is about is not stored yet. Raises OSError, and what `spans_of` does."""
+        with trio.move_on_after(READ_SECONDS_MAX):
+            storage = ConfigMapStorage(self._caller, self._namespace, wanted.node_uid, "")
+            await storage.acquire("")
+            return await trio.to_thread.run_sync(_project, storage.source, wanted, abandon_on_cancel=True)
+        raise OSError(f"the journal was not read within {READ_SECONDS_MAX:g} s")
+
+    def _say(self, reason: str) -> None:
+        """Once for each reason, whoever's trace it is."""
+        if reason != self._told:
+            self._tell(WARNING if reason else NOTICE, f"traces: {reason or 'they arrive again'}")
+            self._told = reason
+
+
+def _project(source: Source, wanted: _Wanted) -> EpisodeSpans | None:
+    """None: not all of it is stored yet."""
+    history = History([source])
+    if history.read().end.seq < wanted.seq:
+        return None
+    return spans_of(history, wanted.episode)

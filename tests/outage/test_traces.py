@@ -1,0 +1,128 @@
+"""The controller sends the traces of outages: from the stored journal, again where nobody took them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.outage import OutageClosed
+from ebbtide.events.reader import History
+from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.delivery.once import spans_of
+from ebbtide.outage import traces as module
+from ebbtide.outage.traces import OutageTraces
+from ebbtide.replay.sim.scenario import Draws
+from ebbtide.tracing import outage_destination
+from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
+from tests.otel.delivery.collector import Collector, Got, Reply, collecting
+from tests.replay import outages
+
+NAMESPACE, UID = "ebbtide", "11111111-2222-3333-4444-555555555555"
+FILES = {file.name: file.read_bytes() for file in sorted(outages.GOLDEN.iterdir())}
+RECORDS = list(History([DirectorySource(outages.GOLDEN)]).records())
+CLOSED = next(record for record in RECORDS if isinstance(record.event, OutageClosed))
+SPANS = spans_of(History([DirectorySource(outages.GOLDEN)]), CLOSED.episode).spans
+
+
+class Node(NamedTuple):
+    node_uid: str
+
+
+async def store(server: ConfigMaps, names: list[str]) -> None:
+    """The golden outage's segments, as a leader writes them."""
+    storage = ConfigMapStorage(server, NAMESPACE, UID, "leader", node="node-1")
+    await storage.acquire("")
+    for name in names:
+        await (await storage.create(name)).write(FILES[name])
+
+
+@asynccontextmanager
+async def sending(server: ConfigMaps, collector: Collector, told: list[str]) -> AsyncIterator[OutageTraces]:
+    destination = Destination(endpoint=f"{collector.endpoint}/v1/traces")
+    made = OutageTraces(server, NAMESPACE, destination, lambda level, line: told.append(line))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+def names(collector: Collector) -> list[str]:
+    return sorted(span.name for got in collector.got for span in got.spans)
+
+
+async def test_a_closed_outage_is_sent_whole() -> None:
+    """Its spans are those of the projection, once the last step is stored."""
+    server, told = ConfigMaps(Draws(1)), list[str]()
+    await store(server, list(FILES))
+    async with collecting(Collector()) as collector, sending(server, collector, told) as made:
+        made.observe(Node(UID), RECORDS)
+        await collector.until(lambda: len(collector.spans) == len(SPANS))
+    assert sorted(collector.spans) == sorted((span.trace_id, span.span_id) for span in SPANS)
+    assert "outage" in names(collector)
+    assert told == []
+
+
+async def test_what_is_not_stored_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A span is sent once it stands in the API server, and not before."""
+    monkeypatch.setattr(module, "SOON_SECONDS", 0.01)
+    server, told = ConfigMaps(Draws(1)), list[str]()
+    async with collecting(Collector()) as collector, sending(server, collector, told) as made:
+        made.want(UID, CLOSED.episode, CLOSED.seq)
+        with trio.move_on_after(0.2):
+            await collector.until(lambda: bool(collector.got))
+        assert collector.got == []
+        await store(server, list(FILES))
+        await collector.until(lambda: len(collector.spans) == len(SPANS))
+
+
+async def test_a_back_end_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same bytes; what is wrong is said once, and that it is over."""
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(module, "GIVE_UP_SECONDS", 0.0)
+    server, told, refusals = ConfigMaps(Draws(1)), list[str](), iter([503, 503, 503])
+
+    def answer(got: Got) -> Reply:
+        return Reply(status=next(refusals, 200))
+
+    await store(server, list(FILES))
+    async with collecting(Collector(answer)) as collector, sending(server, collector, told) as made:
+        made.want(UID, CLOSED.episode, CLOSED.seq)
+        await collector.until(lambda: len(collector.spans) == len(SPANS))
+        with trio.fail_after(10):
+            while told[-1] != "traces: they arrive again":
+                await trio.sleep(0.01)
+    assert len(collector.got) == 4
+    assert not collector.changed
+    assert len({got.body for got in collector.got}) == 1
+    assert ["503" in line for line in told] == [True, False]
+
+
+async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a bound, or for longer than half a day: it is dropped, and said."""
+    monkeypatch.setattr(module, "WAITING_MAX", 1)
+    monkeypatch.setattr(module, "WAITING_SECONDS_MAX", -1.0)
+    server, told = ConfigMaps(Draws(1)), list[str]()
+    async with collecting(Collector()) as collector, sending(server, collector, told) as made:
+        made.want("uid-a", 1, 1)
+        made.want("uid-b", 1, 1)
+        with trio.fail_after(10):
+            while len(told) < 2:
+                await trio.sleep(0.01)
+    assert ["uid-a" in told[0], "uid-b" in told[1]] == [True, True]
+    assert all("is not sent" in line for line in told)
+
+
+def test_a_wrong_variable_switches_it_off() -> None:
+    """And is said: nodes are recovered without traces as well."""
+    told: list[str] = []
+    wrong = {"OTEL_EXPORTER_OTLP_ENDPOINT": "no url"}
+    assert outage_destination(wrong, lambda level, line: told.append(line)) is None
+    assert len(told) == 1
+    assert outage_destination({}, lambda level, line: told.append(line)) is None
+    assert len(told) == 1
