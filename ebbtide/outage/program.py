@@ -21,7 +21,7 @@ from ebbtide.actors.interfaces import NOTICE, Edge
 from ebbtide.actors.outage_work import STUCK_POD, StuckPodState
 from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage import OutageSettings
+from ebbtide.events.outage import OutageSettings, PodLost
 from ebbtide.host import SystemClock, journal_identity
 from ebbtide.log import LogOutput
 from ebbtide.outage.brake import StormBrake
@@ -88,7 +88,7 @@ def _leader(options: Options, identity: str, link: ApiClient, log: LogOutput) ->
     def edges(follower: Follower) -> Sequence[Edge]:
         node = follower.node
         return (
-            WorkEdge(work, node, effect=configuration.effect, owners=owners_of(follower.system)),
+            WorkEdge(work, node, effect=configuration.effect, lost=lost_in(follower.system)),
             *proof(node, follower.node_uid, follower.node_edge.as_ordered),
             brake.edge(node),
         )
@@ -118,12 +118,8 @@ def _leader(options: Options, identity: str, link: ApiClient, log: LogOutput) ->
     return Leader(shared, link, Watching(tuple(tasks)))
 
 
-def owners_of(system: System) -> dict[str, tuple[str, ...]]:
-    """Of the pods that are followed and not over: the owner's UID, and which of its pods were elsewhere when
-    the first of them was lost.
-    """
+def lost_in(system: System) -> list[PodLost]:
+    """The pods that are followed and not over, as they were found."""
     states = (slot.state for (name, _), slot in system.slots.items() if name == STUCK_POD.name)
     pods = [each for each in states if isinstance(each, StuckPodState) and each.phase != "over"]
-    return {
-        each.pod.owner_uid: each.elsewhere for each in pods if each.pod is not None and each.pod.owner_uid
-    }
+    return [PodLost(pod=each.pod, elsewhere=each.elsewhere) for each in pods if each.pod is not None]

@@ -19,12 +19,15 @@ from ebbtide.events.outage import (
     Attachment,
     AttachmentGone,
     AttachmentRead,
+    Detached,
     ElsewhereRead,
     ListWork,
     LostPod,
     LostPodGone,
     LostPodRead,
     OutageClosed,
+    PodLost,
+    PodRecovered,
     WorkListed,
 )
 from ebbtide.events.outage import Effect as TaintEffect
@@ -52,9 +55,9 @@ def elsewhere(pod: PodView) -> ElsewhereRead:
 class WorkEdge:
     """Of the node of that name. ``view`` is everybody's; ``effect``: the taint's, as it is configured.
 
-    ``owners``: of pods that an earlier leader has found and that are not over: the owner's UID, and the UIDs
-    of its pods that were elsewhere then. `observe` is for the sequencer: there it hears that an outage is
-    over.
+    ``lost``: pods that an earlier leader has found and that are not over. `observe` is for the sequencer:
+    there it hears who needs not be told of any more. An outage may be open for weeks, and a workload that is
+    well again has new pods all the time.
     """
 
     def __init__(
@@ -63,13 +66,20 @@ class WorkEdge:
         node: str,
         *,
         effect: TaintEffect = "NoExecute",
-        owners: Mapping[str, Iterable[str]] | None = None,
+        lost: Iterable[PodLost] = (),
         context: TraceContext = lambda key: "",
     ) -> None:
         self._view, self._node, self._effect = view, node, effect
         self._changes = Changes()
         #: Of an owner, who is nobody's successor.
-        self._before = {uid: frozenset(pods) for uid, pods in (owners or {}).items()}
+        self._before: dict[str, frozenset[str]] = {}
+        #: The owner's UID, of each pod that is not over.
+        self._open: dict[str, str] = {}
+        for each in lost:
+            if owner := each.pod.owner_uid:
+                there = frozenset(each.elsewhere)
+                self._before[owner] = self._before.get(owner, there) & there
+                self._open[each.pod.uid] = owner
         #: What was told last, by UID.
         self._lost: dict[str, LostPod] = {}
         self._new: dict[str, ElsewhereRead] = {}
@@ -91,13 +101,37 @@ class WorkEdge:
         return None
 
     def observe(self, records: Sequence[Record]) -> None:
-        """After `OutageClosed` nothing is told until the next `ListWork`."""
-        if any(isinstance(record.event, OutageClosed) for record in records):
-            self._outages += 1
-            self._view.forget(self._changes)
-            self._changes.take()
-            for each in (self._before, self._lost, self._new, self._attachments, self._unheard):
-                each.clear()
+        """Nothing more is told of a pod or an attachment that is over, nor of an owner whose pods all are;
+        after `OutageClosed` nothing at all, until the next `ListWork`.
+        """
+        for event in (record.event for record in records):
+            if isinstance(event, PodRecovered):
+                self._drop_pod(event.uid)
+            elif isinstance(event, Detached):
+                for uid in [uid for uid, each in self._attachments.items() if each.name == event.name]:
+                    del self._attachments[uid]
+                    self._unheard.pop(uid, None)
+            elif isinstance(event, OutageClosed):
+                self._outages += 1
+                self._view.forget(self._changes)
+                self._changes.take()
+                followed = (self._before, self._open, self._lost, self._new, self._attachments, self._unheard)
+                for each in followed:
+                    each.clear()
+
+    def _drop_pod(self, uid: str) -> None:
+        self._lost.pop(uid, None)
+        owner = self._open.pop(uid, None)
+        if owner is None:
+            return
+        if owner in self._open.values():
+            # It may be there still, and is nobody's successor.
+            self._before[owner] |= {uid}
+            return
+        del self._before[owner]
+        self._new = {uid: each for uid, each in self._new.items() if each.owner_uid != owner}
+        if self._changes.node:
+            self._view.follow(self._changes, self._node, self._before)
 
     # --- the list --------------------------------------------------------------------------------
 
@@ -117,10 +151,12 @@ class WorkEdge:
         pods = [pod for pod in self._view.pods_of(self._node) if not pod.over]
         self._lost = {pod.uid: self._lost_pod(pod) for pod in pods}
         # A pod of the same name cannot have been elsewhere, and one of another name is no successor.
+        owned = {pod.uid: pod.owner_uid for pod in pods if pod.owner_uid and not pod.daemon}
         there = {
             owner: frozenset(each.uid for each in self._siblings(owner))
-            for owner in dict.fromkeys(pod.owner_uid for pod in pods if pod.owner_uid and not pod.daemon)
+            for owner in dict.fromkeys(owned.values())
         }
+        self._open |= owned
         self._before = {**there, **self._before}
         named = dict.fromkeys(pod.owner_uid for pod in pods if pod.owner_uid and not pod.same_name)
         others = [uid for owner in named for uid in sorted(there.get(owner, ()))]

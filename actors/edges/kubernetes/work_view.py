@@ -87,8 +87,14 @@ POD_REASONS = frozenset(
 SCHEDULING_REASONS = frozenset({"SchedulerError", "SchedulingGated", "Unschedulable"})
 #: What the scheduler says of nodes that it has not taken.
 SCHEDULER_TEXTS = (
+    # Of 1.34, and of versions before it.
+    "didn't match PersistentVolume's node affinity",
     "had volume node affinity conflict",
+    "with ReadWriteOncePod access mode already in-use by another pod",
+    "bound to non-existent pv(s)",
     "exceed max volume count",
+    "did not have enough free storage",
+    "had no available disk",
     "had no available volume zone",
     "didn't find available persistent volumes to bind",
     "unbound immediate PersistentVolumeClaims",
@@ -97,6 +103,7 @@ SCHEDULER_TEXTS = (
     "didn't match Pod's node affinity/selector",
     "didn't match pod affinity rules",
     "didn't match pod anti-affinity rules",
+    "didn't satisfy existing pods anti-affinity rules",
     "didn't match pod topology spread constraints",
     "didn't have free ports for the requested pod ports",
     "Insufficient cpu",
@@ -400,11 +407,10 @@ def waiting_text(pod: BoundPod) -> str:
     if scheduled is not None and scheduled.status == "False" and scheduled.reason in SCHEDULING_REASONS:
         why = known_text(scheduled.message or "", SCHEDULER_TEXTS)
         return f"{scheduled.reason}: {why}" if why else str(scheduled.reason)
-    states = (
-        each.state
-        for each in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-        if each.state is not None
-    )
+    statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    if not statuses and status.phase == "Pending":
+        return "nothing from its kubelet yet" if pod.spec.node_name else "no node yet"
+    states = (each.state for each in statuses if each.state is not None)
     reasons = [state.waiting.reason for state in states if state.waiting is not None]
     known = [each for each in reasons if each in CONTAINER_REASONS]
     words = [each for each in known if each not in CREATING] or known

@@ -27,17 +27,20 @@ from ebbtide.actors.edges.kubernetes.work_view import (
     project_volume,
 )
 from ebbtide.actors.interfaces import NOTICE, WARNING, Ending
-from ebbtide.events.base import Fact, Record
+from ebbtide.events.base import Event, Fact, Record
 from ebbtide.events.outage import (
     Attachment,
     AttachmentGone,
     AttachmentRead,
+    Detached,
     ElsewhereRead,
     ListWork,
     LostPod,
     LostPodGone,
     LostPodRead,
     OutageClosed,
+    PodLost,
+    PodRecovered,
     WorkListed,
 )
 from ebbtide.replay.sim.scenario import Draws
@@ -151,7 +154,6 @@ def unscheduled(message: str, reason: str = "Unschedulable") -> Object:
         (waiting("ContainerCreating", "ImagePullBackOff"), "ImagePullBackOff"),
         (waiting("secret/of a plugin"), ""),
         (unscheduled(""), "Unschedulable"),
-        (unscheduled("x", reason="secret"), ""),
         (
             unscheduled("0/3: 1 Insufficient cpu, 2 node(s) had volume node affinity conflict. pod:secret"),
             "Unschedulable: had volume node affinity conflict, Insufficient cpu",
@@ -161,11 +163,18 @@ def unscheduled(message: str, reason: str = "Unschedulable") -> Object:
         (ready("False", reason="ContainersNotReady", message="secret"), "ContainersNotReady"),
         (ready("False", reason="secret"), ""),
         ({}, ""),
+        ({"phase": "Pending"}, "no node yet"),
+        (unscheduled("", reason="secret"), "no node yet"),
     ],
 )
 def test_why_a_pod_is_not_ready(status: Object, words: str) -> None:
     """In words that we know, and no others."""
     assert seen(pod("a", status=status)).waiting == words
+
+
+def test_a_pod_that_its_kubelet_has_not_begun_with() -> None:
+    """It has a node, and nobody has said anything of it."""
+    assert seen(pod("a", "worker", status={"phase": "Pending"})).waiting == "nothing from its kubelet yet"
 
 
 # --- what is kept of an attachment ----------------------------------------------------------------
@@ -453,7 +462,13 @@ async def test_another_leaders_list(autojump_clock: MockClock) -> None:
     server = Server()
     for made in (db(uid="again", node="other", status=ready()), web("web-b", "other"), web("web-c", "other")):
         server.pod(made)
-    async with working(server, owners={"StatefulSet/db": (), "ReplicaSet/web": ("uid-web-b",)}) as hand:
+    found = [
+        PodLost(pod=lost("db-0", **OF_DB)),
+        PodLost(pod=lost("web-a", **OF_WEB), elsewhere=("uid-web-b",)),
+        # Found later, with what was there by then: it may be another's successor all the same.
+        PodLost(pod=lost("web-z", **OF_WEB), elsewhere=("uid-web-b", "uid-web-c")),
+    ]
+    async with working(server, lost=found) as hand:
         listed, *facts = await hand.list()
         assert listed == WorkListed(key="k")
         assert facts == [elsewhere("db-0", "other", uid="again", is_ready=True), elsewhere("web-c", "other")]
@@ -476,24 +491,44 @@ async def test_it_starts_anew(autojump_clock: MockClock) -> None:
         assert await hand.said() == [LostPodGone(uid="uid-db-0")]
 
 
+def recorded(*events: Event) -> list[Record]:
+    """As an actor's decisions."""
+    step = {"mono_ns": 0, "wall_ns": 0, "episode": 1, "cause": 1, "actor": "a", "last": True}
+    return [Record(seq=at, event=event, **step) for at, event in enumerate(events, 2)]
+
+
+async def test_nothing_more_of_what_is_over(autojump_clock: MockClock) -> None:
+    """Of an owner until all of its pods are; of a pod that is spared, and of an attachment that is kept,
+    nothing: an outage may be open for weeks.
+    """
+    server = Server()
+    for made in (web("web-a", "worker"), web("web-b", "worker"), db()):
+        server.pod(made)
+    server.attach(attachment("va", **DELETED))
+    async with working(server) as hand:
+        await hand.list()
+        hand.edge.observe(recorded(PodRecovered(uid="uid-web-a"), Detached(name="va", kept=True)))
+        server.pod(web("web-a", "worker", status=ready()))
+        server.attach(attachment("va", **DELETED, error={}))
+        server.pod(web("web-new", "other"))
+        assert await hand.said(2 * ATTACHER_SECONDS) == [elsewhere("web-new", "other")]
+        hand.edge.observe(recorded(PodRecovered(uid="uid-web-b"), PodRecovered(uid="unknown")))
+        server.pod(web("web-newer", "other"))
+        server.remove(PODS_PATH, "uid-web-b")
+        server.remove(PODS_PATH, "uid-web-new")
+        server.pod(db(meta=DELETED))
+        assert await hand.said() == [LostPodRead(pod=lost("db-0", terminating=True, **OF_DB))]
+
+
 async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
     """Then nothing is told until the next list; one that still waits for the API server never comes."""
     server = Server()
     server.pod(db())
     server.attach(attachment("va", **DELETED))
-    closed = Record(
-        seq=1,
-        mono_ns=0,
-        wall_ns=0,
-        episode=0,
-        cause=0,
-        actor="OutageActor",
-        last=True,
-        event=OutageClosed(outcome="recovered"),
-    )
+    closed = recorded(OutageClosed(outcome="recovered"))
     async with working(server) as hand, trio.open_nursery() as nursery:
         await hand.list()
-        hand.edge.observe([closed])
+        hand.edge.observe(closed)
         server.remove(PODS_PATH, "uid-db-0")
         server.pod(web("web-a", "worker"))
         assert await hand.said(2 * ATTACHER_SECONDS) == []
@@ -507,7 +542,7 @@ async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
 
         nursery.start_soon(late)
         await trio.sleep(1)
-        hand.edge.observe([closed])
+        hand.edge.observe(closed)
         server.reachable = True
         await trio.sleep(60)
         assert [each.result for each in ended] == ["cancelled"]
