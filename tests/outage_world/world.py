@@ -91,7 +91,7 @@ class World:
         #: Streams of their own, so that the seeds' worlds stay what they are.
         self.dry, self.boots = self.draws.fork("dry run"), self.draws.fork("boots")
         self.power, self.person = self.draws.fork("power"), self.draws.fork("person")
-        self.power_off_seconds = (0, 0, 60, 150)[self.power.below(4)]
+        self.power_off_seconds = (0, 10, 60, 150)[self.power.below(4)]
         #: What the management controller makes of a command to switch off; ``stuck``: it does, and says On.
         self.bmc_obeys = ("yes", "yes", "lies", "refuses", "late", "stuck")[self.power.below(6)]
         self.bmc_stuck = False
