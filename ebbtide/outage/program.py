@@ -14,6 +14,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.client import ApiClient
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
+from ebbtide.actors.edges.kubernetes.paced import PacedCaller
 from ebbtide.actors.edges.kubernetes.watch import Streamer
 from ebbtide.actors.edges.kubernetes.work_edge import WorkEdge
 from ebbtide.actors.edges.kubernetes.work_view import WorkView
@@ -94,7 +95,7 @@ def _leader(options: Options, identity: str, link: ApiClient, log: LogOutput) ->
         )
 
     shared = Shared(
-        caller=link,
+        caller=PacedCaller(link),
         view=view,
         namespace=configuration.namespace,
         replica=options.replica,
