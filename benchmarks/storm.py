@@ -95,16 +95,18 @@ class Cluster:
 
     async def renew(self) -> None:
         """As kubelets do: each every ten seconds, spread over them."""
-        while True:
-            began = trio.current_time()
-            for at, name in enumerate(self.names):
-                await trio.sleep_until(began + RENEWAL_SECONDS * at / len(self.names))
-                if name not in self.dead:
-                    self.marks[name] = now()
-                    await self.ask(
-                        "PATCH", f"{LEASES_PATH}/{name}", {"spec": {"renewTime": self.marks[name]}}
-                    )
-            await trio.sleep_until(began + RENEWAL_SECONDS)
+        async with trio.open_nursery() as nursery:
+            while True:
+                began = trio.current_time()
+                for at, name in enumerate(self.names):
+                    await trio.sleep_until(began + RENEWAL_SECONDS * at / len(self.names))
+                    if name not in self.dead:
+                        nursery.start_soon(self._renew, name)
+                await trio.sleep_until(began + RENEWAL_SECONDS)
+
+    async def _renew(self, name: str) -> None:
+        self.marks[name] = now()
+        await self.ask("PATCH", f"{LEASES_PATH}/{name}", {"spec": {"renewTime": self.marks[name]}})
 
     async def die(self, names: list[str]) -> None:
         """NotReady, as the node lifecycle controller says it, and declared off by a person."""
@@ -199,7 +201,7 @@ async def measure(bed: Bed, options: argparse.Namespace) -> dict[str, object]:
             finally:
                 process.kill()
                 await process.wait()
-                say(log.read_text()[-3000:])
+                say(f"{log.read_text()[-1000:]}\nended: {process.returncode}")
         nursery.cancel_scope.cancel()
     return figures
 

@@ -22,6 +22,9 @@ from ebbtide.outage.follower import Follower, JournalLost, Shared, in_trouble
 #: How often all nodes are looked at: a thousand take a millisecond, and nobody waits for it, because a node's
 #: lease is silent long before the node is NotReady.
 LOOK_SECONDS = 0.5
+#: Begun at each look, those first that others have found dead as well: an API server that is slow makes all
+#: leases late, and a thousand journals at once would make it slower.
+BEGUN_MAX = 5
 #: Before a follower that failed begins anew. What it could not do, somebody has to mend.
 AGAIN_SECONDS = 15.0
 
@@ -56,10 +59,15 @@ class Leader:
                     self._follow(journal.node, journal.node_uid)
             while not self._fenced:
                 now = trio.current_time()
-                for node in shared.view.there():
-                    due = node.uid not in self.followers and self._again_at.get(node.uid, now) <= now
-                    if due and in_trouble(shared.view, node.name, node.uid):
-                        self._follow(node.name, node.uid)
+                found = [
+                    node
+                    for node in shared.view.there()
+                    if node.uid not in self.followers
+                    and self._again_at.get(node.uid, now) <= now
+                    and in_trouble(shared.view, node.name, node.uid)
+                ]
+                for node in sorted(found, key=lambda each: each.ready != "Unknown")[:BEGUN_MAX]:
+                    self._follow(node.name, node.uid)
                 await trio.sleep(LOOK_SECONDS)
             nursery.cancel_scope.cancel()
         if self._fenced:

@@ -290,6 +290,11 @@ class LineStream:
         self._size = 0
         self._lines: list[bytes] = []
 
+    @property
+    def has_line(self) -> bool:
+        """The next one is here already."""
+        return bool(self._lines)
+
     async def line(self, silence_seconds_max: float) -> bytes | None:
         """The next whole line; None at the end. Raises SilentStream, and Unanswered for a connection that is
         lost and for a line that is longer than any object.

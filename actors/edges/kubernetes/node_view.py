@@ -32,6 +32,9 @@ NODES_PATH = "/api/v1/nodes"
 LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 #: In one part of a list: a Node has some ten KiB, most of it the names of images; a lease half of one.
 PART_NODES, PART_LEASES = 100, 500
+#: A thousand nodes renew a hundred leases a second. What a renewal contradicts is read again before it is
+#: written, so nothing depends on a quarter of a second.
+GATHER_SECONDS = 0.25
 #: How often a kubelet renews its lease, as a part of the lease's duration (its ``renewIntervalFraction``),
 #: and how many of these have to pass: one was missed then, and not merely late.
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.5
@@ -323,7 +326,9 @@ class ClusterView:
     async def run(self, link: Streamer) -> None:
         """Until cancelled; never fails."""
         nodes = Watched(partial(listed_path, NODES_PATH), ApiNode, project_node, PART_NODES)
-        leases = Watched(partial(listed_path, LEASES_PATH), ApiLease, project_lease, PART_LEASES)
+        leases = Watched(
+            partial(listed_path, LEASES_PATH), ApiLease, project_lease, PART_LEASES, GATHER_SECONDS
+        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Watch(link, nodes, self.nodes, Unheeded()).run)
             nursery.start_soon(Watch(link, leases, self.leases, _Sees(self)).run)

@@ -93,12 +93,20 @@ def listed_path(path: str, **fields: object) -> str:
 class Watched(Generic[ItemT]):
     """What is watched: ``path`` of its list from the query's fields, the ``kind`` of its objects as far as
     they are decoded, what ``project`` keeps of each, and how many are asked for in one part of a list.
+    ``gather_seconds``: what comes within so long is read together, because each reading costs more than what
+    is read; 0: at once.
     """
 
     def __init__(
-        self, path: Callable[..., str], kind: type[Any], project: Callable[[Any], ItemT], part: int
+        self,
+        path: Callable[..., str],
+        kind: type[Any],
+        project: Callable[[Any], ItemT],
+        part: int,
+        gather_seconds: float = 0.0,
     ) -> None:
         self.path, self.project, self.part = path, project, part
+        self.gather_seconds = gather_seconds
         self.decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
         listed: Any = ListPart
         self.part_decoder: msgspec.json.Decoder[ListPart[Any]] = msgspec.json.Decoder(listed[kind])
@@ -228,6 +236,8 @@ class Watch(Generic[ItemT]):
     async def _next(self, stream: LineStream) -> bytes | None:
         """Silence may be a server that has nothing to say, or one that is not there: a small call tells."""
         while True:
+            if self._watched.gather_seconds and not stream.has_line:
+                await trio.sleep(self._watched.gather_seconds)
             try:
                 line = await stream.line(SILENCE_SECONDS)
                 self._health.heard()
