@@ -76,7 +76,7 @@ def _leader(options: Options, identity: str, link: ApiClient, log: LogOutput) ->
     configuration, clock = options.configuration, SystemClock()
     view, work = ClusterView(), WorkView(log.tell)
     brake = StormBrake(configuration.brake, view)
-    proof = proof_edges(configuration, view, clock)
+    proof = proof_edges(configuration, view, clock, link)
 
     def settings(node: str) -> OutageSettings:
         made, power_off = configuration.settings, pool_of(configuration, view, node).power_off

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ebbtide.actors.edges.kubernetes.calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.edges.proof.cloud import Credentials, Ec2, Ec2Source
 from ebbtide.actors.edges.proof.ipmi import Ipmi
 from ebbtide.actors.edges.proof.kubelet import KubeletSource
 from ebbtide.actors.edges.proof.power import Check, PowerEdge
 from ebbtide.actors.edges.proof.redfish import Redfish
+from ebbtide.actors.edges.proof.remediators import KINDS, Remediations, RemediatorSource
 from ebbtide.actors.edges.proof.sources import Machine, ProofSource, SourcesEdge
 from ebbtide.actors.edges.proof.statements import STATED, StatementsEdge, StatementSource
 from ebbtide.actors.interfaces import Clock, Edge
@@ -32,7 +34,12 @@ def pool_of(configuration: OutageConfiguration, view: ClusterView, node: str) ->
 
 
 def sources_of(
-    pool: Pool, view: ClusterView, node: str, node_uid: str, ec2: Ec2 | None = None
+    pool: Pool,
+    view: ClusterView,
+    node: str,
+    node_uid: str,
+    remediations: Sequence[Remediations],
+    ec2: Ec2 | None = None,
 ) -> tuple[list[StatementSource], list[ProofSource]]:
     """What stands on the Node itself, and who is asked beside it."""
     stated = [StatementSource(each, view, node, node_uid) for each in STATED if each in pool.believe]
@@ -41,6 +48,8 @@ def sources_of(
         asked.append(KubeletSource(view, node))
     if ec2 is not None:
         asked.append(Ec2Source(ec2))
+    if "remediator" in pool.believe:
+        asked += [RemediatorSource(each, view, node) for each in remediations]
     return stated, asked
 
 
@@ -89,16 +98,17 @@ def controllers_of(pool: Pool, node: str) -> list[Redfish | Ipmi]:
 
 
 def proof_edges(
-    configuration: OutageConfiguration, view: ClusterView, clock: Clock
+    configuration: OutageConfiguration, view: ClusterView, clock: Clock, caller: ApiCaller
 ) -> Callable[[str, str, Check], Sequence[Edge]]:
     """For a node by its name and UID, with what reads it again before its machine is switched off. Its pool
     is that of the labels that it has when it is suspected.
     """
+    remediations = [Remediations(caller, name) for name in KINDS]
     clouds = {pool.name: ec2_of(pool) for pool in configuration.pools}
 
     def edges(node: str, node_uid: str, check: Check) -> Sequence[Edge]:
         pool = pool_of(configuration, view, node)
-        stated, asked = sources_of(pool, view, node, node_uid, clouds.get(pool.name))
+        stated, asked = sources_of(pool, view, node, node_uid, remediations, clouds.get(pool.name))
         controllers = controllers_of(pool, node)
         return (
             StatementsEdge(stated, view, node, clock),

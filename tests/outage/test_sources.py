@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from ebbtide.actors.edges.kubernetes.calls import Answer
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
+from ebbtide.actors.edges.proof.remediators import KINDS, Remediations
 from ebbtide.actors.edges.proof.sources import Machine
 from ebbtide.outage.configuration import parse_outage
 from ebbtide.outage.sources import controllers_of, ec2_of, machine_of, pool_of, sources_of
@@ -17,6 +19,11 @@ POOLS = HEAD + (
     "- {name: b, believe: []}\n"
 )
 NODE = NodeView("n", "u", "1", "b1", "Unknown", "uuid", "aws:///z/i-1", "none", (), "", {"k": "v"})
+
+
+class Nobody:
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        raise AssertionError("nobody is asked")
 
 
 def view_of(*nodes: NodeView) -> ClusterView:
@@ -31,6 +38,7 @@ def view_of(*nodes: NodeView) -> ClusterView:
         (HEAD, {}, ["cloud-taint", "certificate", "declared", "kubelet"]),
         (POOLS, {"k": "v"}, ["declared"]),
         (POOLS, {}, ["kubelet"]),
+        (HEAD + "pools: [{name: a, believe: [remediator]}]", {}, ["kubelet", "remediator", "remediator"]),
         (
             HEAD + "pools: [{name: a, believe: [], cloud: {ec2: {region: eu-west-1}}}]",
             {},
@@ -43,8 +51,9 @@ async def test_the_sources_are_those_of_the_nodes_pool(
 ) -> None:
     """By its labels."""
     view = view_of(NODE._replace(labels=labels))
+    remediations = [Remediations(Nobody(), name) for name in KINDS]
     pool = pool_of(parse_outage("a.yaml", text.encode()), view, "n")
-    stated, asked = sources_of(pool, view, "n", "u", ec2_of(pool))
+    stated, asked = sources_of(pool, view, "n", "u", remediations, ec2_of(pool))
     found: list[Any] = [*stated, *asked]
     assert [each.source for each in found] == expected
 

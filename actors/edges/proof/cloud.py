@@ -23,16 +23,13 @@ from urllib.parse import urlencode, urlsplit
 from xml.etree import ElementTree
 
 import msgspec
-import trio
 
 from ebbtide.actors.edges.documents import read_file
 from ebbtide.actors.edges.proof.https import Answer, Service
-from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
-from ebbtide.actors.interfaces import error_text, known_text
+from ebbtide.actors.edges.proof.sources import Gathering, Machine, Said, Unread
+from ebbtide.actors.interfaces import known_text
 from ebbtide.events.outage import Source, Verdict
 
-#: Who is asked for at the same time is asked for at once: what a look at a thousand nodes takes, and more.
-GATHER_SECONDS = 0.05
 #: In one request: each takes some 7 KiB of the answer, of which 512 KiB are read.
 INSTANCES_MAX = 50
 EC2_VERSION, STS_VERSION = "2016-11-15", "2011-06-15"
@@ -69,7 +66,6 @@ NO_SUCH = "there is no such instance in this region and account"
 HIBERNATED = "the instance hibernates: it comes back with all that ran"
 STATE_UNKNOWN = "the instance is in a state that is not known"
 NO_USE = "its answer is of no use"
-GIVEN_UP = "it was given up"
 
 
 # --- who we are -----------------------------------------------------------------------------------
@@ -282,16 +278,6 @@ def judge(instance: Instance) -> tuple[Verdict, str]:
     return "unknown", f"the instance is {instance.state}" if instance.state in _BETWEEN else STATE_UNKNOWN
 
 
-class _Batch:
-    """Instances that are asked for in one request."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-        self.found: Mapping[str, Instance] = {}
-        self.error = ""
-        self.answered = trio.Event()
-
-
 class Ec2:
     """One region. ``endpoint``: in place of AWS' own; ``certificate``: a PEM file of authorities for it."""
 
@@ -306,37 +292,11 @@ class Ec2:
         self.region = region
         self._credentials = credentials
         self._service = _service(endpoint or f"https://ec2.{region}.{_domain(region)}", certificate)
-        self._gathering: _Batch | None = None
+        self._gathering = Gathering(self._describe, INSTANCES_MAX)
 
     async def find(self, instance_id: str) -> Instance | None:
         """None: it is not there. Raises Unread."""
-        batch = self._gathering
-        if batch is not None and len(batch.ids) < INSTANCES_MAX:
-            batch.ids.append(instance_id)
-            await batch.answered.wait()
-        else:
-            self._gathering = batch = _Batch()
-            batch.ids.append(instance_id)
-            await self._ask(batch)
-        if batch.error:
-            raise Unread(batch.error)
-        return batch.found.get(instance_id)
-
-    async def _ask(self, batch: _Batch) -> None:
-        """Whoever comes first asks for all; if that one is given up, so are the others."""
-        batch.error = GIVEN_UP
-        try:
-            await trio.sleep(GATHER_SECONDS)
-            if self._gathering is batch:
-                self._gathering = None
-            batch.found = await self._describe(list(dict.fromkeys(batch.ids)))
-            batch.error = ""
-        except (OSError, ValueError) as error:
-            batch.error = error_text(error)
-        finally:
-            if self._gathering is batch:
-                self._gathering = None
-            batch.answered.set()
+        return (await self._gathering.about(instance_id)).get(instance_id)
 
     async def _describe(self, ids: list[str]) -> dict[str, Instance]:
         # By filter: by name, one instance that is not there any more would refuse them all.

@@ -6,9 +6,9 @@ ProofActor decides. All are asked at once, and each within its own time: one tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import trio
@@ -53,6 +53,65 @@ class Said(NamedTuple):
 
 class Unread(OSError):
     """A source could not be asked, or its answer is of no use; one line in our own words."""
+
+
+#: Who is asked for at the same time is asked for at once: what a look at a thousand nodes takes, and more.
+GATHER_SECONDS = 0.05
+GIVEN_UP = "it was given up"
+AnswerT = TypeVar("AnswerT")
+
+
+class _Batch(Generic[AnswerT]):
+    """What is asked for in one request."""
+
+    def __init__(self) -> None:
+        self.wanted: list[str] = []
+        self.answers: list[AnswerT] = []
+        self.error = GIVEN_UP
+        self.answered = trio.Event()
+
+
+class Gathering(Generic[AnswerT]):
+    """Questions about many nodes that come within a moment, in one request of at most ``most``; ``ask`` may
+    raise OSError and ValueError. A request is sent after all who share it began to ask: one that is under way
+    serves nobody who comes later.
+    """
+
+    def __init__(self, ask: Callable[[list[str]], Awaitable[AnswerT]], most: int) -> None:
+        self._ask, self._most = ask, most
+        self._open: _Batch[AnswerT] | None = None
+
+    async def about(self, wanted: str) -> AnswerT:
+        """The answer to all. Whoever comes first asks; if that one is given up, so are the others. Raises
+        Unread.
+        """
+        batch = self._open
+        if batch is not None and len(batch.wanted) < self._most:
+            batch.wanted.append(wanted)
+            await batch.answered.wait()
+        else:
+            self._open = batch = _Batch()
+            batch.wanted.append(wanted)
+            await self._send(batch)
+        if batch.error:
+            raise Unread(batch.error)
+        return batch.answers[0]
+
+    async def _send(self, batch: _Batch[AnswerT]) -> None:
+        try:
+            await trio.sleep(GATHER_SECONDS)
+            self._close(batch)
+            batch.answers.append(await self._ask(list(dict.fromkeys(batch.wanted))))
+            batch.error = ""
+        except (OSError, ValueError) as error:
+            batch.error = error_text(error)
+        finally:
+            self._close(batch)
+            batch.answered.set()
+
+    def _close(self, batch: _Batch[AnswerT]) -> None:
+        if self._open is batch:
+            self._open = None
 
 
 class ProofSource(Protocol):

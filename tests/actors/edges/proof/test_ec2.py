@@ -12,7 +12,6 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ebbtide.actors.edges.proof.cloud import (
-    GIVEN_UP,
     HIBERNATED,
     NO_SUCH,
     NO_USE,
@@ -26,7 +25,7 @@ from ebbtide.actors.edges.proof.cloud import (
     parse_provider_id,
     signed,
 )
-from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
+from ebbtide.actors.edges.proof.sources import GIVEN_UP, Machine, Said, Unread
 from tests.actors.edges.proof.serving import Server, answer, serving
 from tests.beds.ec2 import REGION, Ec2Emulator, UserKeys, ec2_emulator
 from tests.beds.skipping import or_skip

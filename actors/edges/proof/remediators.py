@@ -1,0 +1,166 @@
+"""Other remediators, for what they say: medik8s' Fence Agents Remediation and Self Node Remediation.
+
+What they have done stands in an object of theirs for each node, by its name. The taints that they set on the
+Node come before they act, so these say nothing. FAR says that its fence agent has succeeded: the machine was
+switched off, or off and on again, so that the boot of before is over. SNR says that by now the machine must
+have restarted itself, by the time that its watchdog takes.
+
+Neither names a boot, and an object may have outlived the remediation that it was made for. So what counts is
+what one came to say after the node's last sign of life, while this process looked on: what it said already at
+the first look says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from ebbtide.actors.edges.kubernetes.calls import (
+    HTTP_NOT_FOUND,
+    ApiCaller,
+    JsonObject,
+    Unanswered,
+    answer_text,
+    find_condition,
+)
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView
+from ebbtide.actors.edges.proof.sources import READ_SECONDS_MAX, Gathering, Machine, Said, Unread
+from ebbtide.events.outage import Source
+
+#: Where the object has another name than its node.
+NODE_NAME_ANNOTATION = "remediation.medik8s.io/node-name"
+#: One object a node that is in trouble; a thousand are more than any storm lets through.
+OBJECTS_MAX = 1000
+ANSWER_SECONDS_MAX = READ_SECONDS_MAX / 2
+#: As many nodes as there are: one list is about all of them.
+NODES_MAX = 5000
+
+EARLIER = "it said so before we began to look: it may be of an earlier boot"
+
+
+class Remediation(NamedTuple):
+    """``done``: it says that the machine was fenced."""
+
+    uid: str
+    node: str
+    done: bool
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    uid: str = ""
+    annotations: dict[str, str] = {}
+    deletion_timestamp: str | None = None
+
+
+class _Status(msgspec.Struct):
+    conditions: list[JsonObject] = []
+    phase: str | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _List(msgspec.Struct):
+    items: list[_Object] = []
+
+
+def _fenced(status: _Status) -> bool:
+    found = find_condition(status.conditions, "FenceAgentActionSucceeded")
+    return found is not None and found.get("status") == "True"
+
+
+def _restarted(status: _Status) -> bool:
+    return status.phase in ("Reboot-Completed", "Fencing-Completed")
+
+
+#: By the name that goes on record: where its objects are, and how one says that it is done.
+KINDS: dict[str, tuple[str, Callable[[_Status], bool]]] = {
+    "fence-agents-remediation": (
+        "/apis/fence-agents-remediation.medik8s.io/v1alpha1/fenceagentsremediations",
+        _fenced,
+    ),
+    "self-node-remediation": (
+        "/apis/self-node-remediation.medik8s.io/v1alpha1/selfnoderemediations",
+        _restarted,
+    ),
+}
+
+
+class Remediations:
+    """All objects of one kind, listed for all nodes at once whenever somebody asks."""
+
+    def __init__(self, caller: ApiCaller, name: str) -> None:
+        self.name = name
+        self._path, self._is_done = KINDS[name]
+        self._caller = caller
+        self._gathering = Gathering(self._list, NODES_MAX)
+
+    async def of(self, node: str) -> list[Remediation] | None:
+        """None: this kind is not installed. Raises Unread."""
+        found = await self._gathering.about(node)
+        return None if found is None else found.get(node, [])
+
+    async def _list(self, nodes: list[str]) -> Mapping[str, list[Remediation]] | None:
+        path = f"{self._path}?{urlencode({'limit': OBJECTS_MAX}, quote_via=quote)}"
+        try:
+            answer = await self._caller.call("GET", path, seconds_max=ANSWER_SECONDS_MAX)
+        except Unanswered as error:
+            raise Unread(f"the API server: {error}") from None
+        if answer.code == HTTP_NOT_FOUND:
+            return None
+        if not answer.ok:
+            raise Unread(f"its objects cannot be listed: {answer_text(answer)}")
+        try:
+            listed = msgspec.json.decode(answer.body, type=_List)
+        except (ValueError, RecursionError):
+            raise Unread("its objects cannot be read") from None
+        found: dict[str, list[Remediation]] = {}
+        for each in listed.items:
+            meta = each.metadata
+            # One that is being deleted is over, whatever it has said.
+            if meta.deletion_timestamp is None:
+                node = meta.annotations.get(NODE_NAME_ANNOTATION) or meta.name
+                made = Remediation(meta.uid, node, self._is_done(each.status))
+                found.setdefault(node, []).append(made)
+        return found
+
+
+class RemediatorSource:
+    """What one remediator says of one node. ``name``: the remediator's."""
+
+    source: Source = "remediator"
+
+    def __init__(self, remediations: Remediations, view: ClusterView, node: str) -> None:
+        self._remediations, self._view, self._node = remediations, view, node
+        self.name = remediations.name
+        #: The last sign of life at the first look, and what was done already then, by UID.
+        self._since: Any = None
+        self._earlier: frozenset[str] = frozenset()
+
+    async def read(self, machine: Machine) -> Said | None:
+        """None: it is not installed, or has no object for this node. Raises Unread."""
+        # Before it is asked: what comes while it answers makes the next look the first.
+        life = self._sign_of_life(machine)
+        found = await self._remediations.of(self._node)
+        if found is None:
+            return None
+        done = frozenset(each.uid for each in found if each.done)
+        if life != self._since:
+            self._since, self._earlier = life, done
+        if done - self._earlier:
+            return Said("off", "nodeUID", machine.node_uid)
+        if done:
+            return Said("unknown", error=EARLIER)
+        return Said("unknown", error="it has not fenced the machine yet") if found else None
+
+    def _sign_of_life(self, machine: Machine) -> tuple[str, ...]:
+        observed = self._view.of(self._node)
+        lease = observed.lease.mark if observed.lease is not None else ""
+        status = observed.node.status_mark if observed.node is not None else ""
+        return machine.node_uid, machine.boot_id, lease, status
