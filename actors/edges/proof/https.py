@@ -90,6 +90,8 @@ class Service:
             raise Unread("the answer is not HTTP") from None
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise Unread(_connection_text(error)) from None
+        except ValueError:
+            raise Unread("its host is no name that can be looked up") from None
 
     async def _connect(self) -> trio.abc.Stream:
         context = await self._context() if self._tls else None

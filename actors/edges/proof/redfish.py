@@ -76,7 +76,7 @@ class _System(msgspec.Struct, rename="pascal"):
 
 
 class Redfish:
-    """One controller. Not to be asked by two tasks about the same machine at once."""
+    """One controller, of any number of machines; asked by any number of tasks."""
 
     source: Source = "redfish"
 

@@ -395,6 +395,13 @@ async def test_nobody_answers(server: Server) -> None:
         await source(server).read(MACHINE)
 
 
+async def test_a_name_that_nobody_can_have(server: Server) -> None:
+    """Whatever the library makes of it."""
+    server.url = f"https://{'x' * 64}.example"
+    with pytest.raises(Unread, match="no name that can be looked up"):
+        await source(server).read(MACHINE)
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
