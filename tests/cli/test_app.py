@@ -53,6 +53,7 @@ def test_the_commands_of_the_interface_are_there() -> None:
         ("journal", "seal-key"),
         ("journal", "show"),
         ("metrics",),
+        ("outage", "declare"),
         ("outage", "run"),
         ("plan",),
         ("release",),

@@ -11,11 +11,15 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Run it": {
         "run": Entry("outage.run:run", "The controller: watch, prove, taint, follow, take the taint back."),
     },
+    "Say what only a person knows": {
+        "declare": Entry("outage.declare:declare", "That a machine is off: one kind of proof."),
+    },
 }
 
 EPILOG = """\b
 Examples:
   ebbtide outage run --config outage.yaml --kubeconfig ~/.kube/config --dry-run
+  ebbtide outage declare worker-2 --off
 """
 
 

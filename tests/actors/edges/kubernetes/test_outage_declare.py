@@ -1,0 +1,188 @@
+"""``ebbtide outage declare`` on a real API server: what it writes, and of whom it writes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import ApiNode
+from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION, Declared, read_declared
+from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.outage import declare as verb
+from ebbtide.cli.outage.common import Cluster
+from tests.actors.edges.kubernetes.outage_rig import Kubelet
+from tests.actors.edges.kubernetes.rig import linked
+from tests.actors.edges.kubernetes.rights import granted
+from tests.commands import Ran, ebbtide
+from tests.node.bed import Bed
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+ACCOUNT = "ebbtide-person"
+#: What a person needs, and nothing else.
+NODE_RULES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]
+LEASE_RULES = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}]
+#: A renewal of such a lease is missed after one and a half seconds.
+LEASE_SECONDS = 4
+
+
+@pytest.fixture
+async def rights(api_bed: Bed) -> Path:
+    return await granted(api_bed, ACCOUNT, [], NODE_RULES, {"kube-node-lease": LEASE_RULES})
+
+
+@pytest.fixture
+async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
+    """Of a node that is not heard of."""
+    made = Kubelet(api_bed, "worker")
+    await made.register()
+    await api_bed.api.patch(made.lease_path, {"spec": {"leaseDurationSeconds": LEASE_SECONDS}})
+    await made.unheard()
+    yield made
+    await made.remove()
+
+
+async def declare(rights: Path, *arguments: str) -> Ran:
+    words: tuple[str | Path, ...] = ("outage", "declare", "worker", *arguments, "--kubeconfig", rights)
+    return await trio.to_thread.run_sync(partial(ebbtide, *words))
+
+
+async def declared(kubelet: Kubelet) -> Declared | None:
+    """As the controller reads it."""
+    import msgspec
+
+    return read_declared(msgspec.convert(await kubelet.bed.api.get(kubelet.path), ApiNode))
+
+
+async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
+    lease = await kubelet.bed.api.get(kubelet.lease_path)
+    mark = lease["spec"]["renewTime"]
+    ran = await declare(
+        rights, "--off", "--by", "ann", "--for", "2h", "--reason", "the rack is dark", "--yes"
+    )
+    assert (ran.code, ran.out) == (
+        0,
+        "declared: worker is off, says ann; 'ebbtide outage status worker' tells what follows\n",
+    )
+    # What it is about was said before.
+    for each in (kubelet.uid, "boot-1", mark, "Unknown", "2h"):
+        assert each in ran.err
+    assert await declared(kubelet) == Declared(kubelet.uid, "boot-1", mark, "ann", 7200)
+    said = json.loads((await kubelet.annotations())[DECLARED_ANNOTATION])
+    assert said["reason"] == "the rack is dark"
+    ran = await declare(rights, "--withdraw")
+    assert (ran.code, ran.out) == (0, "withdrawn: nothing is declared of worker any more\n")
+    assert DECLARED_ANNOTATION not in await kubelet.annotations()
+    assert (await declare(rights, "--withdraw")).out == "nothing is declared of worker\n"
+
+
+async def test_what_a_repository_applies(rights: Path, kubelet: Kubelet) -> None:
+    """It is printed, and it is the same."""
+    ran = await declare(rights, "--off", "--by", "ann", "--print", "-o", "json")
+    assert ran.code == 0
+    assert DECLARED_ANNOTATION not in await kubelet.annotations()
+    made = json.loads(ran.out)
+    assert (made["kind"], made["metadata"]["name"]) == ("Node", "worker")
+    await kubelet.bed.api.patch(kubelet.path, {"metadata": {"annotations": made["metadata"]["annotations"]}})
+    found = await declared(kubelet)
+    assert found is not None
+    assert (found.by, found.boot_id, found.seconds, found.problem) == ("ann", "boot-1", 3600, "")
+
+
+async def test_a_node_that_lives(rights: Path, kubelet: Kubelet) -> None:
+    """Ready, or its lease is renewed between two readings: nothing is written."""
+    await kubelet.report()
+    ran = await declare(rights, "--off", "--by", "ann", "--yes")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("ebbtide: worker is Ready: it lives")
+    await kubelet.unheard()
+    async with trio.open_nursery() as nursery:
+
+        async def renew() -> None:
+            while True:
+                await kubelet.renew()
+                await trio.sleep(0.3)
+
+        nursery.start_soon(renew)
+        ran = await declare(rights, "--off", "--by", "ann", "--yes")
+        nursery.cancel_scope.cancel()
+    assert ran.code == 2
+    assert "ebbtide: worker renewed its lease" in ran.err
+    assert DECLARED_ANNOTATION not in await kubelet.annotations()
+
+
+async def test_a_node_of_the_same_name(rights: Path, kubelet: Kubelet) -> None:
+    """Made anew between the look and the write: the statement is not about it."""
+    async with linked(rights) as link:
+        cluster = Cluster(link)
+        seen = await verb.read_node(cluster, "worker")
+        await kubelet.remove()
+        await kubelet.register()
+        await kubelet.unheard()
+        with pytest.raises(Refused, match="was made anew meanwhile"):
+            await verb.write(cluster, "worker", seen, verb.statement_of(seen, "ann", 60, ""))
+    assert DECLARED_ANNOTATION not in await kubelet.annotations()
+
+
+async def test_a_node_that_others_change(rights: Path, kubelet: Kubelet) -> None:
+    """A label of somebody's between reading and writing is no reason to give up; a boot is."""
+    async with linked(rights) as link:
+        cluster = Cluster(link)
+        seen = await verb.read_node(cluster, "worker")
+        plain, changes = cluster.caller, [{"metadata": {"labels": {"some": "label"}}}]
+
+        class Meddling:
+            async def call(self, method: str, path: str, **fields: Any) -> Any:
+                if method == "PATCH" and changes:
+                    await kubelet.bed.api.patch(kubelet.path, changes.pop())
+                return await plain.call(method, path, **fields)
+
+        cluster.caller = Meddling()
+        said = verb.statement_of(seen, "ann", 60, "")
+        await verb.write(cluster, "worker", seen, said)
+        assert json.loads((await kubelet.annotations())[DECLARED_ANNOTATION]) == said
+        await kubelet.report(boot="boot-2", ready="Unknown")
+        with pytest.raises(Refused, match="has booted meanwhile"):
+            await verb.write(cluster, "worker", seen, said)
+
+
+async def test_bad_requests(rights: Path, kubelet: Kubelet) -> None:
+    for arguments, said in (
+        ((), "say what to declare"),
+        (("--off", "--withdraw"), "say what to declare"),
+        (("--off", "--yes"), "say who you are with --by"),
+        (("--off", "--by", "a b"), "up to 64 letters"),
+        (("--off", "--by", "ann", "--for", "200h"), "from 1s to 168h"),
+        (("--off", "--by", "ann"), "nobody is there to be asked: say --yes"),
+    ):
+        ran = await declare(rights, *arguments)
+        assert (ran.code, ran.out) == (2, ""), arguments
+        assert said in ran.err.splitlines()[-1]
+    words: tuple[str | Path, ...] = (
+        "outage",
+        "declare",
+        "nobody",
+        "--off",
+        "--by",
+        "ann",
+        "--kubeconfig",
+        rights,
+    )
+    ran = await trio.to_thread.run_sync(partial(ebbtide, *words))
+    assert (ran.code, ran.err) == (2, "ebbtide: there is no Node nobody: 'kubectl get nodes' lists them\n")
+
+
+async def test_missing_rights(api_bed: Bed, kubelet: Kubelet) -> None:
+    """In the server's words."""
+    less = await granted(
+        api_bed, "ebbtide-reader", [], [{**NODE_RULES[0], "verbs": ["get"]}], {"kube-node-lease": LEASE_RULES}
+    )
+    ran = await declare(less, "--off", "--by", "ann", "--yes")
+    assert ran.code == 2
+    assert 'cannot patch resource "nodes"' in ran.err.splitlines()[-1]
