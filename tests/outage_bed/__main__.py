@@ -15,21 +15,19 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from tests.beds.rootfs import Unavailable, cache_folder
 from tests.node.csi.programs import Programs, csi
 from tests.outage_bed.results import PAGE, Results, comparison, page, table
 from tests.outage_bed.runs import NotMade, run
 from tests.outage_bed.scenarios import BOTH, SCENARIOS
+from tests.outage_bed.stage import ROUND_SECONDS
 
 RESULTS = "outages.jsonl"
-#: The collector's, and by how much of it the cut of each pair is later than that of the pair before, so
-#: that any number of pairs is spread evenly over it.
-ROUND_SECONDS, STEP = 20.0, 0.382
+#: By how much of the round the cut of each pair is later than that of the pair before, so that any
+#: number of pairs is spread evenly over it.
+STEP = 0.382
 
 
 def chosen(asked: argparse.Namespace, results: Results) -> list[tuple[str, str]]:
@@ -60,27 +58,21 @@ def run_pairs(asked: argparse.Namespace, results: Results) -> int:
         for pair in range(results.next_pair(), results.next_pair() + asked.pairs):
             if time.monotonic() - began + 2 * SCENARIOS[name].seconds > asked.seconds:
                 break
-            wait_seconds = pair * STEP % 1 * ROUND_SECONDS
-            more = {"pair": pair, "wait": round(wait_seconds, 1)}
-            failed += not all(run_one(results, programs, name, actor, wait_seconds, more) for actor in BOTH)
+            failed += not all(run_one(results, programs, name, actor, pair) for actor in BOTH)
     return failed
 
 
-def run_one(
-    results: Results,
-    programs: Programs,
-    name: str,
-    actor: str,
-    wait_seconds: float = 0,
-    more: Mapping[str, Any] = MappingProxyType({}),
-) -> bool:
+def run_one(results: Results, programs: Programs, name: str, actor: str, pair: int | None = None) -> bool:
     """Does it hold?"""
+    moment_seconds = None if pair is None else round(pair * STEP % 1 * ROUND_SECONDS, 1)
     try:
-        row = run(name, actor, programs, results.kept(name, actor), wait_seconds)
+        row = run(name, actor, programs, results.kept(name, actor), moment_seconds)
     except NotMade as error:
         print(f"{name} by {actor}: not made: {error}", flush=True)
         return False
-    results.write({**row, **more})
+    if pair is not None:
+        row |= {"pair": pair, "moment": moment_seconds}
+    results.write(row)
     marks = ", ".join(f"{mark} {at}" for mark, at in row["seconds"].items())
     verdict = "BROKEN" if row["broken"] else "holds"
     print(f"{name} by {actor}: {verdict} ({row['took']} s): {marks}", flush=True)

@@ -30,13 +30,13 @@ def actor_of(name: str, scenario: Scenario, folder: Path) -> Actor:
     return Controller(folder, scenario.effect) if name == CONTROLLER else Hand(scenario.effect)
 
 
-def run(name: str, who: str, programs: Programs, kept: Path, wait_seconds: float = 0) -> Row:
+def run(name: str, who: str, programs: Programs, kept: Path, moment_seconds: float | None = None) -> Row:
     """Its row; in ``kept``: what was seen, a line a change, what the controller said, and its journal.
-    ``wait_seconds`` before the cut. Raises NotMade.
+    ``moment_seconds``: of the collector's round, for the cut. Raises NotMade.
     """
     failures: list[BaseException] = []
     try:
-        return trio.run(_run, name, who, programs, kept, wait_seconds)
+        return trio.run(_run, name, who, programs, kept, moment_seconds)
     except* Exception as group:
         failures.extend(_leaves(group))
     raise NotMade("; ".join(f"{type(each).__name__}: {each}"[:MESSAGE_CHARACTERS] for each in failures))
@@ -50,7 +50,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield each
 
 
-async def _run(name: str, who: str, programs: Programs, kept: Path, wait_seconds: float) -> Row:
+async def _run(name: str, who: str, programs: Programs, kept: Path, moment_seconds: float | None) -> Row:
     scenario, began = SCENARIOS[name], time.monotonic()
     broken: list[str] = []
     shutil.rmtree(kept, ignore_errors=True)
@@ -58,7 +58,7 @@ async def _run(name: str, who: str, programs: Programs, kept: Path, wait_seconds
     actor = actor_of(who, scenario, kept)
     with trio.fail_after(RUN_SECONDS_MAX):
         async with stage(programs, scenario.controllers) as made:
-            made.wait_seconds = wait_seconds
+            made.moment_seconds = moment_seconds
             try:
                 await scenario.run(made, actor)
             except AssertionError as error:

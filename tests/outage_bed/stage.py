@@ -27,6 +27,8 @@ NODES = "/api/v1/nodes"
 LOST, OTHER = "node-1", "node-2"
 KEY = "node.kubernetes.io/out-of-service"
 LOOK_SECONDS = 0.1
+#: The collector's, from when the controller-manager began.
+ROUND_SECONDS = 20.0
 BEGIN_SECONDS_MAX = 60
 #: The collector's round, the attacher, and a kubelet that reports its volumes in use, on a busy machine.
 RECOVERED_SECONDS_MAX = 120
@@ -47,8 +49,9 @@ class Stage:
         #: What was seen, a line a change, with seconds after the cut.
         self.told: list[str] = []
         self.zero = time.monotonic()
-        #: Before the cut, which else would meet always the same moment of the collector's round.
-        self.wait_seconds = 0.0
+        #: The moment of the collector's round at which the cut comes; None: any.
+        self.moment_seconds: float | None = None
+        self._controllers_began = time.monotonic()
         #: UIDs of the pods and names of the attachments that were there at the cut.
         self.pods: frozenset[str] = frozenset()
         self.attachments: frozenset[str] = frozenset()
@@ -82,7 +85,9 @@ class Stage:
 
     async def cut(self, how: Callable[[], Any] | None = None) -> None:
         """The power of the node, or what ``how`` does instead: from now on time counts."""
-        await trio.sleep(self.wait_seconds)
+        if self.moment_seconds is not None:
+            now = time.monotonic() - self._controllers_began
+            await trio.sleep((self.moment_seconds - now) % ROUND_SECONDS)
         pods, attachments = await self.bed.api.get(PODS), await self.bed.api.get(ATTACHMENTS)
         self.pods = frozenset(
             each["metadata"]["uid"] for each in pods["items"] if each["spec"].get("nodeName") == LOST
@@ -261,9 +266,8 @@ async def stage(programs: Programs, controllers: dict[str, str]) -> AsyncIterato
     """Two nodes that are Ready, with storage; ``controllers`` are the controller-manager's flags."""
     async with machine_bed([LOST, OTHER], **UNGRACEFUL) as (bed, machines), bmcs(bed, machines) as power:
         await csi.restart_controllers(bed, **controllers)
-        storage = Storage(bed, programs)
-        await storage.start(machines)
-        made = Stage(bed, machines, power, storage)
+        made = Stage(bed, machines, power, Storage(bed, programs))
+        await made.storage.start(machines)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(made.watch)
             yield made
