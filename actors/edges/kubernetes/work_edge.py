@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import trio
 
@@ -80,6 +81,8 @@ class WorkEdge:
                 there = frozenset(each.elsewhere)
                 self._before[owner] = self._before.get(owner, there) & there
                 self._open[each.pod.uid] = owner
+        #: Pods that were on their way out when they were found: whoever comes in their place has come.
+        self._replaced: dict[str, None] = {}
         #: What was told last, by UID.
         self._lost: dict[str, LostPod] = {}
         self._new: dict[str, ElsewhereRead] = {}
@@ -115,9 +118,12 @@ class WorkEdge:
                 self._outages += 1
                 self._view.forget(self._changes)
                 self._changes.take()
-                followed = (self._before, self._open, self._lost, self._new, self._attachments, self._unheard)
-                for each in followed:
+                for each in self._followed():
                     each.clear()
+
+    def _followed(self) -> tuple[dict[str, Any], ...]:
+        owners = (self._before, self._open, self._replaced)
+        return (*owners, self._lost, self._new, self._attachments, self._unheard)
 
     def _drop_pod(self, uid: str) -> None:
         self._lost.pop(uid, None)
@@ -149,16 +155,25 @@ class WorkEdge:
     def _start(self, key: str) -> tuple[WorkListed, list[ElsewhereRead]]:
         """All of it as it is now; from now on what changes is told against this."""
         pods = [pod for pod in self._view.pods_of(self._node) if not pod.over]
+        # A controller counts no pod that is Terminating or has ended, and makes another at once; only that of
+        # the same name has to wait. Those that became so in this outage are waited for.
+        for pod in pods:
+            if (pod.terminating or pod.ended) and not pod.same_name and pod.uid not in self._open:
+                self._replaced[pod.uid] = None
         self._lost = {pod.uid: self._lost_pod(pod) for pod in pods}
         # A pod of the same name cannot have been elsewhere, and one of another name is no successor.
-        owned = {pod.uid: pod.owner_uid for pod in pods if pod.owner_uid and not pod.daemon}
+        owned = {
+            pod.uid: pod.owner_uid
+            for pod in pods
+            if pod.owner_uid and not pod.daemon and pod.uid not in self._replaced
+        }
         there = {
             owner: frozenset(each.uid for each in self._siblings(owner))
             for owner in dict.fromkeys(owned.values())
         }
         self._open |= owned
         self._before = {**there, **self._before}
-        named = dict.fromkeys(pod.owner_uid for pod in pods if pod.owner_uid and not pod.same_name)
+        named = dict.fromkeys(owned[pod.uid] for pod in pods if pod.uid in owned and not pod.same_name)
         others = [uid for owner in named for uid in sorted(there.get(owner, ()))]
         self._view.follow(self._changes, self._node, self._before)
         self._changes.take()
@@ -182,7 +197,7 @@ class WorkEdge:
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
-            owner_uid=pod.owner_uid,
+            owner_uid="" if pod.uid in self._replaced else pod.owner_uid,
             owner=pod.owner,
             same_name=pod.same_name,
             daemon=pod.daemon,

@@ -291,9 +291,10 @@ class VolumeObject(msgspec.Struct, gc=False):
 
 
 class PodView(msgspec.Struct, kw_only=True, gc=False):
-    """``node`` empty: it has none yet. ``over``: it has succeeded, or has failed and nobody deletes it, so
-    that it holds nothing. ``waiting``: why it is not Ready, in known words. ``claims``: ``namespace/name`` of
-    its PersistentVolumeClaims, while it has not ended.
+    """``node`` empty: it has none yet. ``ended``: it has succeeded or failed; ``over``: and nobody waits for
+    its object to go, since it is neither being deleted nor holds a name that its owner wants again.
+    ``waiting``: why it is not Ready, in known words. ``claims``: ``namespace/name`` of its
+    PersistentVolumeClaims, while it has not ended.
     """
 
     uid: str
@@ -308,6 +309,7 @@ class PodView(msgspec.Struct, kw_only=True, gc=False):
     tolerates: tuple[Effect, ...] = ()
     terminating: bool = False
     finalizers: tuple[str, ...] = ()
+    ended: bool = False
     over: bool = False
     #: Or it has succeeded, and will not be Ready again.
     ready: bool = False
@@ -645,7 +647,8 @@ class WorkView:
             tolerates=share(tolerated_effects(pod.spec.tolerations or ())),
             terminating=terminating,
             finalizers=share(meta.finalizers or ()),
-            over=status.phase == "Succeeded" or (status.phase == "Failed" and not terminating),
+            over=status.phase in FINAL_PHASES and not terminating and kind != "StatefulSet",
+            ended=status.phase in FINAL_PHASES,
             ready=ready,
             waiting="" if ready else share(waiting_text(pod)),
             claims=() if status.phase in FINAL_PHASES else claims_of(pod),

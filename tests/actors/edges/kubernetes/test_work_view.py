@@ -120,10 +120,13 @@ def test_which_effects_a_pod_tolerates(spec: Object, effects: tuple[str, ...]) -
             {"meta": {**DELETED, "finalizers": ["example.test/a"]}},
             {"terminating": True, "finalizers": ("example.test/a",)},
         ),
-        ({"status": {"phase": "Succeeded"}}, {"over": True, "ready": True}),
-        ({"status": {"phase": "Failed"}}, {"over": True, "ready": False}),
+        ({"status": {"phase": "Succeeded"}}, {"over": True, "ended": True, "ready": True}),
+        ({"status": {"phase": "Failed"}}, {"over": True, "ended": True, "ready": False}),
+        # Its owner wants the name again, and deletes it for that.
+        ({"status": {"phase": "Succeeded"}, "owner": "StatefulSet/db"}, {"over": False, "ended": True}),
         # Marked by the pod collector, and on its way out.
         ({"status": {"phase": "Failed"}, "meta": DELETED}, {"over": False, "terminating": True}),
+        ({"status": {"phase": "Succeeded"}, "meta": DELETED}, {"over": False, "terminating": True}),
         ({"status": ready()}, {"ready": True, "waiting": ""}),
         ({"status": ready(), "meta": DELETED}, {"ready": False, "waiting": "Terminating"}),
     ],
@@ -394,6 +397,39 @@ async def test_volumes_by_name(autojump_clock: MockClock) -> None:
         assert listed.attachments[0].unique_name == ""
 
 
+async def test_who_is_replaced_already(autojump_clock: MockClock) -> None:
+    """A pod that is on its way out when it is found is followed until it is gone, and no further, unless an
+    owner waits for its name, or it became so since.
+    """
+    server = Server()
+    for made in (
+        web("web-a", "worker", meta=DELETED),
+        web("web-b", "other"),
+        pod("job", "worker", owner="Job/once", meta=DELETED, status={"phase": "Succeeded"}),
+        db(status={"phase": "Succeeded"}),
+        pod("api", "worker", owner="ReplicaSet/api"),
+    ):
+        server.pod(made)
+    found = [PodLost(pod=lost("api", owner_uid="ReplicaSet/api"))]
+    async with working(server, lost=found) as hand:
+        server.pod(pod("api", "worker", owner="ReplicaSet/api", meta=DELETED))
+        await hand.said()
+        of_api = {"owner_uid": "ReplicaSet/api", "owner": "ReplicaSet/api", "terminating": True}
+        pods = (
+            lost("api", **of_api),
+            lost("db-0", **OF_DB),
+            lost("job", owner="Job/once", terminating=True),
+            lost("web-a", owner="ReplicaSet/web", terminating=True),
+        )
+        assert await hand.list() == [WorkListed(key="k", pods=pods)]
+        server.pod(web("web-new", "other"))
+        server.pod(web("web-a", "worker", meta={**DELETED, "finalizers": ["example.test/a"]}))
+        server.remove(PODS_PATH, "uid-job")
+        held = msgspec.structs.replace(pods[3], finalizers=("example.test/a",))
+        assert await hand.said() == [LostPodRead(pod=held), LostPodGone(uid="uid-job")]
+        assert (await hand.list())[0] == WorkListed(key="k", pods=(*pods[:2], held))
+
+
 async def test_what_follows(autojump_clock: MockClock) -> None:
     """Each change of what was listed, and of pods that came since; nothing of anybody else, nothing twice."""
     server = Server()
@@ -512,7 +548,10 @@ async def test_nothing_more_of_what_is_over(autojump_clock: MockClock) -> None:
         server.attach(attachment("va", **DELETED, error={}))
         server.pod(web("web-new", "other"))
         assert await hand.said(2 * ATTACHER_SECONDS) == [elsewhere("web-new", "other")]
+        server.pod(db(node="other", uid="again"))
+        assert await hand.said() == [elsewhere("db-0", "other", uid="again")]
         hand.edge.observe(recorded(PodRecovered(uid="uid-web-b"), PodRecovered(uid="unknown")))
+        server.pod(db(node="other", uid="again", meta={"labels": {"a": "b"}}))
         server.pod(web("web-newer", "other"))
         server.remove(PODS_PATH, "uid-web-b")
         server.remove(PODS_PATH, "uid-web-new")
