@@ -33,6 +33,7 @@ from ebbtide.otel.delivery.destination import (
     DaemonRequest,
     Destination,
     ExporterReport,
+    Given,
     Job,
     encode_line,
     from_environment,
@@ -277,10 +278,10 @@ def usable_destination(loaded: Loaded, tell: Tell) -> Destination | None:
         return None
 
 
-def outage_destination(environ: Mapping[str, str], tell: Tell) -> Destination | None:
-    """The same for the controller of outages, which is told by the environment alone."""
+def outage_destination(given: Given, environ: Mapping[str, str], tell: Tell) -> Destination | None:
+    """The same for the controller of outages, by what its own configuration says."""
     try:
-        return resolve(from_environment(environ))
+        return resolve(given, from_environment(environ))
     except BadDestination as error:
         tell(3, f"traces are not exported: {error}")
         return None

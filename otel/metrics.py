@@ -12,7 +12,7 @@ textfile collector; as OTLP it is in `otel.otlp_beside`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import EpisodeOutcome, PodOutcome
@@ -55,7 +55,8 @@ class ReadContext(NamedTuple):
     live: bool = True
 
 
-SampleReader = Callable[[Meters, ReadContext], Iterable[Sample]]
+#: It takes the meters that its table is of (`Meters`), and the context.
+SampleReader = Callable[[Any, ReadContext], Iterable[Sample]]
 
 
 def read_value(pick: Callable[[Meters, ReadContext], int | None], *, seconds: bool = False) -> SampleReader:
@@ -382,8 +383,13 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 def exposition(meters: Meters, around: ReadContext, prefix: str = "") -> str:
     """All metrics. ``prefix`` stands before the names that a KEP gave (``kubelet_``)."""
+    return exposition_of(CATALOG, meters, around, prefix)
+
+
+def exposition_of(catalog: Sequence[Metric], meters: Any, around: ReadContext, prefix: str = "") -> str:
+    """The same of any table; ``meters`` is what its readers take."""
     lines: list[str] = []
-    for metric in CATALOG:
+    for metric in catalog:
         samples = tuple(metric.read(meters, around))
         name = metric_name(metric, prefix)
         # A metric of which nothing is known is not named at all: its help alone would look like a zero.

@@ -18,7 +18,7 @@ from ebbtide.actors.edges.kubernetes.paced import PacedCaller
 from ebbtide.actors.edges.kubernetes.watch import Streamer
 from ebbtide.actors.edges.kubernetes.work_edge import WorkEdge
 from ebbtide.actors.edges.kubernetes.work_view import WorkView
-from ebbtide.actors.interfaces import NOTICE, Edge
+from ebbtide.actors.interfaces import NOTICE, WARNING, Edge
 from ebbtide.actors.outage_work import STUCK_POD, StuckPodState
 from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND
@@ -29,6 +29,7 @@ from ebbtide.outage.brake import StormBrake
 from ebbtide.outage.configuration import OutageConfiguration
 from ebbtide.outage.controller import Leader, Watching
 from ebbtide.outage.follower import Follower, Shared
+from ebbtide.outage.metrics import OutageMetrics
 from ebbtide.outage.sources import pool_of, proof_edges
 from ebbtide.tracing import outage_destination
 
@@ -51,15 +52,19 @@ async def run_controller(options: Options, log: LogOutput) -> None:
     """Until SIGTERM or SIGINT. The Lease is given back; what stands on Nodes stays."""
     configuration = options.configuration
     identity = f"{options.replica}_{os.urandom(NONCE_BYTES).hex()}"
-    link = ApiClient(options.kubeconfig, log.tell)
+    link, metrics = ApiClient(options.kubeconfig, log.tell), OutageMetrics()
     async with trio.open_nursery() as nursery:
+        if configuration.metrics_listen:
+            nursery.start_soon(_serve, configuration, metrics, log)
         await nursery.start(link.run)
         leadership = Leadership(link, configuration.namespace, LEASE, identity, log.tell)
         async with trio.open_nursery() as leading:
             leading.start_soon(_end_when_asked, leading.cancel_scope)
             while True:
                 # One that another leader has fenced begins anew, with nothing of before.
-                await leadership.run(lambda: _leader(options, identity, link, log).run())
+                await leadership.run(
+                    lambda: _run_leader(_leader(options, identity, link, log, metrics), metrics)
+                )
         nursery.cancel_scope.cancel()
     log.tell(NOTICE, "ended")
 
@@ -71,7 +76,28 @@ async def _end_when_asked(scope: trio.CancelScope) -> None:
             return
 
 
-def _leader(options: Options, identity: str, link: ApiClient, log: LogOutput) -> Leader:
+async def _run_leader(leader: Leader, metrics: OutageMetrics) -> None:
+    """What a replica that leads no more had open, another one has."""
+    try:
+        await leader.run()
+    finally:
+        metrics.followers = None
+
+
+async def _serve(configuration: OutageConfiguration, metrics: OutageMetrics, log: LogOutput) -> None:
+    """A port that is taken costs the metrics their scrape, and no node anything."""
+    from ebbtide.metrics_server import serve  # late: h11 is for who is scraped
+
+    address, hosts = configuration.metrics_listen, configuration.metrics_hosts
+    try:
+        await serve(address, metrics.text, hosts, task_status=trio.TASK_STATUS_IGNORED)
+    except OSError as error:
+        log.tell(WARNING, f"no metrics at {address}: {error.strerror or error}; see metricsListen")
+
+
+def _leader(
+    options: Options, identity: str, link: ApiClient, log: LogOutput, metrics: OutageMetrics
+) -> Leader:
     """With nothing of an earlier lead: what is known has to be seen anew."""
     configuration, clock = options.configuration, SystemClock()
     view, work = ClusterView(), WorkView(log.tell)
@@ -107,8 +133,9 @@ def _leader(options: Options, identity: str, link: ApiClient, log: LogOutput) ->
         tell=log.tell,
         report=log.report,
     )
+    shared = shared._replace(observers=(*shared.observers, metrics.observe))
     tasks: list[Callable[[Streamer], Awaitable[None]]] = [view.run, work.run]
-    destination = outage_destination(os.environ, log.tell)
+    destination = outage_destination(configuration.tracing.given, os.environ, log.tell)
     if destination is not None:
         # What encodes spans is loaded only where somebody wants them.
         from ebbtide.outage.traces import OutageTraces
@@ -116,7 +143,9 @@ def _leader(options: Options, identity: str, link: ApiClient, log: LogOutput) ->
         traces = OutageTraces(link, configuration.namespace, destination, log.tell)
         shared = shared._replace(observers=(*shared.observers, traces.observe))
         tasks.append(traces.run)
-    return Leader(shared, link, Watching(tuple(tasks)))
+    leader = Leader(shared, link, Watching(tuple(tasks)))
+    metrics.followers = leader.followers
+    return leader
 
 
 def lost_in(system: System) -> list[PodLost]:

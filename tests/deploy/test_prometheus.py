@@ -17,6 +17,8 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metrics import CATALOG, ReadContext, exposition
+from ebbtide.outage.metrics import CATALOG as OUTAGE_CATALOG
+from ebbtide.outage.metrics import OutageMetrics
 from tests.journals import SHUTDOWN
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +30,7 @@ RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
 #: Names in an expression that are ours; a histogram's parts belong to the histogram.
 NAMES = re.compile(r"\b(?:ebbtide|graceful_shutdown|sleep_action)_[a-z_]+")
 PARTS = re.compile(r"_(?:bucket|sum|count)$")
-KNOWN = {metric.name for metric in CATALOG}
+KNOWN = {metric.name for metric in (*CATALOG, *OUTAGE_CATALOG)}
 
 
 def expressions(value: Any) -> Iterator[str]:
@@ -116,6 +118,7 @@ def test_the_linter_has_nothing_to_say(prefix: str) -> None:
     fold(meters, History([DirectorySource(SHUTDOWN)]).records())
     around = ReadContext(1_700_000_100 * NS_PER_SECOND, 1, 2, False, False, 3, NS_PER_SECOND)
     assert promtool("check", "metrics", feed=exposition(meters, around, prefix)) == ""
+    assert promtool("check", "metrics", feed=OutageMetrics().text()) == ""
 
 
 @pytest.mark.root

@@ -13,7 +13,7 @@ from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.outage import OutageClosed
 from ebbtide.events.reader import History
-from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.delivery.destination import Destination, Given
 from ebbtide.otel.delivery.once import spans_of
 from ebbtide.outage import traces as module
 from ebbtide.outage.traces import OutageTraces
@@ -122,7 +122,7 @@ def test_a_wrong_variable_switches_it_off() -> None:
     """And is said: nodes are recovered without traces as well."""
     told: list[str] = []
     wrong = {"OTEL_EXPORTER_OTLP_ENDPOINT": "no url"}
-    assert outage_destination(wrong, lambda level, line: told.append(line)) is None
+    assert outage_destination(Given(), wrong, lambda level, line: told.append(line)) is None
     assert len(told) == 1
-    assert outage_destination({}, lambda level, line: told.append(line)) is None
+    assert outage_destination(Given(), {}, lambda level, line: told.append(line)) is None
     assert len(told) == 1

@@ -1,0 +1,112 @@
+"""What Prometheus may ask the controller: held against what scripts and worlds put on record."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from ebbtide.actors.actor import OUTAGE_FLAGS
+from ebbtide.actors.system import System
+from ebbtide.events.base import Record
+from ebbtide.events.outage import DetachForced, OutageClosed, OutOfService, ProofWasWrong
+from ebbtide.outage.metrics import CATALOG, OutageMetrics
+from tests.outage_world.world import World
+from tests.replay import outages
+from tests.scripts.bench import Bench
+from tests.scripts.parse import parse
+from tests.scripts.verbs import run as tell
+
+
+class Follower(NamedTuple):
+    node: str
+    system: System
+
+
+def told(name: str) -> tuple[OutageMetrics, Bench]:
+    bench, metrics = Bench(OUTAGE_FLAGS), OutageMetrics()
+    for block in parse(outages.SCRIPTS[name].read_text()):
+        for command in block.commands:
+            tell(bench, command)
+    observe(metrics, bench.records)
+    metrics.followers = {"n1": Follower("node-1", bench.system)}
+    return metrics, bench
+
+
+def observe(metrics: OutageMetrics, records: list[Record]) -> None:
+    for record in records:
+        metrics.observe(None, [record])
+
+
+def test_a_whole_outage_is_counted() -> None:
+    """One taint set and removed, one outage closed, and nothing open any more."""
+    metrics, _ = told(outages.STORY)
+    text = metrics.text()
+    assert 'ebbtide_outages_total{outcome="recovered"} 1\n' in text
+    assert 'ebbtide_outage_taints_total{what="set"} 1\n' in text
+    assert 'ebbtide_outage_taints_total{what="removed"} 1\n' in text
+    assert "ebbtide_outage_proofs_wrong_total 0\n" in text
+    assert "ebbtide_outage_open" not in text
+    assert "ebbtide_outage_leading 1\n" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("outage-permit", ['ebbtide_outage_open{node="node-1",state="suspected"} 1']),
+        (
+            "outage-leaders",
+            [
+                'ebbtide_outage_open{node="node-1",state="out"} 1',
+                'ebbtide_outage_pods_waiting{node="node-1"} 1',
+                'ebbtide_outage_volumes_waiting{node="node-1"} 1',
+            ],
+        ),
+        ("outage-contacted", ['ebbtide_outage_open{node="node-1",state="returning"} 1']),
+        ("outage-same-boot", ["ebbtide_outage_proofs_wrong_total 1"]),
+        ("outage-proof", ["ebbtide_outage_brake_refusals_total 1"]),
+        ("outage-conflict", ['ebbtide_outages_total{outcome="left-to-other"} 1']),
+    ],
+)
+def test_what_is_open_and_what_is_wrong(name: str, lines: list[str]) -> None:
+    """By the states of the followers, and by what is on record."""
+    text = told(name)[0].text()
+    assert [line for line in lines if f"{line}\n" not in text] == []
+
+
+def test_a_detach_by_the_timer_is_counted() -> None:
+    """As often as it stands in the record."""
+    metrics, bench = told("outage-six-minutes")
+    forced = sum(isinstance(record.event, DetachForced) for record in bench.records)
+    assert forced
+    assert f"ebbtide_outage_forced_detaches_total {forced}\n" in metrics.text()
+
+
+def test_a_replica_that_does_not_lead_says_so() -> None:
+    """It has no outage, and keeps what it has counted."""
+    metrics, _ = told("outage-leaders")
+    metrics.followers = None
+    text = metrics.text()
+    assert "ebbtide_outage_leading 0\n" in text
+    assert "ebbtide_outage_open" not in text
+    assert 'ebbtide_outage_taints_total{what="set"} 0\n' in text
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_counters_are_what_is_on_record(seed: int) -> None:
+    """Of any world; a taint that a later leader found was set once."""
+    records = World(seed).run().store.records
+    metrics = OutageMetrics()
+    observe(metrics, records)
+    events = [record.event for record in records]
+    counts = metrics.counts
+    assert counts.closed.total() == sum(isinstance(each, OutageClosed) for each in events)
+    assert counts.one["proofs_wrong"] == sum(isinstance(each, ProofWasWrong) for each in events)
+    assert counts.taints["set"] == sum(isinstance(each, OutOfService) and not each.found for each in events)
+
+
+def test_every_name_is_its_own() -> None:
+    """And says what it is."""
+    names = [metric.name for metric in CATALOG]
+    assert len(names) == len(set(names))
+    assert all(metric.help.endswith(".") for metric in CATALOG)
