@@ -12,6 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ebbtide.actors.edges.kubernetes import work_view
 from ebbtide.actors.edges.kubernetes.work_edge import ATTACHER_SECONDS, WorkEdge
 from ebbtide.actors.edges.kubernetes.work_view import (
     ATTACHMENTS_PATH,
@@ -812,6 +813,23 @@ async def test_the_list_and_its_changes_come_to_what_is_there(seed: int, autojum
 
 
 # --- how much it is -------------------------------------------------------------------------------
+
+
+def test_words_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever has them, and never more of them than the limit, however many come."""
+    view = WorkView()
+
+    def project(name: str, node: str) -> PodView:
+        return view.project_pod(msgspec.json.decode(msgspec.json.encode(web(name, node)), type=BoundPod))
+
+    first, second = project("web-a", "worker"), project("web-b", "worker")
+    for field in ("namespace", "node", "owner", "owner_uid", "tolerates", "finalizers"):
+        assert getattr(first, field) is getattr(second, field)
+    monkeypatch.setattr(work_view, "SHARED_MAX", 20)
+    for number in range(100):
+        project("web-a", f"node-{number}")
+        assert len(view._shared) <= 20
+
 
 #: Measured: 1 KiB a pod with all that belongs to it, and one part of a list; 60 us a change.
 KIB_A_POD_MAX, PART_MIB_MAX, US_A_CHANGE_MAX = 2.0, 16.0, 500
