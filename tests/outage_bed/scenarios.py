@@ -167,6 +167,7 @@ async def back_in_the_middle(stage: Stage, actor: Actor) -> None:
         ),
     )
     await stage.running("web")
+    await actor.closes(stage, "recovered")
 
 
 async def tolerates(stage: Stage, actor: Actor) -> None:
@@ -246,6 +247,7 @@ async def shared_volume(stage: Stage, actor: Actor) -> None:
     await actor.cure(stage)
     await stage.recovered("many", count=3)
     await returns(stage, actor)
+    await actor.closes(stage, "recovered")
 
 
 async def kinds(stage: Stage, actor: Actor) -> None:
@@ -266,6 +268,7 @@ async def kinds(stage: Stage, actor: Actor) -> None:
         PODS, lambda pods: all(each["metadata"]["name"] != "bare" for each in pods["items"])
     )
     await returns(stage, actor)
+    await actor.closes(stage, "recovered")
 
 
 # --- proofs -----------------------------------------------------------------------------------------
