@@ -21,14 +21,19 @@ from ebbtide.events.outage import (
     PodWaits,
     ProofAccepted,
 )
+from tests.deploy.granted import token
+from tests.deploy.rendering import place, rendered
 from tests.node.client import POLL_SECONDS, Refused
 from tests.node.ebbtide import COMMAND
-from tests.node.identities import EBBTIDE
+from tests.node.identities import EBBTIDE, Client
 from tests.node.parts import API, Part
 from tests.outage_bed.records import NAMESPACE, Journal, events
 from tests.outage_bed.stage import LOST, NODES, Stage
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/ebbtide-outage"
+ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/ebbtide-outage"
+#: Of the manifests, what is no right: here it is a program of the bed.
+WORKLOAD = ("Deployment", "PodDisruptionBudget")
 #: Of what is on record: the attacher's slowest retry, and a follower that begins anew.
 TOLD_SECONDS_MAX = 60
 #: A leader that was killed holds the Lease for 15 s.
@@ -88,13 +93,13 @@ class Hand:
 
 
 class Controller:
-    """`ebbtide outage run`, as a program of the nodes' network. Its configuration has one pool."""
+    """`ebbtide outage run` as a program of the nodes' network, with its manifests' rights and one pool."""
 
     name = "controller"
 
     def __init__(self, folder: Path, effect: str = "NoExecute") -> None:
         self.folder, self.effect = folder, effect
-        self.pool: dict[str, Any] = {}
+        self.client = EBBTIDE
         self.replicas: list[str] = []
         self.records: list[Record] = []
         self.journal: Journal | None = None
@@ -107,17 +112,18 @@ class Controller:
     async def prepare(self, stage: Stage) -> None:
         node = await stage.bed.api.get(f"{NODES}/{LOST}")
         self.journal = Journal(stage.bed, node["metadata"]["uid"], self.folder / "journal")
-        kind = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await stage.bed.api.post("/api/v1/namespaces", kind)
+        for each in await trio.to_thread.run_sync(rendered, "outage"):
+            if each["kind"] not in WORKLOAD:
+                await stage.bed.api.post(place(each), each)
+        self.client = Client(await token(stage.bed, account=ACCOUNT), "ebbtide-outage")
         self.configure(stage, redfish=stage.bmcs.settings())
 
     def configure(self, stage: Stage, **pool: Any) -> None:
-        self.pool = {"name": "machines", **pool}
-        document = KIND | {"effect": self.effect, "pools": [self.pool]}
+        document = KIND | {"effect": self.effect, "pools": [{"name": "machines", **pool}]}
         (stage.bed.folder / "outage.json").write_text(json.dumps(document))
 
     async def start(self, stage: Stage, replica: str) -> None:
-        kubeconfig = stage.bed.secrets.kubeconfig(EBBTIDE, API, f"outage-{replica}")
+        kubeconfig = stage.bed.secrets.kubeconfig(self.client, API, f"outage-{replica}")
         flags = {"config": stage.bed.folder / "outage.json", "kubeconfig": kubeconfig, "replica": replica}
         argv = [*COMMAND, "outage", "run", *(f"--{name}={value}" for name, value in flags.items())]
         await stage.bed.start(Part(part_of(replica), argv, {"EBBTIDE_DEBUG": "1"}))
