@@ -274,7 +274,7 @@ BOOT_FILES = ("daemon.lock", "ebbtide.sock", "metrics.sock", "cri", "process")
 #: In a journal's folder (`events.disk`, `otel.meters`, `otel.delivery.cursor`).
 JOURNAL_FILES = ("*.ebj", "lock", "reserve", "metrics", "traces.json", "logs.json", "traces.lock")
 #: Beside it, for the next boot.
-LASTING_FILES = ("pods.json", "process.token")
+LASTING_FILES = ("pods.json", "process.token", "alive", "alive.part")
 
 
 async def remove_drop_in(dry_run: bool, root: Path = Path("/")) -> list[Step]:

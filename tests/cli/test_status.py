@@ -20,7 +20,16 @@ from ebbtide.daemon import control_verbs
 from ebbtide.events.base import Event
 from ebbtide.events.facts import HurryRequested, NodeMeasured
 from ebbtide.events.model import Margins
-from ebbtide.status import DaemonStatus, DetachCertificate, PodStatus, cached_pods, margins_json, node_json
+from ebbtide.status import (
+    DaemonStatus,
+    DetachCertificate,
+    LastBoot,
+    PodStatus,
+    cached_pods,
+    last_boot_json,
+    margins_json,
+    node_json,
+)
 from tests.cli.bed import whole_shutdown
 from tests.commands import Run
 
@@ -318,6 +327,21 @@ def test_a_certificate_that_is_safe(run: Run, daemon: Daemon, tmp_path: Path) ->
     standing = msgspec.structs.replace(WELL, certificate=DetachCertificate(safe=True, ended=3))
     rows = shown(run, daemon, tmp_path, standing)
     assert rows["volumes"] == "safe to detach: 3 pods ended, nothing is mounted"
+
+
+def test_how_the_last_boot_ended(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """In one line, when it was last seen with it where that is news; nothing where nobody has said."""
+    cut = LastBoot(boot_id="b1", ending="cut-short", why="unrecorded", wave=0, alive_wall_ns=7 * 10**9)
+    calm = LastBoot(boot_id="b1", ending="graceful", why="", wave=-1, alive_wall_ns=7 * 10**9)
+    rows = []
+    for last_boot in (last_boot_json(cut), last_boot_json(calm), None):
+        daemon.answer = {"ok": True, "data": {**STATUS, "lastBoot": last_boot}}
+        out = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal").out
+        rows.append(
+            [line.partition("last boot")[2].strip() for line in out.splitlines() if "last boot" in line]
+        )
+    text = "cut short at wave 0: power cut, reset, or a restart that was forced past everybody"
+    assert rows == [[f"{text}; last seen 1970-01-01 00:00:07.000 UTC"], ["graceful"], []]
 
 
 def test_local_processes_have_no_such_lines(run: Run, daemon: Daemon, tmp_path: Path) -> None:

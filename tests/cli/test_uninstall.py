@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ebbtide import modes as places
-from ebbtide.cli.uninstall import Step
+from ebbtide.actors.edges.last_boot import show_alive
+from ebbtide.cli.uninstall import Step, remove_journals
 from ebbtide.events.facts import DaemonStarted
 from tests.cli.bed import Node, write
 from tests.commands import Run
@@ -100,3 +101,11 @@ def test_a_server_that_does_not_answer(run: Run, machine: Path) -> None:
     ran = run(*words(machine), "--node-only", "--node-name", "n", "--kubeconfig", machine / "admin")
     (step,) = json.loads(ran.out)["steps"]
     assert (ran.code, step["result"], "run this again" in step["reason"]) == (1, "failed", True)
+
+
+def test_what_outlives_a_boot_goes(tmp_path: Path) -> None:
+    """The sign of life too, and with it the folder, which would else count as somebody's."""
+    lasting = tmp_path / "node"
+    show_alive(lasting, "b1")
+    assert [step.result for step in remove_journals((), lasting, dry_run=False)] == ["done"]
+    assert not lasting.exists()

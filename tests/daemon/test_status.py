@@ -11,7 +11,7 @@ from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.model import Pod
 from ebbtide.log import LineContext, log_lines
-from ebbtide.status import DaemonStatus
+from ebbtide.status import DaemonStatus, LastBoot
 from tests.journals import began, steps
 
 POD = Pod(uid="u", namespace="shop", name="web-0")
@@ -113,6 +113,17 @@ def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
     assert found.pods["u"].phase == "deleted"
     again = standing(*events, BEGAN)
     assert (again.means, again.handed_over, again.certificate, again.left_undone) == ("", "", None, ())
+
+
+def test_how_the_last_boot_ended_stays_over_a_shutdown() -> None:
+    """Until the next boot says it of this one."""
+    said = d.LastBootEnded(boot_id="b1", ending="cut-short", why="panic", wave=2, alive_wall_ns=7)
+    assert standing().last_boot is None
+    found = standing(said, BEGAN).last_boot
+    assert found == LastBoot(boot_id="b1", ending="cut-short", why="panic", wave=2, alive_wall_ns=7)
+    later = standing(said, d.LastBootEnded(boot_id="b2", ending="graceful")).last_boot
+    assert later is not None
+    assert (later.boot_id, later.ending, later.wave) == ("b2", "graceful", -1)
 
 
 def test_the_kubelets_lock_is_as_logind_last_listed_it() -> None:

@@ -281,7 +281,10 @@ def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
         d.HandedOver(reason="the API server did not take a delete"),
         d.DetachCertified(safe=False),
         LogindRead(owner=":1.1", grant_ns=1, preparing=False, kubelet_lock=True),
+        d.LastBootEnded(boot_id="b", ending="abrupt", why="panic"),
     )
+    assert 'ebbtide_boots_ended_total{ending="abrupt"} 1' in lines
+    assert 'ebbtide_boots_ended_total{ending="graceful"} 0' in lines
     assert 'ebbtide_pods_by_means_total{means="api",outcome="graceful"} 1' in lines
     assert 'ebbtide_pods_by_means_total{means="cri",outcome="killed"} 1' in lines
     assert len([line for line in lines if line.startswith("ebbtide_pods_by_means_total{")]) == 2

@@ -8,9 +8,9 @@ import pytest
 
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Event, Stamp, shutdown_trace_id
-from ebbtide.events.facts import InventoryTaken, PrepareForShutdown, Tick
+from ebbtide.events.facts import InventoryTaken, LastBootRead, PrepareForShutdown, Tick
 from ebbtide.events.model import Pod
-from ebbtide.events.record.episodes import Episode, episodes
+from ebbtide.events.record.episodes import BootRecord, Episode, episodes
 from tests.events.making import WALL_NS, stamp
 from tests.journals import IDENTITY, Journal, step
 
@@ -138,3 +138,28 @@ def test_a_second_signal_in_the_step_that_closes_the_first_begins_its_own() -> N
 def test_a_journal_without_shutdowns_has_no_episodes() -> None:
     """What happens between them is nobody's."""
     assert Story().step([Tick()], 0).episodes() == []
+
+
+def test_a_boots_end_and_its_shutdown() -> None:
+    """It belongs to the last shutdown of that boot, if the journal has one, also where another has begun."""
+
+    def told(story: Story, boot: str, episode: int = 0, **fields: object) -> d.LastBootEnded:
+        said = d.LastBootEnded(boot_id=boot, ending="cut-short", **fields)  # type: ignore[arg-type]
+        story.step([LastBootRead(boot_id=boot), said], episode)
+        return said
+
+    story = Story().signal()
+    shutdown = story.chain.end.seq - 1
+    story.segment("boot-2")
+    cut = told(story, "boot-1", wave=0, recorded=True)
+    story.segment("boot-3")
+    none = told(story, "boot-2")
+    story.signal()
+    again = story.chain.end.seq - 1
+    story.segment("boot-4").signal()
+    late = told(story, "boot-3", story.chain.end.seq - 1, recorded=True)
+    gone = told(story, "boot-0", recorded=True)
+    boots: list[BootRecord] = []
+    found = list(episodes(story.history(), boots=boots))
+    ids = {each.first_seq: each.id for each in found}
+    assert boots == [(cut, ids[shutdown]), (none, ""), (late, ids[again]), (gone, "")]
