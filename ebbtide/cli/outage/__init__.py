@@ -11,6 +11,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Run it": {
         "run": Entry("outage.run:run", "The controller: watch, prove, taint, follow, take the taint back."),
     },
+    "See what it does": {
+        "ls": Entry("outage.ls:ls", "The open outages of all nodes."),
+        "status": Entry(
+            "outage.status:status", "One node's outage: proof, taint, and what everything waits for."
+        ),
+    },
     "Say what only a person knows": {
         "declare": Entry("outage.declare:declare", "That a machine is off: one kind of proof."),
     },

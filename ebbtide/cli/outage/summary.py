@@ -1,0 +1,188 @@
+"""How an outage stands, from its record alone: what `ls` and `status` tell, and the journals that they read.
+
+Pure but for the reading. ``now_wall_ns`` is the clock of whoever asks; it is only ever shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.outage.common import Cluster, whole_span
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.record.episodes import OPEN
+from ebbtide.events.record.format import plural, rfc3339
+from ebbtide.events.record.outages import AttachmentRecord, OutageRecord, Statement, outage_records
+
+if TYPE_CHECKING:
+    from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal
+
+#: Of one journal; it is read in parts of some MiB at most.
+READ_SECONDS_MAX = 60.0
+#: The word in the key of what is ordered of the storm brake.
+PERMIT = "permit"
+
+
+class Hanging(NamedTuple):
+    """A pod or a volume that is not over, and what it waits for."""
+
+    kind: str
+    label: str
+    waits: str
+
+
+class OutageSummary(NamedTuple):
+    """``phase``: the stage it is in, or its outcome. ``proof``: whose word counts, until when by the clock of
+    the leader's machine, or whose the taint was set for. ``brake``: what the storm brake said last.
+    """
+
+    record: OutageRecord
+    phase: str
+    waits: str
+    proof: str
+    proof_until_wall_ns: int | None
+    opposed: tuple[str, ...]
+    refused: tuple[Statement, ...]
+    brake: str
+    tainted: bool
+    hangs: tuple[Hanging, ...]
+    reminder: str
+
+    @property
+    def is_open(self) -> bool:
+        return self.record.outcome == OPEN
+
+
+def summary_of(record: OutageRecord) -> OutageSummary:
+    """How it stands at the end of its record."""
+    accepted: Statement | None = None
+    opposed: dict[str, str] = {}
+    refused: dict[str, Statement] = {}
+    for said in record.statements:
+        match said.what:
+            case "accepted":
+                accepted = said
+                refused.pop(said.who, None)
+            case "voided":
+                accepted = None
+            case "refused":
+                refused[said.who] = said
+            case "contradicted":
+                opposed[said.who] = f"{said.who}: {said.text}"
+            case "contradiction-ended":
+                opposed.pop(said.who, None)
+    is_open = record.outcome == OPEN
+    last = record.course[-1] if record.course else None
+    until_ns = accepted.until_ns if accepted is not None and is_open else None
+    hangs = [
+        Hanging(
+            "volume" if isinstance(each, AttachmentRecord) else "pod",
+            each.label,
+            each.waits[-1].reason if each.waits else "",
+        )
+        for each in record.subjects
+        if each.ended_ns is None
+    ]
+    return OutageSummary(
+        record=record,
+        phase=last.what if is_open and last is not None else record.outcome,
+        waits=last.text if is_open and last is not None else "",
+        proof=accepted.who if accepted is not None and is_open else record.proof,
+        proof_until_wall_ns=None if until_ns is None else record.started_wall_ns + until_ns,
+        opposed=tuple(opposed.values()) if is_open else (),
+        refused=tuple(refused.values()) if is_open else (),
+        brake=_brake(record),
+        tainted=record.out_ns is not None and record.untainted_ns is None and is_open,
+        hangs=tuple(hangs),
+        reminder=_reminder(record) if is_open else "",
+    )
+
+
+def _brake(record: OutageRecord) -> str:
+    last = next((each for each in reversed(record.orders) if each.what == PERMIT), None)
+    if last is None:
+        return ""
+    if last.ended_ns is None:
+        return "asked, and has not answered"
+    return "lets it" if last.result == "done" else last.reason or last.result
+
+
+def _reminder(record: OutageRecord) -> str:
+    """What a person has to do about an outage that does not end by itself."""
+    if record.recovered_ns is None or record.returned_ns is not None:
+        return ""
+    hung = f"{', '.join(record.unrecovered)} still hang" if record.unrecovered else "all that hung is over"
+    return (
+        f"{record.node} has not come back: {hung}, and the taint stays until it does. Start the machine, or"
+        " delete the Node"
+    )
+
+
+def hangs_text(summary: OutageSummary) -> str:
+    """``2 pods, 1 volume``; empty for nothing."""
+    counts = {kind: sum(each.kind == kind for each in summary.hangs) for kind in ("pod", "volume")}
+    return ", ".join(plural(count, kind) for kind, count in counts.items() if count)
+
+
+def since_text(record: OutageRecord, now_wall_ns: int) -> str:
+    """How long ago it began."""
+    return whole_span(max(0, now_wall_ns - record.started_wall_ns) / NS_PER_SECOND)
+
+
+def summary_document(summary: OutageSummary) -> dict[str, Any]:
+    """In the words of `outage ls -o json`."""
+    record = summary.record
+    until_ns = summary.proof_until_wall_ns
+    return {
+        "id": record.id,
+        "traceId": record.trace_id,
+        "node": record.node,
+        "nodeUid": record.node_uid,
+        "bootId": record.boot_id,
+        "started": rfc3339(record.started_wall_ns),
+        "outcome": record.outcome,
+        "phase": summary.phase,
+        "waitsFor": summary.waits,
+        "reason": record.reason,
+        "proof": summary.proof,
+        "proofUntil": None if until_ns is None else rfc3339(until_ns),
+        "contradictedBy": list(summary.opposed),
+        "brake": summary.brake,
+        "tainted": summary.tainted,
+        "effect": record.effect,
+        "hangs": [each._asdict() for each in summary.hangs],
+        "reminder": summary.reminder,
+        "alarms": [{"code": each.code, "text": each.text} for each in record.alarms],
+    }
+
+
+# --- reading -------------------------------------------------------------------------------------------
+
+
+async def stored_journals(cluster: Cluster, namespace: str) -> list[StoredJournal]:
+    """Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.config_maps import list_journals
+
+    try:
+        return await list_journals(cluster.caller, namespace)
+    except OSError as error:
+        raise Refused(f"{error.strerror or error} in namespace {namespace}") from None
+
+
+async def outages_of(cluster: Cluster, namespace: str, journal: StoredJournal) -> list[OutageRecord]:
+    """Oldest first. Raises Refused."""
+    import trio
+
+    from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
+    from ebbtide.events.reader import History
+
+    def refuse(level: int, line: str) -> None:
+        # A controller would wait until somebody mends that.
+        raise Refused(line)
+
+    place = ConfigMapStorage(cluster.caller, namespace, journal.node_uid, "", refuse, journal.node)
+    try:
+        with trio.fail_after(READ_SECONDS_MAX):
+            return await place.call(lambda: [*outage_records(History([place.source]))])
+    except trio.TooSlowError:
+        raise Refused(f"{place.location} could not be read in {READ_SECONDS_MAX:g} s: try again") from None

@@ -1,0 +1,127 @@
+"""``ebbtide outage ls`` and ``status`` on a real API server: journals that lie there, Nodes as they are."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
+from tests.actors.edges.kubernetes.outage_rig import Kubelet
+from tests.actors.edges.kubernetes.rig import linked
+from tests.actors.edges.kubernetes.rights import granted
+from tests.commands import Ran, ebbtide
+from tests.node.bed import Bed
+from tests.replay import outages
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+ACCOUNT = "ebbtide-looks"
+#: What a person needs, and nothing else.
+RULES = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]
+NODE_RULES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+LEASE_RULES = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}]
+#: The scripts' own name of their node.
+NODE = "node-1"
+
+
+@pytest.fixture
+async def rights(api_bed: Bed) -> Path:
+    return await granted(api_bed, ACCOUNT, RULES, NODE_RULES, {"kube-node-lease": LEASE_RULES})
+
+
+async def store(bed: Bed, script: str, node: str, uid: str, *, at_rest: bool = False) -> None:
+    """What that script tells, as the journal of a Node."""
+    async with linked(bed.kubeconfig) as link:
+        place = ConfigMapStorage(link, ACCOUNT, uid, "writer", node=node)
+        await place.acquire("")
+        place.at_rest = at_rest
+        for name, data in outages.script(script).files.items():
+            file = await place.create(name)
+            await file.write(bytes(data))
+
+
+async def empty(bed: Bed) -> None:
+    path = f"/api/v1/namespaces/{ACCOUNT}/configmaps"
+    for each in (await bed.api.get(path))["items"]:
+        if each["metadata"]["name"].startswith("ebbtide-outage-"):
+            await bed.api.delete(f"{path}/{each['metadata']['name']}")
+
+
+async def outage(rights: Path, *arguments: str) -> Ran:
+    words: tuple[str | Path, ...] = ("outage", *arguments, "--kubeconfig", rights, "--namespace", ACCOUNT)
+    return await trio.to_thread.run_sync(partial(ebbtide, *words))
+
+
+async def test_the_open_ones(api_bed: Bed, rights: Path) -> None:
+    """Of three journals, one at rest: that one is read with --all only."""
+    try:
+        ran = await outage(rights, "ls")
+        assert (ran.code, ran.out, ran.err) == (0, "", "no outage is open\n")
+        await store(api_bed, "outage-leaders", NODE, str(uuid4()))
+        await store(api_bed, "outage-six-minutes", NODE, str(uuid4()))
+        await store(api_bed, "outage-recovered", NODE, str(uuid4()), at_rest=True)
+        ran = await outage(rights, "ls")
+        heading, *rows = ran.out.splitlines()
+        assert (ran.code, heading.split()[:3]) == (0, ["NODE", "SINCE", "PHASE"])
+        assert len(rows) == 2
+        everything = json.loads((await outage(rights, "ls", "--all", "-o", "json")).out)
+        assert (everything["kind"], len(everything["outages"])) == ("OutageList", 3)
+        assert {each["outcome"] for each in everything["outages"]} == {"open", "recovered"}
+    finally:
+        await empty(api_bed)
+
+
+async def test_one_node(api_bed: Bed, rights: Path) -> None:
+    """Its outage on record beside what the Node says now; a Node that never had one; no such Node."""
+    kubelet, calm = Kubelet(api_bed, NODE), Kubelet(api_bed, "calm")
+    await kubelet.register()
+    await calm.register()
+    try:
+        await kubelet.unheard()
+        await store(api_bed, "outage-leaders", NODE, kubelet.uid)
+        ran = await outage(rights, "status", NODE)
+        assert ran.code == 0, ran.err
+        said = dict(line.split(maxsplit=1) for line in ran.out.partition("\n\n")[0].splitlines())
+        assert said["now"].startswith("Unknown; out-of-service taint: none; last heartbeat ")
+        assert said["outage"].startswith("open, begun ")
+        document = json.loads((await outage(rights, "status", NODE, "-o", "json")).out)
+        assert (document["now"]["uid"], document["outage"]["outcome"]) == (kubelet.uid, "open")
+        ran = await outage(rights, "status", "calm")
+        assert ran.code == 1
+        assert ran.out.splitlines()[1].startswith("now   Ready;")
+        assert ran.err.startswith("no outage of calm is on record")
+        ran = await outage(rights, "status", "nobody")
+        assert (ran.code, "there is no Node of that name" in ran.out) == (1, True)
+    finally:
+        await kubelet.remove()
+        await calm.remove()
+        await empty(api_bed)
+
+
+async def test_who_may_not(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
+    """In the server's words, on one line."""
+    words: tuple[str | Path, ...] = ("outage", "ls", "--kubeconfig", rights, "--namespace", "default")
+    ran = await trio.to_thread.run_sync(partial(ebbtide, *words))
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "cannot list resource" in ran.err
+    ran = await trio.to_thread.run_sync(partial(ebbtide, "outage", "ls", "--kubeconfig", tmp_path / "none"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "which is no file: name a kubeconfig" in ran.err
+    # kubectl's usual places, and nothing in them.
+    ran = await trio.to_thread.run_sync(
+        partial(ebbtide, "outage", "ls", HOME=str(tmp_path), KUBECONFIG="", KUBERNETES_SERVICE_HOST="")
+    )
+    assert (ran.code, "this is no pod" in ran.err) == (2, True)
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text("clusters: []\n")
+    ran = await trio.to_thread.run_sync(partial(ebbtide, "outage", "ls", HOME=str(tmp_path), KUBECONFIG=""))
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    ran = await trio.to_thread.run_sync(
+        partial(ebbtide, "outage", "ls", "--namespace", ACCOUNT, HOME="/nonexistent", KUBECONFIG=str(rights))
+    )
+    assert (ran.code, ran.err) == (0, "no outage is open\n")

@@ -1,0 +1,93 @@
+"""What `outage ls` and `outage status` tell, from records alone: at each moment of two told outages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebbtide.cli.common.output import NarrowTable, show
+from ebbtide.cli.outage.ls import HEADINGS, rows_of
+from ebbtide.cli.outage.status import NodeNow, parts
+from ebbtide.cli.outage.summary import OutageSummary, summary_document, summary_of
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.outage import OutageBegan
+from ebbtide.events.record.outages import OutageBuilder
+from tests.commands import same_as_golden
+from tests.otel.outage_story import OutageTeller, hanging, recovered, suspected, wrong
+from tests.otel.records import JOURNAL_ID
+
+GOLDEN = Path(__file__).parent / "golden"
+NOW = NodeNow("uid-node", "Unknown", "ours", "3min ago")
+
+
+def after(teller: OutageTeller, steps: int | None = None) -> OutageSummary:
+    """How it stands after so many steps."""
+    builder: OutageBuilder | None = None
+    for header, records in teller.steps[:steps]:
+        for raw in records:
+            if raw.tag == OutageBegan.__name__ and builder is None:
+                builder = OutageBuilder(raw.episode, records[0], header)
+                for earlier in records[: records.index(raw)]:
+                    builder.add(earlier, header)
+            if builder is not None:
+                builder.add(raw, header)
+    assert builder is not None
+    return summary_of(builder.record(JOURNAL_ID))
+
+
+def now_of(summary: OutageSummary) -> int:
+    """Three hours after it began."""
+    return summary.record.started_wall_ns + 3 * 3600 * NS_PER_SECOND
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each moment of the story is a row: who is believed, what stands, what hangs, what is waited for."""
+    moments = [after(recovered(), steps) for steps in range(2, 18)]
+    show(NarrowTable(HEADINGS, [row for each in moments for row in rows_of([each], now_of(each))]))
+    same_as_golden(GOLDEN / "ls.txt", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("name", "summary"),
+    [
+        ("opposed", after(recovered(), 5)),
+        ("recovering", after(recovered(), 11)),
+        ("never-back", after(recovered(), 15)),
+        ("over", after(recovered())),
+        ("wrong", after(wrong(), 11)),
+    ],
+)
+def test_one_node(name: str, summary: OutageSummary, capsys: pytest.CaptureFixture[str]) -> None:
+    for each in parts(summary, NOW, now_of(summary)):
+        show(each)
+    print(summary.reminder)
+    same_as_golden(GOLDEN / f"status-{name}.txt", capsys.readouterr().out)
+
+
+def test_what_counts_when() -> None:
+    """A proof that was voided is nobody's, and a contradiction that ended opposes nothing."""
+    story = recovered()
+    opposed, proved, voided = after(story, 5), after(story, 7), after(story, 16)
+    assert opposed.opposed == ("peer node-2: the node runs",)
+    assert opposed.proof == ""
+    assert [each.who for each in opposed.refused] == ["cloud"]
+    assert (proved.opposed, proved.proof) == ((), "redfish bmc-1")
+    assert proved.proof_until_wall_ns is not None
+    # Whose word the taint was set for stays.
+    assert (voided.proof, voided.proof_until_wall_ns) == ("redfish bmc-1", None)
+
+
+def test_what_a_document_has() -> None:
+    teller = suspected()
+    hanging(teller)
+    made = summary_document(after(teller))
+    assert (made["outcome"], made["phase"], made["tainted"]) == ("open", "proof", False)
+    assert made["hangs"][0] == {
+        "kind": "pod",
+        "label": "shop/db-0",
+        "waits": "the node is not out of service",
+    }
+    closed = summary_document(after(wrong()))
+    assert (closed["outcome"], closed["tainted"]) == ("proof-wrong", False)
+    assert "proof-wrong" in [each["code"] for each in closed["alarms"]]
