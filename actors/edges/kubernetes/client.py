@@ -21,6 +21,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -278,12 +279,19 @@ class SilentStream(Unanswered):
 
 
 class LineStream:
-    """``code`` is HTTP's; ``read`` gives the next piece, nothing at the end, and raises Unanswered."""
+    """``code`` is HTTP's; ``read`` gives the next piece, nothing at the end, and raises Unanswered. ``hold``:
+    from now on what comes waits in the kernel, or no longer.
+    """
 
     def __init__(
-        self, code: int, read: Callable[[], Awaitable[bytes]], retry_after_seconds: float = 0.0
+        self,
+        code: int,
+        read: Callable[[], Awaitable[bytes]],
+        retry_after_seconds: float = 0.0,
+        hold: Callable[[bool], None] = lambda holds: None,
     ) -> None:
         self.code = code
+        self.hold = hold
         self.retry_after_seconds = retry_after_seconds
         self._read = read
         self._pieces: list[bytes] = []
@@ -529,6 +537,7 @@ class ApiClient:
                 response.status,
                 lambda: self._run(response.content.readany(), "GET", path),
                 _retry_after(response.headers),
+                partial(_hold, response),
             )
 
     def _silent(self, what: str, seconds: float) -> Unanswered:
@@ -555,6 +564,13 @@ def _request_headers(content_type: str, traceparent: str, accept: str = JSON) ->
     headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
     headers["Content-Type"] = content_type
     return headers | ({"traceparent": traceparent} if traceparent else {})
+
+
+def _hold(response: Any, holds: bool) -> None:
+    """Each time that something comes wakes two event loops; what waits in the kernel wakes none."""
+    transport = response.connection.transport if response.connection is not None else None
+    if transport is not None and not transport.is_closing():
+        (transport.pause_reading if holds else transport.resume_reading)()
 
 
 def _without_query(path: str) -> str:

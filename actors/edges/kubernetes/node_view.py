@@ -33,8 +33,8 @@ LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 #: In one part of a list: a Node has some ten KiB, most of it the names of images; a lease half of one.
 PART_NODES, PART_LEASES = 100, 500
 #: A thousand nodes renew a hundred leases a second. What a renewal contradicts is read again before it is
-#: written, so nothing depends on a quarter of a second.
-GATHER_SECONDS = 0.25
+#: written, so nothing depends on half a second.
+GATHER_SECONDS = 0.5
 #: How often a kubelet renews its lease, as a part of the lease's duration (its ``renewIntervalFraction``),
 #: and how many of these have to pass: one was missed then, and not merely late.
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.5
@@ -317,7 +317,10 @@ class ClusterView:
         self.sees_since = math.inf
 
     def of(self, node: str) -> ObservedNode:
-        return self._observed.setdefault(node, ObservedNode())
+        observed = self._observed.get(node)
+        if observed is None:
+            observed = self._observed[node] = ObservedNode()
+        return observed
 
     def there(self) -> list[NodeView]:
         """All Nodes, as they were last seen."""
@@ -344,7 +347,7 @@ class ClusterView:
         if observed.lease is None:
             return math.inf
         seconds = observed.lease.seconds * RENEWAL_FRACTION * MISSED_RENEWALS
-        return self.heard_at(node) + seconds
+        return max(observed.renewed_at, self.sees_since) + seconds
 
     def heard_at(self, node: str) -> float:
         """From when on its silence counts."""

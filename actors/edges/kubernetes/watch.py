@@ -237,7 +237,9 @@ class Watch(Generic[ItemT]):
         """Silence may be a server that has nothing to say, or one that is not there: a small call tells."""
         while True:
             if self._watched.gather_seconds and not stream.has_line:
+                stream.hold(True)
                 await trio.sleep(self._watched.gather_seconds)
+                stream.hold(False)
             try:
                 line = await stream.line(SILENCE_SECONDS)
                 self._health.heard()
