@@ -226,6 +226,23 @@ def test_a_wrong_proof_is_an_alarm_that_names_its_source() -> None:
     assert "Two nodes may have written the same data." in page.text
 
 
+def test_a_detach_by_the_timer_is_an_alarm() -> None:
+    """It names the volume, and what may have happened to its data."""
+    records = told(outages.script("outage-six-minutes"))
+    alarms = [each for record in records for each in record.alarms if each.code == "six-minute-detach"]
+    assert alarms
+    assert all("its data may be damaged" in each.text for each in alarms)
+    assert any(each.outcome == "forced" for record in records for each in record.attachments)
+
+
+def test_a_machine_that_is_switched_off_has_its_stage() -> None:
+    """What the order took, and why it was given up."""
+    names = [name for name in outages.SCRIPTS if "power" in name]
+    records = [record for name in names for record in told(outages.script(name))]
+    assert any(order.what == "power-off" for record in records for order in record.orders)
+    assert any(each.code == "power-off-given-up" for record in records for each in record.alarms)
+
+
 # --- the verbs ---------------------------------------------------------------------------------
 
 
