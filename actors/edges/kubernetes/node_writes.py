@@ -425,6 +425,7 @@ async def change_until_done(
     traceparent: str,
     failed: Callable[[str], None],
     seconds_max: float,
+    again_seconds: float = RESTORE_AGAIN_SECONDS,
 ) -> Ending:
     """All of these patches, again and again; ``failed`` takes why not, once."""
     until, said = trio.current_time() + seconds_max, False
@@ -442,7 +443,7 @@ async def change_until_done(
         said = True
         if trio.current_time() >= until:
             return Ending("timed-out", problem)
-        await trio.sleep(RESTORE_AGAIN_SECONDS)
+        await trio.sleep(again_seconds)
 
 
 #: The release waits for it.
@@ -474,6 +475,8 @@ class DetachCertificates:
 
 #: Of how the last boot ended: what is not taken by then waits until the API server is heard of anew.
 LAST_BOOT_SECONDS_MAX = 3600.0
+#: Nobody waits for it; a node may be minutes from joining its cluster.
+LAST_BOOT_AGAIN_SECONDS = 30.0
 
 
 class LastBootNotes:
@@ -501,7 +504,7 @@ class LastBootNotes:
             patches = (NodePatch("", MERGE_PATCH, patch),)
             context = self._context(order.key)
             return await change_until_done(
-                self._writes, hold, patches, context, failed, LAST_BOOT_SECONDS_MAX
+                self._writes, hold, patches, context, failed, LAST_BOOT_SECONDS_MAX, LAST_BOOT_AGAIN_SECONDS
             )
         return Ending("cancelled", "the end of a later boot has overtaken it")
 

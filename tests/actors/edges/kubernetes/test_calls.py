@@ -79,7 +79,7 @@ SECONDS_MAX = {
     d.DeliverStatuses: 5.0,
     d.PostEvent: 10.0,
     # One try more, and what is between two.
-    d.PublishLastBoot: 3600.0 + 15.0,
+    d.PublishLastBoot: 3600.0 + 40.0,
     d.WithdrawPods: 1.0,
 }
 #: Answers that no API server should give, and some that it does.
