@@ -815,6 +815,28 @@ async def test_the_list_and_its_changes_come_to_what_is_there(seed: int, autojum
 # --- how much it is -------------------------------------------------------------------------------
 
 
+async def test_who_follows_hears_until_it_is_forgotten() -> None:
+    """Of two that follow the same node only the other one."""
+    view, one, two = WorkView(), work_view.Changes(), work_view.Changes()
+    for each in (one, two):
+        view.follow(each, "worker", ())
+    view.forget(one)
+    view.pods.put(seen(pod("a", "worker")))
+    assert (one.take(), two.take()) == (([], []), (["uid-a"], []))
+
+
+async def test_a_claim_that_another_volume_has_by_now() -> None:
+    """The old one's end takes nothing from it."""
+    view, made = (
+        WorkView(),
+        [work_view.VolumeView(name=name, claim="default/data") for name in ("old", "new")],
+    )
+    for each in made:
+        view.volumes.put(each)
+    view.volumes.remove(made[0])
+    assert view.volumes_of(seen(pod("db-0", spec=CLAIMS))) == ("new",)
+
+
 def test_words_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By whoever has them, and never more of them than the limit, however many come."""
     view = WorkView()
