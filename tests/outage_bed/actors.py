@@ -211,7 +211,7 @@ class Controller:
             followed = {each.uid for each in events(records, PodRecovered)}
             followed |= {each.name for each in events(records, Detached)}
             unrecovered = " ".join(n for each in events(records, OutageClosed) for n in each.unrecovered)
-            for name in sorted(stage.pods | stage.attachments):
+            for name in sorted(stage.hung):
                 if name not in followed and name not in unrecovered:
                     found.append(f"nothing is on record of the end of {name}")
         return told(records), [line for line in found if line]

@@ -398,10 +398,7 @@ async def graceful_first(stage: Stage, actor: Controller) -> None:
     await stage.cut(shut_down)
     await actor.cure(stage)
     await stage.recovered("web")
-    await stage.machine.on()
-    # It takes its own taint and the cordon away.
-    await daemon.start()
-    await actor.clear(stage)
+    await boots(stage, actor, daemon)
     await actor.closes(stage, "recovered")
 
 
@@ -427,10 +424,16 @@ async def cut_in_wave_2(stage: Stage, actor: Controller) -> None:
     await actor.cure(stage)
     for name in ("web", "late"):
         await stage.recovered(name)
+    await boots(stage, actor, daemon)
+    await actor.closes(stage, "recovered")
+
+
+async def boots(stage: Stage, actor: Controller, daemon: Daemon) -> None:
+    """The daemon comes with its machine, and takes its own taint and the cordon away."""
+    await stage.bed.logind.reset()
     await stage.machine.on()
     await daemon.start()
     await actor.clear(stage)
-    await actor.closes(stage, "recovered")
 
 
 async def going_down(stage: Stage, actor: Controller) -> Daemon:

@@ -55,6 +55,8 @@ class Stage:
         #: UIDs of the pods and names of the attachments that were there at the cut.
         self.pods: frozenset[str] = frozenset()
         self.attachments: frozenset[str] = frozenset()
+        #: Those of them that were still there when the node was out of service.
+        self.hung: frozenset[str] = frozenset()
         self._first_call = self._told_calls = 0
         self._seen: dict[str, str] = {}
         self._is_down = False
@@ -197,6 +199,9 @@ class Stage:
             if condition(node, "Ready") != "True":
                 self.mark("NotReady")
             if any(map(_is_ours, node["spec"].get("taints") or [])):
+                if "tainted" not in self.seconds:
+                    self.hung = frozenset(each["metadata"]["uid"] for each in lost)
+                    self.hung |= {each["metadata"]["name"] for each in hang}
                 self.mark("tainted")
             elif "tainted" in self.seconds:
                 self.mark("untainted")
