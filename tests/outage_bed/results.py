@@ -54,7 +54,8 @@ PAIRS = """
 ## By hand and by the controller in turn
 
 The collector removes pods every 20 s, so the time of a recovery depends on when in its round the taint comes.
-Both of a pair are cut at the same moment of that round; the moments of the pairs are spread evenly over it.
+Both of a pair are cut at the same moment of that round and between the same renewals of the node's lease; the
+moments of the pairs are spread evenly over the round.
 
 """
 

@@ -57,8 +57,7 @@ async def _run(name: str, who: str, programs: Programs, kept: Path, moment_secon
     kept.mkdir(parents=True)
     actor = actor_of(who, scenario, kept)
     with trio.fail_after(RUN_SECONDS_MAX):
-        async with stage(programs, scenario.controllers) as made:
-            made.moment_seconds = moment_seconds
+        async with stage(programs, scenario.controllers, moment_seconds) as made:
             try:
                 await scenario.run(made, actor)
             except AssertionError as error:

@@ -49,7 +49,7 @@ class Stage:
         #: What was seen, a line a change, with seconds after the cut.
         self.told: list[str] = []
         self.zero = time.monotonic()
-        #: The moment of the collector's round at which the cut comes; None: any.
+        #: Of the collector's round, for the cut.
         self.moment_seconds: float | None = None
         self._controllers_began = time.monotonic()
         #: UIDs of the pods and names of the attachments that were there at the cut.
@@ -257,6 +257,13 @@ class Stage:
         return {}
 
 
+async def _renewal(bed: Bed) -> None:
+    """Until the node that will be lost renews its lease."""
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{LOST}"
+    before = (await bed.api.get(lease))["spec"]["renewTime"]
+    await bed.api.until(lease, lambda found: found["spec"]["renewTime"] != before)
+
+
 def _is_ours(taint: Object) -> bool:
     """The out-of-service taint, whoever set it."""
     return bool(taint["key"] == KEY)
@@ -267,11 +274,20 @@ def _replicas(made: Object) -> int:
 
 
 @contextlib.asynccontextmanager
-async def stage(programs: Programs, controllers: dict[str, str]) -> AsyncIterator[Stage]:
-    """Two nodes that are Ready, with storage; ``controllers`` are the controller-manager's flags."""
+async def stage(
+    programs: Programs, controllers: dict[str, str], moment_seconds: float | None = None
+) -> AsyncIterator[Stage]:
+    """Two nodes that are Ready, with storage; ``controllers`` are the controller-manager's flags.
+
+    ``moment_seconds``: of the collector's round at which the cut comes, and then that of the node's lease
+    follows from it; None: any.
+    """
     async with machine_bed([LOST, OTHER], **UNGRACEFUL) as (bed, machines), bmcs(bed, machines) as power:
+        if moment_seconds is not None:
+            await _renewal(bed)
         await csi.restart_controllers(bed, **controllers)
         made = Stage(bed, machines, power, Storage(bed, programs))
+        made.moment_seconds = moment_seconds
         await made.storage.start(machines)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(made.watch)
