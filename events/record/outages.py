@@ -347,7 +347,12 @@ class OutageBuilder(OutageEpisodeBuilder):
             # Of stages of no time the last one counts: several are gone through in one step.
             if last.began_ns < at_ns:
                 self.course.append(replace(last, ended_ns=at_ns))
-        self.course.append(Phase(what=what, text=text, began_ns=at_ns))
+        before = self.course[-1] if self.course else None
+        if before is not None and (before.what, before.text) == (what, text):
+            # What came in between took no time: it goes on.
+            self.course[-1] = replace(before, ended_ns=None)
+        else:
+            self.course.append(Phase(what=what, text=text, began_ns=at_ns))
 
     @property
     def phase(self) -> PhaseKind | None:

@@ -114,6 +114,10 @@ def test_every_world_is_told(seed: int) -> None:
 
 def hold(record: OutageRecord) -> None:
     chain = recovery_chain(record)
+    told_twice = [
+        (a.text, b.text) for a, b in pairwise(record.course) if (a.what, a.text) == (b.what, b.text)
+    ]
+    assert told_twice == []
     ends = [0, *(each.ended_ns for each in chain.segments)]
     assert [each.began_ns for each in chain.segments] == ends[:-1]
     assert ends[-1] <= max(record.last_ns, record.ended_ns or 0)
