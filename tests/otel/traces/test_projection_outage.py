@@ -1,0 +1,88 @@
+"""The trace of an outage, held against its record, in scripts and in worlds."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebbtide.events.reader import History
+from ebbtide.events.record.outages import outage_records
+from ebbtide.otel.span import Span
+from ebbtide.otel.traces.projection import Projection
+from tests.journals import Memory
+from tests.otel.outage_story import recovered, wrong
+from tests.otel.records import attributes, documented, named
+from tests.replay import outages
+from tests.replay.shutdown import Book
+
+
+def spans_of(book: Book) -> list[Span]:
+    history, projection = History([Memory(book.files)]), Projection()
+    return documented(
+        [
+            span
+            for header, records in history.batches()
+            for span in projection.feed(header, records, history.journal_id)
+        ]
+    )
+
+
+def hold(book: Book) -> None:
+    """One trace an outage, with a root if and only if it is closed, and nothing that reaches beyond it."""
+    spans = spans_of(book)
+    assert len({(span.trace_id, span.span_id) for span in spans}) == len(spans)
+    for record in outage_records(History([Memory(book.files)])):
+        mine = [span for span in spans if span.episode == record.first_seq]
+        roots = named(mine, "outage")
+        assert {span.trace_id.hex() for span in mine} <= {record.trace_id}
+        assert len(roots) == (record.outcome != "open")
+        for root in roots:
+            assert attributes(root)["ebbtide.outage.outcome"] == record.outcome
+            wrong_proof = any(alarm.code == "proof-wrong" for alarm in record.alarms)
+            assert (root.status == "error") == wrong_proof
+            assert all(span.parent_id == root.span_id for span in mine if span is not root)
+            assert all(root.start_ns <= span.start_ns for span in mine)
+            assert mine[-1] is root
+
+
+@pytest.mark.parametrize("name", outages.SCRIPTS)
+def test_every_script_has_its_traces(name: str) -> None:
+    hold(outages.script(name))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_world_has_its_traces(seed: int) -> None:
+    hold(outages.world(seed))
+
+
+def test_what_was_waited_for_stands_in_the_span() -> None:
+    """Of a pod and of an attachment, and on the root why the node was not out of service yet."""
+    spans = recovered().spans()
+    (db,) = (each for each in named(spans, "pod") if attributes(each)["k8s.pod.name"] == "db-0")
+    assert [event.name for event in db.events] == ["waits", "waits"]
+    assert attributes(db)["ebbtide.pod.ready_on"] == "node-2"
+    (root,) = named(spans, "outage")
+    assert [event.name for event in root.events][:4] == [
+        "waits",
+        "proof.refused",
+        "contradicted",
+        "contradiction.ended",
+    ]
+
+
+def test_an_alarm_is_an_error() -> None:
+    """A wrong proof on the root, a forced detach on its attachment, an order that failed on itself."""
+    spans = wrong().spans()
+    errors = {span.name: attributes(span)["error.type"] for span in spans if span.status == "error"}
+    assert errors == {
+        "outage": "proof-wrong",
+        "attachment": "forced-detach",
+        "power off": "order-failed",
+    }
+    assert [attributes(span).get("ebbtide.cut") for span in named(spans, "pod")] == [True, True, True]
+
+
+def test_a_taint_that_was_refused_for_a_change_is_no_error() -> None:
+    """It is decided anew, and is a span of its own."""
+    first, second = named(recovered().spans(), "taint")
+    assert (first.status, second.status) == ("unset", "unset")
+    assert attributes(first)["ebbtide.order.result"] == "failed"
