@@ -23,17 +23,22 @@ from ebbtide.events.outage import (
     EvidenceRead,
     LeaderStarted,
     ListWork,
+    NodeRead,
+    NodeReturned,
     OutageBegan,
     OutageClosed,
     OutageSettings,
+    OutageWaits,
     OutOfService,
     PowerOff,
     ProofAccepted,
     ReadSources,
+    RemoveTaint,
     RequestPermit,
     ReturnPermit,
     SetTaint,
     WorkListed,
+    WorkRecovered,
 )
 from ebbtide.events.reader import History
 from ebbtide.events.segment import segment_file_name
@@ -120,6 +125,8 @@ class Led:
         self.cloud, self.caller, self._redfish = Cloud(kubelet), Between(link), redfish
         self.events: list[Event] = []
         self.told: list[str] = []
+        #: Where the first of its kind is recorded, who leads is cancelled.
+        self.dies: tuple[type[Event], trio.CancelScope] | None = None
         view = ClusterView()
         shared = Shared(
             caller=self.caller,
@@ -152,6 +159,8 @@ class Led:
     def _see(self, follower: Follower, records: Sequence[Record]) -> None:
         if follower.node_uid == self.cloud.kubelet.uid:
             self.events += [each.event for each in records]
+            if self.dies is not None and self.first(self.dies[0]):
+                self.dies[1].cancel()
 
     def first(self, kind: type[Event]) -> Any:
         return next((event for event in self.events if isinstance(event, kind)), None)
@@ -229,24 +238,49 @@ async def test_from_not_ready_to_the_way_back(
         assert found == StoredJournal(kubelet.uid, kubelet.name, at_rest=True)
 
 
-@pytest.mark.parametrize("killed_at", [LeaderStarted, OutageBegan, ProofAccepted, SetTaint, OutOfService])
-async def test_another_leader_goes_on(rights: Path, kubelet: Kubelet, killed_at: type[Event]) -> None:
-    """Killed once that is recorded, the next one tells the one outage to its end, with one taint."""
-    await kubelet.unheard()
-    async with leading(rights, kubelet, "one") as led:
+#: What is recorded in the outage below, in its order.
+COURSE = (
+    *(LeaderStarted, NodeRead, OutageBegan, ListWork, ReadSources, OutageWaits, EvidenceRead, ProofAccepted),
+    *(RequestPermit, SetTaint, OutOfService, WorkRecovered, RemoveTaint, NodeReturned, ReturnPermit),
+)
+
+
+class Course:
+    """Dies, is tainted, returns under another boot; whoever leads, it goes on from where it is."""
+
+    def __init__(self, kubelet: Kubelet) -> None:
+        self.kubelet, self.returned = kubelet, False
+
+    async def go_on(self, led: Led) -> None:
         led.cloud.off = True
-        await led.heard(killed_at)
-    async with leading(rights, kubelet, "two") as led:
-        led.cloud.off = True
-        with trio.fail_after(20):
-            while len(await kubelet.taints()) < 2:
+        if not self.returned:
+            while len(await self.kubelet.taints()) < 2:
                 await trio.sleep(0.02)
-        await kubelet.report(boot="boot-2")
-        assert (await led.heard(OutageClosed)).outcome == "recovered"
+            self.returned = True
+            # The machine does not ask whether somebody leads.
+            with trio.CancelScope(shield=True):
+                await self.kubelet.report(boot="boot-2")
+        await until(lambda: led.first(OutageClosed))
+
+
+@pytest.mark.parametrize("killed_at", COURSE, ids=lambda kind: kind.__name__)
+async def test_another_leader_goes_on(rights: Path, kubelet: Kubelet, killed_at: type[Event]) -> None:
+    """Killed in the step of each event, the next one tells the one outage to its end, with one taint."""
+    await kubelet.unheard()
+    course = Course(kubelet)
+    async with leading(rights, kubelet, "one") as led:
+        with trio.CancelScope() as life:
+            led.dies = killed_at, life
+            await course.go_on(led)
+        assert life.cancelled_caught
+    async with leading(rights, kubelet, "two") as led:
+        with trio.fail_after(20):
+            await course.go_on(led)
         follower = led.leader.followers[kubelet.uid]
         assert await follower.wait_synced(follower.system.next_seq - 1)
     tags = await replays(rights, kubelet)
     assert tags.count(OutageBegan.__name__) == tags.count(OutageClosed.__name__) == 1
+    assert tags.count(OutOfService.__name__) == 1
     assert len(await kubelet.taints()) == 1
 
 
