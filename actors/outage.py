@@ -368,6 +368,7 @@ def _switch_off(state: OutageState) -> Result:
         ready=state.ready,
         lease_mark=state.lease_mark,
         status_mark=state.status_mark,
+        silent_ns=state.power_off_ns,
     )
     state = replace(state, switched=state.switched + 1, readings=0, withdrawn=False, waits="")
     return replace(state, phase="switching", key=key), [order]
@@ -378,7 +379,8 @@ def _switch_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
     if event.key != state.key:
         return state, ()
     if event.reason == CHANGED or event.result == "cancelled":
-        return _read(replace(state, switched=state.switched - 1))
+        # Where nothing else has changed this leader had not seen for a while: its silence counts from now on.
+        return _read(replace(state, switched=state.switched - 1, down_ns=now))
     return _consider(replace(state, switch_ns=now + POWER_OFF_PAUSE_NS), now)
 
 

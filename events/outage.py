@@ -303,8 +303,9 @@ class PowerOff(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Switch the machine off through its management controller, at once and without asking its system.
 
     Read again before: UID, boot id, Ready and both heartbeats must be what the order says, as for `SetTaint`
-    (else: failed, reason `CHANGED`), and the controller's own UUID must be ``system_uuid`` (else: failed, and
-    why); then nothing is switched. A machine that is off already is a success. Whether it is off, this
+    (else: failed, reason `CHANGED`, as where this leader has not watched the lease for ``silent_ns``, without
+    a break or a renewal), and the controller's own UUID must be ``system_uuid`` (else: failed, and why); then
+    nothing is switched. A machine that is off already is a success. Whether it is off, this
     order's outcome does not say: the sources do.
     """
 
@@ -319,6 +320,7 @@ class PowerOff(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     #: The last one that is known, by its source; empty: this leader has seen none.
     lease_mark: str = ""
     status_mark: str = ""
+    silent_ns: int = 0
 
 
 @register

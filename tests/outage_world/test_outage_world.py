@@ -111,6 +111,8 @@ def check(world: World) -> list[str]:
     quiet = world.leader is not None and not world.leader.suspects() and not world.leader.system.open_orders
     if quiet and (world.quarantined or world.taint == "ours"):
         broken.append("nothing of ours is left on a node without an outage")
+    if world.killed_alive:
+        broken.append("no machine is switched off that could have spoken")
     broken += held_in_vain(records)
     broken += switched_off(records)
     broken += timed_out(world)

@@ -6,7 +6,8 @@ pod collector every 20 s and only where the node is not Ready, the detach when t
 controller of outages sees comes late, and in order; what it writes is a compare-and-swap that lands late.
 
 A person may force-delete the pod of a node that is not Ready: then it is the six-minute timer that detaches.
-In some worlds machines are switched off, through a management controller that may lie, refuse or be stuck.
+In some the API server is away for a while, so that nobody is heard, and nothing can be stored; in some
+machines are switched off, through a management controller that may lie, refuse or be stuck.
 
 Everything is drawn from one seed. `World.twice` is the witness on the volume: it says when both nodes
 wrote first.
@@ -33,6 +34,8 @@ MS = 1_000_000
 END_MS = 600_000
 LEASE_MS, STATUS_MS, GRACE_MS, COLLECT_MS = 10_000, 30_000, 40_000, 20_000
 TIMER_MS = 360_000
+#: Who runs and is reached has renewed its lease by then, or reads that it is to be switched off too late.
+SPEAKS_MS = LEASE_MS + 10_000
 POD = o.LostPod(
     uid="p1",
     namespace="d",
@@ -91,7 +94,7 @@ class World:
         #: Streams of their own, so that the seeds' worlds stay what they are.
         self.dry, self.boots = self.draws.fork("dry run"), self.draws.fork("boots")
         self.power, self.person = self.draws.fork("power"), self.draws.fork("person")
-        self.power_off_seconds = (0, 10, 60, 150)[self.power.below(4)]
+        self.power_off_seconds = (0, 20, 60, 150)[self.power.below(4)]
         #: What the management controller makes of a command to switch off; ``stuck``: it does, and says On.
         self.bmc_obeys = ("yes", "yes", "lies", "refuses", "late", "stuck")[self.power.below(6)]
         self.bmc_stuck = False
@@ -99,6 +102,11 @@ class World:
         #: When a person has deleted the pod by force, and when the timer has detached its volume; -1: never.
         self.by_hand, self.timed_out = -1, -1
         self.in_use = True
+        #: When the API server is away: until then; and since when it was there without a break.
+        self.api, self.away_until, self.there_since = self.draws.fork("api"), 0, 0
+        self.renewed_at = 0
+        #: Since when the kubelet runs and nothing is between it and the API server; -1: it is not so.
+        self.alive_since, self.killed_alive = 0, 0
 
     # --- time and chance ------------------------------------------------------------------------
 
@@ -131,9 +139,9 @@ class World:
 
     def _beat(self) -> None:
         machine = self.machine
-        if machine.on and machine.kubelet and machine.reaches:
+        if machine.on and machine.kubelet and machine.reaches and self.there:
             self.lease += 1
-            self.last_beat = self.now
+            self.last_beat = self.renewed_at = self.now
             self._tell(lambda mark=f"l{self.lease}": o.HeartbeatSeen(mark=mark))
         self.after(LEASE_MS, self._beat)
 
@@ -143,7 +151,7 @@ class World:
 
     def _report(self) -> None:
         machine = self.machine
-        if machine.on and machine.kubelet and machine.reaches:
+        if machine.on and machine.kubelet and machine.reaches and self.there:
             self.status += 1
             changed = self.ready != "True" or self.boot != machine.boot
             if self.taint == "ours" and self.boot != machine.boot:
@@ -173,6 +181,9 @@ class World:
                 machine.reaches = False
             case _:
                 machine.kubelet = False
+        self.alive_since = -1
+        if self.api.chance(1, 4):
+            self.after(self.api.below(120_000), self._go_away)
         if not self._one_in(3):
             self.after(self.draws.below(400_000), self._mended)
 
@@ -182,12 +193,25 @@ class World:
             machine.on, machine.boot = True, machine.boot + 1
             self.after(self.boots.below(5_000), self._report)
         machine.kubelet = machine.reaches = True
+        self.alive_since = self.now if self.alive_since < 0 else self.alive_since
         self.after(self.draws.below(5_000), self._misfortune if self._one_in(3) else lambda: None)
 
     # --- Kubernetes -----------------------------------------------------------------------------
 
+    @property
+    def there(self) -> bool:
+        return self.now >= self.away_until
+
+    def _go_away(self) -> None:
+        """The node may be back meanwhile, and nobody can hear of it."""
+        self.away_until = self.there_since = self.now + 5_000 + self.api.below(120_000)
+        # Kubernetes counts anew as well.
+        self.last_beat = self.away_until
+        if self.api.chance(1, 2):
+            self.after(self.api.below(self.away_until - self.now), self._mended)
+
     def _monitor(self) -> None:
-        if self.now - self.last_beat > GRACE_MS and self.ready == "True":
+        if self.there and self.now - self.last_beat > GRACE_MS and self.ready == "True":
             self.ready = "Unknown"
             self.version += 1
             self._tell(self.node_read)
@@ -295,8 +319,9 @@ class World:
             return ""
         machine = self.machine
         if machine.on:
+            self.killed_alive += 0 <= self.alive_since < self.now - SPEAKS_MS
             machine.on = machine.writes = False
-            self.off_since = self.now
+            self.off_since, self.alive_since = self.now, -1
             self.switched_off += 1
             self.bmc_stuck = self.bmc_obeys == "stuck"
             if self.power.chance(1, 3):
@@ -316,6 +341,9 @@ class World:
             self.after(1_000 + self.draws.below(15_000), self._elected)
 
     def _elected(self) -> None:
+        if not self.there:
+            self.after(self.away_until - self.now + 1, self._elected)
+            return
         self.leader = Leader(self)
 
 
@@ -335,7 +363,7 @@ class Leader:
         if world.back_since >= 0:
             world.back_since = world.now
         left = list(self.system.open_orders.values())
-        self._heard_at = world.now
+        self._heard_at = self._began = world.now
         self._cancelled: dict[str, None] = {}
         self._waiting: dict[str, None] = {}
         self._read_version = 0
@@ -410,6 +438,8 @@ class Leader:
             return
         # Confirmed, then on its way: from there it lands whatever becomes of the process.
         self._waiting[order.key] = None
+        if not isinstance(order, o.ReadSources | o.RequestPermit | o.ReturnPermit):
+            delay += max(0, world.away_until - world.now)
         world.after(delay, lambda: self._carry_out(order))
 
     def _carry_out(self, order: Any) -> None:
@@ -436,6 +466,8 @@ class Leader:
                     (now.boot_id, now.ready) == (order.boot_id, order.ready)
                     and order.lease_mark in ("", now.lease_mark)
                     and order.status_mark in ("", now.status_mark)
+                    and (world.now - max(world.renewed_at, world.there_since, self._began)) * MS
+                    >= order.silent_ns
                 )
                 world.after(
                     world.power.below(8_000),

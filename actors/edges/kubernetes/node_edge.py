@@ -293,7 +293,7 @@ class NodeEdge:
 
     async def as_ordered(self, order: PowerOff, outlet: Outlet) -> Ending | None:
         """Node and lease read again, and told; None: they are what the machine's switching off was decided
-        from.
+        from, and the lease was watched all the while.
         """
         async with self._writer.hold(HOLD, ()) as hold:
             call = self._writer.call(hold, READ_SECONDS_MAX, self._context(order.key))
@@ -304,7 +304,9 @@ class NodeEdge:
             await self._tell_if_known(outlet)
             if node is None:
                 return Ending("failed", problem)
-            same = is_as_ordered(order, project_node(node), self._look().lease_mark)
+            silent_ns = (trio.current_time() - self._view.heard_at(self._node)) * NS_PER_SECOND
+            silent = silent_ns >= order.silent_ns or not order.silent_ns
+            same = silent and is_as_ordered(order, project_node(node), self._look().lease_mark)
             return None if same else Ending("failed", CHANGED)
         return Ending("cancelled", OVERTAKEN)
 

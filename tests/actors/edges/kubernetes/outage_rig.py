@@ -115,6 +115,7 @@ class Hand:
 
     def __init__(self, link: ApiClient, view: ClusterView, kubelet: Kubelet) -> None:
         self.caller, self.kubelet, self.outbox = Between(link), kubelet, Outbox()
+        self.view = view
         self.edge = NodeEdge(self.caller, view, kubelet.name, kubelet.uid)
         self._orders = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, Answer, Unanswered
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage import CHANGED, HeartbeatSeen, NodeDeleted, NodeRead
 from tests.actors.edges.kubernetes.outage_rig import (
     OTHERS,
@@ -252,6 +254,23 @@ async def test_a_machine_that_has_spoken_is_not_switched_off(
         await kubelet.remove()
         await kubelet.register(ready="Unknown")
         assert await hand.edge.as_ordered(order, hand.outbox) == Ending("failed", CHANGED)
+
+
+async def test_silence_that_nobody_watched_switches_nothing_off(rights: Path, kubelet: Kubelet) -> None:
+    """It counts from when the watch of the leases stands again, whatever stands in the lease."""
+    await kubelet.report(ready="Unknown")
+    async with seeing(rights, kubelet) as hand:
+        order = hand.power_off(silent_ns=30 * NS_PER_SECOND)
+        # Renewed a minute ago, and watched since then.
+        hand.view.of(kubelet.name).renewed_at = trio.current_time() - 60
+        hand.view.sees(trio.current_time() - 60)
+        assert await hand.edge.as_ordered(order, hand.outbox) is None
+        hand.view.sees(math.inf)
+        assert await hand.edge.as_ordered(order, hand.outbox) == Ending("failed", CHANGED)
+        hand.view.sees(trio.current_time() - 20)
+        assert await hand.edge.as_ordered(order, hand.outbox) == Ending("failed", CHANGED)
+        hand.view.sees(trio.current_time() - 60)
+        assert await hand.edge.as_ordered(order, hand.outbox) is None
 
 
 async def test_a_renewal_in_the_gap_is_told_next(rights: Path, kubelet: Kubelet) -> None:
