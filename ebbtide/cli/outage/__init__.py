@@ -16,6 +16,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "status": Entry(
             "outage.status:status", "One node's outage: proof, taint, and what everything waits for."
         ),
+        "explain": Entry("outage.explain:explain", "Why a pod is still Terminating."),
     },
     "Say what only a person knows": {
         "declare": Entry("outage.declare:declare", "That a machine is off: one kind of proof."),
@@ -26,6 +27,7 @@ EPILOG = """\b
 Examples:
   ebbtide outage run --config outage.yaml --kubeconfig ~/.kube/config --dry-run
   ebbtide outage declare worker-2 --off
+  ebbtide outage explain shop/db-0
 """
 
 

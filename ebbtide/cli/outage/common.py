@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -30,6 +30,8 @@ ANSWER_SECONDS_MAX = 10.0
 #: Of some KiB each in one part of a list.
 PART_OBJECTS = 250
 KUBECONFIG_VARIABLE = "KUBECONFIG"
+#: A leader renews every 2 s, and another takes over after 15: much later nobody leads, however clocks differ.
+LEADER_SECONDS_MAX = 60.0
 HTTP_UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND, HTTP_CONFLICT = 401, 403, 404, 409
 
 
@@ -178,13 +180,14 @@ def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]]
 # --- a node, as a person is told of it ---------------------------------------------------------------
 
 
-def age_seconds(text: object) -> float:
-    """Of a time in RFC 3339, by this machine's clock, never less than 0; NaN for what is none. For people:
-    nothing follows from it.
+def age_seconds(text: object, *, signed: bool = False) -> float:
+    """Of a time in RFC 3339, by this machine's clock, never less than 0 unless ``signed``; NaN for what is
+    none. For people: nothing is written for it.
     """
     try:
         then = datetime.fromisoformat(str(text))
-        return max(0.0, time.time() - then.timestamp()) if then.tzinfo else math.nan
+        seconds = time.time() - then.timestamp() if then.tzinfo else math.nan
+        return seconds if signed else max(0.0, seconds)
     except (ValueError, OverflowError):
         return math.nan
 
@@ -209,3 +212,22 @@ def ready_text(conditions: list[JsonObject]) -> str:
 
     status = (find_condition(conditions, "Ready") or {}).get("status")
     return {"True": "Ready", "False": "NotReady", "Unknown": "Unknown"}.get(str(status), "no Ready condition")
+
+
+#: Of the controller (`ebbtide.outage.program.LEASE`), which is not loaded for a look.
+LEADER_LEASE = "ebbtide-outage"
+
+
+async def leader_of(cluster: Cluster, namespace: str) -> str | None:
+    """Who holds the controller's Lease, and renews it; empty: nobody; None: that may not be seen."""
+    from urllib.parse import quote
+
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
+    try:
+        found = await cluster.one(path, dict[str, dict[str, Any] | str])
+    except Refused:
+        return None
+    spec = found.get("spec") if found is not None else None
+    if not isinstance(spec, dict) or age_seconds(spec.get("renewTime")) > LEADER_SECONDS_MAX:
+        return ""
+    return str(spec.get("holderIdentity") or "")

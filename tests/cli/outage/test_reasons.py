@@ -1,0 +1,131 @@
+"""Why a pod hangs, on plain values: for each state of things the cause that comes first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebbtide.cli.common.output import show
+from ebbtide.cli.outage.explain import document, lines
+from ebbtide.cli.outage.reasons import (
+    AttachmentScene,
+    NodeScene,
+    PodScene,
+    Scene,
+    causes,
+    timer_text,
+)
+from tests.commands import same_as_golden
+
+GOLDEN = Path(__file__).parent / "golden"
+DOWN = NodeScene("worker", ready="Unknown", heard="7min 3s ago", volumes_in_use=("kubernetes.io/csi/d^v",))
+OUT = DOWN._replace(taint="ours", effect="NoExecute")
+WELL = NodeScene("worker")
+DB = PodScene(
+    "shop/db-0", "worker", "StatefulSet/db", deleted=120.0, running=True, claims=("shop/data-db-0",)
+)
+BOUND = DB._replace(deleted=None, ready=True)
+HELD = ("external-attacher/csi-example-test",)
+DISK = AttachmentScene(
+    "csi-1", "worker", "pv-1", "csi.example.test", "shop/data-db-0", finalizers=HELD, in_use=True
+)
+DETACHING = DISK._replace(deleting=90.0)
+REFUSED = DETACHING._replace(error="rpc error: code = Internal desc = the array is busy")
+
+
+def scene(node: NodeScene | None, *pods: PodScene, disk: AttachmentScene | None = None) -> Scene:
+    return Scene("shop/db-0", node, pods, (disk,) if disk is not None else (), "one_1234")
+
+
+@pytest.mark.parametrize(
+    ("what", "codes"),
+    [
+        (scene(DOWN, DB), ["node-down"]),
+        (scene(DOWN, DB._replace(finalizers=("x/y",))), ["node-down", "finalizers"]),
+        (scene(DOWN, BOUND), ["node-down", "not-deleted"]),
+        (scene(DOWN._replace(there=False), DB), ["node-gone"]),
+        (scene(WELL, DB), ["kubelet-late"]),
+        (scene(WELL, DB._replace(deleted=-12.0)), ["within-grace"]),
+        (scene(WELL, DB._replace(finalizers=("x/y",))), ["finalizers"]),
+        (scene(WELL, BOUND), ["nothing-hangs"]),
+        (scene(OUT, DB._replace(deleted=5.0)), ["collector-round"]),
+        (scene(OUT, DB), ["collector-late"]),
+        (scene(OUT, DB._replace(finalizers=("x/y",))), ["finalizers"]),
+        (scene(OUT, BOUND), ["not-evicted"]),
+        (scene(OUT, BOUND._replace(tolerates=("NoExecute",))), ["tolerates"]),
+        (scene(OUT._replace(effect="NoSchedule"), BOUND), ["no-schedule"]),
+        # Those that belong to the node are not waited for.
+        (scene(OUT, BOUND._replace(daemon=True)), []),
+        (scene(WELL._replace(taint="ours", effect="NoExecute"), BOUND), ["not-evicted", "taint-left"]),
+        (scene(OUT, disk=DISK), ["detach-late"]),
+        (scene(OUT, disk=DETACHING._replace(deleting=3.0)), ["detaching"]),
+        (scene(OUT, disk=DETACHING), ["attacher-silent"]),
+        (scene(OUT, disk=REFUSED), ["driver-refuses"]),
+        (scene(OUT, disk=DETACHING._replace(finalizers=("x/y",))), ["attachment-finalizers"]),
+        (scene(None, DB._replace(node="", deleted=None), disk=DISK), ["attached-elsewhere", "not-ready"]),
+        (scene(None, DB._replace(node="", deleted=None, waiting="Unschedulable")), ["not-ready"]),
+    ],
+)
+def test_the_cause_first(what: Scene, codes: list[str]) -> None:
+    found = causes(what)
+    assert [each.code for each in found] == codes
+    assert all(each.text for each in found)
+
+
+def test_what_to_do_with_a_dead_node() -> None:
+    """First make sure, then say it; by hand only where no controller leads."""
+    (found,) = causes(scene(DOWN, DB))
+    assert "declare worker --off" in found.do[1]
+    assert not any("kubectl taint" in step for step in found.do)
+    (alone,) = causes(scene(DOWN, DB)._replace(leader=""))
+    assert any("kubectl taint" in step for step in alone.do)
+    (said,) = causes(scene(DOWN._replace(declared="ann"), DB))
+    assert "outage status worker" in said.do[0]
+
+
+@pytest.mark.parametrize(
+    ("what", "disk", "text"),
+    [
+        (scene(DOWN, DB), DISK, "never begins: the statuses of shop/db-0 say Running for ever"),
+        (scene(DOWN, BOUND), DISK, "has not begun: shop/db-0 uses it and is not Terminating"),
+        (scene(DOWN, DB._replace(running=False)), DISK, "detaches it in 4min at the earliest"),
+        (
+            scene(DOWN, DB._replace(running=False, deleted=400.0)),
+            DISK,
+            "should have detached it 40s ago",
+        ),
+        (scene(DOWN), DISK, "began when its last pod was gone; no object says when"),
+        # It has no part in these.
+        (scene(OUT, DB), DISK, ""),
+        (scene(DOWN, DB), DETACHING, ""),
+        (scene(WELL, DB), DISK, ""),
+        (scene(DOWN, DB), DISK._replace(node="another"), ""),
+    ],
+)
+def test_the_six_minute_timer(what: Scene, disk: AttachmentScene, text: str) -> None:
+    said = timer_text(what, disk)
+    assert said.startswith(text) if text else said == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("down", Scene("shop/db-0", DOWN, (DB,), (DISK,), "", ("you may not list leases",))),
+        ("refused", Scene("worker", OUT, (DB._replace(finalizers=("x/y",)),), (REFUSED,), "one_1234")),
+    ],
+)
+def test_one_screen(name: str, what: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    for each in lines(what, causes(what)):
+        show(each)
+    same_as_golden(GOLDEN / f"explain-{name}.txt", capsys.readouterr().out)
+
+
+def test_the_document() -> None:
+    made = document(scene(DOWN, DB, disk=DISK), causes(scene(DOWN, DB, disk=DISK)))
+    assert (made["kind"], made["causes"][0]["code"], made["node"]["name"]) == (
+        "OutageExplanation",
+        "node-down",
+        "worker",
+    )
+    assert made["attachments"][0]["timer"].startswith("never begins")
