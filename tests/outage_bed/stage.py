@@ -260,7 +260,7 @@ class Stage:
 async def _renewal(bed: Bed) -> None:
     """Until the node that will be lost renews its lease."""
     lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{LOST}"
-    before = (await bed.api.get(lease))["spec"]["renewTime"]
+    before = (await bed.api.until(lease, bool))["spec"]["renewTime"]
     await bed.api.until(lease, lambda found: found["spec"]["renewTime"] != before)
 
 
