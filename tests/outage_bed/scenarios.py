@@ -182,7 +182,7 @@ async def tolerates(stage: Stage, actor: Actor) -> None:
 
 
 async def finalizer(stage: Stage, actor: Actor) -> None:
-    """A finalizer of the pod's own holds its object, and with it the volume."""
+    """A finalizer of the pod's own holds its object, and so its name; its volume is detached all the same."""
     await begin(stage, actor)
     await stage.bed.api.patch(WEB, {"metadata": {"finalizers": ["example.test/keep"]}})
     await stage.cut()
