@@ -192,6 +192,10 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     wrong: bool = False
     #: Our quarantine is ordered, and not taken away.
     quarantine: bool = False
+    #: The first status with which it was Ready in quarantine; None: it was not yet. A kubelet that has just
+    #: started says Ready, and no volume in use, before it has found those that are mounted (seen on a real
+    #: one, 0.9 s before it let go of one): what counts is a later status.
+    ready_mark: str | None = None
     listed: bool = False
     #: What still hangs: the label of each pod by UID, of each volume by attachment.
     pods: dict[str, str] = {}
@@ -743,8 +747,14 @@ def _returned(state: OutageState) -> Result:
 def _same_boot(state: OutageState, what: str, now: int) -> Result:
     alarm = ProofWasWrong(proof=state.taint_proof, what=what)
     returned = NodeReturned(boot_id=state.boot_id, same_boot=True)
-    after, orders = _quarantine(replace(state, phase="quarantined", returned=True, wrong=True), now)
+    state = _ready_since(replace(state, phase="quarantined", returned=True, wrong=True))
+    after, orders = _quarantine(state, now)
     return after, [alarm, returned, *orders]
+
+
+def _ready_since(state: OutageState) -> OutageState:
+    heard = state.ready_mark is not None or state.ready != "True"
+    return state if heard else replace(state, ready_mark=state.status_mark)
 
 
 def _quarantine(state: OutageState, now: int) -> Result:
@@ -760,12 +770,13 @@ def _read_quarantined(state: OutageState, event: NodeRead, now: int) -> Result:
     state = _with_node(state, event, now)
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
-    return _freed(state, now)
+    return _freed(_ready_since(state), now)
 
 
 def _freed(state: OutageState, now: int) -> Result:
-    """The kubelet answers, and uses no volume any more."""
-    free = state.ready == "True" and not state.volumes_in_use and not state.key
+    """The kubelet answers, and has had the time to know that it uses no volume any more."""
+    settled = state.ready_mark not in (None, state.status_mark)
+    free = state.ready == "True" and settled and not state.volumes_in_use and not state.key
     return _untaint(state, now) if free else (state, ())
 
 
