@@ -355,6 +355,9 @@ EC2_FIELDS = {
     "profile": SectionField("profile", _word(_PROFILE, "the name of a profile in that file")),
 }
 
+#: Of the daemon's section of tracing.
+NOT_OF_OUTAGES = {"alsoSend": "sends traces alone", "flush": "waits for no back end"}
+
 POWER_OFF_FIELDS = {
     "after": SectionField("after_ns", _whole_seconds(POWER_OFF_NS_MIN, POWER_OFF_NS_MAX), format_duration),
 }
@@ -444,6 +447,16 @@ def _brake(node: Node, path: str) -> Brake:
     return Brake(**read_section(node, path, BRAKE_FIELDS))
 
 
+def _tracing(node: Node, path: str) -> Tracing:
+    """The daemon's section, but for what only a shutdown has."""
+    for name, value in mapping(node, path).items():
+        if name in NOT_OF_OUTAGES:
+            raise DocumentError(
+                f"{path}.{name} is the daemon's: the controller {NOT_OF_OUTAGES[name]}", value.line
+            )
+    return read_tracing(node, path)
+
+
 # --- showing ---------------------------------------------------------------------------------------
 
 
@@ -504,7 +517,8 @@ SECTIONS: dict[str, tuple[Mapping[str, SectionField], str]] = {
     "pools[].powerOff": (
         POWER_OFF_FIELDS,
         "Switch a machine off that nobody has proved to be off: opt-in, needs redfish or ipmi. after: how "
-        "long an outage may wait for a proof before, from 10s to 24h.",
+        "long nobody may have heard the node before, from 10s to 24h. A machine that boots gives no sign "
+        "either: longer than it takes to boot.",
     ),
 }
 
@@ -591,11 +605,11 @@ class OutageConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     tracing: Annotated[
         Tracing,
         Doc(
-            read_tracing,
+            _tracing,
             show_tracing,
             "mapping",
             "Where each outage's trace is sent over OTLP: the daemon's section of that name (see "
-            "configuration.md), with the same fields.",
+            "configuration.md), but for alsoSend and flush.",
         ),
     ] = Tracing()
     pools: Annotated[

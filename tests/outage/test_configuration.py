@@ -154,6 +154,10 @@ def test_a_host_of_ipmi_may_have_a_port(said: str, where: tuple[str, int]) -> No
             "cloud-taint or remediator",
         ),
         (
+            HEAD + "tracing: {endpoint: http://a:4318, alsoSend: [logs]}",
+            "a.yaml:3: tracing.alsoSend is the daemon's: the controller sends traces alone",
+        ),
+        (
             HEAD + "pools: [{name: a, powerOff: {after: 1m}}]",
             "a.yaml:3: pools[0].powerOff needs redfish or ipmi: nothing else switches off",
         ),
