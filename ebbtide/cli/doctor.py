@@ -103,8 +103,10 @@ def document(findings: list[Finding], healthy: bool) -> dict[str, Any]:
     }
 
 
-def print_findings(findings: list[Finding]) -> None:
-    """Each finding with its cure below it, the gravest first."""
+def print_findings(
+    findings: list[Finding], none: str = "ok: nothing stands in the way of a graceful shutdown"
+) -> None:
+    """Each finding with its cure below it, the gravest first; ``none``: what is said where there is none."""
     from rich.table import Table
     from rich.text import Text
 
@@ -112,7 +114,7 @@ def print_findings(findings: list[Finding]) -> None:
     from ebbtide.events.record.format import visible
 
     if not findings:
-        show(Text("ok: nothing stands in the way of a graceful shutdown", style="green"))
+        show(Text(none, style="green"))
         return
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)

@@ -54,6 +54,7 @@ def test_the_commands_of_the_interface_are_there() -> None:
         ("journal", "show"),
         ("metrics",),
         ("outage", "declare"),
+        ("outage", "doctor"),
         ("outage", "explain"),
         ("outage", "ls"),
         ("outage", "run"),

@@ -17,6 +17,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "outage.status:status", "One node's outage: proof, taint, and what everything waits for."
         ),
         "explain": Entry("outage.explain:explain", "Why a pod is still Terminating."),
+        "doctor": Entry("outage.doctor:doctor", "Would an outage of each node be recovered?"),
     },
     "Say what only a person knows": {
         "declare": Entry("outage.declare:declare", "That a machine is off: one kind of proof."),
@@ -28,6 +29,7 @@ Examples:
   ebbtide outage run --config outage.yaml --kubeconfig ~/.kube/config --dry-run
   ebbtide outage declare worker-2 --off
   ebbtide outage explain shop/db-0
+  ebbtide outage doctor --config outage.yaml
 """
 
 

@@ -1,0 +1,174 @@
+"""``ebbtide outage doctor`` on a real API server, with the roles that are shipped and a real source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import rfc3339_now
+from ebbtide.outage.program import LEASE
+from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet
+from tests.actors.edges.kubernetes.rights import RBAC, granted
+from tests.actors.edges.kubernetes.test_work_edge import Hands, hands
+from tests.beds.bmc import RedfishEmulator, redfish_emulator
+from tests.beds.skipping import or_skip
+from tests.commands import Ran, ebbtide
+from tests.deploy.rendering import place, rendered
+from tests.node.bed import Bed
+from tests.node.client import Refused
+
+__all__ = ["hands"]
+
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.backend]
+
+OURS, NEIGHBOUR = UUID.lower(), "99999999-9999-4999-8999-999999999999"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/ebbtide/leases"
+STORAGE = "/apis/storage.k8s.io/v1"
+
+
+@pytest.fixture
+def bmc(tmp_path: Path) -> Iterator[RedfishEmulator]:
+    with (
+        or_skip(),
+        redfish_emulator(tmp_path, {OURS: "worker", NEIGHBOUR: "another"}, on_change=print) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
+    made = Kubelet(api_bed, "worker")
+    await made.register()
+    yield made
+    await made.remove()
+
+
+@pytest.fixture
+async def account(api_bed: Bed) -> AsyncIterator[None]:
+    """All that is applied but the pods. The namespace stays: nobody here would end it."""
+    objects = [
+        each for each in rendered("outage") if each["kind"] not in ("Deployment", "PodDisruptionBudget")
+    ]
+    for each in objects:
+        with suppress(Refused):  # the namespace, of an earlier test
+            await api_bed.api.post(place(each), each)
+    yield
+    for each in reversed(objects):
+        if each["kind"] != "Namespace":
+            await api_bed.api.delete(f"{place(each)}/{each['metadata']['name']}")
+
+
+def configuration(folder: Path, bmc: RedfishEmulator, **fields: Any) -> Path:
+    written = folder / "outage.yaml"
+    secrets = {"usernameFile": "username_file", "passwordFile": "password_file"}
+    redfish = {"address": bmc.url, "certificate": str(bmc.ca_file)}
+    redfish |= {name: str(bmc.secrets[key]) for name, key in secrets.items()}
+    pool = {"name": "rack", "redfish": redfish | fields}
+    document = {"apiVersion": "ebbtide/v1alpha1", "kind": "OutageConfiguration", "pools": [pool]}
+    written.write_text(json.dumps(document))
+    return written
+
+
+async def doctor(bed: Bed, *arguments: str | Path, rights: Path | None = None) -> Ran:
+    words: tuple[str | Path, ...] = ("outage", "doctor", *arguments, "--kubeconfig", rights or bed.kubeconfig)
+    return await trio.to_thread.run_sync(partial(ebbtide, *words))
+
+
+async def found(bed: Bed, *arguments: str | Path, rights: Path | None = None) -> list[str]:
+    ran = await doctor(bed, *arguments, "-o", "json", rights=rights)
+    assert ran.err == ""
+    said = json.loads(ran.out)
+    assert said["recoverable"] is (ran.code == 0)
+    return [each["code"] for each in said["findings"]]
+
+
+async def test_a_cluster_that_is_set_up(
+    api_bed: Bed, account: None, kubelet: Kubelet, bmc: RedfishEmulator, tmp_path: Path
+) -> None:
+    """Its controller leads, may do what it has to, and has a source that tells of the right machine."""
+    config = configuration(tmp_path, bmc)
+    assert await found(api_bed, "--config", config) == ["no-leader"]
+    now = rfc3339_now().replace("Z", ".000000Z")
+    lease = {"holderIdentity": "one_1", "renewTime": now, "leaseDurationSeconds": 15}
+    await api_bed.api.post(LEASES, {"metadata": {"name": LEASE}, "spec": lease})
+    ran = await doctor(api_bed, "--config", config)
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "ok: an outage of each node would be recovered")
+    row = ran.out.splitlines()[-1].split(maxsplit=3)
+    assert row[:3] == ["worker", "rack", "yes"]
+    assert row[3].startswith("redfish ")
+    assert row[3].endswith(": on")
+    await api_bed.api.delete(f"{LEASES}/{LEASE}")
+
+
+async def test_the_wrong_machine(
+    api_bed: Bed, account: None, kubelet: Kubelet, bmc: RedfishEmulator, tmp_path: Path
+) -> None:
+    """A path that leads to a neighbour; one that says off of a node that is Ready; none that answers."""
+    config = configuration(tmp_path, bmc, system=NEIGHBOUR)
+    assert "source-other-machine" in await found(api_bed, "--config", config)
+    bmc.set_power(OURS, "Off")
+    assert "source-lies" in await found(api_bed, "--config", configuration(tmp_path, bmc))
+    nobody = configuration(tmp_path, bmc, address="https://127.0.0.1:1")
+    assert "source-unreachable" in await found(api_bed, "--config", nobody)
+    assert {"no-source", "no-configuration"} <= set(await found(api_bed))
+
+
+async def test_what_is_missing(
+    api_bed: Bed, account: None, kubelet: Kubelet, hands: Hands, bmc: RedfishEmulator, tmp_path: Path
+) -> None:
+    """A right, the policy's binding, a driver on one node only, a pod that tolerates everything."""
+    config, api = configuration(tmp_path, bmc), api_bed.api
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    binding = await api.get(f"{policies}/ebbtide-outage-only-our-taints")
+    role = await api.get(f"{RBAC}/clusterroles/ebbtide-outage")
+    neighbour = Kubelet(api_bed, "neighbour")
+    await neighbour.register()
+    try:
+        await api.delete(f"{policies}/ebbtide-outage-only-our-taints")
+        rules = [each for each in role["rules"] if "nodes" not in each["resources"]]
+        await api.patch(f"{RBAC}/clusterroles/ebbtide-outage", {"rules": rules})
+        everything = [{"operator": "Exists"}]
+        await hands.pod("calm", "worker", "StatefulSet/calm", tolerations=everything)
+        await hands.volume("pv-one", claim="data")
+        driver = {"name": "csi.example.test"}
+        hands.made += [f"{STORAGE}/csidrivers/csi.example.test", f"{STORAGE}/csinodes/worker"]
+        await api.post(f"{STORAGE}/csidrivers", {"metadata": driver, "spec": {"attachRequired": True}})
+        on_node = {"drivers": [{**driver, "nodeID": "worker"}]}
+        await api.post(f"{STORAGE}/csinodes", {"metadata": {"name": "worker"}, "spec": on_node})
+        # The authorizer and the lists behind it follow within some time.
+        with trio.fail_after(20):
+            while "rights" not in (codes := await found(api_bed, "--config", config)):
+                pass
+        assert codes == [
+            "no-leader",
+            "rights",
+            "same-uuid",
+            "driver-nowhere-else",
+            "tolerates",
+            "policy",
+            "no-csinode",
+            "force-detach-timer",
+        ]
+    finally:
+        await neighbour.remove()
+        binding["metadata"] = {"name": binding["metadata"]["name"]}
+        await api.post(policies, binding)
+
+
+async def test_a_person_who_sees_little(api_bed: Bed, kubelet: Kubelet) -> None:
+    """What could not be judged is a note each; without the Nodes there is nothing to judge."""
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
+    little = await granted(api_bed, "ebbtide-sees-nodes", [], rules)
+    codes = await found(api_bed, rights=little)
+    assert {"rights-unknown", "unseen"} <= set(codes)
+    assert "no-leader" not in codes
+    nothing = await granted(api_bed, "ebbtide-sees-nothing", [])
+    ran = await doctor(api_bed, rights=nothing)
+    assert (ran.code, ran.out, "cannot list resource" in ran.err) == (2, "", True)

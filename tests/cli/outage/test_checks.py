@@ -1,0 +1,117 @@
+"""The rules of `outage doctor`, on plain values: each finding once, and a cluster with which all is well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebbtide.cli.doctor import print_findings
+from ebbtide.cli.outage.doctor import LEASES_NAMESPACE, rights
+from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck, examine
+from tests.commands import same_as_golden
+from tests.deploy.rendering import rendered
+
+GOLDEN = Path(__file__).parent / "golden"
+UUID, OTHER = "4c4c4544-0042-3510-8052-b4c04f4d3132", "4c4c4544-0042-3510-8052-b4c04f4d3133"
+BMC = SourceCheck("redfish", "10.0.0.7", "on", "systemUUID", UUID)
+ONE = NodeCheck("worker-1", "rack", True, UUID, "", "none", ("csi.example.test",), ("declared",), (BMC,))
+TWO = ONE._replace(
+    name="worker-2", system_uuid=OTHER, sources=(BMC._replace(name="10.0.0.8", identity=OTHER),)
+)
+DISK = VolumeCheck("pv-1", "shop/data-db-0", "csi", "csi.example.test")
+WELL = ClusterCheck(
+    (1, 34), (ONE, TWO), "one_1234", "system:serviceaccount:ebbtide:ebbtide-outage", attached={}
+)
+STORED = WELL._replace(volumes=(DISK,), attached={"csi.example.test": True})
+
+
+def first(**fields: object) -> ClusterCheck:
+    return WELL._replace(nodes=(ONE._replace(**fields), TWO))  # type: ignore[arg-type]  # by name
+
+
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        (WELL, []),
+        (WELL._replace(version=(1, 23)), ["critical server-too-old"]),
+        (WELL._replace(version=(1, 25)), ["critical feature-off"]),
+        (WELL._replace(version=(1, 27)), ["note feature-beta"]),
+        (WELL._replace(version=(0, 0)), ["warning server-version-unknown"]),
+        (WELL._replace(leader=""), ["critical no-leader"]),
+        (WELL._replace(leader=None), []),
+        (WELL._replace(denied=("patch nodes",)), ["critical rights"]),
+        (WELL._replace(denied=None), ["note rights-unknown"]),
+        (WELL._replace(policy=False), ["warning policy"]),
+        (WELL._replace(dry_run=True), ["warning dry-run"]),
+        (WELL._replace(configured=False), ["note no-configuration"]),
+        (WELL._replace(effect="NoSchedule"), ["note no-schedule"]),
+        (WELL._replace(groups=("apps", "self-node-remediation.medik8s.io")), ["note other-remediator"]),
+        (WELL._replace(tolerating=("shop/calm-0",)), ["warning tolerates"]),
+        (WELL._replace(unseen=("you may not",)), ["note unseen"]),
+        (first(sources=()), ["warning no-source"]),
+        (first(sources=(BMC._replace(error="no answer in 10 s"),)), ["critical source-unreachable"]),
+        # Another one answers.
+        (first(sources=(BMC, BMC._replace(error="401"))), ["warning source-unreachable"]),
+        (first(sources=(BMC._replace(identity_kind="none", identity=""),)), ["critical source-no-identity"]),
+        (first(sources=(BMC._replace(identity=OTHER),)), ["critical source-other-machine"]),
+        (first(sources=(BMC._replace(verdict="off"),)), ["critical source-lies"]),
+        (first(ready=False, sources=(BMC._replace(verdict="off"),)), []),
+        (first(system_uuid="", sources=()), ["warning no-system-uuid", "warning no-source"]),
+        (first(system_uuid=OTHER, sources=()), ["critical same-uuid", "warning no-source"]),
+        (first(taint="other"), ["warning other-taint"]),
+        (first(taint="ours"), []),
+        (STORED, ["note force-detach-timer"]),
+        (STORED._replace(attached={}), ["warning driver-missing"]),
+        (STORED._replace(attached={"csi.example.test": False}), ["note driver-no-attach"]),
+        (
+            STORED._replace(nodes=(ONE, TWO._replace(drivers=()))),
+            ["warning driver-nowhere-else", "note force-detach-timer"],
+        ),
+        (
+            STORED._replace(
+                nodes=(ONE, TWO, TWO._replace(name="new", system_uuid="u", drivers=None, sources=()))
+            ),
+            ["warning no-source", "note no-csinode", "note force-detach-timer"],
+        ),
+        (WELL._replace(volumes=(VolumeCheck("pv-2", "shop/log", "local"),)), ["warning volume-local"]),
+        (WELL._replace(volumes=(VolumeCheck("pv-2", "", "hostPath"),)), ["warning volume-local"]),
+        (WELL._replace(volumes=(VolumeCheck("pv-2", "", "other"),)), []),
+    ],
+)
+def test_findings(seen: ClusterCheck, found: list[str]) -> None:
+    findings = examine(seen)
+    assert [f"{each.level} {each.code}" for each in findings] == found
+    assert all(each.message and each.cure for each in findings)
+
+
+def test_how_they_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    ill = STORED._replace(
+        version=(1, 27),
+        leader="",
+        denied=("patch nodes", "list pods"),
+        policy=False,
+        tolerating=tuple(f"shop/calm-{at}" for at in range(5)),
+        nodes=(ONE._replace(sources=(BMC._replace(identity=OTHER),)), TWO._replace(sources=())),
+    )
+    print_findings(examine(ill))
+    same_as_golden(GOLDEN / "doctor.txt", capsys.readouterr().out)
+
+
+def test_the_rights_are_those_of_the_role() -> None:
+    """What is asked about is what the roles give, and nothing is forgotten."""
+    granted = set()
+    for role in rendered("outage"):
+        if role["kind"] not in ("Role", "ClusterRole"):
+            continue
+        for rule in role.get("rules", ()):
+            for resource in rule["resources"]:
+                for name in rule.get("resourceNames", [""]):
+                    where = role["metadata"].get("namespace", "")
+                    granted |= {
+                        (verb, resource, group, where, name)
+                        for verb in rule["verbs"]
+                        for group in rule["apiGroups"]
+                    }
+    assert granted == {tuple(each) for each in rights("ebbtide")}
+    assert any(each.namespace == LEASES_NAMESPACE for each in rights("ebbtide"))
