@@ -42,7 +42,8 @@ class Leader:
         self._shared, self._link, self._watching = shared, link, watching
         #: By Node UID.
         self.followers: dict[str, Follower] = {}
-        self._again_at: dict[str, float] = {}
+        #: By Node UID, of followers that have failed: the Node's name, and when another one begins.
+        self._again: dict[str, tuple[str, float]] = {}
         self._nursery: trio.Nursery
         self._fenced = ""
 
@@ -59,11 +60,14 @@ class Leader:
                     self._follow(journal.node, journal.node_uid)
             while not self._fenced:
                 now = trio.current_time()
+                # Also where no trouble is to be seen by now: its outage may be open, and nobody else has it.
+                for uid in [uid for uid, (_, at) in self._again.items() if at <= now]:
+                    self._follow(self._again[uid][0], uid)
                 found = [
                     node
                     for node in shared.view.there()
                     if node.uid not in self.followers
-                    and self._again_at.get(node.uid, now) <= now
+                    and node.uid not in self._again
                     and in_trouble(shared.view, node.name, node.uid)
                 ]
                 for node in sorted(found, key=lambda each: each.ready != "Unknown")[:BEGUN_MAX]:
@@ -84,7 +88,7 @@ class Leader:
                 await trio.sleep(AGAIN_SECONDS)
 
     def _follow(self, node: str, node_uid: str) -> None:
-        self._again_at.pop(node_uid, None)
+        self._again.pop(node_uid, None)
         self.followers[node_uid] = Follower(self._shared, node, node_uid)
         self._nursery.start_soon(self._run, self.followers[node_uid])
 
@@ -106,4 +110,4 @@ class Leader:
 
     def _failed(self, follower: Follower, line: str) -> None:
         self._shared.tell(WARNING, f"{follower.node}: {line}: beginning anew in {AGAIN_SECONDS:g} s")
-        self._again_at[follower.node_uid] = trio.current_time() + AGAIN_SECONDS
+        self._again[follower.node_uid] = (follower.node, trio.current_time() + AGAIN_SECONDS)

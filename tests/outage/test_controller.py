@@ -1,0 +1,187 @@
+"""One lead in virtual time: who is followed, what begins anew, and what a journal comes to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.actors.edges.kubernetes.node_view import (
+    LEASES_PATH,
+    NODES_PATH,
+    ClusterView,
+    LeaseView,
+    NodeView,
+)
+from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
+from ebbtide.events.base import Event, Order, Record
+from ebbtide.events.outage import (
+    Attachment,
+    LeaderStarted,
+    ListWork,
+    OutageBegan,
+    OutageClosed,
+    OutageSettings,
+    ReadSources,
+    RequestPermit,
+    ReturnPermit,
+    WorkListed,
+)
+from ebbtide.outage.controller import AGAIN_SECONDS, Leader, Watching
+from ebbtide.outage.follower import Follower, Shared
+from ebbtide.replay.sim.scenario import Draws
+from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
+from tests.actors.runner_parts import TrioClock
+from tests.events.making import IDENTITY
+
+HANGS = Attachment(name="va-1", volume="pv-1", driver="d", deleting=True)
+RENEW_SECONDS = 10
+
+
+@pytest.fixture(autouse=True)
+def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one works nothing else does, and virtual time would jump."""
+
+    async def at_once(function: Callable[..., object], *args: object, **fields: object) -> object:
+        await trio.lowlevel.checkpoint()
+        return function(*args)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", at_once)
+
+
+class Server(ConfigMaps):
+    """ConfigMaps, and one Node with its lease, as the test says that it is."""
+
+    def __init__(self) -> None:
+        super().__init__(Draws(1))
+        self.view = ClusterView()
+        self.view.sees(trio.current_time())
+        self.node = NodeView("n", "uid-n", "1", "b1", "True", "s", "", "none", (), "s1")
+        self._version = 1
+        self.view.nodes.put(self.node)
+        self.renew()
+
+    def put(self, **fields: Any) -> None:
+        self._version += 1
+        self.node = self.node._replace(version=str(self._version), **fields)
+        self.view.nodes.put(self.node)
+
+    def renew(self) -> None:
+        self._version += 1
+        self.lease = LeaseView("n", str(self._version), f"l{self._version}", 40)
+        self.view.leases.put(self.lease)
+
+    async def renew_for(self, seconds: float) -> None:
+        for _ in range(int(seconds / RENEW_SECONDS)):
+            await trio.sleep(RENEW_SECONDS)
+            self.renew()
+
+    def _carry_out(self, method: str, path: str, body: Any) -> Answer:
+        if path.startswith(f"{NODES_PATH}/"):
+            node = self.node
+            meta = {"name": node.name, "uid": node.uid, "resourceVersion": node.version}
+            ready = {"type": "Ready", "status": node.ready, "lastHeartbeatTime": node.status_mark}
+            state = {"nodeInfo": {"bootID": node.boot_id, "systemUUID": "s"}, "conditions": [ready]}
+            return Answer(200, msgspec.json.encode({"metadata": meta, "status": state}))
+        if path.startswith(f"{LEASES_PATH}/"):
+            meta = {"name": "n", "resourceVersion": self.lease.version}
+            spec = {"renewTime": self.lease.mark, "leaseDurationSeconds": 40}
+            return Answer(200, msgspec.json.encode({"metadata": meta, "spec": spec}))
+        return super()._carry_out(method, path, body)
+
+
+class Rest:
+    """All other edges in one: nobody says anything, one volume hangs, and it fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.fails = trio.Event()
+        self.effects: Mapping[type[Order], Effect] = {
+            ReadSources: lambda order, outlet: Ending(),
+            RequestPermit: lambda order, outlet: Ending(),
+            ReturnPermit: lambda order, outlet: Ending(),
+            ListWork: self._list,
+        }
+
+    async def run(self, outlet: Outlet) -> None:
+        await self.fails.wait()
+        raise RuntimeError("a defect")
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        return None
+
+    async def _list(self, order: ListWork, outlet: Outlet) -> Ending:
+        await outlet.put(WorkListed(key=order.key, attachments=(HANGS,)))
+        return Ending()
+
+
+class Led:
+    """``events``: all that was recorded. ``rest``: of the newest follower."""
+
+    def __init__(self, server: Server) -> None:
+        self.events: list[Event] = []
+        self.told: list[str] = []
+        self.rest = Rest()
+        shared = Shared(
+            caller=server,
+            view=server.view,
+            namespace="ns",
+            replica="one",
+            writer="one",
+            settings=lambda node: OutageSettings(),
+            edges=self._edges,
+            clock=TrioClock(),
+            identity=IDENTITY,
+            tell=lambda level, line: self.told.append(line),
+            report=lambda level, line, fields: None,
+            observers=[self._see],
+        )
+        self.leader = Leader(shared, None, Watching(()))  # type: ignore[arg-type]
+
+    def _edges(self, follower: Follower) -> Sequence[Edge]:
+        self.rest = Rest()
+        return [self.rest]  # type: ignore[list-item]
+
+    def _see(self, follower: Follower, records: Sequence[Record]) -> None:
+        self.events += [record.event for record in records]
+
+    def count(self, kind: type[Event]) -> int:
+        return sum(isinstance(each, kind) for each in self.events)
+
+    async def until(self, kind: type[Event], count: int = 1) -> None:
+        with trio.fail_after(60):
+            while self.count(kind) < count:
+                await trio.sleep(0.1)
+
+
+@asynccontextmanager
+async def leading(server: Server) -> AsyncIterator[Led]:
+    server.view.nodes.listed.set()
+    server.view.leases.listed.set()
+    led = Led(server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(led.leader.run)
+        yield led
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_follower_that_fails_begins_anew(autojump_clock: MockClock) -> None:
+    """Also where its node is not in trouble any more, and the outage is open all the same."""
+    server = Server()
+    async with leading(server) as led:
+        server.put(ready="Unknown")
+        await led.until(OutageBegan)
+        # The kubelet is back, and says itself that the node is not Ready: nobody calls that trouble.
+        server.renew()
+        server.put(ready="False", status_mark="s2")
+        await server.renew_for(30)
+        assert led.count(OutageClosed) == 0
+        led.rest.fails.set()
+        await server.renew_for(AGAIN_SECONDS + 3 * RENEW_SECONDS)
+        assert led.count(LeaderStarted) == 2
+        assert [line for line in led.told if "a defect" in line]
