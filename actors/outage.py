@@ -233,6 +233,8 @@ KEPT_FIELDS = (
     *("lease_mark", "status_mark", "heard", "opposed", "ordinal"),
 )
 
+#: In these one renewal of the lease more decides nothing: no outage, or the node is back.
+WELL = ("quiet", "quarantined", "untainting", "following")
 #: In these the taint is, or may be, ours.
 TAINTED = ("recovering", "out", "contacted", "quarantined", "untainting")
 

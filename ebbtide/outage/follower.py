@@ -25,6 +25,7 @@ from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.interfaces import NOTICE, WARNING, Clock, Edge, Tell
+from ebbtide.actors.outage import OUTAGE, WELL, OutageState
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.actors.system import EDGE, System
 from ebbtide.events.base import Record, Stamp, shutdown_trace_id
@@ -160,7 +161,7 @@ class Follower:
             shared.caller, shared.namespace, node_uid, shared.writer, self._tell, node
         )
         #: What reads and writes the Node itself.
-        self.node_edge = NodeEdge(shared.caller, shared.view, node, node_uid)
+        self.node_edge = NodeEdge(shared.caller, shared.view, node, node_uid, heeded=self._heeds_renewals)
         self._lost = ""
         self._ended = trio.Event()
         #: The Node was told: whatever comes after may be about it.
@@ -172,6 +173,11 @@ class Follower:
 
     def _tell(self, level: int, line: str) -> None:
         self._shared.tell(level, f"{self.node}: {line}")
+
+    def _heeds_renewals(self) -> bool:
+        """Whether anything that is to be decided depends on each of them."""
+        state = self.system.slots[OUTAGE.name, ""].state
+        return not (isinstance(state, OutageState) and state.phase in WELL)
 
     async def run(self) -> None:
         """Until it is at rest. Raises JournalLost, and OSError where the journal cannot be read."""

@@ -16,6 +16,7 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     LEASES_PATH,
     NODES_PATH,
     ClusterView,
+    Declared,
     LeaseView,
     NodeView,
 )
@@ -23,8 +24,11 @@ from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
 from ebbtide.events.base import Event, Order, Record
 from ebbtide.events.outage import (
     Attachment,
+    HeartbeatMissed,
+    HeartbeatSeen,
     LeaderStarted,
     ListWork,
+    NodeReturned,
     OutageBegan,
     OutageClosed,
     OutageSettings,
@@ -42,6 +46,7 @@ from tests.events.making import IDENTITY
 
 HANGS = Attachment(name="va-1", volume="pv-1", driver="d", deleting=True)
 RENEW_SECONDS = 10
+HOUR_SECONDS = 3600
 
 
 @pytest.fixture(autouse=True)
@@ -185,3 +190,39 @@ async def test_a_follower_that_fails_begins_anew(autojump_clock: MockClock) -> N
         await server.renew_for(AGAIN_SECONDS + 3 * RENEW_SECONDS)
         assert led.count(LeaderStarted) == 2
         assert [line for line in led.told if "a defect" in line]
+
+
+async def test_a_node_that_is_well_writes_no_journal(autojump_clock: MockClock) -> None:
+    """A person's old word may stand on it for ever; its renewals are nobody's news."""
+    server = Server()
+    async with leading(server) as led:
+        server.put(declared=Declared("uid-n", "b0", "old", "somebody"))
+        await led.until(LeaderStarted)
+        before = server.creates
+        await server.renew_for(HOUR_SECONDS)
+        assert server.creates - before < 10
+        assert len(led.leader.followers) == 1
+        # Silent again: what it did last is on record, and before that it was missed.
+        last = server.lease.mark
+        await led.until(OutageBegan)
+        said = [each for each in led.events if isinstance(each, HeartbeatSeen | HeartbeatMissed)]
+        assert [type(each) for each in said[-2:]] == [HeartbeatSeen, HeartbeatMissed]
+        assert [each.mark for each in said[-2:]] == [last, last]
+        # From now on each sign of life counts.
+        count = led.count(HeartbeatSeen)
+        server.renew()
+        await led.until(HeartbeatSeen, count + 1)
+
+
+async def test_a_node_that_is_back_writes_little(autojump_clock: MockClock) -> None:
+    """What it has left hanging may hang for weeks, and it renews its lease meanwhile."""
+    server = Server()
+    async with leading(server) as led:
+        server.put(ready="Unknown", taint="ours")
+        await led.until(OutageBegan)
+        server.put(boot_id="b2", ready="True", taint="none", status_mark="s2")
+        await led.until(NodeReturned)
+        before = server.creates
+        await server.renew_for(HOUR_SECONDS)
+        assert server.creates - before < 10
+        assert led.count(OutageClosed) == 0

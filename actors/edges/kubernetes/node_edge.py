@@ -172,7 +172,11 @@ def _is_quarantine(taint: JsonObject) -> bool:
 
 
 class NodeEdge:
-    """Of the Node of that name and UID. ``view`` is everybody's; ``context`` gives an order's trace."""
+    """Of the Node of that name and UID. ``view`` is everybody's; ``context`` gives an order's trace.
+
+    ``heeded``: whether a renewal of the lease alone is of use to anybody. One that is not is told with what
+    comes next: a node that is well renews six times a minute, and each fact is an object in the API server.
+    """
 
     def __init__(
         self,
@@ -181,8 +185,9 @@ class NodeEdge:
         node: str,
         node_uid: str,
         context: TraceContext = lambda key: "",
+        heeded: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._view, self._context = view, context
+        self._view, self._context, self._heeded = view, context, heeded
         self._node, self._uid = node, node_uid
         self._writer = NodeWriter(caller, node, NOTE_ANNOTATION)
         self._told: Look | None = None
@@ -216,15 +221,23 @@ class NodeEdge:
         while True:
             observed = self._view.of(self._node)
             news = observed.news
-            await self._tell(outlet)
-            mark = observed.lease.mark if observed.lease is not None else None
+            is_news = self._heeded() or self._told is None or self._look().node != self._told.node
+            if is_news:
+                await self._tell(outlet)
+            mark = self._look().lease_mark
             silent_at = math.inf if self._gone or mark == self._missed else self._view.silent_at(self._node)
-            with trio.move_on_at(silent_at) as waiting:
+            with trio.move_on_at(silent_at):
                 await news.wait()
-            if waiting.cancelled_caught:
-                silent_ns = int((trio.current_time() - self._view.heard_at(self._node)) * NS_PER_SECOND)
+                continue
+            # The last renewal before the one that was missed.
+            await self._tell(outlet)
+            # Both may come at the same time where the process was held up: what came is not missed, nor what
+            # could not have been seen.
+            now = trio.current_time()
+            if self._look().lease_mark == mark and self._view.silent_at(self._node) <= now:
+                silent_ns = int((now - self._view.heard_at(self._node)) * NS_PER_SECOND)
                 self._missed = mark
-                await outlet.put(HeartbeatMissed(silent_ns=silent_ns, mark=mark or ""))
+                await outlet.put(HeartbeatMissed(silent_ns=silent_ns, mark=mark))
 
     async def _tell(self, outlet: Outlet, *, asked: bool = False) -> None:
         # One at a time: what is told next is told against what was told before.

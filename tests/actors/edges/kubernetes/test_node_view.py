@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import permutations
@@ -248,6 +249,21 @@ async def test_a_missed_renewal_is_told_once(autojump_clock: MockClock) -> None:
             HeartbeatSeen,
             HeartbeatMissed,
         ]
+
+
+async def test_what_comes_with_the_end_of_the_wait_is_not_missed(autojump_clock: MockClock) -> None:
+    """A process that was held up hears of the renewal, or that its watch broke, when the time is over."""
+    async with watching() as (view, box):
+        for number in range(2, 22):
+            await trio.sleep_until(view.silent_at("n"))
+            view.leases.put(LEASE._replace(version=str(number), mark=f"l{number}"))
+        await trio.sleep(1)
+        for _ in range(20):
+            await trio.sleep_until(view.silent_at("n"))
+            view.sees(math.inf)
+            await trio.sleep(1)
+            view.sees(trio.current_time())
+        assert missed(box) == []
 
 
 async def test_what_nobody_could_have_seen_is_no_silence(autojump_clock: MockClock) -> None:
