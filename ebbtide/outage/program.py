@@ -100,7 +100,7 @@ def _leader(
 ) -> Leader:
     """With nothing of an earlier lead: what is known has to be seen anew."""
     configuration, clock = options.configuration, SystemClock()
-    view, work = ClusterView(), WorkView(log.tell)
+    view, work = ClusterView(log.tell), WorkView(log.tell)
     brake = StormBrake(configuration.brake, view)
     proof = proof_edges(configuration, view, clock, link)
 

@@ -20,7 +20,8 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.calls import ApiNode, JsonObject, find_condition
 from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION
-from ebbtide.actors.edges.kubernetes.watch import Streamer, Unheeded, Watch, Watched, listed_path
+from ebbtide.actors.edges.kubernetes.watch import Sees, Streamer, Watch, Watched, listed_path
+from ebbtide.actors.interfaces import Tell
 from ebbtide.events.outage import Ready, TaintOwner
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -311,8 +312,12 @@ class NewestStore(Generic[VersionedT]):
 class ClusterView:
     """One for all nodes; `run` fills it."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Tell = lambda level, line: None) -> None:
         self._observed: dict[str, ObservedNode] = {}
+        self._watches = (
+            Sees("nodes", tell, lambda: None),
+            Sees("leases of nodes", tell, self._turned),
+        )
         self.nodes = NewestStore[NodeView](self._take_node)
         self.leases = NewestStore[LeaseView](self._take_lease)
         #: Since when renewals are seen; infinite while they are not.
@@ -335,8 +340,11 @@ class ClusterView:
             partial(listed_path, LEASES_PATH), ApiLease, project_lease, PART_LEASES, GATHER_SECONDS
         )
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Watch(link, nodes, self.nodes, Unheeded()).run)
-            nursery.start_soon(Watch(link, leases, self.leases, _Sees(self)).run)
+            nursery.start_soon(Watch(link, nodes, self.nodes, self._watches[0]).run)
+            nursery.start_soon(Watch(link, leases, self.leases, self._watches[1]).run)
+
+    def _turned(self) -> None:
+        self.sees(self._watches[1].since)
 
     async def listed(self) -> None:
         """Until both have been listed once."""
@@ -385,18 +393,3 @@ class ClusterView:
         if observed.node is None and observed.lease is None:
             del self._observed[name]
         observed.change()
-
-
-class _Sees(Unheeded):
-    """Whether renewals are seen."""
-
-    def __init__(self, view: ClusterView) -> None:
-        self._view = view
-
-    async def answered(self) -> None:
-        if self._view.sees_since == math.inf:
-            self._view.sees(trio.current_time())
-
-    async def failed(self, error: str, since: float) -> None:
-        if self._view.sees_since != math.inf:
-            self._view.sees(math.inf)

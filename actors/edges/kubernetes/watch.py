@@ -8,6 +8,7 @@ normal: the server's own limit, a restart, a rotated identity, a balancer.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -38,7 +39,7 @@ from ebbtide.actors.edges.kubernetes.pods import (
     KnownPod,
     PodStore,
 )
-from ebbtide.actors.interfaces import Outlet
+from ebbtide.actors.interfaces import NOTICE, WARNING, Outlet, Tell
 from ebbtide.events.facts import ApiRead
 
 #: The server ends a watch after so long, differently each time: its watches do not come back together.
@@ -150,6 +151,37 @@ class Unheeded:
     async def answered(self) -> None: ...
 
     async def failed(self, error: str, since: float) -> None: ...
+
+
+class Sees(Unheeded):
+    """Whether a watch sees what happens. ``since`` when; infinite: it does not. ``turned`` hears of each
+    change, and ``tell`` what ``name`` says is not seen, once.
+    """
+
+    def __init__(self, name: str, tell: Tell, turned: Callable[[], None]) -> None:
+        self.since = math.inf
+        self._name, self._tell, self._turned = name, tell, turned
+        self._failing_since = math.inf
+        self._is_told = False
+
+    async def answered(self) -> None:
+        self._failing_since = math.inf
+        if self._is_told:
+            self._tell(NOTICE, f"Kubernetes API: {self._name} are seen again")
+            self._is_told = False
+        if self.since == math.inf:
+            self.since = trio.current_time()
+            self._turned()
+
+    async def failed(self, error: str, since: float) -> None:
+        now = trio.current_time()
+        self._failing_since = min(self._failing_since, since)
+        if now >= self._failing_since + AWAY_SECONDS and not self._is_told:
+            self._tell(WARNING, f"Kubernetes API: {self._name} are not seen: {error}")
+            self._is_told = True
+        if self.since != math.inf:
+            self.since = math.inf
+            self._turned()
 
 
 class Watch(Generic[ItemT]):

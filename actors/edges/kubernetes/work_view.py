@@ -22,8 +22,8 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE
 from ebbtide.actors.edges.kubernetes.pods import FINAL_PHASES, Annotations
-from ebbtide.actors.edges.kubernetes.watch import Streamer, Unheeded, Watch, Watched, listed_path
-from ebbtide.actors.interfaces import NOTICE, WARNING, Tell, known_text
+from ebbtide.actors.edges.kubernetes.watch import Sees, Streamer, Watch, Watched, listed_path
+from ebbtide.actors.interfaces import Tell, known_text
 from ebbtide.events.outage import Effect
 
 PODS_PATH = "/api/v1/pods"
@@ -37,8 +37,6 @@ OUT_OF_SERVICE_VALUE = "nodeshutdown"
 ATTACHER_FINALIZER = "external-attacher/"
 #: How a kubelet names a CSI driver's volume: behind it driver and handle, with ``^`` between them.
 CSI_VOLUME = "kubernetes.io/csi/"
-#: So long a watch may be broken before it is said: an API server restarts in less.
-AWAY_SECONDS = 3.0
 #: Words that are kept once for all who have them. Emptied when it is full: what is shared already stays so.
 SHARED_MAX = 50_000
 
@@ -528,7 +526,7 @@ class WorkView:
         #: By the claim that is bound to it.
         self._volume_of: dict[str, str] = {}
         names = ("pods", "volumeattachments", "persistentvolumes")
-        self._watches = [_Sees(self, name, tell) for name in names]
+        self._watches = [Sees(name, tell, self.turned) for name in names]
         self._turned = trio.Event()
 
     async def run(self, link: Streamer) -> None:
@@ -734,32 +732,3 @@ def _tell(group: _Group, uid: str) -> None:
 def _drop_empty(groups: dict[str, _Group], name: str) -> None:
     if not groups[name].pods and not groups[name].followers:
         del groups[name]
-
-
-class _Sees(Unheeded):
-    """Whether one of the watches sees what happens. ``since`` when; infinite: it does not."""
-
-    def __init__(self, view: WorkView, name: str, tell: Tell) -> None:
-        self.since = math.inf
-        self._view, self._name, self._tell = view, name, tell
-        self._failing_since = math.inf
-        self._is_told = False
-
-    async def answered(self) -> None:
-        self._failing_since = math.inf
-        if self._is_told:
-            self._tell(NOTICE, f"Kubernetes API: {self._name} are seen again")
-            self._is_told = False
-        if self.since == math.inf:
-            self.since = trio.current_time()
-            self._view.turned()
-
-    async def failed(self, error: str, since: float) -> None:
-        now = trio.current_time()
-        self._failing_since = min(self._failing_since, since)
-        if now >= self._failing_since + AWAY_SECONDS and not self._is_told:
-            self._tell(WARNING, f"Kubernetes API: {self._name} are not seen: {error}")
-            self._is_told = True
-        if self.since != math.inf:
-            self.since = math.inf
-            self._view.turned()

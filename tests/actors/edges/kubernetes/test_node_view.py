@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import permutations
 from typing import Any
 
@@ -213,6 +213,16 @@ class Nobody:
         raise Unanswered("nobody is there")
 
 
+class Refuses(Nobody):
+    """A server that has not given the rights."""
+
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        return Answer(403, b"{}")
+
+    def stream(self, path: str, *, seconds_max: float) -> AbstractAsyncContextManager[LineStream]:
+        raise Unanswered("nothing was listed")
+
+
 @asynccontextmanager
 async def watching() -> AsyncIterator[tuple[ClusterView, Outbox]]:
     """An edge over a view that the test fills, with node and lease in it."""
@@ -332,3 +342,17 @@ async def test_the_watches_fill_it(autojump_clock: MockClock) -> None:
         await trio.sleep(20)
         assert began < view.sees_since < trio.current_time()
         nursery.cancel_scope.cancel()
+
+
+async def test_watches_that_are_refused_are_told(autojump_clock: MockClock) -> None:
+    """Without them nobody is followed: who set up the rights has to hear it, once."""
+    told: list[str] = []
+    view = ClusterView(lambda level, line: told.append(line))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(view.run, Refuses())
+        await trio.sleep(600)
+        nursery.cancel_scope.cancel()
+    assert sorted(told) == [
+        "Kubernetes API: leases of nodes are not seen: 403",
+        "Kubernetes API: nodes are not seen: 403",
+    ]
