@@ -87,8 +87,22 @@ UNSYNCED_SECONDS = 30.0
 #: that dies takes so much of what it saw along; what it did had to be stored before.
 GATHER_SECONDS = 2.0
 
+#: Journals that are read at the same time: that is work for a processor.
+READ_AT_ONCE_MAX = 4
+#: In threads of their own, because those that all others share may hang, with a name server or a disk that
+#: does not answer.
+_threads: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("ebbtide-journals")
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+
+def _limiter() -> trio.CapacityLimiter:
+    try:
+        return _threads.get()
+    except LookupError:
+        _threads.set(limiter := trio.CapacityLimiter(READ_AT_ONCE_MAX))
+        return limiter
 
 
 class Fenced(OSError):
@@ -319,7 +333,7 @@ class ConfigMapStorage:
         if read:
             self._load(await self._read())
         try:
-            return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=_limiter())
         finally:
             if read:
                 self._source.forget()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
 
 import msgspec
@@ -320,3 +321,23 @@ async def test_nothing_promised_is_lost_over_many_leaders(seed: int, autojump_cl
             # What retention took had been read by who took it.
             kept = {seq: made for seq, made in promises.synced.items() if seq >= first}
             assert {seq: stands.get(seq) for seq in kept} == kept
+
+
+async def test_a_journal_is_read_while_all_other_threads_hang() -> None:
+    """As with a name server that does not answer for a hundred management controllers."""
+    answers = threading.Event()
+
+    async def look_up() -> None:
+        with trio.move_on_after(0.1):
+            await trio.to_thread.run_sync(answers.wait, abandon_on_cancel=True)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(int(trio.to_thread.current_default_thread_limiter().total_tokens)):
+                nursery.start_soon(look_up)
+        place = storage(ConfigMaps(Draws(1)))
+        await place.acquire("")
+        with trio.fail_after(10):
+            assert (await read(place))[0] == []
+    finally:
+        answers.set()
