@@ -299,6 +299,8 @@ async def same_boot_in_the_middle(stage: Stage, actor: Controller) -> None:
 
 
 async def same_boot(stage: Stage, actor: Controller) -> None:
+    # What stands on the Node is believed from its second status on, which comes after 5 minutes by default.
+    stage.machine.kubelet = {**stage.machine.kubelet, "nodeStatusReportFrequency": "30s"}
     await stage.machine.start_kubelet()
     await stage.is_back()
     await stage.until_tainted(False)
