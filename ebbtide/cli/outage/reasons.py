@@ -307,6 +307,9 @@ def nothing(scene: Scene) -> Iterator[Cause]:
         if well or not scene.asked:
             what = f"{scene.subject} is Ready" if "/" in scene.subject else f"{node.name} is {node.ready}"
             yield Cause("nothing-hangs", f"{what}, and nothing of it hangs")
+    left = [pod for pod in scene.asked if not pod.daemon]
+    if node is not None and node.is_down and node.taint != "none" and not left and not scene.attachments:
+        yield Cause("nothing-hangs", f"{node.name} is out of service, and nothing of it hangs any more")
     for pod in scene.asked:
         if pod.deleted is None and not pod.ready and (node is None or not node.is_down) and not pod.daemon:
             where = f"on {pod.node}" if pod.node else "no node has it yet"

@@ -56,7 +56,8 @@ def scene(node: NodeScene | None, *pods: PodScene, disk: AttachmentScene | None 
         (scene(OUT, BOUND._replace(tolerates=("NoExecute",))), ["tolerates"]),
         (scene(OUT._replace(effect="NoSchedule"), BOUND), ["no-schedule"]),
         # Those that belong to the node are not waited for.
-        (scene(OUT, BOUND._replace(daemon=True)), []),
+        (scene(OUT, BOUND._replace(daemon=True)), ["nothing-hangs"]),
+        (scene(OUT), ["nothing-hangs"]),
         (scene(WELL._replace(taint="ours", effect="NoExecute"), BOUND), ["not-evicted", "taint-left"]),
         (scene(OUT, disk=DISK), ["detach-late"]),
         (scene(OUT, disk=DETACHING._replace(deleting=3.0)), ["detaching"]),

@@ -10,13 +10,19 @@ from uuid import uuid4
 import pytest
 import trio
 
+from ebbtide.actors.edges.kubernetes.calls import rfc3339_now
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import granted
+from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT as REPLICAS
+from tests.actors.edges.kubernetes.test_outage_program import replica, tainted
+from tests.actors.edges.kubernetes.test_outage_program import rights as running_rights
 from tests.commands import Ran, ebbtide
 from tests.node.bed import Bed
 from tests.replay import outages
+
+__all__ = ["running_rights"]
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -125,3 +131,54 @@ async def test_who_may_not(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
         partial(ebbtide, "outage", "ls", "--namespace", ACCOUNT, HOME="/nonexistent", KUBECONFIG=str(rights))
     )
     assert (ran.code, ran.err) == (0, "no outage is open\n")
+
+
+async def test_from_a_persons_word_to_the_end(api_bed: Bed, running_rights: Path, tmp_path: Path) -> None:
+    """A controller runs, and a person declares, lists and looks: what it does is what they are told."""
+    kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
+    await kubelet.register()
+    await others.register()
+    # It is not missed in all this time.
+    await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
+    renewed = {"leaseDurationSeconds": 4, "renewTime": rfc3339_now().replace("Z", ".000000Z")}
+    await api_bed.api.patch(kubelet.lease_path, {"spec": renewed})
+
+    async def ask(*arguments: str) -> Ran:
+        # As the administrator: which rights are enough, other tests say.
+        words: tuple[str | Path, ...] = ("outage", *arguments, "--kubeconfig", api_bed.kubeconfig)
+        return await trio.to_thread.run_sync(partial(ebbtide, *words))
+
+    try:
+        async with replica(running_rights, tmp_path, "one"):
+            await kubelet.unheard()
+            said = await ask("declare", "declared", "--off", "--by", "ann", "--reason", "no power", "--yes")
+            assert said.code == 0, said.err
+            print(said.err, said.out, sep="")
+            await tainted(kubelet, 2)
+            with trio.fail_after(20):
+                while "recovering" not in (listed := await ask("ls", "--namespace", REPLICAS)).out:
+                    assert listed.code == 0, listed.err
+                    if " out " in listed.out:
+                        break
+            print(listed.out, listed.err, sep="")
+            row = listed.out.splitlines()[1].split()
+            assert row[0] == "declared"
+            assert "declared ann" in listed.out
+            looked = await ask("status", "declared", "--namespace", REPLICAS)
+            print(looked.out, looked.err, sep="")
+            told = dict(line.split(maxsplit=1) for line in looked.out.partition("\n\n")[0].splitlines())
+            assert "out-of-service taint: ours" in told["now"]
+            assert told["proved"].split()[:3] == ["by", "declared", "ann,"]
+            assert "stands" in told["taint"]
+            explained = await ask("explain", "declared", "--namespace", REPLICAS)
+            print(explained.out)
+            assert explained.out.startswith("cause  declared is out of service, and nothing of it hangs")
+            await kubelet.report(boot="boot-2")
+            await tainted(kubelet, 1)
+            with trio.fail_after(20):
+                while "no outage is open" not in (await ask("ls", "--namespace", REPLICAS)).err:
+                    pass
+            assert "recovered" in (await ask("ls", "--all", "--namespace", REPLICAS)).out
+    finally:
+        await kubelet.remove()
+        await others.remove()
