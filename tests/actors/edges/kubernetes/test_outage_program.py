@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage, read_journal
+from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage, read_journal
 from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION
 from ebbtide.events.reader import History
 from ebbtide.events.record.outages import outage_records
@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 ACCOUNT = "ebbtide-replicas"
 OWN_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{ACCOUNT}/leases/{LEASE}"
+JOURNALS = f"/api/v1/namespaces/{ACCOUNT}/configmaps"
 LEADS = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
 CONFIGURATION = f"""
 apiVersion: ebbtide/v1alpha1
@@ -49,6 +50,10 @@ TAKEOVER_SECONDS = 25
 
 @pytest.fixture
 async def rights(api_bed: Bed) -> Path:
+    # What an earlier test has left open, a leader of this one would go on with.
+    for each in (await api_bed.api.get(JOURNALS))["items"]:
+        if each["metadata"]["name"].startswith(PREFIX):
+            await api_bed.api.delete(f"{JOURNALS}/{each['metadata']['name']}")
     cluster = [*CLUSTER_RULES, *WORK_RULES]
     return await granted(api_bed, ACCOUNT, [*RULES, LEADS], cluster, {"kube-node-lease": LEASE_RULES})
 
