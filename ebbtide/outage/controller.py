@@ -101,12 +101,22 @@ class Leader:
                 self._fenced = f"{follower.node}: {lost}"
             else:
                 self._failed(follower, f"the journal: {lost}")
+        except BaseExceptionGroup as group:
+            # Where the lead ends at the same time its end is in the group too, and that is not to be kept.
+            failures, ends = group.split(Exception)
+            if failures is not None:
+                self._broke(follower, failures)
+            if ends is not None:
+                raise ends from None
         except Exception as error:
-            while isinstance(error, ExceptionGroup):
-                error = error.exceptions[0]
-            self._failed(follower, failure_line("the follower", error))
+            self._broke(follower, error)
         finally:
             del self.followers[follower.node_uid]
+
+    def _broke(self, follower: Follower, error: Exception) -> None:
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        self._failed(follower, failure_line("the follower", error))
 
     def _failed(self, follower: Follower, line: str) -> None:
         self._shared.tell(WARNING, f"{follower.node}: {line}: beginning anew in {AGAIN_SECONDS:g} s")

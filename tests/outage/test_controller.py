@@ -131,6 +131,7 @@ class Led:
     def __init__(self, server: Server) -> None:
         self.events: list[Event] = []
         self.told: list[str] = []
+        self.kind: type[Rest] = Rest
         self.rest = Rest()
         shared = Shared(
             caller=server,
@@ -149,7 +150,7 @@ class Led:
         self.leader = Leader(shared, None, Watching(()))  # type: ignore[arg-type]
 
     def _edges(self, follower: Follower) -> Sequence[Edge]:
-        self.rest = Rest()
+        self.rest = self.kind()
         return [self.rest]  # type: ignore[list-item]
 
     def _see(self, follower: Follower, records: Sequence[Record]) -> None:
@@ -226,3 +227,23 @@ async def test_a_node_that_is_back_writes_little(autojump_clock: MockClock) -> N
         await server.renew_for(HOUR_SECONDS)
         assert server.creates - before < 10
         assert led.count(OutageClosed) == 0
+
+
+class Breaks(Rest):
+    """It fails in its end."""
+
+    async def run(self, outlet: Outlet) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise RuntimeError("a defect")
+
+
+async def test_a_follower_that_fails_in_the_end_of_a_lead(autojump_clock: MockClock) -> None:
+    """It is told, and ends this lead alone: not the process."""
+    server = Server()
+    async with leading(server) as led:
+        led.kind = Breaks
+        server.put(ready="Unknown")
+        await led.until(OutageBegan)
+    assert [line for line in led.told if "a defect" in line or "RuntimeError" in line]
