@@ -5,6 +5,7 @@ No controller has to run, and no journal is read: what is asked for is gathered 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +35,7 @@ from ebbtide.cli.outage.reasons import (
     causes,
     timer_text,
 )
+from ebbtide.events.record.format import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EXPLANATION_VERSION = 1
+#: A node has a hundred pods, and what is told is to fit on one screen: so many causes of one code, and rows.
+ALIKE_MAX, ROWS_MAX = 3, 20
 #: Beside others these say that all is well.
 WELL = ("nothing-hangs",)
 
@@ -247,10 +251,17 @@ def attachment_text(attachment: AttachmentScene) -> str:
 
 def lines(scene: Scene, found: list[Cause]) -> Iterator[RenderableType]:
     """All that is shown: the cause, what can be done, what else holds, and what there is."""
+    shown: Counter[str] = Counter()
     for at, cause in enumerate(found):
+        shown[cause.code] += 1
+        if shown[cause.code] > ALIKE_MAX:
+            continue
         yield pairs([("also" if at else "cause", cause.text)])
         if cause.do:
             yield pairs((f"  {number}.  ", step) for number, step in enumerate(cause.do, 1))
+    for code, count in shown.items():
+        if count > ALIKE_MAX:
+            yield f"and {count - ALIKE_MAX} more of {code}: see them all with -o json"
     yield ""
     node = scene.node
     if node is not None:
@@ -263,14 +274,19 @@ def lines(scene: Scene, found: list[Cause]) -> Iterator[RenderableType]:
     pods = [each for each in scene.asked if each.deleted is not None or "/" in scene.subject]
     if pods:
         yield ""
-        yield NarrowTable(("POD", "OWNER", "IS"), [(each.label, each.owner, pod_text(each)) for each in pods])
+        listed = [(each.label, each.owner, pod_text(each)) for each in pods[:ROWS_MAX]]
+        yield NarrowTable(("POD", "OWNER", "IS"), listed)
+        if pods[ROWS_MAX:]:
+            yield f"and {plural(len(pods) - ROWS_MAX, 'pod')} more: see them all with -o json"
     if scene.attachments:
         yield ""
         rows_of = [
             (each.volume, each.node, each.driver, attachment_text(each), timer_text(scene, each))
-            for each in scene.attachments
+            for each in scene.attachments[:ROWS_MAX]
         ]
         yield NarrowTable(("VOLUME", "ATTACHED TO", "DRIVER", "IS", "SIX-MINUTE TIMER"), rows_of)
+        if scene.attachments[ROWS_MAX:]:
+            yield f"and {plural(len(scene.attachments) - ROWS_MAX, 'volume')} more: see them all with -o json"
         if any(row[-1] for row in rows_of):
             yield "whether the timer is disabled (disable-force-detach-on-timeout) no API says"
 

@@ -122,6 +122,22 @@ def test_one_screen(name: str, what: Scene, capsys: pytest.CaptureFixture[str]) 
     same_as_golden(GOLDEN / f"explain-{name}.txt", capsys.readouterr().out)
 
 
+def test_a_node_that_is_full(capsys: pytest.CaptureFixture[str]) -> None:
+    """A hundred pods and volumes on one screen; the document has them all."""
+    pods = tuple(BOUND._replace(label=f"shop/web-{at}", claims=()) for at in range(60))
+    stuck = tuple(DB._replace(label=f"shop/db-{at}") for at in range(40))
+    what = Scene("worker", OUT, (*pods, *stuck), (DISK,) * 40, "one_1234")
+    found = causes(what)
+    for each in lines(what, found):
+        show(each)
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) < 70
+    assert "and 57 more of not-evicted: see them all with -o json" in said
+    assert "and 20 pods more: see them all with -o json" in said
+    assert "and 20 volumes more: see them all with -o json" in said
+    assert len(document(what, found)["causes"]) == len(found) == 100
+
+
 def test_the_document() -> None:
     made = document(scene(DOWN, DB, disk=DISK), causes(scene(DOWN, DB, disk=DISK)))
     assert (made["kind"], made["causes"][0]["code"], made["node"]["name"]) == (
