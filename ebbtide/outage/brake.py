@@ -63,6 +63,9 @@ class StormBrake:
         self._permits: dict[str, float] = {}
         #: By node, in the order in which they first asked: when each asked last.
         self._waiting: dict[str, float] = {}
+        #: By node, who asked last: a Node that was made anew has the name of
+        #: one whose actor is still there.
+        self.asked: dict[str, object] = {}
 
     def edge(self, node: str) -> Edge:
         """For the orders about the node of that name."""
@@ -145,7 +148,9 @@ class _BrakeEdge:
         try:
             await trio.sleep_forever()
         finally:
-            self._brake.leave(self._node)
+            if self._brake.asked.get(self._node) is self:
+                del self._brake.asked[self._node]
+                self._brake.leave(self._node)
 
     def prewarm(self) -> None:
         """Nothing is to be opened."""
@@ -162,6 +167,7 @@ class _BrakeEdge:
         await self._brake.wait_seen(self._node)
         if returned != self._returned:
             return Ending("cancelled", "withdrawn")
+        self._brake.asked[self._node] = self
         refused = self._brake.request(self._node)
         return Ending("failed", refused) if refused else Ending()
 

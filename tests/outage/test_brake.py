@@ -94,6 +94,21 @@ async def test_its_orders(autojump_clock: MockClock) -> None:
     assert await two.adopt(RequestPermit(key="k", node="n2"), outbox) is None
 
 
+async def test_a_node_that_was_made_anew(autojump_clock: MockClock) -> None:
+    """Its name is that of another, whose actor ends later: the permit stays with who asked for it."""
+    cluster = Cluster(10, leases=False)
+    brake = StormBrake(Brake(max_nodes=1), cluster.view)
+    dead(cluster, "n1", "n2")
+    before, now = brake.edge("n1"), brake.edge("n1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(before.run, Outbox())
+        await trio.sleep(1)
+        assert await ask(now, "n1") == Ending()
+        nursery.cancel_scope.cancel()
+    await trio.sleep(LEFT_SECONDS + 1)
+    assert (await ask(brake.edge("n2"), "n2")).result == "failed"
+
+
 async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
     """A leader has listed leases, and its watch is on its way: who asks waits for it, and not for long."""
     cluster = Cluster(10)
