@@ -62,6 +62,7 @@ from ebbtide.events.outage import (
     EvidenceRead,
     HeartbeatMissed,
     HeartbeatSeen,
+    LastBootStated,
     NodeDeleted,
     NodeRead,
     WorkListed,
@@ -100,6 +101,7 @@ FACT_PRIORITIES: dict[type[Fact], int] = {
     HeartbeatMissed: URGENT,
     NodeRead: URGENT,
     NodeDeleted: URGENT,
+    LastBootStated: URGENT,
     EvidenceRead: URGENT,
     WorkListed: OUTCOMES,
 }

@@ -38,8 +38,8 @@ class Message(NamedTuple):
 # --- the columns -------------------------------------------------------------------------------
 
 #: What a text names, and so what kind of pseudonym it gets in a redacted journal (`replay.redact`). ``kept``
-#: has no text of anybody's. Words, versions, signals, bus names, and what the kernel calls a place in it name
-#: nobody, and are kept as far as they are ones: what a field may hold is not what it always holds.
+#: has no text of anybody's. Words, versions, signals, bus names, hashes, and what the kernel calls a place in
+#: it name nobody, and are kept as far as they are ones: what a field may hold is not what it always holds.
 TextKind = Literal[
     "kept",
     "word",
@@ -48,6 +48,7 @@ TextKind = Literal[
     "signal",
     "bus name",
     "revision",
+    "hash",
     "kernel symbol",
     "unit",
     "workload kind",
@@ -1137,6 +1138,12 @@ ROWS: dict[type[Event], Row] = {
         },
     ),
     o.NodeDeleted: Row("the Node object is gone", NOTICE, PLAIN, {}),
+    o.LastBootStated: Row(
+        lambda n, e, at: f"the node says of its boot {e.boot_id}: {boot_end_text(e.ending, e.why, e.wave)}",
+        INFO,
+        PLAIN,
+        {"boot_id": "boot", "said_by": "boot", "journal_id": "hash", "trace_id": "hash"},
+    ),
     o.HeartbeatSeen: Row("the node's {event.source} was renewed", INFO, UNLOGGED, {"mark": "message"}),
     o.HeartbeatMissed: Row(
         lambda n, e, at: f"no renewal of the node's lease for {seconds_text(e.silent_ns)} s",

@@ -2,7 +2,8 @@
 
 One journal is about one Node object. Whatever another node, another controller or a person means for it
 enters as a fact. Points in time are the writing process's monotonic clock; of other machines no time stands
-here, only *marks*: texts that are compared for being the same, never for being earlier.
+here, only *marks*: texts that are compared for being the same, never for being earlier (but in
+`LastBootStated`, for people).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from ebbtide.events.base import Barrier, Decision, Fact, Order, register
-from ebbtide.events.model import Value
+from ebbtide.events.model import BootEnding, BootEndReason, Value
 
 #: In the logic flags of a journal: it is one of outages, written by the controller in the cluster.
 LOGIC_FLAG = "outage"
@@ -134,6 +135,26 @@ class NodeRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 @register
 class NodeDeleted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The Node object is gone, or another one has its name."""
+
+
+@register
+class LastBootStated(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The Node says how a boot of it has ended (`actors.edges.kubernetes.node_writes.last_boot_text`): what
+    stands there when a leader starts, and whatever comes to stand there later. It may be about any boot.
+
+    ``wave``: the one in which its shutdown was cut short, else -1. ``alive_wall_ns``: its last sign of life
+    by that machine's clock, for people; 0: none. ``journal_id`` is the node's own, ``trace_id`` that of the
+    shutdown, in hexadecimal; empty: none. ``said_by``: the boot that says so.
+    """
+
+    boot_id: str
+    ending: BootEnding
+    why: BootEndReason = ""
+    wave: int = -1
+    alive_wall_ns: int = 0
+    journal_id: str = ""
+    trace_id: str = ""
+    said_by: str = ""
 
 
 @register

@@ -128,7 +128,7 @@ DROPPED = _ours("dropped_events", "int", "any", "Span events beyond the first 12
 
 # --- waves and pods ----------------------------------------------------------------------------
 
-WAVE = _ours("wave.index", "int", "wave, pod", "The wave's place in the plan, from 0.")
+WAVE = _ours("wave.index", "int", "wave, pod, last boot", "The wave's place in the plan, from 0.")
 PRIORITY = _ours("wave.priority", "int", "wave", "The lowest priority of the wave's range.")
 PERIOD = _ours("wave.period_ms", "int", "wave", "The time that the wave has.", "ms")
 WAVE_PODS = _ours("wave.pods", "int", "wave", "Pods that the wave began with.")
@@ -256,8 +256,21 @@ OUTAGE_OUTCOME = _ours(
     "recovered, proof-wrong, false-alarm, rebooted, left-to-other, node-deleted; open: the record has a gap.",
 )
 NODE_BOOT = _ours(
-    "outage.boot.id", "string", "outage, return", "The Node's: when it began, and when it was back."
+    "outage.boot.id",
+    "string",
+    "outage, return, last boot",
+    "The Node's: when it began, and when it was back; which has ended.",
 )
+ENDING = _ours(
+    "last_boot.ending",
+    "string",
+    "last boot",
+    "How the boot ended for its pods: graceful, cut-short, never-begun, abrupt, unknown.",
+)
+END_REASON = _ours(
+    "last_boot.why", "string", "last boot", "Why so, in the words of docs/operations.md (panic, bypassed, …)."
+)
+NODE_JOURNAL = _ours("last_boot.journal", "string", "last boot", "The id of the node's own journal.")
 EFFECT = _ours("outage.effect", "string", "outage, taint", "The taint's: NoExecute, NoSchedule.")
 TAINT_PROOF = _ours("outage.proof", "string", "outage", "Whose word the taint was set on.")
 UNRECOVERED = _ours("outage.unrecovered", "string[]", "outage", "What still hung at its end, by name.")

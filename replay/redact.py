@@ -309,6 +309,8 @@ _KEPT_FORMS: dict[TextKind, re.Pattern[str]] = {
     "version": re.compile(r"|\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"),
     "bus name": re.compile(r"|:\d+\.\d+|embedded|simulated"),
     "revision": re.compile(r"\d*"),
+    # The id of a journal, or of a trace.
+    "hash": re.compile(r"|[0-9a-f]{32}"),
     "kernel symbol": re.compile(r"[a-z0-9_.]{0,128}"),
     "field": re.compile(r"[a-z][A-Za-z.]*"),
 }

@@ -16,6 +16,7 @@ import msgspec
 from ebbtide.events.base import TYPES, Event, Fact, Mark, Order, Stamp, parse_order_key
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, plain_payload
 from ebbtide.events.messages import DEBUG, NAMING_EVENTS, NOTICE, ROWS, Names, message_of
+from ebbtide.events.outage import LastBootStated
 from ebbtide.events.reader import Batch
 from ebbtide.events.segment import Header
 
@@ -190,9 +191,15 @@ class Timeline:
         self.names = names or Names()
         self.episode, self._wanted = episode, wanted
         self._clock = SignalClock()
+        #: The one that was read last.
+        self._last = 0
 
     def lines(self, batch: Batch) -> Iterator[Line]:
         for raw in batch.records:
+            self._last = raw.episode or self._last
+            if raw.tag == LastBootStated.__name__ and not raw.episode and self._last == self.episode:
+                # What the outage was about, told behind its end.
+                raw = raw._replace(episode=self.episode)
             inside = bool(self.episode) and self.episode in (raw.episode, raw.seq)
             event = None
             if inside or raw.tag in NAMING_EVENTS:

@@ -16,7 +16,7 @@ import msgspec
 
 from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Record, Stamp
-from ebbtide.events.catalog import DirectorySource, StoredFile
+from ebbtide.events.catalog import DirectorySource, Segment, StoredFile
 from ebbtide.events.decisions import ShutdownBegan
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.model import Container, Hook, Pod
@@ -268,6 +268,10 @@ class Remembered(History):
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self._batches = batches
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return ()
 
     @property
     def journal_id(self) -> bytes:

@@ -83,6 +83,7 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
     # rest.
     history, boots = open_journal(journals), list[BootRecord]()
     found, code = read_episodes(history, boots)
+    outages = is_outage_history(history)
     if output == "json":
         show_json(
             {
@@ -114,9 +115,10 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
         )
         show(table(headings, rows, right=("TOOK",)))
     else:
-        show("no outage yet" if is_outage_history(history) else "no shutdown yet")
-    # What the list of shutdowns does not tell: why one was cut short, and boots that had none.
-    if other := [each for each in boots if each.event.ending != "graceful" or each.event.why]:
+        show("no outage yet" if outages else "no shutdown yet")
+    # What the list of shutdowns does not tell: why one was cut short, and boots that had none; what that of
+    # outages does not: how the boot ended that each is about.
+    if other := [each for each in boots if outages or each.event.ending != "graceful" or each.event.why]:
         show("")
         show(table(("BOOT", "EPISODE", "LAST SEEN", "ENDED"), map(_boot_row, other)))
     return code

@@ -31,7 +31,7 @@ from ebbtide.actors.system import EDGE, System
 from ebbtide.events.base import Record, Stamp, shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
-from ebbtide.events.outage import LeaderStarted, NodeDeleted, NodeRead, OutageSettings
+from ebbtide.events.outage import LastBootStated, LeaderStarted, NodeDeleted, NodeRead, OutageSettings
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
 from ebbtide.events.retention import OUTAGE_LIMITS, SEGMENT_BYTES_MAX, trim
@@ -42,15 +42,17 @@ from ebbtide.recover import FailedStarts, Unreadable
 from ebbtide.replay.replayer import Replayer
 
 #: A node that was in trouble and is not any more is followed for so long: who comes and goes gets one journal
-#: and not ten, and a minute of one system in memory costs nothing.
-REST_SECONDS = 60.0
+#: and not ten, and two minutes of one system in memory cost nothing. By then a node that is back has said how
+#: its last boot ended: its daemon reads that for 40 s at most, and where the API server did not take it,
+#: tries again after half a minute.
+REST_SECONDS = 120.0
 #: How often that is looked at.
 LOOK_SECONDS = 1.0
 
 JOURNAL_ID_BYTES = 16
 
 #: Facts that every leader's start admits by itself.
-OF_A_START = (LeaderStarted.__name__, NodeRead.__name__)
+OF_A_START = (LeaderStarted.__name__, NodeRead.__name__, LastBootStated.__name__)
 
 
 @runtime_checkable

@@ -21,14 +21,14 @@ from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events.base import Record
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload
-from ebbtide.events.outage import NodeReturned, OutageClosed, OutOfService, WorkRecovered
+from ebbtide.events.outage import LastBootStated, NodeReturned, OutageClosed, OutOfService, WorkRecovered
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.destination import BadDestination, Destination
 from ebbtide.otel.delivery.once import Delivered, EpisodeSpans, deliver, spans_of
 from ebbtide.otel.traces.projection import UnknownProjection
 
 #: Behind these spans have ended that somebody may look for.
-TOLD_AFTER = (OutOfService, WorkRecovered, NodeReturned, OutageClosed)
+TOLD_AFTER = (OutOfService, WorkRecovered, NodeReturned, OutageClosed, LastBootStated)
 
 #: A journal that is not read in so long is tried again with the others.
 READ_SECONDS_MAX = 30.0
@@ -67,14 +67,19 @@ class OutageTraces:
         self._destination = destination
         #: By outage; the oldest first.
         self._waiting: dict[tuple[str, int], _Wanted] = {}
+        #: By Node, its last outage that has ended here: how its boot ended may be told after that.
+        self._ended: dict[str, int] = {}
         self._more = trio.Event()
         self._told = ""
 
     def observe(self, follower: OfNode, records: Sequence[Record]) -> None:
         """A step of the journal of this follower's Node."""
         for record in records:
-            if isinstance(record.event, TOLD_AFTER) and record.episode:
-                self.want(follower.node_uid, record.episode, record.seq)
+            if isinstance(record.event, OutageClosed):
+                self._ended[follower.node_uid] = record.episode
+            episode = record.episode or self._ended.get(follower.node_uid, 0)
+            if isinstance(record.event, TOLD_AFTER) and episode:
+                self.want(follower.node_uid, episode, record.seq)
 
     def want(self, node_uid: str, episode: int, seq: int) -> None:
         """What of this outage has ended up to that record."""

@@ -31,10 +31,14 @@ from ebbtide.events.facts import InventoryTaken
 from ebbtide.events.model import ShutdownKind
 from ebbtide.events.outage import (
     LOGIC_FLAG,
+    LastBootStated,
+    NodeRead,
+    OutageBegan,
     OutageClosed,
     OutageOutcome,
     PodLost,
     PodRecovered,
+    SetTaint,
 )
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Header
@@ -81,7 +85,9 @@ def is_outage_history(history: History) -> bool:
 
 
 class BootRecord(NamedTuple):
-    """How a boot ended, as the next one said. ``episode``: the id of its shutdown, empty: it had none."""
+    """How a boot ended, as the next one said. ``episode``: the id of its shutdown, empty: it had none; in a
+    journal of outages that of the outage which the boot ended in.
+    """
 
     event: LastBootEnded
     episode: str
@@ -110,10 +116,15 @@ def episodes(
                 assert isinstance(said, LastBootEnded)
                 boots.append(BootRecord(said, last_of_boot.get(said.boot_id, "") if said.recorded else ""))
             if not raw.episode:
+                if shutdown is None or raw.tag not in shutdown.late:
+                    continue
+                shutdown.turn_to(raw, batch.header.identity.boot_id)
+                shutdown.handlers[raw.tag](shutdown, decode_event(raw.tag, raw.payload))
                 continue
             if shutdown is None or raw.episode != shutdown.number:
                 if shutdown is not None:
                     yield shutdown.episode(history.journal_id, boot_id)
+                    shutdown.add_boot(history.journal_id, boots)
                 first = first_record(raw, fact)
                 started = Stamp(first.mono_ns, first.wall_ns)
                 made = BUILDERS[is_of_outages(batch.header)]
@@ -126,6 +137,7 @@ def episodes(
                 handle(shutdown, decode_event(raw.tag, raw.payload))
     if shutdown is not None:
         yield shutdown.episode(history.journal_id, boot_id, damaged=history.verdict.state != "intact")
+        shutdown.add_boot(history.journal_id, boots)
 
 
 def grouped_by_episode(records: Sequence[RawRecord]) -> Sequence[RawRecord]:
@@ -168,6 +180,8 @@ class AnyEpisodeBuilder:
 
     #: By type tag, what an event means for it; filled in below.
     handlers: ClassVar[Mapping[str, Callable[[Any, Any], None]]]
+    #: Of these, those that also mean something for it when they come after its end.
+    late: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, number: int, started: Stamp, boot_id: str = "", first_hash: bytes = b"") -> None:
         self.number = number
@@ -191,6 +205,9 @@ class AnyEpisodeBuilder:
     def episode(self, journal_id: bytes, boot_id: str | None, *, damaged: bool = False) -> Episode:
         """The summary as it stands."""
         raise NotImplementedError
+
+    def add_boot(self, journal_id: bytes, boots: list[BootRecord] | None) -> None:
+        """What it knows, at its end, of how its boot ended; a shutdown knows nothing of it."""
 
 
 class EpisodeBuilder(AnyEpisodeBuilder):
@@ -300,6 +317,34 @@ EpisodeBuilder.handlers = EPISODE_HANDLERS
 # --- outages -----------------------------------------------------------------------------------
 
 
+class OutageBoots:
+    """The boots of an outage's node, and what was told of how they ended.
+
+    A Node may say so of any boot, and of one that ended long before. It is about the outage where that boot
+    was on record when the outage began, or when the taint was ordered. Once the outage is over only where
+    another boot has come in its place: one that only was away for a while may end at any later time.
+    """
+
+    def __init__(self) -> None:
+        self._suspected: dict[str, None] = {}
+        self._read: dict[str, None] = {}
+        self.told: LastBootStated | None = None
+
+    def gone(self, event: OutageBegan | SetTaint) -> None:
+        self._suspected[event.boot_id] = None
+
+    def read(self, event: NodeRead) -> None:
+        self._read[event.boot_id] = None
+
+    def tell(self, event: LastBootStated, *, over: bool) -> bool:
+        """Whether it is news, and about this outage."""
+        replaced = any(boot != event.boot_id for boot in self._read)
+        if event == self.told or event.boot_id not in self._suspected or (over and not replaced):
+            return False
+        self.told = event
+        return True
+
+
 class OutageEpisodeBuilder(AnyEpisodeBuilder):
     """An outage while it is being read. Its leaders may have run on several machines: from one to the next
     only the wall clock measures.
@@ -312,6 +357,20 @@ class OutageEpisodeBuilder(AnyEpisodeBuilder):
         #: Another leader goes on with it, in whichever boot: it is open until it is closed.
         self.outcome: OutageEnd = OPEN
         self.ended_ns: int | None = None
+        self.boots = OutageBoots()
+
+    def add_boot(self, journal_id: bytes, boots: list[BootRecord] | None) -> None:
+        if boots is None or (said := self.boots.told) is None:
+            return
+        ended = LastBootEnded(
+            boot_id=said.boot_id,
+            ending=said.ending,
+            why=said.why,
+            wave=said.wave,
+            recorded=bool(said.trace_id),
+            alive_wall_ns=said.alive_wall_ns,
+        )
+        boots.append(BootRecord(ended, episode_id(journal_id, self.number)))
 
     def episode(self, journal_id: bytes, boot_id: str | None, *, damaged: bool = False) -> Episode:
         over = sum(self.followed.values())
@@ -342,11 +401,29 @@ def _outage_closed(outage: OutageEpisodeBuilder, event: OutageClosed) -> None:
     outage.outcome, outage.ended_ns = event.outcome, outage.point.at_ns
 
 
+def _boot_gone(outage: OutageEpisodeBuilder, event: OutageBegan | SetTaint) -> None:
+    outage.boots.gone(event)
+
+
+def _boot_read(outage: OutageEpisodeBuilder, event: NodeRead) -> None:
+    outage.boots.read(event)
+
+
+def _last_boot_stated(outage: OutageEpisodeBuilder, event: LastBootStated) -> None:
+    outage.boots.tell(event, over=outage.outcome != OPEN)
+
+
 OutageEpisodeBuilder.handlers = {
+    OutageBegan.__name__: _boot_gone,
+    SetTaint.__name__: _boot_gone,
+    NodeRead.__name__: _boot_read,
+    LastBootStated.__name__: _last_boot_stated,
     PodLost.__name__: _pod_lost,
     PodRecovered.__name__: _pod_recovered,
     OutageClosed.__name__: _outage_closed,
 }
+
+OutageEpisodeBuilder.late = (LastBootStated.__name__,)
 
 #: Who tells an episode, by whether its journal is one of outages.
 BUILDERS: Mapping[bool, type[AnyEpisodeBuilder]] = {False: EpisodeBuilder, True: OutageEpisodeBuilder}

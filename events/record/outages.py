@@ -19,6 +19,7 @@ from ebbtide.events.base import Event, Stamp, episode_id, parse_order_key, shutd
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
+from ebbtide.events.model import BootEnding, BootEndReason
 from ebbtide.events.outage import (
     AttachmentLeft,
     Contradicted,
@@ -28,6 +29,7 @@ from ebbtide.events.outage import (
     DetachWaits,
     Effect,
     EvidenceRead,
+    LastBootStated,
     LeaderStarted,
     LostPodRead,
     NodeReturned,
@@ -187,6 +189,23 @@ class LeaderRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc
     version: str
 
 
+class LastBoot(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How the boot that the outage was about ended, as the node's own daemon said after the next one.
+
+    ``wave`` -1: it was not cut short in one. ``journal_id`` is the node's, ``trace_id`` its shutdown's.
+    """
+
+    at_ns: int
+    boot_id: str
+    ending: BootEnding
+    why: BootEndReason = ""
+    wave: int = -1
+    alive_wall_ns: int = 0
+    journal_id: str = ""
+    trace_id: str = ""
+    said_by: str = ""
+
+
 class Alarm(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What somebody has to look at. ``code`` is stable, ``text`` for people."""
 
@@ -237,6 +256,8 @@ class OutageRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc
     alarms: tuple[Alarm, ...] = ()
     #: What each source said last, and when: ``off``, ``on``, ``unknown`` and its error.
     sources: dict[str, Wait] = {}
+    #: Why it was not graceful, where the node has said so.
+    last_boot: LastBoot | None = None
 
     @property
     def kind(self) -> Literal["outage"]:
@@ -278,6 +299,8 @@ def outage_records(history: History, *, boot_id: str | None = None) -> Iterator[
                     outage.led(leader[1], None)
             if outage is not None and raw.episode == outage.number:
                 outage.add(raw, batch.header)
+            elif outage is not None and not raw.episode and raw.tag in outage.late:
+                outage.add_late(raw, batch.header)
     if outage is not None:
         yield outage.record(history.journal_id, damage_of(history.verdict, here=outage.outcome == OPEN))
 
@@ -334,6 +357,13 @@ class OutageBuilder(OutageEpisodeBuilder):
         for handle in handlers if event is not None else ():
             if handle is not None:
                 handle(self, event)
+
+    def add_late(self, raw: RawRecord, header: Header) -> None:
+        """One behind its end."""
+        self.turn_to(raw, header.identity.boot_id)
+        if (event := _decoded(raw)) is not None:
+            self.handlers[raw.tag](self, event)
+            _MEANINGS[raw.tag](self, event)
 
     def led(self, event: LeaderStarted, at_ns: int | None) -> None:
         self.leaders.append(LeaderRecord(at_ns=at_ns, replica=event.replica, version=event.version))
@@ -557,6 +587,13 @@ def _evidence(outage: OutageBuilder, event: EvidenceRead) -> None:
     outage.sources[_who(event)] = Wait(at_ns=outage.point.at_ns, reason=said)
 
 
+def _last_boot(outage: OutageBuilder, event: LastBootStated) -> None:
+    # Whether it is about this outage, the summary's handler has said; told again it stays as it was.
+    if outage.boots.told is event:
+        told = {name: getattr(event, name) for name in event.__struct_fields__}
+        outage.fields["last_boot"] = LastBoot(at_ns=outage.point.at_ns, **told)
+
+
 def _pod_lost(outage: OutageBuilder, event: PodLost) -> None:
     pod = event.pod
     outage.pods[pod.uid] = LostPodRecord(
@@ -630,6 +667,7 @@ _BY_TYPE: dict[type[Event], Callable[[OutageBuilder, Any], None]] = {
     PowerOffGivenUp: _power_off_given_up,
     DetachForced: _detach_forced,
     EvidenceRead: _evidence,
+    LastBootStated: _last_boot,
     PodLost: _pod_lost,
     LostPodRead: _pod_read,
     PodWaits: _pod_waits,

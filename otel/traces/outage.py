@@ -2,10 +2,14 @@
 
 A span is made once it has ended, as of a shutdown. The root is an error where a proof was wrong: the boot
 that was proved off has spoken after the taint. What was said beside is an event of the root.
+
+How the node's last boot ended comes late, often after the outage's end. It is a span of its own, of no time,
+with a link to the shutdown's trace: what has ended is never changed.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ebbtide.events.base import Order, episode_id, parse_order_key
@@ -20,7 +24,9 @@ from ebbtide.events.outage import (
     Detached,
     DetachForced,
     DetachWaits,
+    LastBootStated,
     LeaderStarted,
+    NodeRead,
     NodeReturned,
     OutageAbandoned,
     OutageBegan,
@@ -35,19 +41,26 @@ from ebbtide.events.outage import (
     ProofRefused,
     ProofVoided,
     ProofWasWrong,
+    SetTaint,
     StoodAside,
     WorkRecovered,
 )
+from ebbtide.events.record.episodes import OutageBoots
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
-from ebbtide.otel.span import OUTAGE_ORDER_ROLES, Attributes
+from ebbtide.otel.span import OUTAGE_ORDER_ROLES, Attributes, SpanLink, span_id_of
+from ebbtide.otel.traces.trace import ROOT as SHUTDOWN
 from ebbtide.otel.traces.trace import EpisodeTrace, OpenSpan
 
 ROOT = "outage"
 SUSPICION, PROOF, POD, ATTACHMENT, RETURN = "suspicion", "proof", "pod", "attachment", "return"
+LAST_BOOT = "last boot"
+
+#: Another's, in hexadecimal. In a redacted journal there may be something else in its place.
+TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
 #: Beside those of orders.
-SPANS = (ROOT, SUSPICION, PROOF, POD, ATTACHMENT, RETURN)
+SPANS = (ROOT, SUSPICION, PROOF, POD, ATTACHMENT, RETURN, LAST_BOOT)
 
 #: Orders that change the cluster, or a machine: one that was not carried out is an error, unless only because
 #: something had changed, and it is decided anew.
@@ -67,6 +80,7 @@ class OutageTrace(EpisodeTrace):
         self.followed: dict[str, OpenSpan] = {}
         self.returned: OpenSpan | None = None
         self.counts = {POD: 0, ATTACHMENT: 0}
+        self.boots = OutageBoots()
         self.wrong = ""
 
     def end_suspicion(self) -> None:
@@ -93,11 +107,30 @@ def began(trace: OutageTrace, event: OutageBegan) -> None:
     trace.root.attributes.update(
         {at.NODE_BOOT: event.boot_id, at.REASON: event.reason, at.NODE_UID: event.node_uid}
     )
+    trace.boots.gone(event)
 
 
 def leader_started(trace: OutageTrace, event: LeaderStarted) -> None:
     """Another process goes on with it."""
     trace.note("leader.started", ((at.REPLICA, event.replica), (at.DRY_RUN, event.settings.dry_run)))
+
+
+def node_read(trace: OutageTrace, event: NodeRead) -> None:
+    trace.boots.read(event)
+
+
+def last_boot_stated(trace: OutageTrace, event: LastBootStated) -> None:
+    if not trace.boots.tell(event, over=trace.over):
+        return
+    attributes: list[tuple[str, Any]] = [(at.NODE_BOOT, event.boot_id), (at.ENDING, event.ending)]
+    attributes += [(at.END_REASON, event.why)] if event.why else []
+    attributes += [(at.WAVE, event.wave)] if event.wave >= 0 else []
+    attributes += [(at.NODE_JOURNAL, event.journal_id)] if event.journal_id else []
+    span = trace.begin(LAST_BOOT, "", trace.root.span_id, tuple(attributes))
+    if TRACE_ID.fullmatch(event.trace_id):
+        shutdown = bytes.fromhex(event.trace_id)
+        span.links.append(SpanLink(shutdown, span_id_of(shutdown, SHUTDOWN, ""), ((at.LINK, "shutdown"),)))
+    trace.end(span)
 
 
 def waits(trace: OutageTrace, event: OutageWaits) -> None:
@@ -206,6 +239,8 @@ def contradiction_ended(trace: OutageTrace, event: ContradictionEnded) -> None:
 def ordered(trace: OutageTrace, event: Any) -> None:
     """From its record to its outcome: what lies between is the wait for the API server too."""
     assert isinstance(event, Order)
+    if isinstance(event, SetTaint):
+        trace.boots.gone(event)
     attributes: list[tuple[str, Any]] = [(at.ORDER, event.key)]
     if effect := getattr(event, "effect", ""):
         attributes.append((at.EFFECT, effect))
@@ -288,9 +323,14 @@ def detached(trace: OutageTrace, event: Detached) -> None:
         trace.end(span, attributes)
 
 
+#: What may come after the end, and is a span all the same.
+LATE = ("LastBootStated",)
+
 HANDLERS: dict[str, Any] = {
     "LeaderStarted": leader_started,
     "OutageBegan": began,
+    "NodeRead": node_read,
+    "LastBootStated": last_boot_stated,
     "OutageWaits": waits,
     "OutOfService": out_of_service,
     "WorkRecovered": work_recovered,

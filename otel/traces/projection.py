@@ -22,7 +22,7 @@ from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Attributes, Resource, Span
 from ebbtide.otel.traces import pods, shutdown
 from ebbtide.otel.traces.outage import HANDLERS as OUTAGE_HANDLERS
-from ebbtide.otel.traces.outage import OutageTrace
+from ebbtide.otel.traces.outage import LATE, OutageTrace
 from ebbtide.otel.traces.shutdown import abandon_trace, end_daemon_start
 from ebbtide.otel.traces.trace import EpisodeTrace, Trace
 
@@ -105,6 +105,8 @@ class Kind(NamedTuple):
     #: The journal has a gap.
     abandon: Callable[[Any], None]
     resource: Callable[[Header, bytes], Resource]
+    #: What is told of an episode after its end.
+    late: tuple[str, ...] = ()
 
 
 def _begin_shutdown(first: RawRecord, episode: int, header: Header, former: EpisodeTrace | None) -> Trace:
@@ -170,13 +172,14 @@ class Projection:
             trace = self._trace
             if raw.episode and (trace is None or raw.episode != trace.episode):
                 trace = self._trace = self._begin(kind, raw, header, journal_id, spans)
-            if trace is None or trace.over:
+            late = trace is not None and trace.over and not raw.episode and raw.tag in kind.late
+            if trace is None or (trace.over and not late):
                 continue
             # The monotonic clock starts anew with each boot; then only the record's own wall time is left.
             same = boot_id == trace.boot_id
             trace.now_ns = raw.mono_ns + trace.offset_ns if same else raw.wall_ns
             handler = handlers.get(raw.tag)
-            if handler is not None and raw.episode:
+            if handler is not None and (raw.episode or late):
                 trace.raw, trace.fact = raw, self._fact or raw
                 handler(trace, decode_event(raw.tag, raw.payload))
             if raw.flags & FLAG_LAST:
@@ -256,5 +259,7 @@ def _service(header: Header, journal_id: bytes) -> Attributes:
 #: By whether a journal is of outages.
 KINDS: Mapping[bool, Kind] = {
     False: Kind(HANDLERS, _begin_shutdown, _end_step, abandon_trace, resource_of),
-    True: Kind(OUTAGE_HANDLERS, _begin_outage, OutageTrace.step_ended, OutageTrace.abandon, outage_resource),
+    True: Kind(
+        OUTAGE_HANDLERS, _begin_outage, OutageTrace.step_ended, OutageTrace.abandon, outage_resource, LATE
+    ),
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
+from ebbtide.events.messages import boot_end_text
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.outages import OutageRecord, Subject
 from ebbtide.replay.outages import record_end_ns, recovery_chain, subject_kind, waits_of
@@ -117,6 +118,10 @@ def _header(outage: OutageRecord, started: str) -> Markup:
         ("Leader", ", ".join(dict.fromkeys(each.replica for each in outage.leaders)) or "not on record"),
         ("Trace", tag("code", outage.trace_id)),
     ]
+    if (ended := outage.last_boot) is not None:
+        facts.append(("Last boot", boot_end_text(ended.ending, ended.why, ended.wave)))
+        for name, text in (("Its journal", ended.journal_id), ("Its trace", ended.trace_id)):
+            facts += [(name, tag("code", text))] if text else []
     if outage.settings.dry_run:
         facts.append(("Dry run", "nothing is written to the cluster"))
     pairs = [join(tag("dt", name), tag("dd", value)) for name, value in facts]

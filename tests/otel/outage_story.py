@@ -17,6 +17,19 @@ PERMIT, TAINT, UNTAINT = "OutageActor/permit//1", "OutageActor/taint//2", "Outag
 AGAIN, QUARANTINE, OFF = "OutageActor/taint//4", "OutageActor/quarantine//5", "OutageActor/power-off//6"
 
 
+#: What the node says once it is back, of the boot that was proved off.
+LAST_BOOT = o.LastBootStated(
+    boot_id="b1",
+    ending="cut-short",
+    why="panic",
+    wave=2,
+    alive_wall_ns=NS_PER_SECOND,
+    journal_id="a" * 32,
+    trace_id="b" * 32,
+    said_by="b2",
+)
+
+
 class OutageTeller(Teller):
     opens, closes, flags = o.OutageBegan, o.OutageClosed, ("outage",)
 
@@ -92,6 +105,7 @@ def recovered() -> OutageTeller:
     kept = o.Detached(name=OTHER.name, kept=True)
     teller.tell(read, back, untaint, spared, kept, after_ms=120_000)
     teller.tell(done(UNTAINT), o.OutageClosed(outcome="recovered"), after_ms=18)
+    teller.tell(LAST_BOOT, after_ms=30_000)
     return teller
 
 

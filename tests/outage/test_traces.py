@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.outage import OutageClosed
+from ebbtide.events.outage import LastBootStated, OutageClosed
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.destination import Destination, Given
 from ebbtide.otel.delivery.once import spans_of
@@ -20,6 +20,7 @@ from ebbtide.outage.traces import OutageTraces
 from ebbtide.replay.sim.scenario import Draws
 from ebbtide.tracing import outage_destination
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
+from tests.journals import Memory
 from tests.otel.delivery.collector import Collector, Got, Reply, collecting
 from tests.replay import outages
 
@@ -34,12 +35,12 @@ class Node(NamedTuple):
     node_uid: str
 
 
-async def store(server: ConfigMaps, names: list[str]) -> None:
-    """The golden outage's segments, as a leader writes them."""
+async def store(server: ConfigMaps, files: Mapping[str, bytes]) -> None:
+    """An outage's segments, as a leader writes them."""
     storage = ConfigMapStorage(server, NAMESPACE, UID, "leader", node="node-1")
     await storage.acquire("")
-    for name in names:
-        await (await storage.create(name)).write(FILES[name])
+    for name, data in files.items():
+        await (await storage.create(name)).write(data)
 
 
 @asynccontextmanager
@@ -59,12 +60,33 @@ def names(collector: Collector) -> list[str]:
 async def test_a_closed_outage_is_sent_whole() -> None:
     """Its spans are those of the projection, once the last step is stored."""
     server, told = ConfigMaps(Draws(1)), list[str]()
-    await store(server, list(FILES))
+    await store(server, FILES)
     async with collecting(Collector()) as collector, sending(server, collector, told) as made:
         made.observe(Node(UID), RECORDS)
         await collector.until(lambda: len(collector.spans) == len(SPANS))
     assert sorted(collector.spans) == sorted((span.trace_id, span.span_id) for span in SPANS)
     assert "outage" in names(collector)
+    assert told == []
+
+
+async def test_how_the_boot_ended_is_sent_behind_the_end() -> None:
+    """One more span of the same trace, once the node has said it; the others are sent again as they were."""
+    server, told, files = ConfigMaps(Draws(1)), list[str](), outages.script("outage-last-boot").files
+    records = list(History([Memory(files)]).records())
+    at = next(at for at, each in enumerate(records) if isinstance(each.event, LastBootStated) and at > 20)
+    closed = next(each.episode for each in records if isinstance(each.event, OutageClosed))
+    spans = spans_of(History([Memory(files)]), closed).spans
+    await store(server, files)
+    async with collecting(Collector()) as collector, sending(server, collector, told) as made:
+        made.observe(Node(UID), records[:at])
+        # Stored already here, so it is sent with the rest; the wish of its own comes with its record.
+        await collector.until(lambda: len(collector.spans) == len(spans))
+        sent = len(collector.got)
+        made.observe(Node("another"), records[at : at + 1])
+        made.observe(Node(UID), records[at : at + 1])
+        await collector.until(lambda: len(collector.got) > sent)
+    assert not collector.changed
+    assert "last boot" in names(collector)
     assert told == []
 
 
@@ -77,7 +99,7 @@ async def test_what_is_not_stored_yet_is_waited_for(monkeypatch: pytest.MonkeyPa
         with trio.move_on_after(0.2):
             await collector.until(lambda: bool(collector.got))
         assert collector.got == []
-        await store(server, list(FILES))
+        await store(server, FILES)
         await collector.until(lambda: len(collector.spans) == len(SPANS))
 
 
@@ -90,7 +112,7 @@ async def test_a_back_end_that_is_away_is_tried_again(monkeypatch: pytest.Monkey
     def answer(got: Got) -> Reply:
         return Reply(status=next(refusals, 200))
 
-    await store(server, list(FILES))
+    await store(server, FILES)
     async with collecting(Collector(answer)) as collector, sending(server, collector, told) as made:
         made.want(UID, CLOSED.episode, CLOSED.seq)
         await collector.until(lambda: len(collector.spans) == len(SPANS))

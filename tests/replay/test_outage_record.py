@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ebbtide import replay
 from ebbtide.events.reader import History
-from ebbtide.events.record.outages import AttachmentRecord, OutageRecord, outage_records, records_of
+from ebbtide.events.record.outages import AttachmentRecord, LastBoot, OutageRecord, outage_records, records_of
 from ebbtide.replay.outages import recovery_chain, waited, waits_of
 from ebbtide.replay.report.markup import span
 from ebbtide.replay.report.outage_page import headline, outage_report
@@ -144,6 +144,49 @@ def test_a_leader_on_another_machine() -> None:
     (record,) = told(book)
     assert [each.replica for each in record.leaders] == ["a", "b", "a"]
     assert record.outcome == "open"
+
+
+def test_how_the_boot_ended_that_it_was_about() -> None:
+    """Told behind the end, told again, and told before the Node had its new boot id; not how an earlier boot
+    ended, nor what became much later of a boot that was only silent.
+    """
+    book = outages.script("outage-last-boot")
+    first, alarm, second = told(book)
+    assert [each.outcome for each in (first, alarm, second)] == ["recovered", "false-alarm", "rebooted"]
+    assert first.last_boot == LastBoot(
+        at_ns=36_000 * MS,
+        boot_id="b1",
+        ending="cut-short",
+        why="panic",
+        wave=2,
+        journal_id="a" * 32,
+        trace_id="b" * 32,
+        said_by="b2",
+    )
+    assert first.last_ns == first.ended_ns
+    assert alarm.last_boot is None
+    assert second.last_boot is not None
+    assert (second.last_boot.ending, second.last_boot.why) == ("abrupt", "unrecorded")
+    page = read_page(page_of(first, book))
+    words = "cut short at wave 2: kernel panic or hang"
+    assert page.text.count(words) == 3  # in the head, and as the lines behind the end
+    assert "b" * 32 in page.text
+
+
+def test_a_list_of_outages_says_how_their_boots_ended(run: Run, tmp_path: Path) -> None:
+    """And the timeline of each, its line behind the end with it."""
+    write_files(tmp_path, outages.script("outage-last-boot").files)
+    listed = json.loads(run("journal", "ls", "-o", "json", "--journal", tmp_path).out)
+    ids = [each["id"] for each in listed["episodes"]]
+    assert [(each["bootId"], each["ending"], each["episode"]) for each in listed["boots"]] == [
+        ("b1", "cut-short", ids[0]),
+        ("b2", "abrupt", ids[2]),
+    ]
+    table = run("journal", "ls", "--journal", tmp_path).out
+    assert "cut short at wave 2: kernel panic or hang" in table
+    lines = [run("replay", "timeline", each, "--journal", tmp_path).out for each in ids]
+    assert ["the node says of its boot b1" in each for each in lines] == [True, False, False]
+    assert ["the node says of its boot b2" in each for each in lines] == [False, True, True]
 
 
 # --- the page ----------------------------------------------------------------------------------

@@ -166,6 +166,20 @@ def _elsewhere(command: Command) -> o.ElsewhereRead:
     )
 
 
+def _last_boot(command: Command) -> o.LastBootStated:
+    """``boot-ended b1 cut-short why=panic wave=2 by=b2``"""
+    (boot, ending), given = command.words, command.options
+    return o.LastBootStated(
+        boot_id=boot,
+        ending=_word(ending),
+        why=_word(given.get("why", "")),
+        wave=int(given.get("wave", "-1")),
+        journal_id="a" * 32,
+        trace_id="b" * 32 if ending in ("cut-short", "graceful") else "",
+        said_by=given.get("by", "b2"),
+    )
+
+
 OUTAGE_FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
     "silent": lambda command: o.HeartbeatMissed(silent_ns=duration_ns(command.words[0]), mark="l1"),
     "pod-read": lambda command: (o.LostPodRead(pod=_pod(line)) for line in command.body),
@@ -173,6 +187,7 @@ OUTAGE_FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
     "va-read": lambda command: (o.AttachmentRead(attachment=_attachment(line)) for line in command.body),
     "va-gone": lambda command: (o.AttachmentGone(name=name) for name in command.words),
     "elsewhere": _elsewhere,
+    "boot-ended": _last_boot,
     "deleted": lambda command: o.NodeDeleted(),
 }
 

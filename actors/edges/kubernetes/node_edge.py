@@ -117,6 +117,9 @@ def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[
                 status_mark=node.status_mark,
             )
         )
+    # Whichever boot it is about: what it means for an outage, whoever tells of that outage says.
+    if node.last_boot is not None and (before is None or before.last_boot != node.last_boot):
+        facts.append(node.last_boot)
     return facts
 
 

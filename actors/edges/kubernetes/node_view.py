@@ -10,19 +10,23 @@ from __future__ import annotations
 import math
 import re
 import sys
+from calendar import timegm
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from time import strptime
+from typing import Generic, NamedTuple, Protocol, TypeVar, get_args
 from urllib.parse import quote
 
 import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.calls import ApiNode, JsonObject, find_condition
-from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION
+from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, LAST_BOOT_ANNOTATION
 from ebbtide.actors.edges.kubernetes.watch import Sees, Streamer, Watch, Watched, listed_path
 from ebbtide.actors.interfaces import Tell
-from ebbtide.events.outage import Ready, TaintOwner
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import BootEnding, BootEndReason
+from ebbtide.events.outage import LastBootStated, Ready, TaintOwner
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 #: By the cloud controller, on a node that is not Ready and whose instance it finds shut down.
@@ -55,6 +59,20 @@ DECLARED_SECONDS_MAX = 7 * 86400
 
 #: The words of closed lists are the program's own: a default is left out of a record by identity.
 READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unknown"}
+ENDINGS: dict[str, BootEnding] = {word: word for word in get_args(BootEnding)}
+END_REASONS: dict[str, BootEndReason] = {word: word for word in get_args(BootEndReason)}
+
+#: How a boot ended is some 300 characters.
+LAST_BOOT_CHARACTERS_MAX = 1024
+#: A boot's id as a kernel writes it, and a journal's or a trace's.
+BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+HEX_ID = re.compile(r"|[0-9a-f]{32}")
+#: Far more waves than a node has; `journal ls` and the page show the number.
+WAVE_MAX = 9999
+#: The year 2242: what is much later does not fit the nanoseconds of a record.
+ALIVE_SECONDS_MAX = 2**33
+#: As the node's daemon writes it (`last_boot_text`).
+ALIVE_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class OutageNote(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -105,6 +123,7 @@ class NodeView(NamedTuple):
     cloud_off: bool = False
     certificate: Certificate | None = None
     declared: Declared | None = None
+    last_boot: LastBootStated | None = None
 
 
 class LeaseView(NamedTuple):
@@ -191,6 +210,45 @@ def read_declared(node: ApiNode) -> Declared | None:
     return Declared(said.uid, said.boot, said.mark, said.by, said.seconds)
 
 
+class _LastBootText(msgspec.Struct, rename="camel"):
+    boot_id: str = ""
+    ending: str = ""
+    why: str = ""
+    wave: int = -1
+    alive_at: str = ""
+    journal: str = ""
+    trace: str = ""
+    said_by: str = ""
+
+
+def read_last_boot(node: ApiNode) -> LastBootStated | None:
+    """One that is not wholly as the node's daemon writes it says nothing: nobody waits for it."""
+    text = node.metadata.annotations.get(LAST_BOOT_ANNOTATION, "")
+    if not text or len(text) > LAST_BOOT_CHARACTERS_MAX:
+        return None
+    try:
+        said = msgspec.json.decode(text, type=_LastBootText)
+        alive_seconds = timegm(strptime(said.alive_at, ALIVE_FORM)) if said.alive_at else 0
+    except (ValueError, RecursionError):
+        return None
+    ending, why = ENDINGS.get(said.ending), END_REASONS.get(said.why)
+    boots = BOOT_ID.fullmatch(said.boot_id) and BOOT_ID.fullmatch(said.said_by)
+    ids = HEX_ID.fullmatch(said.journal) and HEX_ID.fullmatch(said.trace)
+    numbers = -1 <= said.wave <= WAVE_MAX and 0 <= alive_seconds <= ALIVE_SECONDS_MAX
+    if ending is None or why is None or not (boots and ids and numbers):
+        return None
+    return LastBootStated(
+        boot_id=said.boot_id,
+        ending=ending,
+        why=why,
+        wave=said.wave,
+        alive_wall_ns=alive_seconds * NS_PER_SECOND,
+        journal_id=said.journal or "",
+        trace_id=said.trace or "",
+        said_by=said.said_by,
+    )
+
+
 def project_node(node: ApiNode) -> NodeView:
     """What is kept of it."""
     note, state = read_note(node), node.status
@@ -217,6 +275,7 @@ def project_node(node: ApiNode) -> NodeView:
         cloud_off=any(taint.get("key") == CLOUD_SHUTDOWN for taint in node.spec.taints),
         certificate=read_certificate(node),
         declared=read_declared(node),
+        last_boot=read_last_boot(node),
     )
 
 

@@ -12,7 +12,7 @@ from ebbtide.cli.outage.common import Cluster, whole_span
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.episodes import OPEN
 from ebbtide.events.record.format import plural, rfc3339
-from ebbtide.events.record.outages import AttachmentRecord, OutageRecord, Statement, outage_records
+from ebbtide.events.record.outages import AttachmentRecord, LastBoot, OutageRecord, Statement, outage_records
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal
@@ -152,7 +152,21 @@ def summary_document(summary: OutageSummary) -> dict[str, Any]:
         "effect": record.effect,
         "hangs": [each._asdict() for each in summary.hangs],
         "reminder": summary.reminder,
+        "lastBoot": None if record.last_boot is None else _boot_document(record.last_boot),
         "alarms": [{"code": each.code, "text": each.text} for each in record.alarms],
+    }
+
+
+def _boot_document(ended: LastBoot) -> dict[str, Any]:
+    return {
+        "bootId": ended.boot_id,
+        "ending": ended.ending,
+        "why": ended.why,
+        "wave": ended.wave if ended.wave >= 0 else None,
+        "alive": rfc3339(ended.alive_wall_ns) if ended.alive_wall_ns else None,
+        "journal": ended.journal_id,
+        "trace": ended.trace_id,
+        "saidBy": ended.said_by,
     }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ebbtide.events.reader import History
 from ebbtide.events.record.outages import outage_records
-from ebbtide.otel.span import Span
+from ebbtide.otel.span import Span, span_id_of
 from ebbtide.otel.traces.projection import Projection
 from tests.journals import Memory
 from tests.otel.outage_story import recovered, wrong
@@ -32,6 +32,8 @@ def hold(book: Book) -> None:
     assert len({(span.trace_id, span.span_id) for span in spans}) == len(spans)
     for record in outage_records(History([Memory(book.files)])):
         mine = [span for span in spans if span.episode == record.first_seq]
+        endings = [attributes(span)["ebbtide.last_boot.ending"] for span in named(mine, "last boot")]
+        assert endings == ([] if record.last_boot is None else [record.last_boot.ending])
         roots = named(mine, "outage")
         assert {span.trace_id.hex() for span in mine} <= {record.trace_id}
         assert len(roots) == (record.outcome != "open")
@@ -41,7 +43,7 @@ def hold(book: Book) -> None:
             assert (root.status == "error") == wrong_proof
             assert all(span.parent_id == root.span_id for span in mine if span is not root)
             assert all(root.start_ns <= span.start_ns for span in mine)
-            assert mine[-1] is root
+            assert [span for span in mine if span.name != "last boot"][-1] is root
 
 
 @pytest.mark.parametrize("name", outages.SCRIPTS)
@@ -67,6 +69,19 @@ def test_what_was_waited_for_stands_in_the_span() -> None:
         "contradicted",
         "contradiction.ended",
     ]
+
+
+def test_the_last_boots_shutdown_is_linked() -> None:
+    """Told behind the outage's end: a span of its own below the root, which stays as it was."""
+    teller = recovered()
+    spans = teller.spans()
+    (ended,), (root,) = named(spans, "last boot"), named(spans, "outage")
+    assert (ended.trace_id, ended.parent_id) == (root.trace_id, root.span_id)
+    (link,) = ended.links
+    shutdown = bytes.fromhex("b" * 32)
+    assert (link.trace_id, link.span_id) == (shutdown, span_id_of(shutdown, "shutdown", ""))
+    teller.steps.pop()
+    assert teller.spans() == [span for span in spans if span is not ended]
 
 
 def test_an_alarm_is_an_error() -> None:

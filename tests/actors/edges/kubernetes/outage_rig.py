@@ -79,6 +79,9 @@ class Kubelet:
     async def annotations(self) -> dict[str, str]:
         return dict((await self.bed.api.get(self.path))["metadata"].get("annotations", {}))
 
+    async def annotate(self, annotations: dict[str, str]) -> None:
+        await self.bed.api.patch(self.path, {"metadata": {"annotations": annotations}})
+
     async def remove(self) -> None:
         await self.bed.api.delete(self.path)
         await self.bed.api.delete(self.lease_path)

@@ -10,9 +10,11 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.node_writes import LAST_BOOT_ANNOTATION, last_boot_text
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage import CHANGED, HeartbeatSeen, NodeDeleted, NodeRead
+from ebbtide.events.decisions import PublishLastBoot
+from ebbtide.events.outage import CHANGED, HeartbeatSeen, LastBootStated, NodeDeleted, NodeRead
 from tests.actors.edges.kubernetes.outage_rig import (
     OTHERS,
     UUID,
@@ -36,6 +38,19 @@ LEASE_RULES = [
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 QUARANTINE = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
 NOTE = "ebbtide.dev/out-of-service"
+
+OLD_BOOT, NEW_BOOT = "aaaaaaaa-bbbb-4ccc-8ddd-000000000001", "aaaaaaaa-bbbb-4ccc-8ddd-000000000002"
+LAST_BOOT = PublishLastBoot(key="k", boot_id=OLD_BOOT, ending="cut-short", why="panic", wave=2, recorded=True)
+LAST_BOOT_TEXT = last_boot_text(LAST_BOOT, NEW_BOOT, "a" * 32, "b" * 32)
+LAST_BOOT_STATED = LastBootStated(
+    boot_id=OLD_BOOT,
+    ending="cut-short",
+    why="panic",
+    wave=2,
+    journal_id="a" * 32,
+    trace_id="b" * 32,
+    said_by=NEW_BOOT,
+)
 
 Change = Callable[[Kubelet], Awaitable[object]]
 
@@ -102,6 +117,33 @@ async def test_another_boot_is_told_with_its_boot_id(rights: Path, kubelet: Kube
         await kubelet.report(boot="boot-2")
         await hand.outbox.wait_for(NodeRead, boot_id="boot-2")
         assert [type(fact) for fact in hand.outbox.facts] == [NodeRead, NodeRead]
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_how_the_last_boot_ended(rights: Path, kubelet: Kubelet, *, before: bool) -> None:
+    """As the node's daemon writes it, before and after the Node has its new boot id; what is spoilt is passed
+    over, and what stands there when a leader begins is told to it too.
+    """
+    async with seeing(rights, kubelet) as hand:
+        box = hand.outbox
+        if not before:
+            await kubelet.report(boot=NEW_BOOT)
+            await box.wait_for(NodeRead, boot_id=NEW_BOOT)
+        for text in ("{", '{"bootId":"x","ending":"abrupt"}', '{"ending":"exploded"}', "x" * 5000):
+            await kubelet.annotate({LAST_BOOT_ANNOTATION: text})
+        await kubelet.annotate({LAST_BOOT_ANNOTATION: LAST_BOOT_TEXT})
+        await box.wait_for(LastBootStated)
+        if before:
+            await kubelet.report(boot=NEW_BOOT)
+            await box.wait_for(NodeRead, boot_id=NEW_BOOT)
+        assert [fact for fact in box.facts if isinstance(fact, LastBootStated)] == [LAST_BOOT_STATED]
+        await kubelet.annotate({LAST_BOOT_ANNOTATION: "spoilt"})
+        mark = await kubelet.renew()
+        await box.wait_for(HeartbeatSeen, mark=mark)
+        await kubelet.annotate({LAST_BOOT_ANNOTATION: LAST_BOOT_TEXT})
+    async with seeing(rights, kubelet) as other:
+        await other.outbox.wait_for(LastBootStated)
+        assert [type(fact) for fact in other.outbox.facts] == [NodeRead, LastBootStated]
 
 
 async def test_a_node_that_is_gone_is_gone(rights: Path, kubelet: Kubelet) -> None:

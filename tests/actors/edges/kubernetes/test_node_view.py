@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import permutations
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -30,8 +30,19 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     NodeView,
     project_node,
 )
+from ebbtide.actors.edges.kubernetes.node_writes import LAST_BOOT_ANNOTATION, last_boot_text
+from ebbtide.events.base import NS_PER_SECOND as NS
 from ebbtide.events.codec import encode_event
-from ebbtide.events.outage import HeartbeatMissed, HeartbeatSeen, NodeDeleted, NodeRead, SetTaint
+from ebbtide.events.decisions import PublishLastBoot
+from ebbtide.events.model import BootEnding, BootEndReason
+from ebbtide.events.outage import (
+    HeartbeatMissed,
+    HeartbeatSeen,
+    LastBootStated,
+    NodeDeleted,
+    NodeRead,
+    SetTaint,
+)
 from tests.actors.edges.process.process_bed import Outbox
 
 NODE = NodeView("n", "u", "1", "b1", "True", "s", "p", "none", (), "s1")
@@ -161,6 +172,98 @@ def test_whose_taint_it_is(note: str, taint: dict[str, str] | None, owner: str) 
 def test_a_node_that_says_little(status: dict[str, Any]) -> None:
     """No condition, or none that is known: no word for it."""
     assert (projected(status=status).ready, projected(status=status).status_mark) == ("", "")
+
+
+# --- how the last boot ended ----------------------------------------------------------------------
+
+BOOTS = "aaaaaaaa-bbbb-4ccc-8ddd-000000000001", "aaaaaaaa-bbbb-4ccc-8ddd-000000000002"
+
+
+def saying(text: str) -> NodeView:
+    found = node_object()
+    found["metadata"]["annotations"] = {LAST_BOOT_ANNOTATION: text}
+    return project_node(msgspec.convert(found, ApiNode))
+
+
+def written(**fields: Any) -> dict[str, Any]:
+    """By the node's daemon, decoded."""
+    given = {"boot_id": BOOTS[0].replace("-", ""), "ending": "cut-short", "why": "panic", "wave": 2}
+    order = PublishLastBoot(key="k", recorded=True, alive_wall_ns=1_700_000_000 * NS, **(given | fields))
+    return dict(msgspec.json.decode(last_boot_text(order, BOOTS[1], "a" * 32, "b" * 32)))
+
+
+@pytest.mark.parametrize("ending", get_args(BootEnding))
+@pytest.mark.parametrize("why", get_args(BootEndReason))
+def test_what_the_daemon_writes_is_read(ending: BootEnding, why: BootEndReason) -> None:
+    """Every word of it, and the same bytes whatever is not known."""
+    told = saying(msgspec.json.encode(written(ending=ending, why=why)).decode()).last_boot
+    assert told == LastBootStated(
+        boot_id=BOOTS[0],
+        ending=ending,
+        why=why,
+        wave=2,
+        alive_wall_ns=1_700_000_000 * NS,
+        journal_id="a" * 32,
+        trace_id="b" * 32,
+        said_by=BOOTS[1],
+    )
+    least = {"bootId": BOOTS[0], "ending": ending, "saidBy": BOOTS[1]}
+    told = saying(msgspec.json.encode(least).decode()).last_boot
+    assert told is not None
+    fresh = LastBootStated(boot_id=BOOTS[0], ending=ending, said_by=BOOTS[1])
+    assert encode_event(told) == encode_event(fresh)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"bootId": "b1"},
+        {"bootId": BOOTS[0].upper()},
+        {"bootId": f"{BOOTS[0]}\n"},
+        {"bootId": None},
+        {"saidBy": ""},
+        {"ending": "exploded"},
+        {"ending": ""},
+        {"ending": ["abrupt"]},
+        {"why": "<script>"},
+        {"wave": -2},
+        {"wave": 10_000},
+        {"wave": 2**70},
+        {"wave": True},
+        {"wave": "2"},
+        {"aliveAt": "yesterday"},
+        {"aliveAt": "1969-12-31T23:59:59Z"},
+        {"aliveAt": "9999-12-31T23:59:59Z"},
+        {"journal": "a" * 31},
+        {"journal": "A" * 32},
+        {"trace": "b" * 33},
+        {"trace": "\u0661" * 32},
+        {"more": "x" * 1024},
+    ],
+)
+def test_a_spoilt_word_says_nothing(fields: dict[str, Any]) -> None:
+    """Not half of it: nobody waits for it, and all of it goes on record."""
+    assert saying(msgspec.json.encode(written()).decode()).last_boot is not None
+    assert saying(msgspec.json.encode(written() | fields).decode()).last_boot is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", "[" * 1000, "\ud800", '{"bootId":'])
+def test_what_is_no_object_says_nothing(text: str) -> None:
+    assert saying(text).last_boot is None
+
+
+def test_each_word_once() -> None:
+    """Behind the Node that it stands on; not again while the same stands there."""
+    first, other = (saying(msgspec.json.encode(written(wave=wave)).decode()) for wave in (1, 2))
+    none = first._replace(last_boot=None)
+    kinds = [type(fact) for fact in facts_between(None, Look(first, ""))]
+    assert kinds == [NodeRead, LastBootStated]
+    newer = first._replace(version="2")
+    assert [type(fact) for fact in facts_between(Look(first, ""), Look(newer, ""))] == [NodeRead]
+    assert [type(fact) for fact in facts_between(Look(first, ""), Look(first, ""), asked=True)] == [NodeRead]
+    assert facts_between(Look(first, ""), Look(other, ""))[1:] == [other.last_boot]
+    assert [type(fact) for fact in facts_between(Look(first, ""), Look(none, ""))] == [NodeRead]
+    assert facts_between(Look(none, ""), Look(first, ""))[1:] == [first.last_boot]
 
 
 # --- versions -------------------------------------------------------------------------------------
