@@ -137,7 +137,7 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     refused: dict[str, str] = {}
     read_key: str = ""
     pause_until_ns: int = NEVER_NS
-    #: Since the last sign of life.
+    #: Since the last renewal that was missed.
     readings: int = 0
     ordinal: int = 0
 
@@ -285,7 +285,7 @@ def _voided(state: ProofState, reason: str) -> Result:
 
 def _heart_beat(state: ProofState, now: int, reason: str) -> Result:
     """All that was said before is about a time when it ran."""
-    return _voided(replace(state, heartbeat_ns=now, off={}, refused={}, readings=0), reason)
+    return _voided(replace(state, heartbeat_ns=now, off={}, refused={}), reason)
 
 
 def _heartbeat(state: ProofState, event: HeartbeatSeen, now: int) -> Result:
@@ -317,7 +317,12 @@ def _node_read(state: ProofState, event: NodeRead, now: int) -> Result:
 
 
 def _missed(state: ProofState, event: HeartbeatMissed, now: int) -> Result:
-    return replace(state, lease_mark=state.lease_mark or event.mark), ()
+    """From now on it may be off, and the sources are read often again: not from a heartbeat on, since a node
+    that is not Ready for days, and lives, gives one every ten seconds.
+    """
+    pause_until_ns = now if state.reading == "pausing" else state.pause_until_ns
+    mark = state.lease_mark or event.mark
+    return replace(state, lease_mark=mark, readings=0, pause_until_ns=pause_until_ns), ()
 
 
 # --- reading the sources --------------------------------------------------------------------------

@@ -21,10 +21,10 @@ from ebbtide.outage.follower import Follower, JournalLost, Shared, in_trouble
 
 #: How often all nodes are looked at: a thousand take three milliseconds, and nobody waits for it, because a
 #: node's lease is silent long before the node is NotReady.
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.5
 #: Begun at each look, those first that others have found dead as well: an API server that is slow makes all
 #: leases late, and a thousand journals at once would make it slower.
-BEGUN_MAX = 10
+BEGUN_MAX = 5
 #: Before a follower that failed begins anew. What it could not do, somebody has to mend.
 AGAIN_SECONDS = 15.0
 

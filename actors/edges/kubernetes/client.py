@@ -566,11 +566,19 @@ def _request_headers(content_type: str, traceparent: str, accept: str = JSON) ->
     return headers | ({"traceparent": traceparent} if traceparent else {})
 
 
+#: More than comes in between: the kernel takes half of its buffer instead.
+HELD_BYTES = 1 << 20
+
+
 def _hold(response: Any, holds: bool) -> None:
-    """Each time that something comes wakes two event loops; what waits in the kernel wakes none."""
+    """Each time that something comes wakes two event loops; what waits in the kernel wakes none. Pausing the
+    transport would not do: that of TLS reads on.
+    """
     transport = response.connection.transport if response.connection is not None else None
-    if transport is not None and not transport.is_closing():
-        (transport.pause_reading if holds else transport.resume_reading)()
+    held = transport.get_extra_info("socket") if transport is not None else None
+    if held is not None:
+        with suppress(OSError):
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, HELD_BYTES if holds else 1)
 
 
 def _without_query(path: str) -> str:

@@ -38,13 +38,13 @@ LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 #: In one part of a list: a Node has some ten KiB, most of it the names of images; a lease half of one.
 PART_NODES, PART_LEASES = 100, 500
 #: A thousand nodes renew a hundred leases a second. What a renewal contradicts is read again before it is
-#: written, so nothing depends on half a second.
-GATHER_SECONDS = 0.5
+#: written, so nothing depends on a quarter of a second.
+GATHER_SECONDS = 0.25
 #: How often a kubelet renews its lease, as a part of the lease's duration (its ``renewIntervalFraction``),
 #: and how many of these have to pass: it lets up to 4 % more pass at random, and a server that is busy some
 #: more. The sources are asked from then on, and to ask one twice takes 5 s: later, and where a cluster finds
 #: its nodes NotReady after 15 s the proof would be what is waited for.
-RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.2
+RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
 #: A kubelet's own default.
 LEASE_SECONDS = 40
 

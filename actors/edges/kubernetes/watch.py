@@ -270,8 +270,10 @@ class Watch(Generic[ItemT]):
         while True:
             if self._watched.gather_seconds and not stream.has_line:
                 stream.hold(True)
-                await trio.sleep(self._watched.gather_seconds)
-                stream.hold(False)
+                try:
+                    await trio.sleep(self._watched.gather_seconds)
+                finally:
+                    stream.hold(False)
             try:
                 line = await stream.line(SILENCE_SECONDS)
                 self._health.heard()

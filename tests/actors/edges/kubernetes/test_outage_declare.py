@@ -28,7 +28,7 @@ ACCOUNT = "ebbtide-person"
 #: What a person needs, and nothing else.
 NODE_RULES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]
 LEASE_RULES = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}]
-#: A renewal of such a lease is missed after 1.2 s.
+#: A renewal of such a lease is missed after 1.15 s.
 LEASE_SECONDS = 4
 
 
