@@ -14,6 +14,7 @@ from typing import NamedTuple
 import trio
 
 from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal, list_journals
+from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.actors.edges.kubernetes.watch import Streamer
 from ebbtide.actors.interfaces import WARNING
 from ebbtide.log import failure_line
@@ -22,8 +23,8 @@ from ebbtide.outage.follower import Follower, JournalLost, Shared, in_trouble
 #: How often all nodes are looked at: a thousand take three milliseconds, and nobody waits for it, because a
 #: node's lease is silent long before the node is NotReady.
 LOOK_SECONDS = 0.5
-#: Begun at each look, those first that others have found dead as well: an API server that is slow makes all
-#: leases late, and a thousand journals at once would make it slower.
+#: Begun at each look, the most urgent first: an API server that is slow makes all leases late, and a thousand
+#: journals at once would make it slower. Each costs ten requests, of which twenty a second may be made.
 BEGUN_MAX = 5
 #: Before a follower that failed begins anew. What it could not do, somebody has to mend.
 AGAIN_SECONDS = 15.0
@@ -35,6 +36,15 @@ class Watching(NamedTuple):
     tasks: tuple[Callable[[Streamer], Awaitable[None]], ...]
 
 
+def urgency(node: NodeView | None) -> int:
+    """The lower begins first: a node that is back, and that nobody can use while our taint stands; then what
+    others have found dead as well. ``node`` None: it is gone, and only its journal is to be closed.
+    """
+    if node is not None and node.taint == "ours" and node.ready == "True":
+        return 0
+    return 1 if node is not None and node.ready == "Unknown" else 2
+
+
 class Leader:
     """One lead, from its begin to its end."""
 
@@ -42,8 +52,9 @@ class Leader:
         self._shared, self._link, self._watching = shared, link, watching
         #: By Node UID.
         self.followers: dict[str, Follower] = {}
-        #: By Node UID, of followers that have failed: the Node's name, and when another one begins.
-        self._again: dict[str, tuple[str, float]] = {}
+        #: Journals that an earlier leader left open, or a follower that has failed, by Node UID: the name of
+        #: the Node, and from when on another one may begin.
+        self._left: dict[str, tuple[str, float]] = {}
         self._nursery: trio.Nursery
         self._fenced = ""
 
@@ -55,27 +66,31 @@ class Leader:
             for task in self._watching.tasks:
                 nursery.start_soon(task, self._link)
             await shared.view.listed()
+            now = trio.current_time()
             for journal in await self._stored():
                 if not journal.at_rest and journal.node:
-                    self._follow(journal.node, journal.node_uid)
+                    self._left[journal.node_uid] = journal.node, now
             while not self._fenced:
-                now = trio.current_time()
-                # Also where no trouble is to be seen by now: its outage may be open, and nobody else has it.
-                for uid in [uid for uid, (_, at) in self._again.items() if at <= now]:
-                    self._follow(self._again[uid][0], uid)
-                found = [
-                    node
-                    for node in shared.view.there()
-                    if node.uid not in self.followers
-                    and node.uid not in self._again
-                    and in_trouble(shared.view, node.name, node.uid)
-                ]
-                for node in sorted(found, key=lambda each: each.ready != "Unknown")[:BEGUN_MAX]:
-                    self._follow(node.name, node.uid)
+                for node_uid, node in self._due()[:BEGUN_MAX]:
+                    self._follow(node, node_uid)
                 await trio.sleep(LOOK_SECONDS)
             nursery.cancel_scope.cancel()
         if self._fenced:
             shared.tell(WARNING, f"{self._fenced}: not leading any more")
+
+    def _due(self) -> list[tuple[str, str]]:
+        """UID and name of whom to begin with, the most urgent first."""
+        now, there = trio.current_time(), {node.uid: node for node in self._shared.view.there()}
+        # Also where no trouble is to be seen by now: its outage may be open, and nobody else has it.
+        due = {node_uid: node for node_uid, (node, at) in self._left.items() if at <= now}
+        due |= {
+            node.uid: node.name
+            for node in there.values()
+            if node.uid not in self.followers
+            and node.uid not in self._left
+            and in_trouble(self._shared.view, node.name, node.uid)
+        }
+        return sorted(due.items(), key=lambda each: urgency(there.get(each[0])))
 
     async def _stored(self) -> list[StoredJournal]:
         told = ""
@@ -88,7 +103,7 @@ class Leader:
                 await trio.sleep(AGAIN_SECONDS)
 
     def _follow(self, node: str, node_uid: str) -> None:
-        self._again.pop(node_uid, None)
+        self._left.pop(node_uid, None)
         self.followers[node_uid] = Follower(self._shared, node, node_uid)
         self._nursery.start_soon(self._run, self.followers[node_uid])
 
@@ -120,4 +135,4 @@ class Leader:
 
     def _failed(self, follower: Follower, line: str) -> None:
         self._shared.tell(WARNING, f"{follower.node}: {line}: beginning anew in {AGAIN_SECONDS:g} s")
-        self._again[follower.node_uid] = (follower.node, trio.current_time() + AGAIN_SECONDS)
+        self._left[follower.node_uid] = (follower.node, trio.current_time() + AGAIN_SECONDS)

@@ -37,7 +37,7 @@ from ebbtide.events.outage import (
     ReturnPermit,
     WorkListed,
 )
-from ebbtide.outage.controller import AGAIN_SECONDS, Leader, Watching
+from ebbtide.outage.controller import AGAIN_SECONDS, BEGUN_MAX, Leader, Watching, urgency
 from ebbtide.outage.follower import Follower, Shared
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
@@ -191,6 +191,32 @@ async def test_a_follower_that_fails_begins_anew(autojump_clock: MockClock) -> N
         await server.renew_for(AGAIN_SECONDS + 3 * RENEW_SECONDS)
         assert led.count(LeaderStarted) == 2
         assert [line for line in led.told if "a defect" in line]
+
+
+async def test_the_most_urgent_journals_begin_first(autojump_clock: MockClock) -> None:
+    """Of many that were left open: a node that is back and tainted can be used by nobody."""
+    server = Server()
+    async with leading(server) as led:
+        server.put(ready="Unknown")
+        await led.until(OutageBegan)
+    for name in range(2 * BEGUN_MAX):
+        server.view.nodes.put(
+            server.node._replace(name=f"m{name}", uid=f"uid-m{name}", version=str(100 + name))
+        )
+    server.view.nodes.put(
+        server.node._replace(name="z", uid="uid-z", version="200", ready="True", taint="ours")
+    )
+    begun: list[str] = []
+    led = Led(server)
+    led.leader._follow = lambda node, node_uid: begun.append(node)  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(led.leader.run)
+        await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    assert len(begun) == BEGUN_MAX
+    assert begun[0] == "z"
+    gone = urgency(None)
+    assert urgency(server.node._replace(taint="ours", ready="True")) < urgency(server.node) < gone
 
 
 async def test_a_node_that_is_well_writes_no_journal(autojump_clock: MockClock) -> None:
