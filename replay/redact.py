@@ -485,7 +485,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("OutageState", "resource_version"): "revision",
     **{
         ("OutageState", field): "message"
-        for field in ("volumes_in_use", "lease_mark", "status_mark", "attachments")
+        for field in ("volumes_in_use", "lease_mark", "status_mark", "ready_mark", "attachments")
     },
     ("OutageState", "off_boot"): "boot",
     ("OutageState", "proof"): "source",

@@ -95,6 +95,7 @@ HARMLESS: dict[str, tuple[str, set[int]]] = {
     "plan": ("plan --pods {d}/pod.yaml --config {d}/config.yaml --runtime {d}/run", {0}),
     "drill": ("drill --runtime {d}/run --journal {d}/journal", {0, 1}),
     "status": ("status --runtime {d}/run --journal {d}/journal", {1}),
+    "outage": ("outage run --kubeconfig {d}/none", {2}),
     "journal ls": ("journal ls --journal {d}/journal", {0}),
     "journal pack": ("journal pack --redact --journal {d}/journal -o {d}/ticket.zip", {0}),
     "replay verify": ("replay verify --journal {d}/journal", {0}),
@@ -107,7 +108,7 @@ HARMLESS: dict[str, tuple[str, set[int]]] = {
     "uninstall": ("uninstall --dry-run --runtime {d}/run --journal {d}/none", {0, 1}),
 }
 #: Verbs that only an extra makes possible here say so: `ebbtide run` is mode auto, a node's.
-NEEDS_EXTRA = {"run": "node"}
+NEEDS_EXTRA = {"run": "node", "outage": "node"}
 
 
 def readme_verbs() -> list[str]:

@@ -42,6 +42,7 @@ from ebbtide.events.decisions import (
     KillContainer,
     PostEvent,
     PublishCertificate,
+    PublishLastBoot,
     ReleaseLock,
     RemoveDropIn,
     RunHook,
@@ -617,6 +618,8 @@ class ApiServerEdge(SimulatedEdge):
             self._node.kubelet.delete(order.uid, order.grace_seconds * NS_PER_SECOND)
         elif isinstance(order, PublishCertificate):
             self._note("certificate", detail="safe" if order.safe else "not safe", late=late)
+        elif isinstance(order, PublishLastBoot):
+            self._note("last-boot", detail=order.ending, late=late)
 
     def _flush(self, order: FlushTraces, late: bool) -> Script:
         """At its time's end it is over, whatever the back end does."""
@@ -645,6 +648,7 @@ ORDER_BOUNDS_NS: dict[type[Order], int] = {
     DeliverStatuses: 10 * NS_PER_SECOND,
     DeletePod: 1500 * MS,
     PublishCertificate: 2 * NS_PER_SECOND,
+    PublishLastBoot: 3600 * NS_PER_SECOND,
     WithdrawPods: NS_PER_SECOND,
 }
 #: Between two attempts of a call that nobody answers.
