@@ -23,7 +23,7 @@ from tests.actors.edges.kubernetes.outage_rig import (
     asking,
     seeing,
 )
-from tests.actors.edges.kubernetes.rig import linked
+from tests.actors.edges.kubernetes.rig import linked, until
 from tests.actors.edges.kubernetes.rights import granted
 from tests.node.bed import Bed
 
@@ -303,6 +303,8 @@ async def test_silence_that_nobody_watched_switches_nothing_off(rights: Path, ku
     await kubelet.report(ready="Unknown")
     async with seeing(rights, kubelet) as hand:
         order = hand.power_off(silent_ns=30 * NS_PER_SECOND)
+        # The watch itself says when it begins to see.
+        await until(lambda: hand.view.sees_since != math.inf)
         # Renewed a minute ago, and watched since then.
         hand.view.of(kubelet.name).renewed_at = trio.current_time() - 60
         hand.view.sees(trio.current_time() - 60)

@@ -59,7 +59,7 @@ from tests.node.bed import Bed
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
-ACCOUNT = "ebbtide-leader"
+ACCOUNT = "ebbtide-follows"
 NO_SETTINGS = OutageSettings()
 #: The controller takes 3 s at most, and is read every 5 s.
 SWITCHED_SECONDS_MAX = 40.0
@@ -269,7 +269,7 @@ async def test_another_leader_goes_on(rights: Path, kubelet: Kubelet, killed_at:
     await kubelet.unheard()
     course = Course(kubelet)
     async with leading(rights, kubelet, "one") as led:
-        with trio.CancelScope() as life:
+        with trio.fail_after(20), trio.CancelScope() as life:
             led.dies = killed_at, life
             await course.go_on(led)
         assert life.cancelled_caught
