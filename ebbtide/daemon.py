@@ -26,7 +26,6 @@ import msgspec
 import trio
 
 from ebbtide.actors.actor import LAST_BOOT
-from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.edges.last_boot import LastBootEdge
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager, inherited_fds
 from ebbtide.actors.episode import EPISODE, EpisodeState
@@ -34,7 +33,7 @@ from ebbtide.actors.interfaces import Clock, Edge, Outlet, Tell
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths, load_named
 from ebbtide.control import ControlError, Request, Verb, serve
-from ebbtide.events.base import NS_PER_SECOND, Record, Stamp
+from ebbtide.events.base import Record
 from ebbtide.events.decisions import Armed, PodOutcome
 from ebbtide.events.disk import DirectoryStorage, Storage
 from ebbtide.events.facts import (
@@ -48,6 +47,7 @@ from ebbtide.events.facts import (
 )
 from ebbtide.events.retention import SEGMENT_BYTES_MAX, Limits, trim
 from ebbtide.events.seal import SEALS_BYTES_MAX, SEALS_FILE, SEALS_MAX, encode_seals, parse_seals, with_seal
+from ebbtide.events.segment import JOURNAL_ID_BYTES
 from ebbtide.events.writer import Writer, write_last_resort
 from ebbtide.host import Host, LocalHost, Logind, SystemClock, host_name, journal_identity, lock_runtime
 from ebbtide.log import LineContext, Log, LogOutput, Report, TraceIds, journald_fields, without_fields
@@ -57,7 +57,7 @@ from ebbtide.options import RunOptions
 from ebbtide.otel.delivery.cursor import settled_seq
 from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
 from ebbtide.otel.metrics import KUBELET_PREFIX
-from ebbtide.recover import Recovered, Unreadable, recover
+from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recover
 from ebbtide.status import DaemonStatus, margins_json, status_of
 from ebbtide.tracing import TracingEdge, hook_context, usable_destination, with_trace_flush
 
@@ -303,13 +303,7 @@ class Daemon:
                 await self._sealer.seal()
 
     def _begin_segment(self) -> None:
-        system = self.sequencer.system
-        stamp = Stamp(self._clock.mono_ns(), self._clock.wall_ns())
-        self.writer.begin_segment(stamp, take_checkpoint(system))
-        # Counted from behind the checkpoint: one that is as large as a segment may be must not make every
-        # step begin another one.
-        self._full_at_bytes = self.writer.segment_bytes + SEGMENT_BYTES_MAX
-        system.next_seq += 1  # the checkpoint's own
+        self._full_at_bytes = begin_segment(self.writer, self.sequencer.system, self._clock)
 
     def _episode_state(self) -> EpisodeState:
         state = self.sequencer.system.slots[(EPISODE.name, "")].state
@@ -543,9 +537,6 @@ def _require_shutdown(status: DaemonStatus) -> None:
 # Puts a daemon together: the journal recovered and opened, the edges of a mode, and the rest around them.
 
 
-#: Bytes of a journal's id.
-JOURNAL_ID_BYTES = 16
-
 #: A healthy disk gives a journal back in a tenth of a second; one that hangs gives nothing.
 RECOVER_SECONDS_MAX = 5
 
@@ -725,11 +716,8 @@ async def recover_in_time(
             tell(3, f"the journal at {storage.location} cannot be read ({why}): going on without its history")
     else:
         at, recovered = len(storages), recover((), machine_id, fresh_id)
-    # What is begun beside an unread journal takes its number from the clock: when that one can be read again,
-    # the next start must find ours to be the newer.
     if at > 0:
-        number = max(recovered.verdict.next_number, wall_ns // NS_PER_SECOND)
-        recovered = recovered._replace(verdict=recovered.verdict._replace(next_number=number))
+        recovered = recovered._replace(verdict=beside(recovered.verdict, wall_ns))
     if recovered.verdict.state != "intact":
         tell(4, recovered.verdict.banner)
     if recovered.divergence is not None:

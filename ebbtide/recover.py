@@ -12,17 +12,21 @@ from contextlib import suppress
 from typing import NamedTuple, cast
 
 from ebbtide.actors.actor import LOGIC_FLAGS, UndeclaredTransition
+from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.config import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodePhase, EpisodeState
 from ebbtide.actors.hook import HOOK, PodState
+from ebbtide.actors.interfaces import Clock
 from ebbtide.actors.system import EDGE, System
-from ebbtide.events.base import shutdown_trace_id
+from ebbtide.events.base import NS_PER_SECOND, Stamp, shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, decode_record
 from ebbtide.events.decisions import EpisodeClosed, RunHook, ShutdownBegan
 from ebbtide.events.facts import DaemonStarted, OrderEnded, SettingsLoaded
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
+from ebbtide.events.retention import SEGMENT_BYTES_MAX
+from ebbtide.events.writer import Writer
 from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
 from ebbtide.replay.replayer import Divergence, Replayer
 from ebbtide.status import FOLDED_TAGS, DaemonStatus, PodStatus, planned_wave
@@ -96,6 +100,24 @@ class Recovered(NamedTuple):
     spent: frozenset[str] = frozenset()
     #: The metrics' sums, None if they lack what stands before the records that were read.
     meters: Meters | None = None
+
+
+def beside(verdict: Verdict, wall_ns: int) -> Verdict:
+    """For what is begun beside a journal that cannot be read: numbered by the clock, so that the next start
+    finds it to be the newer one, when that can be read again.
+    """
+    return verdict._replace(next_number=max(verdict.next_number, wall_ns // NS_PER_SECOND))
+
+
+def begin_segment(writer: Writer, system: System, clock: Clock) -> int:
+    """From here on, with a checkpoint; the size at which the next one is due.
+
+    That counts from behind the checkpoint: one that is as large as a segment may be must not make every step
+    begin another one.
+    """
+    writer.begin_segment(Stamp(clock.mono_ns(), clock.wall_ns()), take_checkpoint(system))
+    system.next_seq += 1  # the checkpoint's own
+    return writer.segment_bytes + SEGMENT_BYTES_MAX
 
 
 class Unreadable(Exception):

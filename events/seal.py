@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ebbtide.events.codec import HASH_BYTES
-from ebbtide.events.segment import NUMBERS_MAX
+from ebbtide.events.segment import JOURNAL_ID_BYTES, NUMBERS_MAX
 
 SEALS_FILE = "seals.json"
 FORMAT = 1
@@ -33,7 +33,6 @@ _HEX_DIGITS = re.compile("[0-9a-f]*")
 _NEXT, _SEAL = b"ebbtide.seal.next.v1", b"ebbtide.seal.v1"
 #: The seal's number, the journal's id, the record's number and chain hash, the wall clock.
 _SEALED = struct.Struct("<I16sQ32sq")
-_JOURNAL_ID_BYTES = 16
 
 
 class Seal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,7 +94,7 @@ def parse_seals(data: bytes) -> Seals:
 
 
 def _is_sound(seal: Seal) -> bool:
-    lengths = ((seal.journal, _JOURNAL_ID_BYTES), (seal.head, HASH_BYTES), (seal.mac, KEY_BYTES))
+    lengths = ((seal.journal, JOURNAL_ID_BYTES), (seal.head, HASH_BYTES), (seal.mac, KEY_BYTES))
     numbers = 0 < seal.seq < NUMBERS_MAX and abs(seal.wall_ns) < NUMBERS_MAX
     return numbers and all(_is_hex(text, length) for text, length in lengths)
 

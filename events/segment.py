@@ -30,9 +30,11 @@ FORMAT_VERSION = 1
 # say "another version" of a segment that is whole, and "damaged" of one that is not.
 #: magic, format version, spare, header length: the same in every version, as are the 32 bytes at the end.
 HEADER_PREFIX = struct.Struct("<8sHHI")
+#: Of a journal's id: random, from whoever begins it.
+JOURNAL_ID_BYTES = 16
 #: compatible bits, incompatible bits, journal id, segment, wall ns, mono ns, carries, link segment, link
 #: offset, link seq, link hash.
-HEADER_FIXED = struct.Struct("<II16sQqqQQQQ32s")
+HEADER_FIXED = struct.Struct(f"<II{JOURNAL_ID_BYTES}sQqqQQQQ32s")
 #: A reader may ignore unknown bits of the first kind, and must refuse those of the second.
 COMPATIBLE_KNOWN = 0
 INCOMPATIBLE_KNOWN = 0

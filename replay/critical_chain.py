@@ -20,38 +20,30 @@ from ebbtide.events.record.model import (
     stop_parts,
     wave_end_ns,
 )
+from ebbtide.events.record.outages import PhaseKind
 
-SegmentKind = Literal[
-    "inventory",
-    "wave",
-    "gap",
-    "stragglers",
-    "finishing",
-    "statuses",
-    "traces",
-    "release",
-    "unended",
-    "pod",
-    "hook",
-    "stop",
-    "killed",
-    "several",
-    "waiting",
-    # Of an outage (`replay.outages`).
-    "proof",
-    "permit",
-    "reading",
-    "tainting",
-    "powering",
-    "aside",
-    "recovering",
-    "out",
-    "quarantined",
-    "untainting",
-    "following",
-    "abandoned",
-    "volume",
-]
+SegmentKind = (
+    PhaseKind
+    | Literal[
+        "inventory",
+        "wave",
+        "gap",
+        "stragglers",
+        "finishing",
+        "statuses",
+        "traces",
+        "release",
+        "unended",
+        "pod",
+        "hook",
+        "stop",
+        "killed",
+        "several",
+        "waiting",
+        # What an outage waits for, beside its phases (`replay.outages`).
+        "volume",
+    ]
+)
 
 #: So many are named of the pods that none is known to be the last of.
 NAMES_MAX = 3

@@ -19,7 +19,6 @@ import trio
 
 from ebbtide import __version__
 from ebbtide.actors.actor import OUTAGE_FLAGS
-from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.edges.kubernetes.calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
@@ -28,17 +27,17 @@ from ebbtide.actors.interfaces import NOTICE, WARNING, Clock, Edge, Tell
 from ebbtide.actors.outage import OUTAGE, WELL, OutageState
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.actors.system import EDGE, System
-from ebbtide.events.base import Record, Stamp, shutdown_trace_id
+from ebbtide.events.base import Record, shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
 from ebbtide.events.outage import LastBootStated, LeaderStarted, NodeDeleted, NodeRead, OutageSettings
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
-from ebbtide.events.retention import OUTAGE_LIMITS, SEGMENT_BYTES_MAX, trim
-from ebbtide.events.segment import Identity
+from ebbtide.events.retention import OUTAGE_LIMITS, trim
+from ebbtide.events.segment import JOURNAL_ID_BYTES, Identity
 from ebbtide.events.writer import Writer
 from ebbtide.log import LineContext, Log, Report, TraceIds, journald_fields
-from ebbtide.recover import FailedStarts, Unreadable
+from ebbtide.recover import FailedStarts, Unreadable, begin_segment, beside
 from ebbtide.replay.replayer import Replayer
 
 #: A node that was in trouble and is not any more is followed for so long: who comes and goes gets one journal
@@ -48,8 +47,6 @@ from ebbtide.replay.replayer import Replayer
 REST_SECONDS = 120.0
 #: How often that is looked at.
 LOOK_SECONDS = 1.0
-
-JOURNAL_ID_BYTES = 16
 
 #: Facts that every leader's start admits by itself.
 OF_A_START = (LeaderStarted.__name__, NodeRead.__name__, LastBootStated.__name__)
@@ -248,8 +245,7 @@ class Follower:
             # Beside it: of what stands on the Node this leader learns from the Node.
             self._tell(WARNING, f"{error}: going on without its history")
             recovered = recover_outages((), self.node_uid, fresh_id)
-            number = max(recovered.verdict.next_number, time.time_ns() // 10**9)
-            recovered = recovered._replace(verdict=recovered.verdict._replace(next_number=number))
+            recovered = recovered._replace(verdict=beside(recovered.verdict, shared.clock.wall_ns()))
         if recovered.verdict.state != "intact":
             self._tell(WARNING, recovered.verdict.banner)
         if recovered.diverged:
@@ -284,10 +280,7 @@ class Follower:
         return await self._writer.wait_synced(seq)
 
     def _begin_segment(self) -> None:
-        stamp = Stamp(self._shared.clock.mono_ns(), self._shared.clock.wall_ns())
-        self._writer.begin_segment(stamp, take_checkpoint(self.system))
-        self._full_at_bytes = self._writer.segment_bytes + SEGMENT_BYTES_MAX
-        self.system.next_seq += 1  # the checkpoint's own
+        self._full_at_bytes = begin_segment(self._writer, self.system, self._shared.clock)
 
     def _after(self, records: Sequence[Record]) -> None:
         if not self._begun.is_set() and any(

@@ -25,7 +25,14 @@ from ebbtide.replay.report.markup import (
     table,
     tag,
 )
-from ebbtide.replay.report.page import chain_list, filled, resource, style_policy
+from ebbtide.replay.report.page import (
+    chain_list,
+    damage_section,
+    filled,
+    notice_item,
+    resource,
+    style_policy,
+)
 from ebbtide.replay.timeline import Line
 
 #: So many lines stand on the page: those for people, of an outage of weeks the first and the last.
@@ -40,7 +47,7 @@ def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> 
         "title": escaped(headline(outage)),
         "style": style,
         "header": _header(outage, started),
-        "damage": _damage(outage),
+        "damage": damage_section(outage.damage),
         "alarms": _alarms(outage),
         "figures": _figures(outage),
         "timeline": _timeline(outage),
@@ -133,24 +140,10 @@ def _header(outage: OutageRecord, started: str) -> Markup:
     )
 
 
-def _damage(outage: OutageRecord) -> Markup:
-    if outage.damage is None:
-        return Markup("")
-    return tag("p", f"⚠ {outage.damage.state}: {outage.damage.banner}", class_="damage", role="note")
-
-
 def _alarms(outage: OutageRecord) -> Markup:
     if not outage.alarms:
         return Markup("")
-    items = [
-        tag(
-            "li",
-            tag("span", each.text, class_="what"),
-            " ",
-            tag("span", f"{moment(each.at_ns)} · record {each.seq} · {each.code}", class_="when"),
-        )
-        for each in outage.alarms
-    ]
+    items = [notice_item(each.at_ns, each.seq, each.code, each.text) for each in outage.alarms]
     title = counted(len(items), "alarm")
     return section("warnings", title, tag("ul", *items, class_="notices"))
 

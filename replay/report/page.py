@@ -24,6 +24,7 @@ from ebbtide.events.record.format import utc_text, visible
 from ebbtide.events.record.model import (
     AutopsyRecord,
     ContainerRecord,
+    DamageRecord,
     HookRecord,
     PodRecord,
     ShutdownRecord,
@@ -71,7 +72,7 @@ def report(shutdown: ShutdownRecord, lines: Iterable[Line], started: str) -> str
         "title": escaped(f"{shutdown.node}: {verdict(shutdown)}"),
         "style": style,
         "header": header_section(shutdown, started, held_up(shutdown, found)),
-        "damage": damage_section(shutdown),
+        "damage": damage_section(shutdown.damage),
         "warnings": notices_section(shutdown),
         "figures": figures_section(shutdown),
         "chain": chain_section(shutdown, found),
@@ -170,26 +171,24 @@ def header_section(shutdown: ShutdownRecord, started: str, held: str) -> Markup:
     )
 
 
-def damage_section(shutdown: ShutdownRecord) -> Markup:
+def damage_section(damage: DamageRecord | None) -> Markup:
     """The journal's verdict, before all that was told of it; nothing where it is intact."""
-    if shutdown.damage is None:
+    if damage is None:
         return Markup("")
-    return tag("p", f"⚠ {shutdown.damage.state}: {shutdown.damage.banner}", class_="damage", role="note")
+    return tag("p", f"⚠ {damage.state}: {damage.banner}", class_="damage", role="note")
+
+
+def notice_item(at_ns: int, seq: int, code: str, text: str) -> Markup:
+    """One row of what an operator should know."""
+    when = f"{moment(at_ns)} · record {seq} · {code}"
+    return tag("li", tag("span", text, class_="what"), " ", tag("span", when, class_="when"))
 
 
 def notices_section(shutdown: ShutdownRecord) -> Markup:
     """What an operator should know, before everything else; nothing where there is nothing."""
     if not shutdown.notices:
         return Markup("")
-    items = [
-        tag(
-            "li",
-            tag("span", each.text, class_="what"),
-            " ",
-            tag("span", f"{moment(each.at_ns)} · record {each.seq} · {each.code}", class_="when"),
-        )
-        for each in shutdown.notices
-    ]
+    items = [notice_item(each.at_ns, each.seq, each.code, each.text) for each in shutdown.notices]
     parts = [tag("ul", *items[:NOTICES_MAX], class_="notices")]
     if more := items[NOTICES_MAX:]:
         unfold = tag("summary", counted(len(more), "more warning"))
