@@ -60,7 +60,7 @@ class ClusterCheck(NamedTuple):
     """``version`` (0, 0): not told. ``leader``: who holds the Lease, empty: nobody, None: not seen.
     ``denied``: rights that its ``account`` lacks; None: that could not be asked. ``policy``: whether it is
     there. ``tolerating``: pods that tolerate the taint's effect for good. ``attached``: drivers whose volumes
-    are attached, as their CSIDriver says.
+    are attached, as their CSIDriver says. ``held``: pools in which a kubelet that answers holds up powerOff.
     """
 
     version: tuple[int, int]
@@ -76,6 +76,7 @@ class ClusterCheck(NamedTuple):
     effect: Effect = "NoExecute"
     dry_run: bool = False
     configured: bool = True
+    held: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
 
 
@@ -231,6 +232,16 @@ def _machines(seen: ClusterCheck) -> Iterator[Finding]:
                 )
 
 
+def _held(seen: ClusterCheck) -> Iterator[Finding]:
+    if seen.held:
+        text = (
+            f"pool {named(seen.held)}: powerOff is held up by a kubelet that answers: a node that is cut off"
+            " from the API server alone is never switched off"
+        )
+        cure = "set askKubelet: false in that pool, if a node that lives there shall be switched off"
+        yield Finding("warning", "power-off-held", text, cure)
+
+
 def _others(seen: ClusterCheck) -> Iterator[Finding]:
     foreign = [node.name for node in seen.nodes if node.taint == "other"]
     if foreign:
@@ -323,6 +334,7 @@ RULES: tuple[Callable[[ClusterCheck], Iterator[Finding]], ...] = (
     _identities,
     _sources,
     _machines,
+    _held,
     _others,
     _volumes,
     _tolerating,

@@ -40,6 +40,15 @@ def test_nothing_is_fetched_but_by_its_hash() -> None:
     assert [entry.partition(" ")[0] for entry in pinned if "--hash=sha256:" not in entry] == []
 
 
+def test_the_controllers_tool_is_there_unless_it_is_left_out() -> None:
+    """The one package of the distribution, checked by starting it; a build without it is possible."""
+    (line,) = re.findall(r"^RUN (.*apt-get(?:.*\\\n)*.*)$", CONTAINERFILE, re.MULTILINE)
+    assert re.findall(r"apt-get install (.*?) \\", line) == ["-y --no-install-recommends ipmitool"]
+    assert line.startswith('test "$IPMITOOL" = no || {')
+    assert line.endswith("&& ipmitool -V; }")
+    assert "ARG IPMITOOL=yes\n" in CONTAINERFILE
+
+
 def test_the_lock_has_what_a_node_needs() -> None:
     """The default mode is a node's: requirements-node.lock is made with the extra ``node``."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -157,6 +157,7 @@ async def gather(
         effect=configuration.effect,
         dry_run=configuration.dry_run,
         configured=configured,
+        held=tuple(each.name for each in configuration.pools if each.power_off and each.ask_kubelet),
         unseen=tuple(dict.fromkeys(look.unseen)),
     )
 

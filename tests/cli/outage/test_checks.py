@@ -45,6 +45,7 @@ def first(**fields: object) -> ClusterCheck:
         (WELL._replace(policy=False), ["warning policy"]),
         (WELL._replace(dry_run=True), ["warning dry-run"]),
         (WELL._replace(configured=False), ["note no-configuration"]),
+        (WELL._replace(held=("metal", "old")), ["warning power-off-held"]),
         (WELL._replace(effect="NoSchedule"), ["note no-schedule"]),
         (WELL._replace(groups=("apps", "self-node-remediation.medik8s.io")), ["note other-remediator"]),
         (WELL._replace(tolerating=("shop/calm-0",)), ["warning tolerates"]),
@@ -92,6 +93,7 @@ def test_how_they_are_told(capsys: pytest.CaptureFixture[str]) -> None:
         denied=("patch nodes", "list pods"),
         policy=False,
         tolerating=tuple(f"shop/calm-{at}" for at in range(5)),
+        held=("rack",),
         nodes=(ONE._replace(sources=(BMC._replace(identity=OTHER),)), TWO._replace(sources=())),
     )
     print_findings(examine(ill))
