@@ -477,8 +477,8 @@ POOLS_TEXT = (
     "below node-restriction.kubernetes.io/, which it may not. name: of the pool. nodeSelector: a mapping of "
     "labels; left out, all nodes. believe: which of "
     f"{', '.join(STATEMENTS)} count where they stand on the Node; left out, {', '.join(BELIEVED)}. "
-    "askKubelet: whether the node's kubelet is asked; its answer can only contradict, and holds powerOff up as "
-    "well; true. redfish, ipmi, cloud, powerOff: below."
+    "askKubelet: whether the node's kubelet is asked; its answer can only contradict, and holds powerOff up "
+    "as well; true. redfish, ipmi, cloud, powerOff: below."
 )
 #: The sections of a pool, for the reference: by their path, with their fields and what these mean.
 SECTIONS: dict[str, tuple[Mapping[str, SectionField], str]] = {
@@ -518,8 +518,8 @@ SECTIONS: dict[str, tuple[Mapping[str, SectionField], str]] = {
         POWER_OFF_FIELDS,
         "Switch a machine off that nobody has proved to be off: opt-in, needs redfish or ipmi. after: how "
         "long nobody may have heard the node before, from 10s to 24h. A machine that boots gives no sign "
-        "either: longer than it takes to boot. With askKubelet, the default, a node that is cut off from the API "
-        "server and whose kubelet still answers is not switched off; askKubelet: false has it switched off.",
+        "either: longer than it takes to boot. With askKubelet, the default, a node that is cut off from the "
+        "API server and whose kubelet still answers is not switched off; askKubelet: false has it switched off.",
     ),
 }
 
