@@ -519,7 +519,7 @@ SECTIONS: dict[str, tuple[Mapping[str, SectionField], str]] = {
         "Switch a machine off that nobody has proved to be off: opt-in, needs redfish or ipmi. after: how "
         "long nobody may have heard the node before, from 10s to 24h. A machine that boots gives no sign "
         "either: longer than it takes to boot. With askKubelet, the default, a node that is cut off from the "
-        "API server and whose kubelet still answers is not switched off; askKubelet: false has it switched off.",
+        "API server and whose kubelet still answers is not switched off; with askKubelet: false it is.",
     ),
 }
 
