@@ -5,12 +5,17 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+import trio
+
 from tests.deploy.granted import token
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused
 from tests.node.identities import Client
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+#: The authorizer goes by watches of its own: what is stored counts a moment later.
+PATIENCE_SECONDS = 20.0
 
 
 async def granted(
@@ -22,8 +27,10 @@ async def granted(
     server: str = "",
 ) -> Path:
     """The kubeconfig of an account in a namespace of that name, with ``rules`` there, ``cluster`` everywhere,
-    and in other namespaces those of ``others``.
+    and in other namespaces those of ``others``. They count already. Raises trio.TooSlowError.
     """
+    given = [(name, rule) for rule in rules] + [("", rule) for rule in cluster or []]
+    given += [(space, rule) for space, them in (others or {}).items() for rule in them]
     named = {"metadata": {"name": name}}
     space = f"/api/v1/namespaces/{name}"
     subject = {"kind": "ServiceAccount", "name": name, "namespace": name}
@@ -50,5 +57,18 @@ async def granted(
     for path, body in bodies:
         with suppress(Refused):  # of an earlier test
             await bed.api.post(path, body)
+    with trio.fail_after(PATIENCE_SECONDS):
+        for namespace, rule in given:
+            while not await _allowed(bed, f"system:serviceaccount:{name}:{name}", namespace, rule):
+                pass
     client = Client(await token(bed, account=f"{space}/serviceaccounts/{name}"), name)
     return bed.secrets.kubeconfig(client, server or bed.server, f"granted-{name}")
+
+
+async def _allowed(bed: Bed, user: str, namespace: str, rule: Object) -> bool:
+    resource, _, part = rule["resources"][-1].partition("/")
+    what = {"namespace": namespace, "verb": rule["verbs"][-1], "resource": resource, "subresource": part}
+    what |= {"group": rule["apiGroups"][-1], "name": rule.get("resourceNames", [""])[-1]}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    said = await bed.api.post(REVIEWS, review | {"spec": {"user": user, "resourceAttributes": what}})
+    return bool(said["status"]["allowed"])

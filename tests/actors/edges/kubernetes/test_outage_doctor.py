@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.backend]
 OURS, NEIGHBOUR = UUID.lower(), "99999999-9999-4999-8999-999999999999"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ebbtide/leases"
 STORAGE = "/apis/storage.k8s.io/v1"
+PATIENCE_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -59,6 +60,10 @@ async def account(api_bed: Bed) -> AsyncIterator[None]:
     for each in objects:
         with suppress(Refused):  # the namespace, of an earlier test
             await api_bed.api.post(place(each), each)
+    # What the authorizer goes by follows what is stored, a moment later.
+    with trio.fail_after(PATIENCE_SECONDS):
+        while "rights" in await found(api_bed):
+            pass
     yield
     for each in reversed(objects):
         if each["kind"] != "Namespace":

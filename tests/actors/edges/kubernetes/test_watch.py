@@ -196,6 +196,7 @@ async def test_a_server_that_is_killed(bed: Bed, tmp_path: Path) -> None:
     await pods_running(bed, pod("one", NODE))
     async with running(bed.kubeconfig, tmp_path) as rig:
         await until(lambda: rig.names() == ["one"])
+        await reachable(rig)  # said after the list, when the rights are known too
         await bed.stop("kube-apiserver")
         began = trio.current_time()
         await rig.outbox.wait_for(ApiRead, reachable=False)
