@@ -226,10 +226,17 @@ def parse_yaml(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
         mark = error.problem_mark or error.context_mark
         # The end of a text without a last line break counts as a line more.
         line = min(mark.line + 1, text.count("\n") + 1) if mark else 0
+        if line and "\t" in _indent(text.split("\n")[line - 1]):
+            raise DocumentError("indented with a tab: YAML takes blanks only, write blanks", line) from error
         raise DocumentError(f"not YAML: {error.problem or error.context}", line) from error
     except yaml.reader.ReaderError as error:
         line = text.encode()[: error.position].count(b"\n") + 1
         raise DocumentError(f"not text: {error.reason}", line) from error
+
+
+def _indent(line: str) -> str:
+    """Blanks and tabs at its begin, those behind a list's dash too."""
+    return line[: len(line) - len(line.lstrip(" \t-"))]
 
 
 def decode_text(raw: bytes, bytes_max: int) -> str:

@@ -48,7 +48,9 @@ documents of at most {CONFIG_BYTES_MAX // 1024} KiB, each of one of two kinds:
 
 Durations are Go's: `30s`, `1m30s`, `500ms`, `1.5h`. A field without a value counts as absent. `ebbtide
 config show` prints what holds and where each value came from; `ebbtide config check` says whether it can be
-honoured.
+honoured, and names all mistakes of a file at once; with `--require-enabled` it fails also where nothing is
+switched on, as by an empty file. How these periods and the kubelet's own go together:
+[node.md](node.md#whose-periods).
 
 ```yaml
 apiVersion: {OWN_VERSION}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
 from ebbtide.actors.policy.plan import make_plan
+from ebbtide.cli.common.guard import NOT_SO
 from ebbtide.cli.common.options import config_option, grant_option, need_command, output_option
 from ebbtide.cli.common.output import show, show_json
 from ebbtide.config.loading import DEFAULT_SOURCE, Loaded, configuration_values, load_named
@@ -24,6 +26,7 @@ CHECK_EPILOG = """\b
 Examples:
   ebbtide config check
   ebbtide config check --config /var/lib/kubelet/config.yaml --grant 30s
+  ebbtide config check --config site.yaml --require-enabled     # in a pipeline
 """
 
 SHOW_EPILOG = """\b
@@ -43,8 +46,14 @@ def config(ctx: click.Context) -> None:
 @config.command("check", epilog=CHECK_EPILOG)
 @config_option
 @grant_option
+@click.option(
+    "--require-enabled",
+    "required",
+    is_flag=True,
+    help="Exit code 1 also where graceful shutdown is off: for a gate that protects nodes.",
+)
 @output_option("table", "json")
-def check_command(configs: tuple[Path, ...], grant: int | None, output: str) -> int:
+def check_command(configs: tuple[Path, ...], grant: int | None, required: bool, output: str) -> int:
     """Validate; say whether it can be honoured.
 
     Exit code 1: valid, but logind grants less than the periods and may not be asked for more.
@@ -58,7 +67,7 @@ def check_command(configs: tuple[Path, ...], grant: int | None, output: str) -> 
         show_json(check_document(checked))
     else:
         show(check_text(checked))
-    return checked.exit_code
+    return NOT_SO if required and not checked.enabled else checked.exit_code
 
 
 @config.command("show", epilog=SHOW_EPILOG)
@@ -78,7 +87,7 @@ def show_command(configs: tuple[Path, ...], output: str) -> None:
 SHOW_VERSION = CHECK_VERSION = 1
 
 #: What a cut by the grant is called; alone it means that a configuration cannot be honoured.
-_CUT_CODE = "grant-too-small"
+OFF_CODE, _CUT_CODE = "disabled", "grant-too-small"
 _CURED_BY_RAISING = (_CUT_CODE, "wave-cut", "reserve-not-granted")
 
 
@@ -127,14 +136,18 @@ def configuration_yaml(loaded: Loaded) -> str:
 
 
 def configuration_table(loaded: Loaded) -> RenderableType:
-    """One row a field, gates one by one."""
+    """One row a field, sections and gates part by part."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("FIELD", "VALUE", "SOURCE"):
         table.add_column(heading, overflow="fold")
-    values = configuration_values(loaded)
-    gates = {f"featureGates.{gate}": on for gate, on in values.pop("featureGates").items()}
-    for name, value in (values | gates).items():
-        source = visible(loaded.sources[name])
+    rows: dict[str, Any] = {}
+    for name, value in configuration_values(loaded).items():
+        # A line for each part of a section, or the longest section would set the width of all lines.
+        parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else None
+        rows |= parts or {name: value}
+    for name, value in rows.items():
+        # A section that a later file replaces as a whole has one source.
+        source = visible(loaded.sources.get(name, loaded.sources.get(name.partition(".")[0], "")))
         table.add_row(
             name, Text(_yaml_line(value)), Text(source, style="dim" if source == DEFAULT_SOURCE else "")
         )
@@ -156,15 +169,27 @@ def check_configuration(loaded: Loaded, grant_ns: int | None) -> Checked:
     # own.
     plan = make_plan(periods, grant_ns, settings.reserve_seconds * NS_PER_SECOND, (), settings.budget)
     cut = any(code == _CUT_CODE for code, _ in plan.warnings)
+    both = tuple(_kubelet_finding(loaded.kubelet_periods)) if plan.enabled else ()
     if not (settings.raise_grant and plan.override_needed):
-        return Checked(plan.enabled, not cut, plan.warnings)
+        return Checked(plan.enabled, not cut, plan.warnings + both)
     # Raised before the first shutdown, the limit takes its own warnings with it; the others stay true.
     others = tuple(warning for warning in plan.warnings if warning[0] not in _CURED_BY_RAISING)
     raised = (
         f"logind grants {plan.grant_seconds} s now and {plan.requested_seconds + plan.reserve_seconds} s are"
         " needed: the daemon raises its limit with a drop-in"
     )
-    return Checked(plan.enabled, True, (("grant-raised", raised), *others))
+    return Checked(plan.enabled, True, (("grant-raised", raised), *others, *both))
+
+
+def _kubelet_finding(places: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Periods in the kubelet's own file hold for the kubelet too, whoever else reads them."""
+    if places:
+        text = (
+            f"{', '.join(places)}: a period in the kubelet's document is the kubelet's too: it takes a lock"
+            " of its own and ends the pods itself. Mode observe wants that; for the others set it to 0s"
+            " there and write it in an EbbtideConfiguration (docs/node.md, 'Whose periods')"
+        )
+        yield "kubelet-acts-too", text
 
 
 def check_document(checked: Checked) -> dict[str, Any]:
@@ -181,15 +206,17 @@ def check_document(checked: Checked) -> dict[str, Any]:
 
 def check_text(checked: Checked) -> RenderableType:
     """The verdict in one line, then one line a finding."""
+    # Off is said in the sentence that says what switches it on.
+    off = next((message for code, message in checked.findings if code == OFF_CODE), "")
     verdict = (
-        "valid, and graceful shutdown is off"
-        if not checked.enabled
+        f"valid, and {off}"
+        if off
         else "valid, and can be honoured"
         if checked.honoured
         else "valid, but it cannot be honoured"
     )
-    lines = [Text(f"{code}: {message}") for code, message in checked.findings]
-    return Group(Text(verdict, style="green" if checked.honoured else "yellow"), *lines)
+    lines = [Text(f"{code}: {message}") for code, message in checked.findings if code != OFF_CODE]
+    return Group(Text(verdict, style="green" if checked.enabled and checked.honoured else "yellow"), *lines)
 
 
 def _yaml_line(value: Any) -> str:

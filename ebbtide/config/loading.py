@@ -28,7 +28,17 @@ from ebbtide.actors.edges.documents import (
     parse_yaml,
     read_file,
 )
-from ebbtide.config.readers import DURATION_NS_MAX, GATES, describe, flag, format_duration, mapping, unknown
+from ebbtide.config.readers import (
+    DURATION_NS_MAX,
+    GATES,
+    DocumentErrors,
+    Mistakes,
+    describe,
+    flag,
+    format_duration,
+    mapping,
+    unknown,
+)
 from ebbtide.config.schema import (
     FIELDS,
     KUBELET_KIND,
@@ -107,8 +117,21 @@ DEFAULT_SOURCE = "default"
 _ALL_BETA, _BETA_GATES = "AllBeta", GATES[:2]
 
 
+#: Of a file's mistakes so many are told: of more the reader has named the wrong file.
+MISTAKES_MAX = 20
+
+
 class ConfigError(Exception):
-    """The configuration cannot be used. One line: where, what, and how to put it right. Nothing changed."""
+    """The configuration cannot be used. One line: where, what, and how to put it right. Nothing changed.
+
+    ``mistakes``: the same one by one, for a terminal; ``every``: all of them, however many.
+    """
+
+    def __init__(self, *mistakes: str) -> None:
+        more = len(mistakes) - MISTAKES_MAX
+        told = (*mistakes[:MISTAKES_MAX], *([f"and {more} more"] if more > 0 else ()))
+        super().__init__("; ".join(told))
+        self.mistakes, self.every = told, mistakes
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,13 +151,15 @@ class Loaded(NamedTuple):
     """A valid configuration in its three readings.
 
     ``settings`` for the core, ``options`` for the edges, ``config`` for people. ``sources`` has for every
-    field, and every gate as ``featureGates.NAME``, "file:line" or "default".
+    field, and every gate as ``featureGates.NAME``, "file:line" or "default". ``kubelet_periods``: where a
+    document of the kubelet's sets a period, which the kubelet then acts by as well.
     """
 
     settings: Settings
     sources: dict[str, str]
     options: Options
     config: EbbtideConfiguration
+    kubelet_periods: tuple[str, ...] = ()
 
 
 def load(paths: Sequence[str | Path]) -> Loaded:
@@ -166,12 +191,19 @@ def default_paths(path: Path = DEFAULT_PATH) -> tuple[Path, ...]:
 
 def parse(texts: Sequence[tuple[str, bytes]]) -> Loaded:
     """The same for (name, content) pairs. Raises ConfigError."""
-    merged = _Merged()
+    # All mistakes of all files in one message: told one a run, ten of them take ten.
+    merged, mistakes = _Merged(), list[str]()
     for name, raw in texts:
-        with located(name):
-            for document in documents(raw):
-                merged.add(document, name)
-    return merged.loaded()
+        try:
+            with located(name):
+                merged.add(raw, name)
+        except ConfigError as error:
+            mistakes += error.every
+    config = merged.config()
+    mistakes += merged.broken_rules(config)
+    if mistakes:
+        raise ConfigError(*mistakes)
+    return merged.loaded(config)
 
 
 def documents(raw: bytes) -> list[Node]:
@@ -185,8 +217,10 @@ def located(name: str) -> Iterator[None]:
     try:
         yield
     except DocumentError as error:
-        where = f"{name}:{error.line}" if error.line else name
-        raise ConfigError(one_line(f"{where}: {error.message}")) from error
+        found = error.found if isinstance(error, DocumentErrors) else (error,)
+        places = (f"{name}:{each.line}" if each.line else name for each in found)
+        lines = (one_line(f"{at}: {each.message}") for at, each in zip(places, found, strict=True))
+        raise ConfigError(*lines) from error
 
 
 def configuration_values(loaded: Loaded) -> dict[str, Any]:
@@ -229,21 +263,50 @@ class _Merged:
         self._gates: dict[str, bool] = {}
         self._node: dict[str, Any] = {}
         self._sources: dict[str, str] = {}
+        #: Fields that could not be read, and whether there is more of which not even the field is known.
+        self._unread, self._unnamed = set[str](), False
+        #: Where a document of the kubelet's sets a period.
+        self._kubelet_periods = list[str]()
 
-    def add(self, document: Node, name: str) -> None:
-        name, fields = one_line(name), mapping(document, "the document")
+    def add(self, raw: bytes, name: str) -> None:
+        """Raises DocumentError, of all that is wrong in it."""
+        mistakes = Mistakes()
+        with self._doubted(mistakes):
+            for document in documents(raw):
+                with self._doubted(mistakes):
+                    self._add(document, one_line(name), mistakes)
+        mistakes.report()
+
+    @contextmanager
+    def _doubted(self, mistakes: Mistakes) -> Iterator[None]:
+        """A DocumentError within is kept, and hides nobody knows which fields."""
+        with mistakes.kept():
+            try:
+                yield
+            except DocumentError:
+                self._unnamed = True
+                raise
+
+    def _add(self, document: Node, name: str, mistakes: Mistakes) -> None:
+        fields = mapping(document, "the document")
         wanted = f"{OWN_KIND} (apiVersion {OWN_VERSION}) or {KUBELET_KIND}"
         kind = document_kind(document, {OWN_KIND: OWN_VERSION, KUBELET_KIND: KUBELET_VERSION}, wanted)
         own = kind == OWN_KIND
         for field, node in fields.items():
             if field in FIELDS and (own or FIELDS[field].doc.kubelet):
-                self._read(field, node, name, own)
+                self._unread.add(field)
+                with mistakes.kept():
+                    self._read(field, node, name, own)
+                    self._unread.discard(field)
             elif not own and field in KUBELET_NODE_FIELDS:
-                self._read("node", Node({field: node}, node.line), name, own)
+                with mistakes.kept():
+                    self._read("node", Node({field: node}, node.line), name, own)
             elif own and field not in ("kind", "apiVersion"):
-                raise unknown("", field, FIELDS, node.line)
+                with self._doubted(mistakes):
+                    raise unknown("", field, FIELDS, node.line)
 
-    def loaded(self) -> Loaded:
+    def config(self) -> EbbtideConfiguration:
+        """What all of it says; where something could not be read, without that."""
         for gate in _BETA_GATES:
             if gate not in self._gates and _ALL_BETA in self._gates:
                 self._gates[gate] = self._gates[_ALL_BETA]
@@ -253,14 +316,23 @@ class _Merged:
         gates = {gate: False for gate in GATES if not self._gates.get(gate, True)}
         values = {FIELDS[field].attribute: value for field, value in self._values.items()}
         sections = {"feature_gates": gates, "node": NodeSection(**self._node)}
-        config = EbbtideConfiguration(**values | sections)
-        if broken := tuple(violations(config)):
-            # All broken rules in one line, which stands where the first one's first field does.
-            fields = [field for violation in broken for field in violation.fields]
-            found_at = list(dict.fromkeys(self._sources[field] for field in fields if field in self._sources))
-            also = f" (see also {', '.join(found_at[1:])})" if found_at[1:] else ""
-            rules = "; ".join(f"invalid configuration: {violation.message}" for violation in broken)
-            raise ConfigError(one_line(f"{found_at[0] if found_at else DEFAULT_SOURCE}: {rules}{also}"))
+        return EbbtideConfiguration(**values | sections)
+
+    def broken_rules(self, config: EbbtideConfiguration) -> Iterator[str]:
+        """All broken rules in one line, which stands where the first one's first field does."""
+        broken = [each for each in violations(config) if not self._is_doubtful(each)]
+        fields = [field for violation in broken for field in violation.fields]
+        found_at = list(dict.fromkeys(self._sources[field] for field in fields if field in self._sources))
+        also = f" (see also {', '.join(found_at[1:])})" if found_at[1:] else ""
+        rules = "; ".join(f"invalid configuration: {violation.message}" for violation in broken)
+        if rules:
+            yield one_line(f"{found_at[0] if found_at else DEFAULT_SOURCE}: {rules}{also}")
+
+    def _is_doubtful(self, violation: Violation) -> bool:
+        """Whether what could not be read may say otherwise."""
+        return self._unnamed or any(field.partition(".")[0] in self._unread for field in violation.fields)
+
+    def loaded(self, config: EbbtideConfiguration) -> Loaded:
         named = [
             *(name for name in FIELDS if name != "featureGates"),
             *(f"featureGates.{gate}" for gate in GATES),
@@ -281,7 +353,7 @@ class _Merged:
             left_pods=config.node.left_pods,
         )
         options = Options(**{name: getattr(config, name) for name in Options.__struct_fields__})
-        return Loaded(settings, sources, options, config)
+        return Loaded(settings, sources, options, config, tuple(self._kubelet_periods))
 
     def _read(self, field: str, node: Node, name: str, own: bool) -> None:
         """A field that says nothing (``field:``) is as good as absent."""
@@ -308,4 +380,6 @@ class _Merged:
                     self._sources[f"node.{each}"] = f"{name}:{value.line}"
         else:
             self._values[field] = found
+            if not own and found:
+                self._kubelet_periods.append(f"{name}:{node.line}")
         self._sources[field] = f"{name}:{node.line}"

@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ebbtide.actors.edges.documents import QUOTE_LENGTH_MAX, DocumentError, Node, quote
@@ -162,7 +163,41 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def unknown(path: str, name: str, known: Iterable[str], line: int) -> DocumentError:
     """The error for a name that is not among ``known``; ``path`` is what it stands in, or empty."""
     where = f" in {path}" if path else ""
-    return DocumentError(f"unknown field {quote(name)}{where}: did you mean {nearest(name, known)}?", line)
+    cure = f"did you mean {nearest(name, known)}?"
+    # As other tools' files have them, to hold what is used elsewhere in the file: no field of ours is meant.
+    if name.startswith("x-"):
+        cure = "fields of your own (x-…) are not taken, put the anchor where its value is used first"
+    return DocumentError(f"unknown field {quote(name)}{where}: {cure}", line)
+
+
+class DocumentErrors(DocumentError):
+    """Several mistakes of one document, in its order."""
+
+    def __init__(self, found: Sequence[DocumentError]) -> None:
+        super().__init__("; ".join(error.message for error in found), found[0].line)
+        self.found = tuple(found)
+
+
+class Mistakes:
+    """Reads on behind a mistake, so that all of a document are told at once, and not one a run."""
+
+    def __init__(self) -> None:
+        self._found: list[DocumentError] = []
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """A DocumentError within is kept."""
+        try:
+            yield
+        except DocumentErrors as several:
+            self._found += several.found
+        except DocumentError as error:
+            self._found.append(error)
+
+    def report(self) -> None:
+        """Raises DocumentError where any was kept."""
+        if self._found:
+            raise self._found[0] if len(self._found) == 1 else DocumentErrors(self._found)
 
 
 def mapping(node: Node, path: str) -> dict[str, Node]:
@@ -302,29 +337,39 @@ def size(node: Node, name: str) -> int:
 
 def periods(node: Node, name: str) -> tuple[Period, ...]:
     """As given: not sorted, duplicates kept. What is left out of an entry is 0, as in the kubelet."""
-    found = []
+    found, mistakes = [], Mistakes()
     for index, each in enumerate(sequence(node, name, PERIODS_MAX)):
-        path = f"{name}[{index}]"
-        fields = mapping(each, path)
-        for field, value in fields.items():
-            if field not in _PERIOD_FIELDS:
-                raise unknown(path, field, _PERIOD_FIELDS, value.line)
-        priority, seconds = (fields.get(field) or Node(0, each.line) for field in _PERIOD_FIELDS)
-        found.append(
-            Period(
-                priority=number(priority, f"{path}.priority", INT32_MIN, INT32_MAX),
-                seconds=number(seconds, f"{path}.shutdownGracePeriodSeconds", 0, PERIOD_SECONDS_MAX),
-            )
-        )
+        with mistakes.kept():
+            found.append(_period(each, f"{name}[{index}]"))
+    mistakes.report()
     return tuple(found)
 
 
+def _period(node: Node, path: str) -> Period:
+    fields, mistakes = mapping(node, path), Mistakes()
+    for field, value in fields.items():
+        if field not in _PERIOD_FIELDS:
+            with mistakes.kept():
+                raise unknown(path, field, _PERIOD_FIELDS, value.line)
+    bounds = zip(_PERIOD_FIELDS, (INT32_MIN, 0), (INT32_MAX, PERIOD_SECONDS_MAX), strict=True)
+    found = []
+    for field, least, most in bounds:
+        with mistakes.kept():
+            given = fields.get(field) or Node(0, node.line)
+            found.append(number(given, f"{path}.{field}", least, most))
+    mistakes.report()
+    return Period(priority=found[0], seconds=found[1])
+
+
 def gates(node: Node, name: str) -> dict[str, bool]:
-    fields = mapping(node, name)
-    for gate, value in fields.items():
-        if gate not in GATES:
-            raise unknown(name, gate, GATES, value.line)
-    return {gate: flag(value, f"{name}.{gate}") for gate, value in fields.items()}
+    found, mistakes = dict[str, bool](), Mistakes()
+    for gate, value in mapping(node, name).items():
+        with mistakes.kept():
+            if gate not in GATES:
+                raise unknown(name, gate, GATES, value.line)
+            found[gate] = flag(value, f"{name}.{gate}")
+    mistakes.report()
+    return found
 
 
 # --- and back ----------------------------------------------------------------------------------
@@ -362,12 +407,14 @@ class SectionField(NamedTuple):
 
 def read_section(node: Node, path: str, fields: Mapping[str, SectionField]) -> dict[str, Any]:
     """What the section says, by attribute. Raises DocumentError."""
-    values: dict[str, Any] = {}
+    values, mistakes = dict[str, Any](), Mistakes()
     for name, value in mapping(node, path).items():
-        if name not in fields:
-            raise unknown(path, name, fields, value.line)
-        if value.value is not None:
-            values[fields[name].attribute] = fields[name].read(value, f"{path}.{name}")
+        with mistakes.kept():
+            if name not in fields:
+                raise unknown(path, name, fields, value.line)
+            if value.value is not None:
+                values[fields[name].attribute] = fields[name].read(value, f"{path}.{name}")
+    mistakes.report()
     return {attribute: value for attribute, value in values.items() if value is not None}
 
 

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from ebbtide.cli import config as view
+from ebbtide.cli.app import cli
 from ebbtide.config import Loaded, parse
 from ebbtide.config.schema import FIELDS
 from ebbtide.events.base import NS_PER_SECOND
@@ -38,7 +40,10 @@ def test_the_table_has_a_row_for_every_field_and_gate() -> None:
     lines = printed(view.configuration_table(loaded(PAIR))).splitlines()
     assert any(line.split() == ["shutdownGracePeriod", "30s", "a.yaml:3"] for line in lines)
     assert any(line.split() == ["featureGates.PodLifecycleSleepAction", "true", "default"] for line in lines)
-    assert len(lines) == 1 + len(FIELDS) - 1 + 4
+    assert any(line.split() == ["node.leftPods", "keep", "default"] for line in lines)
+    # Of the three sections a line for each part: four gates, what a node and a trace have without a word.
+    assert len(lines) == 1 + len(FIELDS) - 3 + 4 + 4 + 1
+    assert max(map(len, lines)) <= 100
 
 
 def test_the_json_has_values_sources_and_the_periods_that_follow() -> None:
@@ -108,10 +113,33 @@ def test_a_valid_configuration_is_checked_against_the_limit(
 
 
 def test_a_configuration_that_is_off_is_said_to_be_off() -> None:
-    """That is valid, and no failure."""
-    checked = view.check_configuration(loaded(""), 5 * NS_PER_SECOND)
-    assert (checked.enabled, checked.exit_code) == (False, 0)
-    assert "graceful shutdown is off" in printed(view.check_text(checked))
+    """That is valid, and no failure; in the words that say what switches it on, once."""
+    kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    off = "valid, and graceful shutdown is off: set shutdownGracePeriod, and leave its gate on\n"
+    for text in ("", "# only a comment\n", kubelet):
+        checked = view.check_configuration(loaded(text), 5 * NS_PER_SECOND)
+        assert (checked.enabled, checked.exit_code) == (False, 0)
+        assert printed(view.check_text(checked)) == off
+
+
+@pytest.mark.parametrize("text, code", [("", 1), (PAIR, 0)])
+def test_a_gate_can_ask_for_more_than_a_valid_file(tmp_path: Path, text: str, code: int) -> None:
+    """A pipeline that protects nodes does not let an empty file through."""
+    path = tmp_path / "site.yaml"
+    path.write_text(text)
+    arguments = ["config", "check", "--config", str(path), "--grant", "40s", "--require-enabled"]
+    assert CliRunner().invoke(cli, arguments, standalone_mode=False).return_value == code
+
+
+def test_periods_in_the_kubelets_document_are_the_kubelets_too() -> None:
+    """Named with its place, and with what to do; not those of our own, and not where nothing is on."""
+    kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    both = view.check_configuration(loaded(kubelet + "shutdownGracePeriod: 30s\n"), None)
+    assert [code for code, _ in both.findings] == ["kubelet-acts-too"]
+    assert both.exit_code == 0
+    assert both.findings[0][1].startswith("a.yaml:3: a period in the kubelet's document is the kubelet's too")
+    zero = view.check_configuration(loaded(f"{kubelet}shutdownGracePeriod: 0s\n---\n{PAIR}"), None)
+    assert [code for code, _ in zero.findings] == []
 
 
 def test_the_committed_references_are_current() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbtide.config import ConfigError, load, parse
+from ebbtide.config.loading import MISTAKES_MAX
 from ebbtide.config.readers import GATES
 from ebbtide.config.schema import FIELDS
 from tests.corpus_files import CUTS, corpus, damaged, read_or_refused
@@ -46,7 +47,7 @@ def complaint(texts: list[tuple[str, bytes]]) -> str:
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
 def test_each_file_of_the_corpus_is_loaded_or_refused_in_one_line(path: Path) -> None:
     """Its name says which; the error names the file."""
-    read_or_refused(path, lambda path: load([path]), ConfigError)
+    read_or_refused(path, lambda path: load([path]), ConfigError, MISTAKES_MAX)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 
 from ebbtide.cli.config import configuration_json, configuration_yaml
 from ebbtide.config import ConfigError, Loaded, default_paths, load, parse
+from ebbtide.config.loading import MISTAKES_MAX
 from ebbtide.config.schema import FIELDS, IN_CLUSTER, NODE_FIELDS, TRACING_FIELDS, NodeSection
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Period, Settings
@@ -465,3 +466,70 @@ TRUTHS = [
 def test_true_is_no_number(text: str) -> None:
     """In our own configuration, and in those fields of the kubelet's that are read."""
     assert error(text).startswith("0.yaml:3: ")
+
+
+def test_all_mistakes_of_all_files_are_told_at_once() -> None:
+    """Each with its place, in one line; a rule only where what it is about could be read."""
+    first = (
+        OWN
+        + """\
+budget: lax
+reserve: 3
+x-defaults: {a: 1}
+shutdownGracePeriodByPodPriority: [{priority: a, prio: 3}, {shutdownGracePeriodSeconds: -1}]
+featureGates: {GracefulShutdown: true, PodLifecycleSleepAction: 3}
+node: {means: {halt: x}, unredy: 3}
+"""
+    )
+    with pytest.raises(ConfigError) as refused:
+        parse([("a.yaml", first.encode()), ("b.yaml", b"kind: [\n"), ("c.yaml", b"kind: Other\n")])
+    assert refused.value.mistakes == (
+        "a.yaml:3: budget is 'lax': it must be strict or elastic",
+        "a.yaml:4: reserve is 3, without a unit: write 3s for seconds",
+        "a.yaml:5: unknown field 'x-defaults': fields of your own (x-…) are not taken, put the anchor where "
+        "its value is used first",
+        "a.yaml:6: unknown field 'prio' in shutdownGracePeriodByPodPriority[0]: did you mean priority?",
+        "a.yaml:6: shutdownGracePeriodByPodPriority[0].priority is 'a': it must be a whole number",
+        "a.yaml:6: shutdownGracePeriodByPodPriority[1].shutdownGracePeriodSeconds is -1: it must be from 0 "
+        "to 9223372036",
+        "a.yaml:7: unknown field 'GracefulShutdown' in featureGates: did you mean GracefulNodeShutdown?",
+        "a.yaml:7: featureGates.PodLifecycleSleepAction is 3: it must be true or false",
+        "a.yaml:8: node.means.halt is 'x': it must be api or cri",
+        "a.yaml:8: unknown field 'unredy' in node: did you mean unready?",
+        "b.yaml:2: not YAML: did not find expected node content",
+        "c.yaml:1: kind is 'Other': it must be EbbtideConfiguration (apiVersion ebbtide/v1alpha1) or "
+        "KubeletConfiguration",
+    )
+    assert str(refused.value) == "; ".join(refused.value.mistakes)
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("budget: lax\n", ["budget", "invalid"]),
+        # What could not be read might have made these right.
+        ("shutdownGracePeriod: soon\n", ["shutdownGracePeriod:"]),
+        ("shutdownGracePeriodd: 30s\n", ["unknown"]),
+    ],
+)
+def test_a_rule_is_told_only_where_what_it_is_about_could_be_read(text: str, told: list[str]) -> None:
+    """Or a slip in one field would look like two."""
+    with pytest.raises(ConfigError) as refused:
+        parse([("a.yaml", f"{OWN}\n{text}shutdownGracePeriodCriticalPods: 40s\n".encode())])
+    words = [each.partition(" ")[2].partition(" ")[0] for each in refused.value.mistakes]
+    assert words == told
+
+
+def test_of_a_file_that_is_none_the_first_mistakes_are_told() -> None:
+    """And how many more there are."""
+    with pytest.raises(ConfigError) as refused:
+        parse([("a.yaml", (OWN + "\n" + "".join(f"no{each}: 1\n" for each in range(30))).encode())])
+    assert len(refused.value.mistakes) == MISTAKES_MAX + 1
+    assert refused.value.mistakes[-1] == "and 10 more"
+
+
+@pytest.mark.parametrize("text", ["node:\n\tunready: never\n", "journalFallbacks:\n-\t- /run\n\t- /a\n"])
+def test_a_tab_is_called_a_tab(text: str) -> None:
+    """YAML's own words for it tell nobody what to do."""
+    with pytest.raises(ConfigError, match="indented with a tab: YAML takes blanks only, write blanks"):
+        parse([("a.yaml", f"{OWN}\n{text}".encode())])

@@ -73,7 +73,12 @@ def guarded(arguments: Sequence[str]) -> int:
         if os.environ.get(DEBUG) and not isinstance(cause, click.ClickException):
             raise
         message, code = _line_and_code(cause)
-        say(message)
+        # A configuration's mistakes are one line for a log, and one a line for a person.
+        for line in getattr(cause, "mistakes", ()) if sys.stderr.isatty() else ():
+            say(line)
+            message = ""
+        if message:
+            say(message)
         return code
     return code if isinstance(code, int) else DONE
 
