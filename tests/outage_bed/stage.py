@@ -29,6 +29,9 @@ KEY = "node.kubernetes.io/out-of-service"
 LOOK_SECONDS = 0.1
 #: The collector's, from when the controller-manager began.
 ROUND_SECONDS = 20.0
+#: A kubelet mounts a volume that its own status names, and says its status every 10 s: whether that has just
+#: been when the volume comes is luck, which differs between the two of a pair.
+PAIRS_KUBELET = {"nodeStatusUpdateFrequency": "1s"}
 BEGIN_SECONDS_MAX = 60
 #: The collector's round, the attacher, and a kubelet that reports its volumes in use, on a busy machine.
 RECOVERED_SECONDS_MAX = 120
@@ -280,10 +283,14 @@ async def stage(
     """Two nodes that are Ready, with storage; ``controllers`` are the controller-manager's flags.
 
     ``moment_seconds``: of the collector's round at which the cut comes, and then that of the node's lease
-    follows from it; None: any.
+    follows from it, and the other node's kubelet does not wait for its round; None: any.
     """
     async with machine_bed([LOST, OTHER], **UNGRACEFUL) as (bed, machines), bmcs(bed, machines) as power:
         if moment_seconds is not None:
+            other = machines[OTHER]
+            other.kubelet = {**other.kubelet, **PAIRS_KUBELET}
+            await other.kill_kubelet()
+            await other.start_kubelet()
             await _renewal(bed)
         await csi.restart_controllers(bed, **controllers)
         made = Stage(bed, machines, power, Storage(bed, programs))
