@@ -30,6 +30,7 @@ from ebbtide.actors.edges.documents import (
 )
 from ebbtide.actors.edges.linux.proc import signal_number
 from ebbtide.actors.edges.pod_spec import (
+    SYSTEM_PRIORITIES,
     ContainerSpec,
     ExecAction,
     HookAction,
@@ -39,7 +40,7 @@ from ebbtide.actors.edges.pod_spec import (
     TcpSocketAction,
     hook_of,
 )
-from ebbtide.actors.policy.plan import short_name
+from ebbtide.actors.policy.plan import first_names, short_name
 from ebbtide.config import readers
 from ebbtide.config.readers import describe, sequence
 from ebbtide.events.model import Container, Pod, Settings
@@ -110,15 +111,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod, as the core, the process edge and people see it.
 
     ``source`` says where it stands. ``finished``: its status says that it has ended already, so it takes no
-    part in a plan. ``notes`` are (code, message) for ``plan``. ``obstacles`` are reasons why it cannot run
-    as local processes; a plan does not mind them.
+    part in a plan. ``class_name``: a priority class whose number is not known, or not yet. ``obstacles`` are
+    reasons why it cannot run as local processes; a plan does not mind them.
     """
 
     pod: Pod
     spec: ProcessSpec
     source: str
     finished: bool = False
-    notes: tuple[tuple[str, str], ...] = ()
+    class_name: str = ""
     obstacles: tuple[str, ...] = ()
 
 
@@ -445,8 +446,6 @@ def _short_text(fields: ObjectFields, name: str, default: str) -> str:
 #: More containers than any pod of the field has; keeps one pod's record small.
 CONTAINERS_MAX = 128
 
-#: What Kubernetes fills in for its own classes at admission.
-_CLASS_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _TERMINAL = ("Succeeded", "Failed")
 
 
@@ -483,11 +482,15 @@ def _read_named_pod(
     if not containers:
         raise DocumentError("spec.containers is empty: a pod has at least one container", spec.line)
     process = ProcessSpec(uid=uid, init=init, containers=containers)
+    class_name = _optional_text(spec, "priorityClassName")
+    priority = _optional_number(spec, "priority", readers.INT32_MIN, readers.INT32_MAX)
+    if priority is None:
+        priority = SYSTEM_PRIORITIES.get(class_name)
     pod = Pod(
         uid=uid,
         namespace=namespace,
         name=name,
-        priority=_optional_number(spec, "priority", readers.INT32_MIN, readers.INT32_MAX),
+        priority=priority,
         grace_seconds=grace_seconds,
         containers=tuple(
             Container(
@@ -505,7 +508,7 @@ def _read_named_pod(
         spec=process,
         source=source,
         finished=status is not None and any(_has_value(status.get("phase"), phase) for phase in _TERMINAL),
-        notes=_priority_notes(spec, pod),
+        class_name=class_name if priority is None else "",
         obstacles=tuple(reader.obstacles),
     )
 
@@ -576,21 +579,8 @@ def _stop_signal(lifecycle: ObjectFields | None) -> str:
     return name
 
 
-def _priority_notes(spec: ObjectFields, pod: Pod) -> tuple[tuple[str, str], ...]:
-    """A class name alone does nothing where no API server reads it (kubernetes#113940, #133442)."""
-    name = _optional_text(spec, "priorityClassName")
-    if not name or pod.priority is not None:
-        return ()
-    # Not filled in from the table, though we could: the kubelet would not, and a plan that differs from what
-    # it does is no plan.
-    value = _CLASS_PRIORITIES.get(name)
-    cure = f"write spec.priority: {value}" if value else "write its number in spec.priority"
-    message = f"{short_name(pod)} names the priority class {quote(name)} only, which counts as 0: {cure}"
-    return (("priority-class-only", message),)
-
-
-def _has_value(node: Node | None, word: str) -> bool:
-    return node is not None and node.value == word
+def _has_value(node: Node | None, value: str | bool) -> bool:
+    return node is not None and node.value == value
 
 
 def _optional_text(fields: ObjectFields, name: str) -> str:
@@ -620,15 +610,20 @@ MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
 STDIN_NAME = "standard input"
 
-_LIST_KINDS = ("List", "PodList")
+POD_KIND, CLASS_KIND = "Pod", "PriorityClass"
+#: What is read, with the version of each.
+_VERSIONS = {POD_KIND: "v1", CLASS_KIND: "scheduling.k8s.io/v1"}
+#: Lists of it, and what an item is that has no kind of its own; empty: it must have one.
+_LIST_KINDS = {"List": "", "PodList": POD_KIND, "PriorityClassList": CLASS_KIND}
 
 
 def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True) -> list[Manifest]:
     """All pods of these files, folders (not their subfolders), or ``-`` for standard input.
 
-    A folder's files come in the order of their names. Raises ManifestError, also when a pod stands twice.
+    A folder's files come in the order of their names. PriorityClass objects of one file hold for the pods of
+    all. Raises ManifestError, also when a pod stands twice, and when a class's number stands nowhere.
     """
-    manifests: list[Manifest] = []
+    manifests, classes = list[Manifest](), PriorityClasses()
     files: list[tuple[str | Path, bool]] = []
     for path in paths:
         is_folder = str(path) != STDIN and Path(path).is_dir()
@@ -647,11 +642,13 @@ def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True
                 raw = read_file(file, FILE_BYTES_MAX)
         except (OSError, ValueError) as error:
             raise _unreadable(name, error) from error
-        manifests += parse_manifests(name, raw, allow_zero_sleep=allow_zero_sleep)
+        manifests += _parse(name, raw, classes, ReadOptions(allow_zero_sleep, Expander()))
         # After each file: the sum of many small ones is not bounded by what one may hold.
         if len(manifests) > PODS_MAX:
             raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
     _refuse_twins(manifests)
+    manifests = [classes.resolve(each) for each in manifests]
+    _refuse_unknown_classes([each for each in manifests if each.class_name and not each.finished])
     return manifests
 
 
@@ -696,50 +693,121 @@ def parse_manifests(
     bytes_max: int = FILE_BYTES_MAX,
     nodes_max: int = NODES_MAX,
 ) -> list[Manifest]:
-    """The pods of one text; ``name`` stands in messages. Raises ManifestError."""
+    """The pods of one text; ``name`` stands in messages. A class that no object in it explains stays on its
+    pod (``class_name``), which counts as 0. Raises ManifestError.
+    """
+    classes, reading = PriorityClasses(), ReadOptions(allow_zero_sleep, Expander())
+    manifests = _parse(name, raw, classes, reading, bytes_max, nodes_max)
+    _refuse_twins(manifests)
+    return [classes.resolve(each) for each in manifests]
+
+
+def _parse(
+    name: str,
+    raw: bytes,
+    classes: PriorityClasses,
+    reading: ReadOptions,
+    bytes_max: int = FILE_BYTES_MAX,
+    nodes_max: int = NODES_MAX,
+) -> list[Manifest]:
+    """Its pods; its classes go into ``classes``."""
     try:
         documents = parse_text(decode_text(raw, bytes_max), nodes_max)
     except DocumentError as error:
         raise ManifestError(_located_message(name, 0, error)) from error
     manifests: list[Manifest] = []
-    reading = ReadOptions(allow_zero_sleep, Expander())
     for number, document in enumerate(documents, start=1):
         try:
-            for node in _pod_nodes(document):
+            for kind, node in _objects(document):
+                if kind == CLASS_KIND:
+                    classes.read(node)
+                    continue
                 source = f"{name}:{node.line}" if node.line else f"{name}, document {number}"
                 manifests.append(read_pod(node, source, reading))
         except DocumentError as error:
             raise ManifestError(_located_message(name, number, error)) from error
-    _refuse_twins(manifests)
     return manifests
 
 
-def _pod_nodes(document: Node) -> Iterator[Node]:
-    """The Pod objects of a document. Items of a PodList need no kind."""
+class PriorityClasses:
+    """What PriorityClass objects say, as the API server applies it to a pod that it admits."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, int] = {}
+        #: Of the class that is the global default; None: none is.
+        self._default: int | None = None
+
+    def read(self, node: Node) -> None:
+        """Raises DocumentError."""
+        fields = ObjectFields(node, "")
+        name = dns_subdomain(ObjectFields(fields.need("metadata"), "metadata").need("name"), "metadata.name")
+        value = readers.number(fields.need("value"), "value", readers.INT32_MIN, readers.INT32_MAX)
+        if self._values.setdefault(name, value) != value:
+            raise DocumentError(
+                f"priority class {quote(name)} stands twice, with two values: keep one", node.line
+            )
+        if _has_value(fields.get("globalDefault"), True):
+            self._default = value
+
+    def resolve(self, manifest: Manifest) -> Manifest:
+        """The manifest with its class's number in its pod, where that is known."""
+        name = manifest.class_name
+        found = self._values.get(name) if name else self._default
+        if found is None or manifest.pod.priority is not None:
+            return manifest
+        pod = msgspec.structs.replace(manifest.pod, priority=found)
+        return msgspec.structs.replace(manifest, pod=pod, class_name="")
+
+
+def _refuse_unknown_classes(manifests: Sequence[Manifest]) -> None:
+    """A plan that took 0 for what it does not know would promise these pods the wrong wave."""
+    by_class: dict[str, list[str]] = {}
+    for each in manifests:
+        by_class.setdefault(each.class_name, []).append(short_name(each.pod))
+    if by_class:
+        named = "; ".join(f"{quote(name)} of {first_names(pods)}" for name, pods in by_class.items())
+        cure = "add them (kubectl get priorityclasses -o yaml), or write spec.priority"
+        raise ManifestError(
+            one_line(f"{manifests[0].source}: nothing here says the value of priority class {named}: {cure}")
+        )
+
+
+def _objects(document: Node) -> Iterator[tuple[str, Node]]:
+    """The Pod and PriorityClass objects of a document, by their kinds. Items of a PodList need no kind."""
     fields = ObjectFields(document, "")
-    kind, version = fields.get("kind"), fields.get("apiVersion")
-    if version is not None and version.value != "v1":
-        raise DocumentError(f"apiVersion is {describe(version)}: it must be v1", version.line)
-    if kind is not None and kind.value in _LIST_KINDS:
-        items = fields.get("items")
-        for index, each in enumerate(sequence(items, "items", PODS_MAX) if items else ()):
-            item = ObjectFields(each, f"items[{index}]")
-            item_kind = item.get("kind")
-            implied = "Pod" if kind.value == "PodList" else None
-            if (implied if item_kind is None else item_kind.value) != "Pod":
-                raise _no_pod(item_kind, each.line)
-            yield each
-    elif kind is not None and kind.value == "Pod":
-        yield document
-    else:
-        raise _no_pod(kind, document.line)
+    kind = fields.get("kind")
+    implied = _LIST_KINDS.get(kind.value) if kind is not None and isinstance(kind.value, str) else None
+    if implied is None:
+        yield _kind_of(fields, kind), document
+        return
+    _check_version(fields, _VERSIONS.get(implied, "v1"))
+    items = fields.get("items")
+    for index, each in enumerate(sequence(items, "items", PODS_MAX) if items else ()):
+        item = ObjectFields(each, f"items[{index}]")
+        kind = item.get("kind") or (Node(implied, each.line) if implied else None)
+        yield _kind_of(item, kind), each
+
+
+def _kind_of(fields: ObjectFields, kind: Node | None) -> str:
+    """One of `_VERSIONS`. Raises DocumentError."""
+    if kind is None or not isinstance(kind.value, str) or kind.value not in _VERSIONS:
+        raise _no_pod(kind, fields.line)
+    _check_version(fields, _VERSIONS[kind.value])
+    return kind.value
+
+
+def _check_version(fields: ObjectFields, wanted: str) -> None:
+    version = fields.get("apiVersion")
+    if version is not None and version.value != wanted:
+        raise DocumentError(f"apiVersion is {describe(version)}: it must be {wanted}", version.line)
 
 
 def _no_pod(kind: Node | None, line: int) -> DocumentError:
     # Other objects have templates of pods in them: without a name, a UID and a node there is no pod to end.
     found = describe(kind) if kind is not None else "missing"
     return DocumentError(
-        f"kind is {found}: only Pod, List and PodList are read (kubectl get pods -o yaml)", line
+        f"kind is {found}: only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)",
+        line,
     )
 
 

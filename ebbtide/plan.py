@@ -6,10 +6,9 @@ answers now: at the signal it may be another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +19,7 @@ from ebbtide.actors.policy.grace_periods import (
     effective_periods,
     priority_of,
 )
-from ebbtide.actors.policy.plan import Plan, make_plan, seconds_text, short_name
+from ebbtide.actors.policy.plan import Plan, PlanWarning, make_plan, seconds_text, short_name
 from ebbtide.actors.policy.termination_mode import NodeHealth, choose_mode, deletable
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings, ShutdownKind, TerminationMode
@@ -37,20 +36,16 @@ PLAN_VERSION = 1
 def build_plan(settings: Settings, manifests: Sequence[Manifest], grant_ns: int | None) -> Plan:
     """What a shutdown now would do with these pods; ``grant_ns`` None where logind's limit is not known.
 
-    Pods whose status says that they have ended are left out. The manifests' own notes come last.
+    Pods whose status says that they have ended are left out.
     """
-    running = [manifest for manifest in manifests if not manifest.finished]
-    plan = make_plan(
+    return make_plan(
         effective_periods(settings),
         grant_ns,
         settings.reserve_seconds * NS_PER_SECOND,
-        [manifest.pod for manifest in running],
+        [manifest.pod for manifest in manifests if not manifest.finished],
         settings.budget,
         sleep_action=settings.gate("PodLifecycleSleepAction"),
     )
-    # About single pods, like the plan's own: where nothing is planned there is nothing to warn of.
-    notes = tuple(note for manifest in running for note in manifest.notes) if plan.enabled else ()
-    return msgspec.structs.replace(plan, warnings=plan.warnings + notes)
 
 
 def reserve_warnings(plan: Plan, margins: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -130,8 +125,25 @@ def plan_tables(plan: Plan, pods: Sequence[Pod]) -> RenderableType:
             f"requested {plan.requested_seconds} s, granted {grant}{more}, "
             f"budget {plan.budget_seconds} s, reserve {plan.reserve_seconds} s"
         )
-    warnings = [Text(visible(f"{code}: {message}"), style="yellow") for code, message in plan.warnings]
+    warnings = (Text(visible(line), style="yellow") for line in warning_lines(plan.warnings))
     return Group(Text(totals), *([table] if plan.waves else []), *warnings)
+
+
+#: Of one code so many are shown to people: a node has a hundred pods, often from one template.
+ALIKE_MAX = 3
+
+
+def warning_lines(warnings: Sequence[PlanWarning]) -> Iterator[str]:
+    """For people: those of one code together, the first few of them, in the order of their first."""
+    by_code: dict[str, list[str]] = {}
+    for code, message in warnings:
+        by_code.setdefault(code, []).append(message)
+    for code, messages in by_code.items():
+        for message in messages[:ALIKE_MAX]:
+            yield f"{code}: {message}"
+        more = len(messages) - ALIKE_MAX
+        if more > 0:
+            yield f"{code}: and {more} more like these: see them all with -o json"
 
 
 # What ``ebbtide plan`` says on a Kubernetes node beside the waves: who would end the pods, by

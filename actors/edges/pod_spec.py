@@ -23,6 +23,10 @@ HOOK_DETAIL_LENGTH_MAX = 100
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
+#: The priorities of the classes that every cluster has: where no admission has written the number.
+SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+
+
 class ExecAction(msgspec.Struct, frozen=True, kw_only=True, tag="exec", gc=False):
     """Run ``argv`` beside the container, with its environment and working directory."""
 

@@ -41,6 +41,9 @@ class Plan(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     override_needed: bool = False
     waves: tuple[PlannedWave, ...] = ()
     warnings: tuple[PlanWarning, ...] = ()
+    #: Whom each of the first warnings is about, ``namespace/name``; empty: not one pod. What has been added
+    #: behind them since is about none.
+    warned_pods: tuple[str, ...] = ()
 
 
 def usable_budget_ns(periods: Sequence[Period], grant_ns: int | None) -> int:
@@ -95,6 +98,8 @@ def make_plan(
     )
     wanted_seconds = requested_seconds(periods)
     usable_ns = usable_budget_ns(periods, grant_ns)
+    context = PlanContext(periods, waves, placed, grant_ns, reserve_ns, budget, sleep_action)
+    warned = explain_plan(context)
     needed_ns = wanted_seconds * NS_PER_SECOND + reserve_ns
     return Plan(
         enabled=bool(periods),
@@ -105,9 +110,8 @@ def make_plan(
         reserve_seconds=reserve_ns // NS_PER_SECOND,
         override_needed=bool(periods) and grant_ns is not None and grant_ns < needed_ns,
         waves=waves,
-        warnings=explain_plan(
-            PlanContext(periods, waves, placed, grant_ns, reserve_ns, budget, sleep_action)
-        ),
+        warnings=tuple(warning for warning, _ in warned),
+        warned_pods=tuple(label for _, label in warned),
     )
 
 
@@ -140,14 +144,28 @@ class PlanContext(NamedTuple):
     sleep_action: bool
 
 
-def explain_plan(plan: PlanContext) -> tuple[PlanWarning, ...]:
-    """All warnings of a plan: those about the whole first, then pod by pod in the order of the waves."""
+def explain_plan(plan: PlanContext) -> list[tuple[PlanWarning, str]]:
+    """All warnings of a plan, each with its pod's label: those about the whole first (empty), then pod by pod
+    in the order of the waves.
+    """
     if not plan.periods:
-        return (("disabled", "graceful shutdown is off: set shutdownGracePeriod, and leave its gate on"),)
+        off = "graceful shutdown is off: set shutdownGracePeriod, and leave its gate on"
+        return [(("disabled", off), "")]
     # The grant first: it is the cause of most of what is said of single pods.
-    whole = [warning for rule in PLAN_RULES for warning in rule(plan)]
-    single = [warning for placed in plan.pods for rule in POD_RULES for warning in rule(placed, plan)]
-    return (*whole, *single)
+    whole = [(warning, "") for rule in PLAN_RULES for warning in rule(plan)]
+    single = [
+        (warning, placed.pod.label)
+        for placed in plan.pods
+        for rule in POD_RULES
+        for warning in rule(placed, plan)
+    ]
+    return whole + single
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Some of them, and how many more there are."""
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + more
 
 
 def short_name(pod: Pod) -> str:
@@ -219,12 +237,11 @@ def _duplicates(plan: PlanContext) -> Iterator[PlanWarning]:
 def _unset_priorities(plan: PlanContext) -> Iterator[PlanWarning]:
     """Only where it can matter: with one wave every pod is in it anyway."""
     names = [short_name(placed.pod) for placed in plan.pods if placed.pod.priority is None]
-    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
     if names and len(plan.periods) > 1:
         yield (
             "priority-unset",
             (
-                f"{', '.join(names[:NAMES_MAX])}{more}: no numeric spec.priority, which counts as 0; "
+                f"{first_names(names)}: no numeric spec.priority, which counts as 0; "
                 "write the number where the pod has to go later"
             ),
         )

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from ebbtide.doctor.snapshot import Finding
 
 DOCTOR_VERSION = 1
-#: Of one code so many are shown to people: a node has a hundred pods, often from one template.
-ALIKE_MAX = 3
+
 
 EPILOG = """\b
 Examples:
@@ -99,7 +98,7 @@ def document(findings: list[Finding], healthy: bool) -> dict[str, Any]:
         "kind": "Diagnosis",
         "version": DOCTOR_VERSION,
         "graceful": healthy,
-        "findings": [finding._asdict() for finding in findings],
+        "findings": [finding.document for finding in findings],
     }
 
 
@@ -131,6 +130,8 @@ def print_findings(
 
 def shortened(findings: list[Finding]) -> Iterator[tuple[Finding, int]]:
     """The first few of each code; the last of them with how many more there are, else 0."""
+    from ebbtide.plan import ALIKE_MAX
+
     # First, because the last one that is shown says how many more there are, before they have been seen.
     totals = Counter(each.code for each in findings)
     shown: Counter[str] = Counter()

@@ -7,10 +7,11 @@ which they are shown. A rule looks at nothing but its `Snapshot`, so each is tes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from ebbtide.actors.edges.logind.drop_ins import DROP_IN_NAME
-from ebbtide.actors.policy.plan import Plan, seconds_text, short_name
+from ebbtide.actors.policy.plan import Plan, first_names, seconds_text, short_name
 from ebbtide.doctor.snapshot import (
     MASTERS_GROUP,
     NEEDED_RIGHTS,
@@ -137,7 +138,6 @@ CURES = {
     "wave-zero": "give the wave a period, or its pods another priority",
     "priority-duplicate": "keep one entry of shutdownGracePeriodByPodPriority for each priority",
     "priority-unset": _WRITE_PRIORITY,
-    "priority-class-only": _WRITE_PRIORITY,
     "priority-below": "add an entry for that priority to shutdownGracePeriodByPodPriority",
     "hook-not-run": "give its wave a period above 0 s",
     "hook-invalid": "replace the tcpSocket hook by exec or httpGet",
@@ -159,14 +159,6 @@ GRANT_WARNINGS = frozenset({"grant-too-small", "reserve-not-granted", "wave-cut"
 
 #: The runtime knows no priorities, so where one is missing nobody wrote it wrong.
 _NODE_CURES = {"priority-unset": "name a kubeconfig, or annotate the pods with ebbtide/priority: a number"}
-#: Names in one finding.
-NAMES_MAX = 5
-
-
-def first_names(names: list[str]) -> str:
-    """Some of them, and how many more there are."""
-    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return ", ".join(names[:NAMES_MAX]) + more
 
 
 def plan_warnings(snapshot: Snapshot) -> Iterator[Finding]:
@@ -174,9 +166,10 @@ def plan_warnings(snapshot: Snapshot) -> Iterator[Finding]:
     cures = _NODE_CURES if snapshot.node is not None else {}
     # Those that no wave could give what they ask for have one finding together (`grace_beyond_waves`).
     beginnings = tuple(f"{short_name(pod)} asks for" for pod in _pods_beyond_waves(snapshot))
-    for code, message in snapshot.plan.warnings if snapshot.plan is not None else ():
+    plan = snapshot.plan or Plan(enabled=False)
+    for (code, message), label in zip(plan.warnings, chain(plan.warned_pods, repeat("")), strict=False):
         if code not in GRANT_WARNINGS and not (code == "grace-cut" and message.startswith(beginnings)):
-            yield Finding("warning", code, message, cures.get(code) or cure_of(code))
+            yield Finding("warning", code, message, cures.get(code) or cure_of(code), label)
 
 
 def _longest_period(snapshot: Snapshot) -> int:
@@ -203,18 +196,17 @@ def grace_beyond_waves(snapshot: Snapshot) -> Iterator[Finding]:
 def failed_starts(snapshot: Snapshot) -> Iterator[Finding]:
     for pod, reason in snapshot.store.failed_starts if snapshot.status is not None else ():
         cure = "put its manifest right, and bring it in again"
-        yield Finding("warning", "pod-down", f"{pod} could not be started: {reason}", cure)
+        yield Finding("warning", "pod-down", f"{pod} could not be started: {reason}", cure, pod)
 
 
 def stop_signal_ignored(snapshot: Snapshot) -> Iterator[Finding]:
     for each in snapshot.forecasts:
         if each.verdict in ("ignores", "unclear"):
             level: Level = "warning" if each.verdict == "ignores" else "note"
-            name = (
-                f"{snapshot.labels.get(each.uid, each.uid)}, container {each.container}, process {each.pid}"
-            )
+            label = snapshot.labels.get(each.uid, each.uid)
+            name = f"{label}, container {each.container}, process {each.pid}"
             cure = "handle the signal, start it under an init such as tini, or name another with stopSignal"
-            yield Finding(level, f"signal-{each.verdict}", f"{name}: {each.signal}: {each.why}", cure)
+            yield Finding(level, f"signal-{each.verdict}", f"{name}: {each.signal}: {each.why}", cure, label)
 
 
 def agents_too_early(snapshot: Snapshot) -> Iterator[Finding]:
@@ -227,7 +219,7 @@ def agents_too_early(snapshot: Snapshot) -> Iterator[Finding]:
             f"need it, the first of them {early.first_user}"
         )
         cure = "give it a higher priority, such as priorityClassName: system-node-critical"
-        yield Finding("warning", "agent-early", message, cure)
+        yield Finding("warning", "agent-early", message, cure, early.label)
 
 
 def static_pod_priorities(snapshot: Snapshot) -> Iterator[Finding]:
@@ -237,19 +229,19 @@ def static_pod_priorities(snapshot: Snapshot) -> Iterator[Finding]:
         cure = f"write spec.priority as a number into {each.path}"
         if not each.class_name:
             message = f"static pod {each.label} has no priority: it is stopped in the first wave"
-            yield Finding("warning", "static-without-priority", message, cure)
+            yield Finding("warning", "static-without-priority", message, cure, each.label)
         elif node is not None and node.mode == "observe":
             message = (
                 f"static pod {each.label} only names the priority class {each.class_name}: the kubelet stops "
                 "it in its first wave"
             )
-            yield Finding("warning", "static-class-only", message, cure)
+            yield Finding("warning", "static-class-only", message, cure, each.label)
         else:
             message = (
                 f"static pod {each.label} only names the priority class {each.class_name}: Ebbtide knows its "
                 "number, the kubelet's own graceful shutdown would stop it first"
             )
-            yield Finding("note", "static-class-only", message, cure)
+            yield Finding("note", "static-class-only", message, cure, each.label)
 
 
 POD_RULES = (

@@ -135,12 +135,20 @@ Level = Literal["critical", "warning", "note"]
 
 
 class Finding(NamedTuple):
-    """``code`` stays; ``message`` says what is wrong and ``cure`` what to do, both for people."""
+    """``code`` stays; ``message`` says what is wrong and ``cure`` what to do, both for people. ``pod``:
+    ``namespace/name`` of the one that it is about; empty: it is not about one pod.
+    """
 
     level: Level
     code: str
     message: str
     cure: str
+    pod: str = ""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As JSON; ``pod`` is null where it is not about one."""
+        return self._asdict() | {"pod": self.pod or None}
 
 
 class LogindState(NamedTuple):

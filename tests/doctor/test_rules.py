@@ -308,7 +308,7 @@ def test_packages_that_are_missing(mode: str, level: str) -> None:
 def test_what_run_would_refuse() -> None:
     """The daemon's own line, its cure told apart."""
     (finding,) = found(in_mode("api", unfit="mode api needs the API server: name a kubeconfig"))
-    assert finding[1:] == ("mode-unfit", "mode api needs the API server", "name a kubeconfig")
+    assert finding[1:4] == ("mode-unfit", "mode api needs the API server", "name a kubeconfig")
 
 
 def test_a_node_that_the_cluster_does_not_know() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 import time
 import uuid
@@ -229,18 +230,86 @@ def test_a_pod_that_has_ended_says_so(phase: str, finished: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, priority, cure",
+    "name, priority, value, unknown",
     [
-        ("system-node-critical", None, "write spec.priority: 2000001000"),
-        ("gold", None, "write its number in spec.priority"),
-        ("gold", 7, None),
+        ("system-node-critical", None, 2_000_001_000, ""),
+        ("system-cluster-critical", None, 2_000_000_000, ""),
+        ("system-node-critical", 7, 7, ""),
+        ("gold", 7, 7, ""),
+        ("gold", None, None, "gold"),
     ],
 )
-def test_a_class_name_alone_is_warned_of(name: str, priority: int | None, cure: str | None) -> None:
-    """It counts as 0, so the pod would be among the first (kubernetes#133442)."""
-    notes = read(pod(priorityClassName=name, priority=priority)).notes
-    assert [code for code, _ in notes] == (["priority-class-only"] if cure else [])
-    assert cure is None or notes[0][1].endswith(cure)
+def test_the_classes_that_every_cluster_has_are_known(
+    name: str, priority: int | None, value: int | None, unknown: str
+) -> None:
+    """A number that is written wins, as at the API server; another class's number stands elsewhere."""
+    found = read(pod(priorityClassName=name, priority=priority))
+    assert (found.pod.priority, found.class_name) == (value, unknown)
+
+
+def priority_class(name: str, value: object, **more: object) -> dict[str, object]:
+    version = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return {**version, "metadata": {"name": name}, "value": value, **more}
+
+
+def test_priority_classes_of_one_file_hold_for_the_pods_of_all(tmp_path: Path) -> None:
+    """Behind the pods or before them, alone or in a list; the global default is for pods without any."""
+    pods = [pod(metadata={"name": "a"}, priorityClassName="gold"), pod(metadata={"name": "b"})]
+    (tmp_path / "a-pods.yaml").write_text(yaml.safe_dump_all(pods))
+    items: list[Any] = [priority_class("gold", 1000), priority_class("all", 5, globalDefault=True)]
+    (tmp_path / "b-classes.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+    found = load_manifests([tmp_path])
+    assert [(each.pod.name, each.pod.priority, each.class_name) for each in found] == [
+        ("a", 1000, ""),
+        ("b", 5, ""),
+    ]
+    kubectl = {"kind": "PriorityClassList", "apiVersion": "scheduling.k8s.io/v1", "items": items}
+    for each in items:
+        del each["kind"], each["apiVersion"]
+    (tmp_path / "b-classes.json").write_text(json.dumps(kubectl))
+    assert [each.pod.priority for each in load_manifests([tmp_path])] == [1000, 5]
+
+
+def test_a_class_that_nobody_explains_is_refused_with_its_pods(tmp_path: Path) -> None:
+    """Taken for 0 it would promise them the wrong wave; a pod that has ended has none."""
+    names = [*(f"p{each}" for each in range(7)), "done"]
+    pods = [pod(metadata={"name": name}, priorityClassName="gold") for name in names]
+    pods[-1]["status"] = {"phase": "Succeeded"}
+    pods.append(pod(metadata={"name": "s"}, priorityClassName="silver"))
+    file = tmp_path / "pods.yaml"
+    file.write_text(yaml.safe_dump_all(pods))
+    with pytest.raises(ManifestError) as refused:
+        load_manifests([file])
+    assert str(refused.value) == (
+        f"{file}:1: nothing here says the value of priority class 'gold' of p0, p1, p2, p3, p4 and 2 more; "
+        "'silver' of s: add them (kubectl get priorityclasses -o yaml), or write spec.priority"
+    )
+
+
+@pytest.mark.parametrize(
+    "document, message",
+    [
+        (priority_class("gold", "many"), "value is 'many': it must be a whole number"),
+        (priority_class("gold", 2**31), "value is 2147483648: it must be from -2147483648 to 2147483647"),
+        (priority_class("gold", None), "value is missing: write it"),
+        (priority_class("Gold", 1), "metadata.name is 'Gold': it must be"),
+        (
+            {**priority_class("gold", 1), "apiVersion": "v1"},
+            "apiVersion is 'v1': it must be scheduling.k8s.io/v1",
+        ),
+    ],
+)
+def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, object], message: str) -> None:
+    """As the API server refuses it."""
+    with pytest.raises(ManifestError, match=re.escape(message)):
+        parse_manifests("f", yaml.safe_dump(document).encode())
+
+
+def test_a_class_with_two_values_is_refused() -> None:
+    """In a cluster a name stands once."""
+    twice = [priority_class("gold", 1), priority_class("gold", 1), priority_class("gold", 2)]
+    with pytest.raises(ManifestError, match="f:13: priority class 'gold' stands twice, with two values"):
+        parse_manifests("f", yaml.safe_dump_all(twice).encode())
 
 
 @pytest.mark.parametrize(
@@ -352,6 +421,10 @@ def test_references_that_never_end_cost_one_look() -> None:
 # --- where manifests come from -----------------------------------------------------------------
 
 
+#: What is said where something else comes.
+WANTED = "only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)"
+
+
 def pod_yaml(name: str, command: str = "[sleep, '9']") -> str:
     return (
         f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\n"
@@ -396,19 +469,22 @@ def test_pods_come_from_documents_lists_and_json(text: str, expected: list[str])
     [
         (
             "kind: Deployment",
-            "f:1: kind is 'Deployment': only Pod, List and PodList are read (kubectl get pods -o yaml)",
+            f"f:1: kind is 'Deployment': {WANTED}",
         ),
-        ("a: b", "f:1: kind is missing: only Pod, List and PodList are read (kubectl get pods -o yaml)"),
+        (
+            "a: b",
+            f"f:1: kind is missing: {WANTED}",
+        ),
         ("hello", "f:1: the document must be a mapping"),
         ("apiVersion: apps/v1\nkind: Pod", "f:1: apiVersion is 'apps/v1': it must be v1"),
         (
             '{"kind": "List", "items": []}\n{"kind": "List", "items": [{"kind": "Service"}]}',
-            "f, document 2: kind is 'Service': only Pod, List and PodList are read "
+            "f, document 2: kind is 'Service': only Pod, PriorityClass and lists of them are read "
             "(kubectl get pods -o yaml)",
         ),
         (
             '{"kind": "List", "items": [{"metadata": {"name": "a"}}]}',
-            "f, document 1: kind is missing: only Pod, List and PodList are read (kubectl get pods -o yaml)",
+            f"f, document 1: kind is missing: {WANTED}",
         ),
         ("kind: List\nitems: 5", "f:2: items is 5: it must be a list"),
         (pod_yaml("a") + "---\n" + pod_yaml("a"), "f:6: pod default/a stands twice, first at f:1: keep one"),

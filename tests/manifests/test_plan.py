@@ -26,9 +26,9 @@ def manifests(*pods: str) -> list[Manifest]:
     return parse_manifests("p.yaml", text.encode())
 
 
-def web(grace: int = 20, extra: str = "") -> str:
+def web(grace: int = 20, extra: str = "", name: str = "web-0") -> str:
     return (
-        "metadata: {name: web-0, uid: u0}\n"
+        f"metadata: {{name: {name}}}\n"
         f"spec: {{priority: 0, terminationGracePeriodSeconds: {grace}, containers: [{{name: c}}]}}\n{extra}"
     )
 
@@ -69,7 +69,7 @@ def test_pods_that_have_ended_are_left_out() -> None:
     assert [wave.pods for wave in plan(pods).waves] == [(), ()]
 
 
-def test_notes_of_the_manifests_and_the_sleep_gate_reach_the_plan() -> None:
+def test_a_class_that_every_cluster_has_and_the_sleep_gate_reach_the_plan() -> None:
     """What only a manifest knows, and what only the configuration knows."""
     pods = manifests(
         "metadata: {name: etcd}\nspec: {priorityClassName: system-node-critical, "
@@ -77,12 +77,10 @@ def test_notes_of_the_manifests_and_the_sleep_gate_reach_the_plan() -> None:
         "containers: [{name: c, lifecycle: {preStop: {sleep: {seconds: 9}}}}]}"
     )
     codes = [code for code, _ in plan(pods).warnings]
-    assert codes == ["priority-unset", "sleep-fills-grace", "priority-class-only"]
+    assert codes == ["sleep-fills-grace"]
+    assert [len(wave.pods) for wave in plan(pods).waves] == [0, 1]
     gated = parse_config([("c", CONFIG + b"featureGates: {PodLifecycleSleepAction: false}")]).settings
-    assert [code for code, _ in plan(pods, settings=gated).warnings] == [
-        "priority-unset",
-        "priority-class-only",
-    ]
+    assert plan(pods, settings=gated).warnings == ()
 
 
 def test_the_table_has_a_row_a_pod_and_a_line_a_warning() -> None:
@@ -95,3 +93,24 @@ def test_the_table_has_a_row_a_pod_and_a_line_a_warning() -> None:
     assert lines[4] == "grace-cut: web-0 asks for 120 s and gets 20 s: wave 0 has 20 s"
     assert printed(plan(pods, settings=Settings()), pods).startswith("graceful shutdown is off\ndisabled: ")
     assert "granted not known" in printed(plan(pods, grant=None), pods)
+
+
+def test_warnings_of_one_code_stand_together_and_are_counted() -> None:
+    """A hundred pods of one template are three lines and a number."""
+    pods = manifests(*(web(grace=120, name=f"web-{each}") for each in range(100)))
+    lines = printed(plan(pods), pods).splitlines()
+    assert [line for line in lines if line.startswith("grace-cut")] == [
+        *(f"grace-cut: web-{each} asks for 120 s and gets 20 s: wave 0 has 20 s" for each in range(3)),
+        "grace-cut: and 97 more like these: see them all with -o json",
+    ]
+    assert len(plan_json(plan(pods), [each.pod for each in pods])["warnings"]) == 100
+
+
+def test_each_warning_names_the_pod_that_it_is_about() -> None:
+    """For whoever judges them one by one; what is about the whole plan names none."""
+    made = plan(manifests(web(grace=120)), grant=12)
+    assert [(code, label) for (code, _), label in zip(made.warnings, made.warned_pods, strict=True)] == [
+        ("grant-too-small", ""),
+        ("wave-cut", ""),
+        ("grace-cut", "default/web-0"),
+    ]

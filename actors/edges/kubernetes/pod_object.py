@@ -27,10 +27,8 @@ from ebbtide.actors.edges.kubernetes.pods import (
 )
 from ebbtide.actors.edges.linux.inotify import FolderWatch
 from ebbtide.actors.edges.linux.proc import CONTAINER_ID
-from ebbtide.actors.edges.pod_spec import Int64
+from ebbtide.actors.edges.pod_spec import SYSTEM_PRIORITIES, Int64
 
-#: The priorities of the classes that every cluster has: where no admission has written the number.
-SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 #: Volumes that are made for the pod on this node, or lie there: nobody else waits for their unmount.
 LOCAL_VOLUMES = frozenset(
     {"configMap", "downwardAPI", "emptyDir", "gitRepo", "hostPath", "image", "projected", "secret"}
