@@ -33,7 +33,8 @@ class SourceCheck(NamedTuple):
 
 class NodeCheck(NamedTuple):
     """``taint``: none, ours, other. ``drivers``: of its CSINode; None: it has none. ``sources``: those of its
-    ``pool``, which believes what stands on the Node as ``believes`` says.
+    ``pool``, which believes what stands on the Node as ``believes`` says. ``alive``: who has declared that
+    this boot of it runs.
     """
 
     name: str
@@ -45,6 +46,7 @@ class NodeCheck(NamedTuple):
     drivers: tuple[str, ...] | None = ()
     believes: tuple[str, ...] = ()
     sources: tuple[SourceCheck, ...] = ()
+    alive: str = ""
 
 
 class VolumeCheck(NamedTuple):
@@ -232,6 +234,16 @@ def _machines(seen: ClusterCheck) -> Iterator[Finding]:
                 )
 
 
+def _declared_alive(seen: ClusterCheck) -> Iterator[Finding]:
+    for node in seen.nodes:
+        if node.alive:
+            text = (
+                f"{node.alive} has declared that {node.name} lives: while that stands, nothing proves it off"
+            )
+            cure = f"where that is over, take it back: ebbtide outage declare {node.name} --alive --withdraw"
+            yield Finding("note" if node.ready else "warning", "declared-alive", text, cure)
+
+
 def _held(seen: ClusterCheck) -> Iterator[Finding]:
     if seen.held:
         text = (
@@ -334,6 +346,7 @@ RULES: tuple[Callable[[ClusterCheck], Iterator[Finding]], ...] = (
     _identities,
     _sources,
     _machines,
+    _declared_alive,
     _held,
     _others,
     _volumes,

@@ -14,7 +14,7 @@ from ebbtide.actors.edges.proof.power import Check, PowerEdge
 from ebbtide.actors.edges.proof.redfish import Redfish
 from ebbtide.actors.edges.proof.remediators import KINDS, Remediations, RemediatorSource
 from ebbtide.actors.edges.proof.sources import Machine, ProofSource, SourcesEdge
-from ebbtide.actors.edges.proof.statements import STATED, StatementsEdge, StatementSource
+from ebbtide.actors.edges.proof.statements import CONTRADICT, STATED, StatementsEdge, StatementSource
 from ebbtide.actors.interfaces import Clock, Edge
 from ebbtide.outage.configuration import OutageConfiguration, Pool
 
@@ -42,7 +42,8 @@ def sources_of(
     ec2: Ec2 | None = None,
 ) -> tuple[list[StatementSource], list[ProofSource]]:
     """What stands on the Node itself, and who is asked beside it."""
-    stated = [StatementSource(each, view, node, node_uid) for each in STATED if each in pool.believe]
+    wanted = [each for each in STATED if each in pool.believe or each in CONTRADICT]
+    stated = [StatementSource(each, view, node, node_uid) for each in wanted]
     asked: list[ProofSource] = []
     if pool.ask_kubelet:
         asked.append(KubeletSource(view, node))

@@ -583,7 +583,9 @@ def _detach_forced(outage: OutageBuilder, event: DetachForced) -> None:
 
 
 def _evidence(outage: OutageBuilder, event: EvidenceRead) -> None:
-    said = f"{event.verdict}: {event.error}" if event.error else event.verdict
+    # Who can only contradict proves nothing: it has taken that back.
+    verdict = "nothing" if event.verdict == "off" and event.source in ("peer", "kubelet") else event.verdict
+    said = f"{verdict}: {event.error}" if event.error else verdict
     outage.sources[_who(event)] = Wait(at_ns=outage.point.at_ns, reason=said)
 
 

@@ -35,21 +35,25 @@ def view_of(*nodes: NodeView) -> ClusterView:
 @pytest.mark.parametrize(
     ("text", "labels", "expected"),
     [
-        (HEAD, {}, ["cloud-taint", "certificate", "declared", "kubelet"]),
-        (POOLS, {"k": "v"}, ["declared"]),
-        (POOLS, {}, ["kubelet"]),
-        (HEAD + "pools: [{name: a, believe: [remediator]}]", {}, ["kubelet", "remediator", "remediator"]),
+        (HEAD, {}, ["cloud-taint", "certificate", "declared", "peer", "kubelet"]),
+        (POOLS, {"k": "v"}, ["declared", "peer"]),
+        (POOLS, {}, ["peer", "kubelet"]),
+        (
+            HEAD + "pools: [{name: a, believe: [remediator]}]",
+            {},
+            ["peer", "kubelet", "remediator", "remediator"],
+        ),
         (
             HEAD + "pools: [{name: a, believe: [], cloud: {ec2: {region: eu-west-1}}}]",
             {},
-            ["kubelet", "cloud"],
+            ["peer", "kubelet", "cloud"],
         ),
     ],
 )
 async def test_the_sources_are_those_of_the_nodes_pool(
     text: str, labels: dict[str, str], expected: list[str]
 ) -> None:
-    """By its labels."""
+    """By its labels. Who contradicts is heard whatever is believed."""
     view = view_of(NODE._replace(labels=labels))
     remediations = [Remediations(Nobody(), name) for name in KINDS]
     pool = pool_of(parse_outage("a.yaml", text.encode()), view, "n")

@@ -32,6 +32,7 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 #: By the cloud controller, on a node that is not Ready and whose instance it finds shut down.
 CLOUD_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 DECLARED_ANNOTATION = "ebbtide.dev/declared-off"
+ALIVE_ANNOTATION = "ebbtide.dev/declared-alive"
 NOTE_ANNOTATION = "ebbtide.dev/out-of-service"
 NODES_PATH = "/api/v1/nodes"
 LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -93,7 +94,9 @@ class Certificate(NamedTuple):
 class Declared(NamedTuple):
     """A person: the machine is off, which this boot ran on and which gave this last heartbeat (``mark``).
 
-    ``seconds``: how long that is to count; 0: not said. ``problem``: why it cannot count, in our words.
+    ``seconds``: how long that is to count; 0: not said. ``problem``: why it cannot count, in our words. That
+    the node lives is said in the same form, without a ``mark``; ``at``: when, for people, and to tell two
+    statements apart.
     """
 
     node_uid: str = ""
@@ -102,6 +105,7 @@ class Declared(NamedTuple):
     by: str = ""
     seconds: int = 0
     problem: str = ""
+    at: str = ""
 
 
 class NodeView(NamedTuple):
@@ -123,6 +127,7 @@ class NodeView(NamedTuple):
     cloud_off: bool = False
     certificate: Certificate | None = None
     declared: Declared | None = None
+    alive: Declared | None = None
     last_boot: LastBootStated | None = None
 
 
@@ -176,6 +181,7 @@ class _DeclaredText(msgspec.Struct):
     mark: str = ""
     by: str = ""
     seconds: int = 0
+    at: str = ""
 
 
 def read_certificate(node: ApiNode) -> Certificate | None:
@@ -194,7 +200,17 @@ def read_declared(node: ApiNode) -> Declared | None:
     """What cannot be read is told: somebody waits for it to count. The reason that stands in it stays there:
     a person's words go on no record.
     """
-    text = node.metadata.annotations.get(DECLARED_ANNOTATION, "")
+    return _read_statement(
+        node.metadata.annotations.get(DECLARED_ANNOTATION, ""), "uid, boot, mark, by and seconds"
+    )
+
+
+def read_alive(node: ApiNode) -> Declared | None:
+    """In the same way: who wrote it relies on it."""
+    return _read_statement(node.metadata.annotations.get(ALIVE_ANNOTATION, ""), "uid, boot, by and seconds")
+
+
+def _read_statement(text: str, fields: str) -> Declared | None:
     if not text:
         return None
     try:
@@ -202,12 +218,12 @@ def read_declared(node: ApiNode) -> Declared | None:
             return Declared(problem="the annotation is too long")
         said = msgspec.json.decode(text, type=_DeclaredText)
     except (ValueError, RecursionError):
-        return Declared(problem="the annotation is no JSON object with uid, boot, mark, by and seconds")
+        return Declared(problem=f"the annotation is no JSON object with {fields}")
     if not PERSON.fullmatch(said.by):
         return Declared(problem="it does not say by whom, in letters, digits and ._@+-, 64 at most")
     if not 0 <= said.seconds <= DECLARED_SECONDS_MAX:
         return Declared(by=said.by, problem=f"seconds must be from 0 to {DECLARED_SECONDS_MAX}")
-    return Declared(said.uid, said.boot, said.mark, said.by, said.seconds)
+    return Declared(said.uid, said.boot, said.mark, said.by, said.seconds, at=said.at)
 
 
 class _LastBootText(msgspec.Struct, rename="camel"):
@@ -275,6 +291,7 @@ def project_node(node: ApiNode) -> NodeView:
         cloud_off=any(taint.get("key") == CLOUD_SHUTDOWN for taint in node.spec.taints),
         certificate=read_certificate(node),
         declared=read_declared(node),
+        alive=read_alive(node),
         last_boot=read_last_boot(node),
     )
 
@@ -302,6 +319,8 @@ class ObservedNode:
         #: names no boot, and one that outlives a start is about the boot of before.
         self.cloud_off_at = math.inf
         self.spoke_under_it = False
+        #: Since when somebody's statement that it lives stands there as it does now.
+        self.alive_since = math.inf
         self.news = trio.Event()
 
     def change(self) -> None:
@@ -430,6 +449,11 @@ class ClusterView:
 
     def _take_node(self, name: str, node: NodeView | None) -> None:
         observed = self.of(name)
+        before = observed.node.alive if observed.node is not None else None
+        if node is None or node.alive is None:
+            observed.alive_since = math.inf
+        elif node.alive != before:
+            observed.alive_since = trio.current_time()
         observed.node = node
         if node is None or not node.cloud_off:
             observed.cloud_off_at, observed.spoke_under_it = math.inf, False

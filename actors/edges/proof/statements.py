@@ -1,5 +1,5 @@
 """What stands on the Node itself, as sources of proof: the cloud controller's taint, the certificate of the
-node's own daemon, and a person's word.
+node's own daemon, and a person's word; and what contradicts all of them, somebody's word that the node lives.
 
 A statement is a fact as soon as it is there (`StatementsEdge`), and again whenever the sources are asked
 (`StatementSource`). Both read it from the same view of all Nodes; the write that may follow compares the
@@ -8,9 +8,12 @@ whole Node with what was decided from, so a statement that was taken back meanwh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView, ObservedNode
+import trio
+
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, NodeView, ObservedNode
 from ebbtide.actors.edges.proof.sources import Machine, Said
 from ebbtide.actors.interfaces import Clock, Effect, Ending, Outlet
 from ebbtide.events.base import Order
@@ -19,6 +22,13 @@ from ebbtide.events.outage import EvidenceRead, Source
 #: In our own words, why a statement does not count that is there.
 SPOKE = "the node has spoken since the taint was set"
 NOT_SAFE = "pods or mounts were left when it was written"
+OTHER_NODE, OTHER_BOOT = "it is about another Node of that name", "it is about another boot"
+TAKEN_BACK, OVER = "it was taken back", "its time is over"
+#: How long it counts that the node lives, where that is not said: as for a machine that is off.
+ALIVE_SECONDS = 3600
+#: A contradiction is believed for ten minutes from when it was last said, and who has written it where it
+#: stays says it all that time: also while no source is asked.
+AGAIN_SECONDS = 300.0
 
 
 def _cloud_taint(node: NodeView, observed: ObservedNode) -> Said | None:
@@ -48,13 +58,34 @@ def _declared(node: NodeView, observed: ObservedNode) -> Said | None:
     return Said("off", "nodeUID", said.node_uid, said.boot_id, said.mark, said.seconds)
 
 
+def _ends_at(said: Declared, observed: ObservedNode) -> float:
+    return observed.alive_since + (said.seconds or ALIVE_SECONDS)
+
+
+def _alive(node: NodeView, observed: ObservedNode) -> Said | None:
+    """It can only contradict; ``off`` says that it does so no longer, and proves nothing."""
+    said = node.alive
+    if said is None:
+        return None
+    if said.problem or said.node_uid != node.uid:
+        return Said("unknown", error=said.problem or OTHER_NODE)
+    if said.boot_id not in ("", node.boot_id):
+        return Said("unknown", error=OTHER_BOOT)
+    if _ends_at(said, observed) <= trio.current_time():
+        return Said("off", error=OVER)
+    return Said("on", "nodeUID", node.uid, said.boot_id)
+
+
 _READ: dict[Source, Callable[[NodeView, ObservedNode], Said | None]] = {
     "cloud-taint": _cloud_taint,
     "certificate": _certificate,
     "declared": _declared,
+    "peer": _alive,
 }
 #: In the order in which they are told.
 STATED: tuple[Source, ...] = tuple(_READ)
+#: Whatever is believed: these can only hold the cure up.
+CONTRADICT: tuple[Source, ...] = ("peer",)
 
 
 class StatementSource:
@@ -67,8 +98,10 @@ class StatementSource:
     @property
     def name(self) -> str:
         node = self._view.of(self._node).node
-        declared = node.declared if node is not None and self.source == "declared" else None
-        return declared.by if declared is not None else ""
+        if node is None:
+            return ""
+        said = {"declared": node.declared, "peer": node.alive}.get(self.source)
+        return said.by if said is not None else ""
 
     async def read(self, machine: Machine) -> Said | None:
         return self.said()
@@ -81,8 +114,14 @@ class StatementSource:
         return _READ[self.source](observed.node, observed)
 
 
+def _taken_back(source: Source) -> Said:
+    return Said("off", error=TAKEN_BACK) if source in CONTRADICT else Said("unknown")
+
+
 class StatementsEdge:
-    """Tells each statement when it has changed; one that is taken back says ``unknown``."""
+    """Tells each statement when it has changed, and again and again what contradicts. One that is taken back
+    says ``unknown``, or, where it has contradicted, that it does so no longer.
+    """
 
     def __init__(
         self, sources: Sequence[StatementSource], view: ClusterView, node: str, clock: Clock
@@ -94,19 +133,29 @@ class StatementsEdge:
     async def run(self, outlet: Outlet) -> None:
         """First what stands there now, then what changes, until cancelled."""
         await self._view.listed()
+        again = False
         while True:
             news = self._view.of(self._node).news
             found = {(each.source, each.name): said for each in self._sources if (said := each.said())}
-            gone = {who: Said("unknown") for who in self._told if who not in found}
+            gone = {who: _taken_back(who[0]) for who in self._told if who not in found}
             for (source, name), said in (found | gone).items():
-                if self._told.get((source, name)) != said:
+                if self._told.get((source, name)) != said or (again and said.verdict == "on"):
                     await outlet.put(
                         EvidenceRead(
                             source=source, name=name, begun_ns=self._clock.mono_ns(), **said._asdict()
                         )
                     )
             self._told = found
-            await news.wait()
+            with trio.move_on_after(self._due_seconds()) as waiting:
+                await news.wait()
+            again = waiting.cancelled_caught
+
+    def _due_seconds(self) -> float:
+        """Until a statement that the node lives ends, or is to be told again; for ever where none stands."""
+        observed = self._view.of(self._node)
+        said = observed.node.alive if observed.node is not None else None
+        left = _ends_at(said, observed) - trio.current_time() if said is not None else 0.0
+        return min(left, AGAIN_SECONDS) if left > 0 else math.inf
 
     def prewarm(self) -> None:
         """Nothing is to be opened."""

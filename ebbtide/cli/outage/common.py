@@ -22,6 +22,7 @@ from ebbtide.cli.common.guard import Refused
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.calls import Answer, ApiCaller, JsonObject
+    from ebbtide.actors.edges.kubernetes.node_view import NodeView
 
 T = TypeVar("T")
 
@@ -196,6 +197,16 @@ def ago(text: object) -> str:
     """``3s ago``; empty for what is no time."""
     seconds = age_seconds(text)
     return "" if math.isnan(seconds) else f"{whole_span(seconds)} ago"
+
+
+def alive_by(node: NodeView) -> str:
+    """Who says that this boot of it runs; empty: nobody, or that is over, as far as this clock can tell."""
+    from ebbtide.actors.edges.proof.statements import ALIVE_SECONDS
+
+    said = node.alive
+    if said is None or said.problem or said.node_uid != node.uid or said.boot_id not in ("", node.boot_id):
+        return ""
+    return "" if age_seconds(said.at) > (said.seconds or ALIVE_SECONDS) else said.by
 
 
 def whole_span(seconds: float) -> str:

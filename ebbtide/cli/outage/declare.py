@@ -1,13 +1,16 @@
-"""``ebbtide outage declare``: a person's statement that a node is off, as an annotation on the Node.
+"""``ebbtide outage declare``: somebody's statement that a node is off, or that it lives, as an annotation on
+the Node.
 
-It is about one machine, one boot and one last heartbeat, as they are read now: a node that lives voids it by
-its next renewal. So it is written only where none came while we looked.
+That it is off is about one machine, one boot and one last heartbeat, as they are read now: a node that lives
+voids it by its next renewal. So it is written only where none came while we looked. That it lives is about
+one machine and one boot; it harms nobody's data, so it is written at once and without a question.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -19,6 +22,7 @@ from ebbtide.cli.outage.common import (
     HTTP_CONFLICT,
     Cluster,
     ago,
+    alive_by,
     ask_cluster,
     chosen_kubeconfig,
     decoded,
@@ -44,10 +48,14 @@ Examples:
   ebbtide outage declare worker-2 --off --by ann@example.com --for 4h --yes
   ebbtide outage declare worker-2 --off --print > worker-2-is-off.yaml
   ebbtide outage declare worker-2 --withdraw
+  ebbtide outage declare worker-2 --alive --for 10m --reason "its database answers"
+  ebbtide outage declare worker-2 --alive --withdraw
 
 
-Be sure that the machine is off: if it runs, two nodes write the same data. The statement names this Node,
-this boot and its last heartbeat; any heartbeat after that voids it. A node that lives is refused.
+--off: be sure that the machine is off: if it runs, two nodes write the same data. The statement names this
+Node, this boot and its last heartbeat; any heartbeat after that voids it. A node that lives is refused.
+
+--alive: as long as that stands, nothing proves this boot off: no taint is set, and nothing is switched off.
 """
 
 
@@ -75,12 +83,9 @@ class Seen(NamedTuple):
 
 async def read_node(cluster: Cluster, name: str) -> Seen:
     """Node and lease as they are now. Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.calls import ApiNode, node_path
     from ebbtide.actors.edges.kubernetes.node_view import ApiLease, lease_path, project_lease
 
-    node = await cluster.one(node_path(name), ApiNode)
-    if node is None:
-        raise Refused(f"there is no Node {name}: 'kubectl get nodes' lists them")
+    node = await _get_node(cluster, name)
     lease = await cluster.one(lease_path(name), ApiLease)
     view = project_lease(lease or ApiLease())
     return Seen(node, view.mark, view.seconds)
@@ -119,6 +124,7 @@ def refuse_living(seen: Seen, before: Seen | None = None) -> None:
         )
     if before is not None and seen.status_mark != before.status_mark:
         raise Refused(f"{name} reported its status meanwhile: it lives, nothing is declared")
+    _refuse_contradicted(seen)
     if ready_text(seen.node.status.conditions) == "Ready":
         raise Refused(
             f"{name} is Ready: it lives, or has died less than a minute ago; declare it when it is Unknown"
@@ -131,19 +137,63 @@ def refuse_living(seen: Seen, before: Seen | None = None) -> None:
         )
 
 
+def _refuse_contradicted(seen: Seen) -> None:
+    """Raises Refused where somebody has said that this boot lives: that would win."""
+    from ebbtide.actors.edges.kubernetes.node_view import project_node
+
+    name = seen.node.metadata.name
+    if who := alive_by(project_node(seen.node)):
+        raise Refused(
+            f"{who} has declared that {name} lives, and that wins: ask, then take it back with"
+            f" 'ebbtide outage declare {name} --alive --withdraw'"
+        )
+
+
 def statement_of(seen: Seen, by: str, seconds: int, reason: str) -> dict[str, Any]:
     """What stands in the annotation."""
     said = {"uid": seen.uid, "boot": seen.boot, "mark": seen.mark, "by": by, "seconds": seconds}
     return said | ({"reason": reason} if reason else {})
 
 
-def _annotation(statement: dict[str, Any] | None) -> dict[str, str | None]:
+def alive_statement_of(node: ApiNode, by: str, seconds: int, reason: str) -> dict[str, Any]:
+    """The same of a node that lives. Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.calls import rfc3339_now
+
+    boot = node.status.node_info.boot_id
+    if not boot:
+        raise Refused(f"{node.metadata.name} has no boot id in its status: it has never been heard of")
+    said = {"uid": node.metadata.uid, "boot": boot, "by": by, "seconds": seconds, "at": rfc3339_now()}
+    return said | ({"reason": reason} if reason else {})
+
+
+def _annotation(statement: dict[str, Any] | None, *, alive: bool = False) -> dict[str, str | None]:
     import msgspec
 
-    from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION
+    from ebbtide.actors.edges.kubernetes.node_view import ALIVE_ANNOTATION, DECLARED_ANNOTATION
 
     text = None if statement is None else msgspec.json.encode(statement).decode()
-    return {DECLARED_ANNOTATION: text}
+    return {ALIVE_ANNOTATION if alive else DECLARED_ANNOTATION: text}
+
+
+async def _get_node(cluster: Cluster, name: str) -> ApiNode:
+    """Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.calls import ApiNode, node_path
+
+    node = await cluster.one(node_path(name), ApiNode)
+    if node is None:
+        raise Refused(f"there is no Node {name}: 'kubectl get nodes' lists them")
+    return node
+
+
+async def _annotate(cluster: Cluster, node: ApiNode, annotations: dict[str, str | None]) -> None:
+    """Only this Node, whatever else is changed on it. Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, node_path
+
+    meta = node.metadata
+    body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
+    answer = await cluster.call("PATCH", node_path(meta.name), body, MERGE_PATCH)
+    if not answer.ok:
+        raise refused(answer, f"patch the Node {meta.name}")
 
 
 async def write(cluster: Cluster, name: str, seen: Seen, statement: dict[str, Any]) -> None:
@@ -163,19 +213,16 @@ async def write(cluster: Cluster, name: str, seen: Seen, statement: dict[str, An
     raise Refused(f"{name} was changed by others at each of {TRIES_MAX} tries: try again")
 
 
-async def _withdraw(cluster: Cluster, name: str) -> tuple[bool, bool]:
+async def _withdraw(cluster: Cluster, name: str, *, alive: bool) -> tuple[bool, bool]:
     """Whether anything stood there, and whether our taint stands. Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, node_path
-    from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION, project_node
+    from ebbtide.actors.edges.kubernetes.node_view import project_node
 
-    node = (await read_node(cluster, name)).node
+    node = await _get_node(cluster, name)
     tainted = project_node(node).taint == "ours"
-    if DECLARED_ANNOTATION not in node.metadata.annotations:
+    nothing = _annotation(None, alive=alive)
+    if not nothing.keys() & node.metadata.annotations.keys():
         return False, tainted
-    body = {"metadata": {"uid": node.metadata.uid, "annotations": _annotation(None)}}
-    answer = await cluster.call("PATCH", node_path(name), body, MERGE_PATCH)
-    if not answer.ok:
-        raise refused(answer, f"patch the Node {name}")
+    await _annotate(cluster, node, nothing)
     return True, tainted
 
 
@@ -202,7 +249,13 @@ def _show_what(seen: Seen, by: str, seconds: int, reason: str) -> None:
 
 @click.command(epilog=EPILOG)
 @click.argument("node")
-@click.option("--off", "is_off", is_flag=True, help="The machine is off. There is nothing else to declare.")
+@click.option("--off", "is_off", is_flag=True, help="The machine is off: a proof.")
+@click.option(
+    "--alive",
+    "is_alive",
+    is_flag=True,
+    help="The node runs, whoever says otherwise: contradicts every proof.",
+)
 @click.option(
     "--by", metavar="NAME", help="Who says so; it goes on record.  [default: your user name in the cluster]"
 )
@@ -222,7 +275,7 @@ def _show_what(seen: Seen, by: str, seconds: int, reason: str) -> None:
     help="How long that counts; up to 168h.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--withdraw", is_flag=True, help="Take the statement back.")
+@click.option("--withdraw", is_flag=True, help="Take back that it is off; with --alive, that it runs.")
 @click.option(
     "--print",
     "only_print",
@@ -234,6 +287,7 @@ def _show_what(seen: Seen, by: str, seconds: int, reason: str) -> None:
 def declare(
     node: str,
     is_off: bool,
+    is_alive: bool,
     by: str | None,
     reason: str,
     lasting_ns: int,
@@ -243,15 +297,18 @@ def declare(
     kubeconfig: str | None,
     output: str,
 ) -> int:
-    """Say that a machine is off: one kind of proof, with your name on it."""
-    if is_off == withdraw:
-        raise Refused(f"say what to declare: 'ebbtide outage declare {node} --off', or --withdraw")
+    """Say that a machine is off, which is a proof, or that it runs, which contradicts any; with your name."""
+    if is_off == (withdraw or is_alive):
+        raise Refused(f"say what to declare: 'ebbtide outage declare {node} --off', --alive, or --withdraw")
     access = chosen_kubeconfig(kubeconfig)
     if withdraw:
-        return _say_withdrawn(node, *ask_cluster(access, lambda each: _withdraw(each, node)), output)
+        done = ask_cluster(access, lambda each: _withdraw(each, node, alive=is_alive))
+        return _say_withdrawn(node, *done, output, alive=is_alive)
     seconds = _seconds(lasting_ns)
     if len(reason) > REASON_CHARACTERS_MAX:
         raise Refused(f"--reason has {len(reason)} characters: {REASON_CHARACTERS_MAX} at most")
+    if is_alive:
+        return _declare_alive(access, node, by, seconds, reason, output, only_print=only_print)
 
     async def look(cluster: Cluster) -> tuple[Seen, str]:
         return await read_node(cluster, node), by or await _user_name(cluster)
@@ -281,17 +338,47 @@ def declare(
             await write(cluster, node, seen, statement)
 
     ask_cluster(access, finish)
+    return _say_declared(node, statement, output, alive=False, only_print=only_print)
+
+
+def _declare_alive(
+    access: Path | None,
+    name: str,
+    by: str | None,
+    seconds: int,
+    reason: str,
+    output: str,
+    *,
+    only_print: bool,
+) -> int:
+    """At once: a mistake costs time, and no data. Of a boot that ends meanwhile it says nothing."""
+
+    async def work(cluster: Cluster) -> dict[str, Any]:
+        who = by or await _user_name(cluster)
+        _refuse_name(who, given=by is not None)
+        node = await _get_node(cluster, name)
+        statement = alive_statement_of(node, who, seconds, reason)
+        if not only_print:
+            await _annotate(cluster, node, _annotation(statement, alive=True))
+        return statement
+
+    return _say_declared(name, ask_cluster(access, work), output, alive=True, only_print=only_print)
+
+
+def _say_declared(name: str, statement: dict[str, Any], output: str, *, alive: bool, only_print: bool) -> int:
     if only_print:
-        made = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": node, "annotations": _annotation(statement)},
-        }
+        meta = {"name": name, "annotations": _annotation(statement, alive=alive)}
+        made = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
         show_document(made, "json" if output == "json" else "yaml")
     elif output == "json":
-        show_json({"kind": "Declaration", "version": DECLARATION_VERSION, "node": node, **statement})
+        said = {"kind": "Declaration", "version": DECLARATION_VERSION, "node": name, **statement}
+        show_json(said | {"says": "alive" if alive else "off"})
+    elif alive:
+        until = f"for {whole_span(statement['seconds'])}, or until it boots"
+        print(f"declared: {name} lives, says {statement['by']}; {until}, nothing proves it off")
     else:
-        print(f"declared: {node} is off, says {who}; 'ebbtide outage status {node}' tells what follows")
+        what = f"{name} is off, says {statement['by']}"
+        print(f"declared: {what}; 'ebbtide outage status {name}' tells what follows")
     return DONE
 
 
@@ -323,10 +410,16 @@ def _watch_seconds(seen: Seen) -> float:
     return seen.lease_seconds * RENEWAL_FRACTION * MISSED_RENEWALS
 
 
-def _say_withdrawn(node: str, was_there: bool, tainted: bool, output: str) -> int:
+def _say_withdrawn(node: str, was_there: bool, tainted: bool, output: str, *, alive: bool) -> int:
     if output == "json":
-        show_json(
-            {"kind": "Withdrawal", "version": DECLARATION_VERSION, "node": node, "withdrawn": was_there}
+        said = {"kind": "Withdrawal", "version": DECLARATION_VERSION, "node": node, "withdrawn": was_there}
+        show_json(said | {"says": "alive" if alive else "off"})
+        return DONE
+    if alive:
+        print(
+            f"withdrawn: nobody says any more that {node} lives"
+            if was_there
+            else f"nobody says that {node} lives"
         )
         return DONE
     print(

@@ -18,6 +18,7 @@ from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import NarrowTable, show, show_json
 from ebbtide.cli.outage.common import (
     Cluster,
+    alive_by,
     ask_cluster,
     chosen_kubeconfig,
     decoded,
@@ -245,6 +246,7 @@ async def _nodes(
             taint=view.taint,
             drivers=() if drivers is None else drivers.get(view.name),
             believes=pool.believe,
+            alive=alive_by(view),
             sources=tuple([await _asked(each, machine) for each in asked]),
         )
 

@@ -18,6 +18,7 @@ from ebbtide.cli.outage.common import (
     Cluster,
     age_seconds,
     ago,
+    alive_by,
     ask_cluster,
     chosen_kubeconfig,
     kubeconfig_option,
@@ -146,6 +147,7 @@ async def node_scene(cluster: Cluster, name: str) -> NodeScene:
         taint=view.taint,
         effect=effects[0] if effects else "",
         declared=(view.declared.by or "somebody") if view.declared is not None else "",
+        alive=alive_by(view),
         volumes_in_use=view.volumes_in_use,
     )
 
@@ -268,6 +270,7 @@ def lines(scene: Scene, found: list[Cause]) -> Iterator[RenderableType]:
         taint = f"out-of-service taint: {node.taint}" + (f" ({node.effect})" if node.effect else "")
         rows = [("node", f"{node.name}: {node.ready if node.there else 'gone'}; {taint}")]
         rows += [("declared", f"off, by {node.declared}")] if node.declared else []
+        rows += [("declared", f"alive, by {node.alive}")] if node.alive else []
         leader = {None: "cannot be seen", "": "nobody leads"}.get(scene.leader, scene.leader)
         rows.append(("controller", str(leader)))
         yield pairs([*rows, *(("not seen", each) for each in scene.unseen)])

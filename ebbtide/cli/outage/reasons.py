@@ -24,7 +24,8 @@ ATTACHER_FINALIZER = "external-attacher/"
 
 class NodeScene(NamedTuple):
     """``ready``: ``Ready``, ``NotReady``, ``Unknown`` or what else it says; ``heard``: how long ago its lease
-    was renewed, by this clock. ``taint``: none, ours or other, with its ``effect``. ``declared``: by whom.
+    was renewed, by this clock. ``taint``: none, ours or other, with its ``effect``. ``declared``: that it is
+    off, by whom; ``alive``: that this boot runs, by whom.
     """
 
     name: str
@@ -34,6 +35,7 @@ class NodeScene(NamedTuple):
     taint: Literal["none", "ours", "other"] = "none"
     effect: str = ""
     declared: str = ""
+    alive: str = ""
     volumes_in_use: tuple[str, ...] = ()
 
     @property
@@ -125,7 +127,13 @@ def node_down(scene: Scene) -> Iterator[Cause]:
         f"{node.name} is {node.ready}{heard}, and it is not out of service: its kubelet cannot confirm"
         " that the pods have ended, so Kubernetes keeps them and their volumes"
     )
-    if node.declared:
+    if node.alive:
+        text += f"; {node.alive} has declared that it lives, so nothing proves it off while that stands"
+        do = [
+            f"ask {node.alive}, or look yourself; where it does not live, take that back:"
+            f" ebbtide outage declare {node.name} --alive --withdraw"
+        ]
+    elif node.declared:
         do = [f"see what the controller waits for: ebbtide outage status {node.name}"]
     else:
         do = [

@@ -62,6 +62,8 @@ def first(**fields: object) -> ClusterCheck:
         (first(system_uuid=OTHER, sources=()), ["critical same-uuid", "warning no-source"]),
         (first(taint="other"), ["warning other-taint"]),
         (first(taint="ours"), []),
+        (first(alive="db-2"), ["note declared-alive"]),
+        (first(alive="db-2", ready=False), ["warning declared-alive"]),
         (STORED, ["note force-detach-timer"]),
         (STORED._replace(attached={}), ["warning driver-missing"]),
         (STORED._replace(attached={"csi.example.test": False}), ["note driver-no-attach"]),

@@ -81,6 +81,10 @@ def test_what_to_do_with_a_dead_node() -> None:
     assert not any("kubectl taint" in step for step in found.do)
     (alone,) = causes(scene(DOWN, DB)._replace(leader=""))
     assert any("kubectl taint" in step for step in alone.do)
+    # Who says that it lives wins, whoever says that it is off.
+    (said,) = causes(scene(DOWN._replace(declared="ann", alive="db-2"), DB))
+    assert "db-2 has declared that it lives" in said.text
+    assert said.do[0].endswith("ebbtide outage declare worker --alive --withdraw")
     (said,) = causes(scene(DOWN._replace(declared="ann"), DB))
     assert "outage status worker" in said.do[0]
 

@@ -16,7 +16,7 @@ from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT as REPLICAS
-from tests.actors.edges.kubernetes.test_outage_program import replica, tainted
+from tests.actors.edges.kubernetes.test_outage_program import declare, replica, tainted
 from tests.actors.edges.kubernetes.test_outage_program import rights as running_rights
 from tests.commands import Ran, ebbtide
 from tests.node.bed import Bed
@@ -179,6 +179,54 @@ async def test_from_a_persons_word_to_the_end(api_bed: Bed, running_rights: Path
                 while "no outage is open" not in (await ask("ls", "--namespace", REPLICAS)).err:
                     pass
             assert "recovered" in (await ask("ls", "--all", "--namespace", REPLICAS)).out
+    finally:
+        await kubelet.remove()
+        await others.remove()
+
+
+async def test_a_word_that_it_lives_holds_the_taint_back(
+    api_bed: Bed, running_rights: Path, tmp_path: Path
+) -> None:
+    """Said while the proof is at hand and the node is not yet found Unknown; taken back, the taint is set."""
+    kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
+    await kubelet.register()
+    await others.register()
+    await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
+    # Missed after 1.15 s.
+    await api_bed.api.patch(kubelet.lease_path, {"spec": {"leaseDurationSeconds": 4}})
+
+    async def ask(*arguments: str) -> Ran:
+        words: tuple[str | Path, ...] = ("outage", *arguments, "--kubeconfig", api_bed.kubeconfig)
+        return await trio.to_thread.run_sync(partial(ebbtide, *words))
+
+    async def status_has(name: str, value: str) -> str:
+        # The Lease of a replica that an earlier test killed is waited for.
+        with trio.fail_after(60):
+            while True:
+                looked = await ask("status", "declared", "--namespace", REPLICAS)
+                print(looked.out, looked.err)
+                for line in looked.out.splitlines():
+                    if line.startswith(name) and value in line:
+                        return looked.out
+
+    try:
+        async with replica(running_rights, tmp_path, "one"):
+            await declare(kubelet)
+            await status_has("proved by", "declared somebody")
+            said = await ask("declare", "declared", "--alive", "--by", "db-2")
+            assert said.code == 0, said.err
+            await kubelet.unheard()
+            looked = await status_has("contradicted", "db-2")
+            print(looked)
+            assert "out-of-service taint: none" in looked
+            assert len(await kubelet.taints()) == 1
+            explained = await ask("explain", "declared", "--namespace", REPLICAS)
+            assert "db-2 has declared that it lives, so nothing proves it off" in explained.out
+            diagnosed = await ask("doctor", "--namespace", REPLICAS)
+            assert "db-2 has declared that declared lives" in diagnosed.out
+            assert (await ask("declare", "declared", "--withdraw", "--alive")).code == 0
+            await tainted(kubelet, 2)
+            print((await ask("status", "declared", "--namespace", REPLICAS)).out)
     finally:
         await kubelet.remove()
         await others.remove()

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.node_view import (
+    ALIVE_ANNOTATION,
     CLOUD_SHUTDOWN,
     DECLARED_ANNOTATION,
     LEASES_PATH,
@@ -18,7 +19,7 @@ from ebbtide.actors.edges.kubernetes.node_view import (
 )
 from ebbtide.actors.edges.kubernetes.node_writes import DetachCertificates, NodeWriter
 from ebbtide.actors.edges.linux.proc import BOOT_ID_FILE
-from ebbtide.actors.edges.proof.statements import STATED, StatementsEdge, StatementSource
+from ebbtide.actors.edges.proof.statements import OTHER_BOOT, STATED, StatementsEdge, StatementSource
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import PublishCertificate
 from ebbtide.events.outage import EvidenceRead
@@ -105,6 +106,18 @@ async def test_a_persons_word_names_the_lease_as_it_stands_there(rights: Path, k
         assert "burnt" not in repr(told)
         await kubelet.bed.api.patch(kubelet.path, {"metadata": {"annotations": {DECLARED_ANNOTATION: None}}})
         await box.wait_for(EvidenceRead, source="declared", name="ann", verdict="unknown")
+
+
+async def test_a_word_that_it_lives_until_it_boots(rights: Path, kubelet: Kubelet) -> None:
+    """By whom; it is about one boot, and says nothing of the next."""
+    async with telling(rights, kubelet) as box:
+        said = {"uid": kubelet.uid, "boot": "boot-1", "by": "db-2", "seconds": 600, "reason": "it answers"}
+        await kubelet.annotate({ALIVE_ANNOTATION: msgspec.json.encode(said).decode()})
+        (told,) = await box.wait_for(EvidenceRead, source="peer", name="db-2", verdict="on")
+        assert (told.identity_kind, told.identity, told.boot_id) == ("nodeUID", kubelet.uid, "boot-1")
+        assert "it answers" not in repr(told)
+        await kubelet.report(boot="boot-2", ready="Unknown")
+        await box.wait_for(EvidenceRead, source="peer", name="db-2", verdict="unknown", error=OTHER_BOOT)
 
 
 async def test_the_cloud_controllers_taint_until_the_node_speaks(rights: Path, kubelet: Kubelet) -> None:

@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from ebbtide.actors.edges.kubernetes.calls import ApiNode
 from ebbtide.actors.edges.kubernetes.node_view import (
+    ALIVE_ANNOTATION,
     CLOUD_SHUTDOWN,
     DECLARED_ANNOTATION,
     DECLARED_SECONDS_MAX,
@@ -27,9 +28,15 @@ from ebbtide.actors.edges.kubernetes.node_view import (
 from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, certificate_text
 from ebbtide.actors.edges.proof.sources import Machine, Said
 from ebbtide.actors.edges.proof.statements import (
+    AGAIN_SECONDS,
+    ALIVE_SECONDS,
     NOT_SAFE,
+    OTHER_BOOT,
+    OTHER_NODE,
+    OVER,
     SPOKE,
     STATED,
+    TAKEN_BACK,
     StatementsEdge,
     StatementSource,
 )
@@ -39,6 +46,7 @@ from tests.actors.edges.process.process_bed import Outbox
 
 LEASE = LeaseView("n", "1", "l1", 40)
 DECLARED = {"uid": "u", "boot": "b1", "mark": "l1", "by": "ann@example.test", "seconds": 600}
+ALIVE = {"uid": "u", "boot": "b1", "by": "db-2", "seconds": 700, "at": "2026-01-01T00:00:00Z"}
 
 
 def projected(annotations: dict[str, Any] | None = None, **fields: Any) -> NodeView:
@@ -241,3 +249,87 @@ async def test_a_lease_renewed_under_the_clouds_taint(autojump_clock: MockClock)
         view.leases.put(LEASE._replace(version="3", mark="l3"))
         await wait_all_tasks_blocked()
         assert told(box) == [("cloud-taint", "", "unknown", SPOKE)]
+
+
+# --- that it lives --------------------------------------------------------------------------------
+
+
+def alive(version: str = "1", boot: str = "b1", **fields: Any) -> NodeView:
+    return projected(
+        {ALIVE_ANNOTATION: ALIVE | fields}, version=version, status={"nodeInfo": {"bootID": boot}}
+    )
+
+
+async def test_who_says_that_it_lives_contradicts_until_it_is_taken_back(autojump_clock: MockClock) -> None:
+    """By name; said again before a contradiction would be forgotten, whether a source is asked or not."""
+    async with telling(alive(seconds=0)) as (view, box):
+        assert box.facts == [
+            EvidenceRead(
+                source="peer",
+                name="db-2",
+                verdict="on",
+                begun_ns=7,
+                identity_kind="nodeUID",
+                identity="u",
+                boot_id="b1",
+            )
+        ]
+        box.facts.clear()
+        await trio.sleep(2 * AGAIN_SECONDS + 1)
+        assert told(box) == [("peer", "db-2", "on", "")] * 2
+        view.nodes.put(projected(version="2"))
+        await wait_all_tasks_blocked()
+        # Of who can only contradict, this is no proof.
+        assert told(box) == [("peer", "db-2", "off", TAKEN_BACK)]
+        await trio.sleep(ALIVE_SECONDS)
+        assert told(box) == []
+        # By somebody else, while the first one takes hers back.
+        view.nodes.put(alive("3"))
+        await wait_all_tasks_blocked()
+        view.nodes.put(alive("4", by="db-3"))
+        await wait_all_tasks_blocked()
+        said = ("peer", "db-2", "on", ""), ("peer", "db-3", "on", ""), ("peer", "db-2", "off", TAKEN_BACK)
+        assert told(box) == [*said]
+
+
+async def test_that_it_lives_is_over_after_its_time_and_can_be_said_anew(autojump_clock: MockClock) -> None:
+    """Counted from when this process saw it first; said anew it begins anew."""
+    async with telling(alive()) as (view, box):
+        await trio.sleep(699)
+        # Something else has changed on the Node.
+        view.nodes.put(
+            projected({ALIVE_ANNOTATION: ALIVE}, version="2", status={"nodeInfo": {"bootID": "b1"}})
+        )
+        assert {each[2] for each in told(box)} == {"on"}
+        await trio.sleep(2)
+        assert told(box) == [("peer", "db-2", "off", OVER)]
+        assert await asked(view, "peer") == Said("off", error=OVER)
+        view.nodes.put(alive("3", at="2026-01-01T01:00:00Z"))
+        await wait_all_tasks_blocked()
+        assert told(box) == [("peer", "db-2", "on", "")]
+        await trio.sleep(2 * ALIVE_SECONDS)
+        assert told(box)[-1] == ("peer", "db-2", "off", OVER)
+
+
+@pytest.mark.parametrize(
+    ("node", "error"),
+    [
+        (alive(boot="b2"), OTHER_BOOT),
+        (alive(uid="v"), OTHER_NODE),
+        (alive(by=""), "it does not say by whom, in letters, digits and ._@+-, 64 at most"),
+        (
+            projected({ALIVE_ANNOTATION: "yes"}),
+            "the annotation is no JSON object with uid, boot, by and seconds",
+        ),
+    ],
+)
+async def test_a_word_that_is_not_about_this_boot_of_this_node(node: NodeView, error: str) -> None:
+    """It is told, because somebody relies on it, and contradicts nothing."""
+    async with telling(node) as (_, box):
+        assert [each[2:] for each in told(box)] == [("unknown", error)]
+
+
+async def test_a_word_that_names_no_boot_counts_for_any() -> None:
+    """What only holds the cure up is taken as it is meant."""
+    async with telling(projected({ALIVE_ANNOTATION: ALIVE | {"boot": ""}})) as (_, box):
+        assert told(box) == [("peer", "db-2", "on", "")]
