@@ -22,6 +22,7 @@ from ebbtide.actors.policy.grace_periods import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Period, workload_name
+from ebbtide.events.record.causes import ignored_stop
 from ebbtide.events.record.format import plural, span
 from ebbtide.events.record.model import (
     ConfigurationRecord,
@@ -474,11 +475,6 @@ def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
             grace_ns = pod.grace_ns if pod.grace_ns is not None else 0
             wanted = pod.wanted_grace_seconds
             short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
-            signals = {each.name: each.stop_signal for each in pod.containers}
-            firsts = ((taken.container, taken.processes[0]) for taken in pod.autopsies if taken.processes)
-            ignored_stop = any(
-                signals.get(name, "SIGTERM") in first.signals_ignored for name, first in firsts
-            )
             # A hook that ended because its container had was not cut: with more time it would do no more.
             exits = {each.name: each.exited_ns for each in pod.containers}
             hook_cut = False
@@ -497,7 +493,7 @@ def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
                 grace_ns=grace_ns,
                 observed=observed,
                 limited=not observed.ended and short,
-                ignored_stop=not observed.ended and ignored_stop,
+                ignored_stop=not observed.ended and ignored_stop(pod),
                 hook_cut=hook_cut,
                 parts=container_times(pod, (pod.began_ns or 0) + observed.ns),
             )

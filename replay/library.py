@@ -75,11 +75,11 @@ def step(shutdown: Shutdown) -> Stepper:
     """A place in it that can be moved, forwards and back, with what each event changed."""
     # Made of the record, which has been read already: to look for the episode would read the journal again.
     account = shutdown.account
-    names = ("id", "trace_id", "first_seq", "last_seq", "kind", "boot_id", "started_wall_ns", "outcome")
+    names = ("id", "trace_id", "first_seq", "last_seq", "kind", "boot_id", "started_wall_ns", "severity")
     ended_ns = None if account.ended_ns is None else account.started_wall_ns + account.ended_ns
     counts = {outcome: account.count(outcome) for outcome in get_args(PodOutcome)}
     facts = {name: getattr(account, name) for name in names}
-    episode = Episode(**facts, ended_wall_ns=ended_ns, pods=counts)
+    episode = Episode(**facts, outcome=account.outcome, ended_wall_ns=ended_ns, pods=counts)
     return Stepper(shutdown.journal.history(), episode)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.model import workload_name
+from ebbtide.events.record.causes import cause_of, ignored_stop
 from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord, stop_began_ns
 from ebbtide.events.record.outages import EpisodeRecord, OutageRecord
 
@@ -73,14 +74,9 @@ def _configured_ms(shutdown: ShutdownRecord, wave: WaveRecord) -> int | None:
     return next((each.seconds * 1000 for each in periods if each.priority == wave.priority), None)
 
 
-def _ignored_stop(_: ShutdownRecord, at: InPod) -> bool:
-    """Only a container's first process counts: it is the one that the stop signal goes to."""
-    signals = {container.name: container.stop_signal for container in at.pod.containers}
-    return any(
-        signals.get(autopsy.container) in process.signals_ignored
-        for autopsy in at.pod.autopsies
-        for process in autopsy.processes[:1]
-    )
+def _cause(_: ShutdownRecord, at: InPod) -> str:
+    cause = cause_of(at.pod)
+    return "" if cause is None else cause.code
 
 
 # --- what is in each table ---------------------------------------------------------------------
@@ -132,6 +128,7 @@ SHUTDOWN = (
     Column("pods", "int", "all pods", lambda a, _: len(a.pods)),
     *map(_fate, get_args(PodOutcome)),
     Column("events", "int", "records of it", lambda a, _: a.events),
+    Column("severity", "text", "good, mixed, bad", lambda a, _: a.severity),
 )
 
 WAVE = (
@@ -179,7 +176,8 @@ POD = (
     Column("reason", "text", "why, in words", lambda _, at: at.pod.reason),
     Column("succeeded", "bool", "every container exited with 0", lambda _, at: at.pod.succeeded),
     Column("hurried", "bool", "somebody asked not to wait", lambda _, at: at.pod.hurried_ns is not None),
-    Column("ignored_stop", "bool", "a look at it said so before SIGKILL", _ignored_stop),
+    Column("ignored_stop", "bool", "a look at it said so before SIGKILL", lambda _, at: ignored_stop(at.pod)),
+    Column("cause", "text", "why it did not end by itself: stable, what to count by", _cause),
 )
 
 HOOK = (

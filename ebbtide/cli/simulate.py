@@ -22,8 +22,11 @@ from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
 from ebbtide.cli.common.options import DURATION, output_option, pods_option
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.saving import refuse_existing
+from ebbtide.cli.common.selection import cause_document
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.record.causes import cause_groups, headline
 from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.severity import SEVERITY_SIGNS
 from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS, Breach
 from ebbtide.replay.sim.scenario import NodeMode
 from ebbtide.replay.sim.simulate import SYNTHETIC_PODS, Simulated, SimulationRequest, simulate
@@ -373,6 +376,7 @@ def run_tables(simulated: Simulated, journal: Path | None) -> Iterator[Renderabl
         yield pairs(
             [
                 ("shutdown", shutdown.id),
+                ("verdict", f"{SEVERITY_SIGNS[shutdown.severity]} {headline(shutdown)}"),
                 ("kind", shutdown.kind),
                 *([("means", f"{by.means}{over}: {by.reason}")] if by.means else []),
                 ("outcome", shutdown.outcome),
@@ -438,6 +442,9 @@ def run_document(simulated: Simulated, command: str, journal: Path | None) -> di
                 "means": shutdown.by.means,
                 "handedOver": shutdown.by.handed_over_ns is not None,
                 "outcome": shutdown.outcome,
+                "severity": shutdown.severity,
+                "headline": headline(shutdown),
+                "causes": [cause_document(shutdown, group) for group in cause_groups(shutdown)],
                 "seconds": _json_seconds(shutdown.ended_ns),
                 "budgetSeconds": _json_seconds(shutdown.budget_ns),
                 "grantSeconds": _json_seconds(shutdown.grant_ns),

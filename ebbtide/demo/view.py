@@ -6,7 +6,6 @@ The live view is one frame from the daemon's status; the last page is made from 
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ebbtide.cli.common.output import STYLES
+from ebbtide.cli.common.output import STYLES, headline_text
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import ProcessReport
 from ebbtide.events.record.format import visible
@@ -201,10 +200,7 @@ def last_page(shutdown: ShutdownRecord, trace_id: str, journal: Path, program: s
     taken = [(autopsy.at_ns, pod.label, autopsy) for pod in shutdown.pods for autopsy in pod.autopsies]
     for _, label, autopsy in sorted(taken, key=lambda each: each[0]):
         parts += [*_autopsy_texts(label, autopsy), Text()]
-    counts = Counter(row.outcome for row in rows)
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    total = f"The machine was let go after {(shutdown.ended_ns or 0) / NS_PER_SECOND:.1f} s: {outcomes}."
-    parts += [Text(total, style="bold"), Text(f"trace id {trace_id}"), Text()]
+    parts += [headline_text(shutdown), Text(f"trace id {trace_id}"), Text()]
     parts.append(Text("Look further:", style="bold"))
     width = max(len(meaning) for meaning, _ in NEXT_COMMANDS)
     for meaning, command in NEXT_COMMANDS:

@@ -196,6 +196,7 @@ class RecordBuilder(ProgressBuilder):
             started_wall_ns=self.started.wall_ns,
             started_mono_ns=self.started.mono_ns,
             ended_ns=self.ended_ns(outcome),
+            lock_lost_ns=self.lock_lost_ns,
             damage=damage,
             last_ns=self.last_ns,
             configuration=self.configuration,
@@ -244,6 +245,8 @@ NOTICE_TEXTS: dict[str, str] = {
     "reserve-not-granted": "logind granted {grant}, enough for the waves, not for the reserve{override}: "
     "raise InhibitDelayMaxSec to {needed}",
     "lock-not-held": "the shutdown began without the delay lock: the machine did not have to wait for a pod",
+    "lock-lost": "LOCK LOST: the daemon was started again without the delay lock, and the machine did not "
+    "have to wait for a pod any more",
     "overtime": "the service manager was stopping the daemon, logind's timer or its lock no longer counted",
     "deadline-moved": "the shutdown's deadline moved to {deadline} after the signal",
     # --- pods and hooks

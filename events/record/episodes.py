@@ -24,10 +24,11 @@ from ebbtide.events.decisions import (
     PodPlanned,
     PodRejected,
     ReleaseLock,
+    Resumed,
     ShutdownBegan,
     ShutdownWithdrawn,
 )
-from ebbtide.events.facts import InventoryTaken
+from ebbtide.events.facts import DaemonStarted, InventoryTaken
 from ebbtide.events.model import ShutdownKind
 from ebbtide.events.outage import (
     LOGIC_FLAG,
@@ -41,6 +42,7 @@ from ebbtide.events.outage import (
     SetTaint,
 )
 from ebbtide.events.reader import History
+from ebbtide.events.record.severity import Severity, Summary, severity_of
 from ebbtide.events.segment import Header
 
 #: An outage's outcome while it has none.
@@ -59,7 +61,8 @@ class Episode(NamedTuple):
 
     ``ended_wall_ns`` is when the lock was ordered released, or when a cancelled shutdown or an outage was
     closed; None when it was cut short or still runs. ``pods`` has a count for every outcome, together the
-    inventory; of an outage the pods that were followed, ``recovered`` or ``waiting``.
+    inventory; of an outage the pods that were followed, ``recovered`` or ``waiting``. ``severity`` is how bad
+    a shutdown was; of an outage its outcome says that.
     """
 
     id: str
@@ -72,6 +75,7 @@ class Episode(NamedTuple):
     ended_wall_ns: int | None
     outcome: EpisodeEnd
     pods: Mapping[str, int]
+    severity: Severity | None = None
 
 
 def is_of_outages(header: Header) -> bool:
@@ -223,6 +227,12 @@ class EpisodeBuilder(AnyEpisodeBuilder):
         self.released_ns: int | None = None
         self.closed: EpisodeOutcome | None = None
         self.closed_ns: int | None = None
+        #: Pods of which nothing runs any more, although nobody knows how they ended.
+        self.gone: dict[str, None] = {}
+        #: Since when the machine does not have to wait: 0 from the signal on, None: it always had to.
+        self.lock_lost_ns: int | None = None
+        #: Whether the daemon that started last was handed the lock of the one before it.
+        self.inherited = True
 
     @property
     def goes_on(self) -> bool:
@@ -246,7 +256,7 @@ class EpisodeBuilder(AnyEpisodeBuilder):
         """The summary as it stands."""
         outcome = self.outcome(boot_id, damaged=damaged)
         ended_ns = self.ended_ns(outcome)
-        fates = [fate or "unknown" for fate in self.outcomes.values()]
+        summary = self.summary(outcome)
         return Episode(
             id=episode_id(journal_id, self.number),
             trace_id=shutdown_trace_id(self.first_hash),
@@ -257,12 +267,32 @@ class EpisodeBuilder(AnyEpisodeBuilder):
             started_wall_ns=self.started.wall_ns,
             ended_wall_ns=None if ended_ns is None else self.started.wall_ns + ended_ns,
             outcome=outcome,
-            pods={name: fates.count(name) for name in get_args(PodOutcome)},
+            pods=summary.pods,
+            severity=severity_of(summary),
         )
+
+    def summary(self, outcome: EpisodeOutcome) -> Summary:
+        """What its severity follows from."""
+        fates = [fate or "unknown" for fate in self.outcomes.values()]
+        pods = {name: fates.count(name) for name in get_args(PodOutcome)}
+        # What a cancelled shutdown has no fate of, the next one went on with.
+        left = sum(fate is None for fate in self.outcomes.values()) if outcome == "cancelled" else 0
+        return Summary(outcome, pods, len(self.gone) + left, self.lock_lost_ns is not None)
 
 
 def _shutdown_began(shutdown: EpisodeBuilder, event: ShutdownBegan) -> None:
     shutdown.kind = event.kind
+    shutdown.lock_lost_ns = None if event.lock_held else 0
+
+
+def _daemon_started(shutdown: EpisodeBuilder, event: DaemonStarted) -> None:
+    shutdown.inherited = event.lock_inherited
+
+
+def _daemon_resumed(shutdown: EpisodeBuilder, event: Resumed) -> None:
+    """logind gives no delay lock while the machine goes down: one that is lost stays lost."""
+    if event.action == "resume" and not shutdown.inherited and shutdown.lock_lost_ns is None:
+        shutdown.lock_lost_ns = shutdown.point.at_ns
 
 
 def _inventory_taken(shutdown: EpisodeBuilder, event: InventoryTaken) -> None:
@@ -275,11 +305,15 @@ def _pod_planned(shutdown: EpisodeBuilder, event: PodPlanned) -> None:
     shutdown.planned[event.pod.uid] = None
     if event.again:
         shutdown.outcomes[event.pod.uid] = None
+        shutdown.gone.pop(event.pod.uid, None)
     shutdown.outcomes.setdefault(event.pod.uid, None)
 
 
 def _pod_ended(shutdown: EpisodeBuilder, event: PodEnded) -> None:
     shutdown.outcomes[event.uid] = event.outcome
+    shutdown.gone.pop(event.uid, None)
+    if event.outcome == "unknown" and event.gone:
+        shutdown.gone[event.uid] = None
 
 
 def _pod_rejected(shutdown: EpisodeBuilder, event: PodRejected) -> None:
@@ -302,6 +336,8 @@ def _episode_closed(shutdown: EpisodeBuilder, event: EpisodeClosed) -> None:
 #: What these events mean for every telling of a shutdown, by type tag.
 EPISODE_HANDLERS: dict[str, Callable[[EpisodeBuilder, Any], None]] = {
     ShutdownBegan.__name__: _shutdown_began,
+    DaemonStarted.__name__: _daemon_started,
+    Resumed.__name__: _daemon_resumed,
     InventoryTaken.__name__: _inventory_taken,
     PodPlanned.__name__: _pod_planned,
     PodEnded.__name__: _pod_ended,

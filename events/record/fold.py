@@ -185,7 +185,7 @@ def _wave_ended(shutdown: RecordBuilder, event: WaveEnded) -> None:
         return
     wave = shutdown.waves[event.wave]
     if event.mounted:
-        pods = ", ".join(shutdown.pod(uid).label for uid in event.mounted)
+        pods = _pod_labels(shutdown, event.mounted)
         shutdown.note("volumes-mounted", wave=event.wave, count=plural(len(event.mounted), "pod"), pods=pods)
     if event.outcome == "overran" and event.stragglers:
         count, period = plural(len(event.stragglers), "pod"), span(wave.period_ns or 0)
@@ -194,7 +194,7 @@ def _wave_ended(shutdown: RecordBuilder, event: WaveEnded) -> None:
 
 def _pods_ended(shutdown: RecordBuilder, event: PodsEnded) -> None:
     if event.unfinished:
-        pods = ", ".join(shutdown.pod(uid).label for uid in event.unfinished)
+        pods = _pod_labels(shutdown, event.unfinished)
         shutdown.note("pods-unfinished", count=plural(len(event.unfinished), "pod"), pods=pods)
 
 
@@ -379,7 +379,7 @@ def _autopsy_taken(shutdown: RecordBuilder, event: AutopsyTaken) -> None:
 def _pod_ended(shutdown: RecordBuilder, event: PodEnded) -> None:
     code = _NOTED_FATES.get(event.outcome)
     if code is not None:
-        shutdown.note(code, event.uid, reason=event.reason)
+        shutdown.note(code, event.uid, reason=shutdown.pod(event.uid).reason)
 
 
 def _pod_hurried(shutdown: RecordBuilder, event: HurryRequested) -> None:
@@ -411,6 +411,8 @@ def _daemon_resumed(shutdown: RecordBuilder, event: Resumed) -> None:
         shutdown.last_ns = process.quiet_since_ns
         process = replace(process, quiet_since_ns=None)
     shutdown.processes.append(process)
+    if shutdown.lock_lost_ns == shutdown.point.at_ns and event.action == "resume":
+        shutdown.note("lock-lost")
     if process.at_ns is not None and process.quiet_since_ns is not None:
         shutdown.note("restarted", away=span(process.at_ns - process.quiet_since_ns), action=event.action)
 

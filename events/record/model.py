@@ -7,6 +7,7 @@ record says only what stands in the journal; nothing in it is a guess.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 from ebbtide.events.decisions import EpisodeOutcome, HookResult, PodOutcome
 from ebbtide.events.model import Budget, Margins, Period, ProcessReport, ShutdownKind, TerminationMode
 from ebbtide.events.record.format import span
+from ebbtide.events.record.severity import Severity, Summary, severity_of
 from ebbtide.events.recovery import State, Verdict
 
 #: An order that stands beside the waves.
@@ -98,9 +100,12 @@ class ContainerRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True,
     asked_ns: int | None = None
     #: When the order for it was given.
     signalled_ns: int | None = None
-    #: The runtime would not send it.
+    #: The runtime would not send it, and why.
     stop_refused: bool = False
+    stop_refusal: str = ""
     killed_ns: int | None = None
+    #: Why the runtime would not send SIGKILL; empty: it did, or nobody knows.
+    kill_refusal: str = ""
     exited_ns: int | None = None
     exit_code: int | None = None
     exit_signal: str = ""
@@ -138,8 +143,11 @@ class PodRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     kill_by_ns: int | None = None
     ended_ns: int | None = None
     outcome: PodOutcome | None = None
+    #: Why, in words: the cause first, then what else its end was made of (`events.record.causes`).
     reason: str = ""
     succeeded: bool = False
+    #: Of an outcome that is unknown: it has ended, and only how is not known.
+    gone: bool = False
     hurried_ns: int | None = None
     #: Of a Kubernetes node's pod; ``refused``: why the API server did not take its delete.
     means: TerminationMode = ""
@@ -272,6 +280,8 @@ class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, 
     #: Kept free at its end, as measured; None: the constants.
     margins: Margins | None = None
     lock_held: bool = True
+    #: Since when the machine did not have to wait: 0 from the signal on; None: it always had to.
+    lock_lost_ns: int | None = None
     overtime: bool = False
     cancelled_ns: int | None = None
     cancel_reason: str = ""
@@ -299,6 +309,22 @@ class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, 
     def count(self, outcome: PodOutcome) -> int:
         """How many pods had this fate; one whose fate is not on record counts as ``unknown``."""
         return sum((pod.outcome or "unknown") == outcome for pod in self.pods)
+
+    @property
+    def summary(self) -> Summary:
+        """What its severity follows from."""
+        pods: Counter[str] = Counter(pod.outcome or "unknown" for pod in self.pods)
+        gone = sum(map(self.is_accounted_for, self.pods))
+        return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None)
+
+    def is_accounted_for(self, pod: PodRecord) -> bool:
+        """How it ended is not on record, and yet it is not lost: it has ended, or is the next shutdown's."""
+        return pod.gone or (pod.outcome is None and self.outcome == "cancelled")
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it was (`events.record.severity`)."""
+        return severity_of(self.summary)
 
 
 class HasDamage(Protocol):
@@ -408,6 +434,8 @@ def _stop_part(container: ContainerRecord, until_ns: int, pod: PodRecord) -> Sto
     ended_ns = max(began_ns, until_ns if container.exited_ns is None else container.exited_ns)
     killed = was_killed(container)
     text = container.stop_signal
+    if container.stop_refused:
+        text += f" refused ({container.stop_refusal})" if container.stop_refusal else " refused"
     if container.asked_ns is not None:
         text = BY_KUBELET_TEXTS.get(pod.means, "deleted")
         if container.signalled_ns is not None:

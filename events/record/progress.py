@@ -38,6 +38,7 @@ from ebbtide.events.decisions import (
 )
 from ebbtide.events.facts import InventoryTaken, OrderEnded, PodJoined
 from ebbtide.events.model import Pod
+from ebbtide.events.record.causes import reason_text
 from ebbtide.events.record.episodes import EPISODE_HANDLERS, EpisodeBuilder
 from ebbtide.events.record.model import CertificateRecord, ContainerRecord, NodeRecord, PodRecord, WaveRecord
 
@@ -292,11 +293,19 @@ def _kill_ordered(shutdown: ProgressBuilder, event: KillContainer) -> None:
 
 
 def _order_ended(shutdown: ProgressBuilder, event: OrderEnded) -> None:
-    """A pod whose stop signal was not sent has not been asked to end."""
-    if event.result == "failed":
-        key = parse_order_key(event.key)
-        if key.what == "stop" and key.subject in shutdown.pods:
-            shutdown.change_container(key.subject, key.part, stop_refused=True)
+    """A pod whose stop signal was not sent has not been asked to end, until a later one is."""
+    if event.result not in ("done", "failed"):
+        return
+    key = parse_order_key(event.key)
+    if key.subject not in shutdown.pods:
+        return
+    why = event.reason if event.result == "failed" else ""
+    if key.what == "stop":
+        refused = event.result == "failed"
+        if refused or shutdown.container(key.subject, key.part).stop_refused:
+            shutdown.change_container(key.subject, key.part, stop_refused=refused, stop_refusal=why)
+    elif key.what == "kill" and (why or shutdown.container(key.subject, key.part).kill_refusal):
+        shutdown.change_container(key.subject, key.part, kill_refusal=why)
 
 
 def _pod_ended(shutdown: ProgressBuilder, event: PodEnded) -> None:
@@ -304,7 +313,15 @@ def _pod_ended(shutdown: ProgressBuilder, event: PodEnded) -> None:
     at_ns = shutdown.point.at_ns
     shutdown.decided_ns[event.uid] = at_ns
     ended_ns = at_ns if event.outcome in SEEN_OUTCOMES else None
-    shutdown.change_pod(event.uid, ended_ns=ended_ns, reason=event.reason, succeeded=event.succeeded)
+    shutdown.change_pod(
+        event.uid,
+        ended_ns=ended_ns,
+        reason=event.reason,
+        succeeded=event.succeeded,
+        gone=event.gone and event.outcome == "unknown",
+    )
+    pod = replace(shutdown.pod(event.uid), outcome=event.outcome)
+    shutdown.change_pod(event.uid, reason=reason_text(pod))
 
 
 # --- a Kubernetes node -------------------------------------------------------------------------

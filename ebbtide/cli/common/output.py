@@ -16,6 +16,10 @@ from ebbtide.events.record.format import visible, visible_json
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.text import Text
+
+    from ebbtide.events.record.model import ShutdownRecord
+    from ebbtide.events.record.severity import Severity
 
 
 #: In a pipe nothing is wrapped: a line is a row, however long.
@@ -147,6 +151,39 @@ class NarrowTable:
                     line = Text()
                 line.append(pair)
             yield line
+
+
+#: Of a whole shutdown, and of a cause.
+SEVERITY_STYLES: dict[Severity, str] = {"good": "green", "mixed": "yellow", "bad": "bold red"}
+
+
+def headline_text(shutdown: ShutdownRecord) -> Text:
+    """What became of a shutdown, in a line: its sign, then the gravest cause where it did not go well."""
+    from rich.text import Text
+
+    from ebbtide.events.record.causes import headline
+    from ebbtide.events.record.severity import SEVERITY_SIGNS
+
+    severity = shutdown.severity
+    line = f"{SEVERITY_SIGNS[severity]} {headline(shutdown)}"
+    return Text(visible(line), style=SEVERITY_STYLES[severity])
+
+
+def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableType:
+    """The headline, then what else there was to warn of: a line a cause; ``every``: a line a warning."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from ebbtide.events.record.causes import cause_groups
+
+    groups = cause_groups(shutdown)
+    lines = [(group.text, group.severity) for group in groups]
+    if every:
+        lines = [(each.text, group.severity) for group in groups for each in group.notices]
+    elif shutdown.severity != "good":
+        lines = lines[1:]  # the headline begins with it
+    texts = (Text(visible(f"  {text}"), style=SEVERITY_STYLES[how]) for text, how in lines)
+    return Group(headline_text(shutdown), *texts)
 
 
 def painter(styles: Mapping[str, Mapping[str, Any]]) -> Callable[[str, str], str]:

@@ -37,6 +37,7 @@ from ebbtide.replay.journal import HasShutdownIdT, NoSuchShutdown, pick
 # command's time is imports.
 if TYPE_CHECKING:
     from ebbtide.events.messages import Names
+    from ebbtide.events.record.causes import CauseGroup
     from ebbtide.events.record.model import ShutdownRecord
     from ebbtide.events.record.outages import EpisodeRecord
     from ebbtide.replay.timeline import Moment
@@ -258,9 +259,17 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
 def shutdown_document(shutdown: EpisodeRecord) -> dict[str, Any]:
     """Which shutdown or outage a document is about, in the words of ``journal ls``.
 
-    ``endsHere``: it is the record of this shutdown that the journal's damage cuts off.
+    ``endsHere``: it is the record of this shutdown that the journal's damage cuts off. Of a shutdown also how
+    bad it was, and why, the gravest cause first.
     """
+    from ebbtide.events.record.causes import cause_groups, headline
+    from ebbtide.events.record.model import ShutdownRecord
+
     damage = shutdown.damage
+    judged: dict[str, Any] = {}
+    if isinstance(shutdown, ShutdownRecord):
+        causes = [cause_document(shutdown, group) for group in cause_groups(shutdown)]
+        judged = {"severity": shutdown.severity, "headline": headline(shutdown), "causes": causes}
     return {
         "id": shutdown.id,
         "traceId": shutdown.trace_id,
@@ -274,4 +283,27 @@ def shutdown_document(shutdown: EpisodeRecord) -> dict[str, Any]:
             "banner": None if damage is None else damage.banner,
             "endsHere": damage is not None and damage.here,
         },
+        **judged,
+    }
+
+
+def cause_document(shutdown: ShutdownRecord, group: CauseGroup) -> dict[str, Any]:
+    """Warnings of one cause, each of them in ``warnings``; ``pods`` are those that have it."""
+    labels = {pod.uid: pod.label for pod in shutdown.pods}
+    return {
+        "code": group.code,
+        "severity": group.severity,
+        "count": group.count,
+        "text": group.text,
+        "pods": [{"pod": labels[uid], "uid": uid} for uid in group.pods],
+        "warnings": [
+            {
+                "seq": each.seq,
+                "sinceSeconds": seconds_or_none(each.at_ns),
+                "code": each.code,
+                "text": each.text,
+                "uid": each.pod or None,
+            }
+            for each in group.notices
+        ],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ebbtide.cli.common.options import (
     output_option,
     wave_option,
 )
-from ebbtide.cli.common.output import show, show_json, table
+from ebbtide.cli.common.output import cause_lines, show, show_json, table
 from ebbtide.cli.common.selection import choose_record, seconds_or_none, shutdown_document
 from ebbtide.events.record.format import span
 from ebbtide.events.record.model import ShutdownRecord
@@ -29,7 +30,8 @@ EPILOG = """\b
 Examples:
   ebbtide replay blame
   ebbtide replay blame -2 --wave 0 -n 10
-  ebbtide replay blame -o json | jq '.entries[0]'
+  ebbtide replay blame --all                     # every warning and every row
+  ebbtide replay blame -o json | jq '.entries[0], .episode.causes'
 
 \b
 TIME   of a hook from its start to its result; of a stop from its signal to the exit that was seen
@@ -45,11 +47,14 @@ Of an outage a line is a pod or a volume and one thing that it waited for; > sta
 @journals_option
 @wave_option
 @count_option
+@click.option("--all", "every", is_flag=True, help="Each warning by itself, and every row on a terminal too.")
 @output_option("table", "json")
 def blame_command(
-    episode: str, journals: tuple[Path, ...], wave: int | None, count: int | None, output: str
+    episode: str, journals: tuple[Path, ...], wave: int | None, count: int | None, every: bool, output: str
 ) -> int:
-    """List pods and hooks by the time that they took; of an outage pods and volumes by what they waited for.
+    """Say what went wrong and why, then list pods and hooks by the time that they took.
+
+    Of an outage: pods and volumes by what they waited for. Like causes stand together, the gravest first.
 
     EPISODE is last (the default), -1, -2, …, or an id. Nothing is executed again: it works on any
     journal that can be read.
@@ -66,14 +71,24 @@ def blame_command(
     costs = blame(shutdown, wave=wave)[:count]
     if output == "json":
         show_json(blame_document(shutdown, costs))
-    elif costs:
-        show(table(HEADINGS, map(_cost_row, costs), right=("TIME", "ALONE", "WAVE")))
-    else:
+        return code
+    show(cause_lines(shutdown, every=every))
+    show("")
+    if not costs:
         show("nothing was stopped")
+        return code
+    # On a terminal the causes must stay in sight; in a pipe nothing is left out.
+    shown = costs if every or count is not None or not sys.stdout.isatty() else costs[:TERMINAL_ROWS_MAX]
+    show(table(HEADINGS, map(_cost_row, shown), right=("TIME", "ALONE", "WAVE")))
+    if len(shown) < len(costs):
+        show(f"and {len(costs) - len(shown)} more that took less: --all")
     return code
 
 
 BLAME_VERSION = 1
+
+#: So many rows are shown on a terminal, which has 24 lines or more and the causes to hold as well.
+TERMINAL_ROWS_MAX = 15
 
 #: Time first, longest first: in the manner of ``systemd-analyze blame``.
 HEADINGS = ("TIME", "ALONE", "WAVE", "POD", "CONTAINER", "OUTCOME", "WHAT")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, journals_option, output_option
-from ebbtide.cli.common.output import show, show_json
+from ebbtide.cli.common.output import headline_text, show, show_json
 from ebbtide.cli.common.selection import choose_record, seconds_or_none, shutdown_document
 from ebbtide.events.record.format import span, visible
 from ebbtide.events.record.model import DAMAGED_ENDS, ShutdownRecord
@@ -48,6 +48,9 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
         return code
     from rich.text import Text
 
+    # What went wrong first: a tree of times does not say it.
+    if isinstance(shutdown, ShutdownRecord) and shutdown.severity != "good":
+        show(headline_text(shutdown))
     damage = shutdown.damage
     ends = f": the record ends here, {DAMAGED_ENDS[damage.state]}" if damage and damage.here else ""
     tree = Text(f"{shutdown.kind}, {shutdown.outcome}{ends} @{span(chain.total_ns)}", style="bold")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ebbtide.replay import simulate
 from tests.commands import Ran, Run, same_as_golden
-from tests.journals import CANCELLED, DEMO, SHUTDOWN
+from tests.journals import CANCELLED, DEMO, SHUTDOWN, write_files
 from tests.replay.two_shutdowns import write_two
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -24,6 +25,13 @@ def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A journal of two shutdowns."""
     return write_two(tmp_path_factory.mktemp("two"))
+
+
+@pytest.fixture(scope="session")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A night on which the runtime refused every stop signal: 106 of 110 pods were killed."""
+    files = simulate(7, synthetic=110).files()
+    return write_files(tmp_path_factory.mktemp("refused"), files)
 
 
 @pytest.fixture

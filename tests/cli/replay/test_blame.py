@@ -16,12 +16,15 @@ from tests.journals import SHUTDOWN, pod, write_files
 from tests.replay.shutdown import Book
 from tests.replay.two_shutdowns import shutdown
 
-#: Golden file to the command; the journal is the golden shutdown, or that of two shutdowns.
+#: Golden file to the command; the journal is the golden shutdown, that of two, or that of the refused stops.
 TABLES: dict[str, tuple[str, ...]] = {
     "blame.txt": ("blame",),
     "blame-wave-0.txt": ("blame", "last", "--wave", "0", "-n", "2"),
     "critical-chain.txt": ("critical-chain",),
     "two-blame.txt": ("blame", "-1"),
+    "refused-blame.txt": ("blame", "-n", "4"),
+    "refused-blame-all.txt": ("blame", "--all", "-n", "1"),
+    "refused-critical-chain.txt": ("critical-chain",),
     "two-critical-chain.txt": ("critical-chain",),
     "two-diff.txt": ("diff", "-2", "last"),
     "two-diff-same.txt": ("diff", "last", "-1"),
@@ -32,9 +35,9 @@ VERBS = ("blame", "critical-chain")
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_tables(run: Run, two: Path, name: str) -> None:
+def test_tables(run: Run, two: Path, refused: Path, name: str) -> None:
     """Plain in a pipe, as they stand in the golden files."""
-    journal = two if name.startswith("two-") else SHUTDOWN
+    journal = {"two": two, "refused": refused}.get(name.partition("-")[0], SHUTDOWN)
     ran = run("replay", *TABLES[name], "--journal", journal)
     assert ran.code == 0
     golden(name, ran.out + ran.err)
@@ -64,6 +67,20 @@ def test_blame_as_json(run: Run) -> None:
         "beganSeconds": 0.001,
         "ended": True,
     }
+
+
+def test_the_causes_as_json(run: Run, refused: Path) -> None:
+    """Each with its pods and its warnings, the gravest first."""
+    told_of = told(run, "blame", "--journal", refused)["episode"]
+    assert told_of["severity"] == "bad"
+    first, *others = told_of["causes"]
+    assert told_of["headline"].startswith(f"{first['text']}. ")
+    assert (first["code"], first["severity"], first["count"]) == ("stop-refused", "bad", 106)
+    assert len(first["pods"]) == len(first["warnings"]) == 106
+    assert {each["pod"] for each in first["pods"]} >= {"shop/web-3", "data/db-8"}
+    assert first["warnings"][0]["code"] == "pod-killed"
+    assert [each["code"] for each in others] == ["hook-timed-out", "hook-failed", "wave-overran", "bus-lost"]
+    assert sum(len(each["warnings"]) for each in told_of["causes"]) == 117
 
 
 def test_critical_chain_as_json(run: Run) -> None:

@@ -85,9 +85,10 @@ def test_a_shutdown_that_ends_in_damage_does_not_run(run: Run, hurt: tuple[str, 
     assert [each["outcome"] for each in listed["episodes"]] == ["truncated"]
     told = json.loads(run("replay", "blame", "--journal", journal, "-o", "json").out)["episode"]
     assert (told["outcome"], told["journal"]["endsHere"]) == ("truncated", True)
-    chain = run("replay", "critical-chain", "--journal", journal).out
-    assert chain.startswith("reboot, truncated: the record ends here, damaged @")
-    assert "running" not in chain.splitlines()[0]
+    verdict, heading, *_ = run("replay", "critical-chain", "--journal", journal).out.splitlines()
+    assert verdict.startswith("✕ the record ends here, in damage: what happened after it is not known.")
+    assert heading.startswith("reboot, truncated: the record ends here, damaged @")
+    assert "running" not in verdict + heading
 
 
 def test_a_report_of_it_says_so(run: Run, hurt: tuple[str, Path]) -> None:

@@ -67,6 +67,10 @@ def fate(outcome: d.PodOutcome) -> tuple[Event, ...]:
 #: Code to the events after the signal, and what the notice says.
 TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     "lock-not-held": ((began(lock_held=False),), "without the delay lock"),
+    "lock-lost": (
+        (began(), started(preparing=True, lock_inherited=False), d.Resumed(action="resume")),
+        "LOCK LOST: the daemon was started again without the delay lock",
+    ),
     "overtime": (
         (d.ShutdownDetected(kind="reboot", grant_ns=S, lock_held=True, overtime=True),),
         "the service manager was stopping the daemon",
@@ -286,6 +290,15 @@ def test_a_shutdown_that_was_cut_short_says_where() -> None:
         )
     ]
     assert codes == [["cut-short"], ["never-begun"], ["never-begun"], []]
+
+
+def test_a_lock_that_was_handed_on_is_not_lost() -> None:
+    """Nor is one that was not held at the signal: that is said already."""
+    for held, inherited, at_ns in ((True, True, None), (True, False, 3 * S), (False, False, 0)):
+        start = started(preparing=True, lock_inherited=inherited)
+        account = tell(began(lock_held=held), start, d.Resumed(action="resume"))
+        assert account.lock_lost_ns == at_ns
+        assert ("lock-lost" in [each.code for each in account.notices]) == (at_ns == 3 * S)
 
 
 def test_who_asked_for_it_is_known_from_the_schedule() -> None:

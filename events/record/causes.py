@@ -1,0 +1,406 @@
+"""Why: one cause for each pod that did not end by itself, like ones in a group, and the verdict they lead to.
+
+A shutdown in which a hundred pods were killed has one cause or two, and a hundred and more warnings that
+follow from them. A cause is a pure function of the record; wherever one is told (headline, warnings, blame, a
+pod's reason, JSON), it is told from here. First the causes of a pod, then the groups, last the headline.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.record.format import plural, span
+from ebbtide.events.record.model import (
+    DAMAGED_ENDS,
+    HookRecord,
+    Notice,
+    PodRecord,
+    RecordPart,
+    ShutdownRecord,
+)
+from ebbtide.events.record.severity import SEVERITY_ORDER, Severity
+
+# --- the cause of a pod's fate -----------------------------------------------------------------
+
+CauseCode = Literal[
+    "stop-refused",
+    "delete-refused",
+    "kill-refused",
+    "hurried",
+    "killed-elsewhere",
+    "hook-overran",
+    "signal-ignored",
+    "time-cut",
+    "grace-over",
+    "outlived-kill",
+    "still-running",
+    "end-unseen",
+    "exit-unknown",
+    "kill-unseen",
+    "wave-not-begun",
+    "found-late",
+    "machine-down",
+    "no-fate",
+    "other",
+]
+
+
+class Cause(NamedTuple):
+    """``code`` is stable, ``text`` is its sentence, ``detail`` what else was said of it, in foreign words."""
+
+    code: CauseCode
+    text: str
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.text} ({self.detail})" if self.text and self.detail else self.text or self.detail
+
+
+class CauseRow(NamedTuple):
+    """``find`` gives the detail ("" where there is none), or None where this is not the cause."""
+
+    code: CauseCode
+    fates: tuple[PodOutcome, ...]
+    text: str
+    find: Callable[[PodRecord], str | None]
+
+
+def _stop_refusal(pod: PodRecord) -> str | None:
+    return next((each.stop_refusal for each in pod.containers if each.stop_refused), None)
+
+
+def _delete_refusal(pod: PodRecord) -> str | None:
+    """One that was handed over and told to stop had its time all the same."""
+    told = any(each.signalled_ns is not None for each in pod.containers)
+    return pod.refused if pod.refused and not told else None
+
+
+def _kill_refusal(pod: PodRecord) -> str | None:
+    return next((each.kill_refusal for each in pod.containers if each.kill_refusal), None)
+
+
+def _where(holds: Callable[[PodRecord], bool]) -> Callable[[PodRecord], str | None]:
+    return lambda pod: "" if holds(pod) else None
+
+
+def ignored_stop(pod: PodRecord) -> bool:
+    """When it was looked at before SIGKILL, a container's first process ignored the stop signal."""
+    # Only the first process counts: it is the one that the stop signal goes to.
+    signals = {each.name: each.stop_signal for each in pod.containers}
+    firsts = ((taken.container, taken.processes[0]) for taken in pod.autopsies if taken.processes)
+    return any(signals.get(name, "SIGTERM") in first.signals_ignored for name, first in firsts)
+
+
+def _killed_elsewhere(pod: PodRecord) -> bool:
+    """Neither we nor a kubelet had a SIGKILL for it."""
+    ends = pod.containers
+    return bool(ends) and all(each.killed_ns is None and each.asked_ns is None for each in ends)
+
+
+def _had_less(pod: PodRecord) -> bool:
+    wanted = pod.wanted_grace_seconds
+    return wanted is not None and pod.grace_ns is not None and pod.grace_ns < wanted * NS_PER_SECOND
+
+
+_KILLED: tuple[PodOutcome, ...] = ("killed",)
+_FAILED: tuple[PodOutcome, ...] = ("failed",)
+_UNKNOWN: tuple[PodOutcome, ...] = ("unknown",)
+#: Fates that have a cause.
+BAD_FATES: tuple[PodOutcome, ...] = (*_KILLED, *_FAILED, *_UNKNOWN)
+
+
+def _unknown(code: CauseCode, words: str) -> CauseRow:
+    """The actors' own words say so; what stands around them are names."""
+    return CauseRow(code, _UNKNOWN, words, _where(lambda pod: words in pod.reason))
+
+
+#: The only list of them; the first row that holds is the cause. What kept a pod from being asked at all comes
+#: before what it did with its time, and that before how much time it was.
+CAUSES: tuple[CauseRow, ...] = (
+    CauseRow("stop-refused", BAD_FATES, "the runtime refused the stop signal", _stop_refusal),
+    CauseRow("delete-refused", BAD_FATES, "the API server did not take the delete", _delete_refusal),
+    CauseRow("kill-refused", _FAILED, "the runtime refused SIGKILL", _kill_refusal),
+    CauseRow("outlived-kill", _FAILED, "still there after SIGKILL", lambda pod: ""),
+    CauseRow(
+        "hurried",
+        _KILLED,
+        "somebody asked not to wait for it",
+        _where(lambda pod: pod.hurried_ns is not None),
+    ),
+    CauseRow("killed-elsewhere", _KILLED, "SIGKILL from elsewhere", _where(_killed_elsewhere)),
+    CauseRow(
+        "hook-overran",
+        _KILLED,
+        "the preStop hook had not ended when the grace was over",
+        _where(lambda pod: any(hook.result == "timed-out" for hook in pod.hooks)),
+    ),
+    CauseRow("signal-ignored", _KILLED, "the first process ignores the stop signal", _where(ignored_stop)),
+    CauseRow("time-cut", _KILLED, "had less time than its spec asks for", _where(_had_less)),
+    CauseRow("grace-over", _KILLED, "had not ended when its grace was over", lambda pod: ""),
+    CauseRow("no-fate", _UNKNOWN, "no fate on record", _where(lambda pod: not pod.reason)),
+    _unknown("still-running", "still running when the lock was released"),
+    _unknown("end-unseen", "gone, and nobody saw it end"),
+    _unknown("exit-unknown", "ended under the kubelet, exit code not known"),
+    _unknown("kill-unseen", "neither its end was seen nor what SIGKILL did"),
+    _unknown("wave-not-begun", "the lock was released before its wave"),
+    _unknown("found-late", "found when the shutdown had stopped waiting for pods"),
+    _unknown("found-late", "started again when the shutdown had stopped waiting for pods"),
+    _unknown("machine-down", "the machine went down before its end was seen"),
+    CauseRow("other", BAD_FATES, "", lambda pod: pod.reason),
+)
+
+
+def cause_of(pod: PodRecord) -> Cause | None:
+    """Why it did not end by itself; None: it did, or it was not to end. One without a fate is unknown."""
+    fate = pod.outcome or "unknown"
+    for row in CAUSES:
+        detail = row.find(pod) if fate in row.fates else None
+        if detail is not None:
+            return Cause(row.code, row.text, detail)
+    return None
+
+
+#: Causes of which a pod's end, as the actors put it, speaks last or not at all, and the words that it has.
+_SAID_LATE: dict[CauseCode, str] = {
+    "stop-refused": " did not reach ",
+    "delete-refused": "",
+    "hook-overran": "preStop timed-out: ",
+}
+
+
+def reason_text(pod: PodRecord) -> str:
+    """Its reason in the record's words, with the cause before all else."""
+    cause = cause_of(pod)
+    if cause is None or cause.code not in _SAID_LATE:
+        return pod.reason
+    words, parts = _SAID_LATE[cause.code], pod.reason.split("; ")
+    if words and len(pod.containers) <= 1:  # of several it also says which of them it was
+        parts = [part for part in parts if words not in part]
+    return "; ".join(part for part in (cause.sentence, *parts) if part)
+
+
+# --- groups ------------------------------------------------------------------------------------
+
+#: What tells two of a kind apart: quoted names, ``namespace/name`` and paths, ids, numbers. Words stay.
+_VARIES = re.compile(
+    r'"[^"]*"|\'[^\']*\'|[\w.-]*/[\w./-]+|\b(?=[a-f]*\d)[0-9a-f]{7,}(?:-[0-9a-f]{4,})*\b|\d+(?:[.,:]\d+)*'
+)
+_ELIDED = "…"
+#: ``1 pod`` and ``2 pods``, once the number is left out.
+_COUNTED = re.compile(rf"{_ELIDED} (pod|wave|effect|delete|signal|record|event)s\b")
+
+
+def shape(text: str, names: Iterable[str] = ()) -> str:
+    """``text`` without what differs from one of a kind to the next; ``names`` are left out as well."""
+    for name in sorted(filter(None, names), key=len, reverse=True):
+        text = re.sub(rf"(?<![\w/-]){re.escape(name)}(?![\w/-])", _ELIDED, text)
+    return _COUNTED.sub(rf"{_ELIDED} \1", _VARIES.sub(_ELIDED, text))
+
+
+class CauseGroup(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Warnings of one cause. ``count`` of ``pods`` (UIDs, in inventory order), or of ``notices`` where it is
+    about none; ``sentence`` is without the count.
+    """
+
+    code: str
+    severity: Severity
+    sentence: str
+    count: int
+    pods: tuple[str, ...]
+    notices: tuple[Notice, ...]
+    #: The pod's name, where it is about one.
+    label: str = ""
+
+    @property
+    def text(self) -> str:
+        """``106 pods: the runtime refused the stop signal (…)``."""
+        if self.pods:
+            return f"{self.label or plural(self.count, 'pod')}: {self.sentence}"
+        return self.sentence if self.count == 1 else f"{self.sentence}; {self.count - 1} more like it"
+
+
+#: Of a warning that is no pod's fate and no hook's; what is not here is mixed.
+_NOTICE_SEVERITIES: dict[str, Severity] = {
+    "lock-not-held": "bad",
+    "lock-lost": "bad",
+    "cut-short": "bad",
+    "never-begun": "bad",
+    "record-damaged": "bad",
+    "deadline-moved": "good",
+    "pod-late": "good",
+    "pod-again": "good",
+    "hurried": "good",
+    "release-requested": "good",
+    "cancelled": "good",
+    "clock-stepped": "good",
+}
+
+_FATE_NOTICES = tuple(f"pod-{fate}" for fate in BAD_FATES)
+_HOOK_TEXTS = {
+    "failed": ("hook-failed", "failed"),
+    "timed-out": ("hook-timed-out", "was cut"),
+    "not-run": ("hook-not-run", "did not run"),
+    "unknown": ("hook-unknown", "ended nobody knows how"),
+}
+_HOOK_NOTICES = tuple(code for code, _ in _HOOK_TEXTS.values())
+
+
+class _Found(NamedTuple):
+    """One pod, or one notice, before it is put with its like."""
+
+    code: str
+    kind: int  # its place among those of one severity: the machine, pods, hooks, what is left
+    severity: Severity
+    sentence: str
+    key: str
+    pod: str = ""
+    notice: Notice | None = None
+
+
+def cause_groups(shutdown: ShutdownRecord) -> tuple[CauseGroup, ...]:
+    """Every warning, like ones together: the gravest first, then what most pods have."""
+    labels = {pod.uid: pod.label for pod in shutdown.pods}
+    by_pod: dict[tuple[str, str], list[Notice]] = {}
+    for notice in shutdown.notices:
+        kind = "fate" if notice.code in _FATE_NOTICES else notice.code
+        by_pod.setdefault((kind, notice.pod), []).append(notice)
+    groups: dict[tuple[str, str], list[_Found]] = {}
+    for found in (*_fates(shutdown), *_hooks(shutdown), *_others(shutdown)):
+        groups.setdefault((found.code, found.key), []).append(found)
+    made: list[tuple[int, CauseGroup]] = []
+    for members in groups.values():
+        first = members[0]
+        pods = tuple(dict.fromkeys(each.pod for each in members if each.pod))
+        sentences = dict.fromkeys(each.sentence for each in members)
+        kind = first.code if first.code in _HOOK_NOTICES else "fate"
+        notices = [each.notice for each in members if each.notice is not None] or [
+            notice for uid in pods for notice in by_pod.get((kind, uid), ())
+        ]
+        group = CauseGroup(
+            code=first.code,
+            severity=min((each.severity for each in members), key=SEVERITY_ORDER.index),
+            # Foreign words that differ within the group are left out, so that nobody takes one's for all.
+            sentence=first.sentence if len(sentences) == 1 or not pods else first.key,
+            count=len(pods) or len(members),
+            pods=pods,
+            notices=tuple(notices),
+            label=labels.get(pods[0], "") if len(pods) == 1 else "",
+        )
+        made.append((first.kind, group))
+    made.sort(key=lambda each: (SEVERITY_ORDER.index(each[1].severity), each[0], -each[1].count))
+    return tuple(group for _, group in made)
+
+
+def _names_of(pod: PodRecord) -> tuple[str, ...]:
+    containers = (each.name for each in pod.containers)
+    return (pod.label, pod.name, pod.uid, pod.namespace, *containers)
+
+
+def _fates(shutdown: ShutdownRecord) -> Iterator[_Found]:
+    """Pods that did not end by themselves; one of a shutdown that goes on has no fate yet."""
+    many = shutdown.summary.is_killing
+    for pod in shutdown.pods:
+        if pod.outcome is None and shutdown.outcome == "running":
+            continue
+        cause = cause_of(pod)
+        if cause is not None:
+            mixed = shutdown.is_accounted_for(pod) or (pod.outcome == "killed" and not many)
+            key = cause._replace(detail=shape(cause.detail, _names_of(pod))).sentence
+            yield _Found(cause.code, 1, "mixed" if mixed else "bad", cause.sentence, key, pod.uid)
+
+
+def _hooks(shutdown: ShutdownRecord) -> Iterator[_Found]:
+    """Hooks that did not do what they are for, also of pods that ended by themselves."""
+    for pod in shutdown.pods:
+        for hook in pod.hooks:
+            code, how = _HOOK_TEXTS.get(hook.result or "", ("", ""))
+            if code:
+                sentence, key = (
+                    _hook_text(hook, how, reason)
+                    for reason in (hook.reason, shape(hook.reason, _names_of(pod)))
+                )
+                yield _Found(code, 2, "mixed", sentence, key, pod.uid)
+
+
+def _hook_text(hook: HookRecord, how: str, reason: str) -> str:
+    return f"the preStop hook ({hook.kind}) {how}" + (f" ({reason})" if reason else "")
+
+
+def _others(shutdown: ShutdownRecord) -> Iterator[_Found]:
+    pods = {pod.uid: pod for pod in shutdown.pods}
+    for notice in shutdown.notices:
+        if notice.code not in _FATE_NOTICES and notice.code not in _HOOK_NOTICES:
+            pod = pods.get(notice.pod)
+            severity = _NOTICE_SEVERITIES.get(notice.code, "mixed")
+            key = shape(notice.text, _names_of(pod) if pod is not None else ())
+            place = 0 if severity == "bad" else 3
+            yield _Found(notice.code, place, severity, notice.text, key, notice=notice)
+
+
+# --- the headline ------------------------------------------------------------------------------
+
+KIND_TEXTS = {
+    "poweroff": "power-off",
+    "reboot": "reboot",
+    "halt": "halt",
+    "kexec": "kexec reboot",
+    "soft-reboot": "soft reboot",
+    "unknown": "shutdown",
+}
+
+#: A pod's fate: what is said of one pod, and of many.
+FATE_TEXTS: dict[PodOutcome, tuple[str, str]] = {
+    "graceful": ("ended by itself", "ended by themselves"),
+    "killed": ("was killed", "were killed"),
+    "failed": ("could not be ended", "could not be ended"),
+    "spared": ("was spared", "were spared"),
+    "rejected": ("came late and was rejected", "came late and were rejected"),
+    "unknown": ("has no fate on record", "have no fate on record"),
+}
+
+
+def headline(shutdown: ShutdownRecord) -> str:
+    """A line that begins with what went wrong, where it did, and says what became of machine and pods."""
+    first = next(iter(cause_groups(shutdown)), None)
+    cause = f"{first.text}. " if first is not None and shutdown.severity != "good" else ""
+    what = f"The {KIND_TEXTS[shutdown.kind]} of {shutdown.node or 'this node'}"
+    return f"{cause}{what} {_end_text(shutdown)}: {fates_text(shutdown)}."
+
+
+def fates_text(shutdown: ShutdownRecord) -> str:
+    """``106 of 110 pods were killed, 2 ended by themselves, 2 came late and were rejected``, worst first."""
+    counts = {fate: shutdown.count(fate) for fate in (*BAD_FATES, *FATE_TEXTS)}
+    found = [(fate, count) for fate, count in counts.items() if count]
+    if not found:
+        return "there was no pod to end"
+    total = len(shutdown.pods)
+    if len(found) == 1:
+        one, many = FATE_TEXTS[found[0][0]]
+        return f"its pod {one}" if total == 1 else f"all {total} pods {many}"
+    parts = [f"{count} {FATE_TEXTS[fate][count > 1]}" for fate, count in found]
+    (fate, count), *_ = found
+    parts[0] = f"{count} of {total} pods {FATE_TEXTS[fate][count > 1]}"
+    return ", ".join(parts)
+
+
+def _end_text(shutdown: ShutdownRecord) -> str:
+    """What became of the machine."""
+    since = f"{span(shutdown.last_ns)} after the signal"
+    begun = shutdown.last_wave >= 0
+    reached = f"wave {shutdown.last_wave}, {since}" if begun else since
+    if shutdown.damage is not None and shutdown.damage.here:
+        return f"is on record up to {reached}, then the record ends ({DAMAGED_ENDS[shutdown.damage.state]})"
+    at_ns = shutdown.last_ns if shutdown.cancelled_ns is None else shutdown.cancelled_ns
+    texts = {
+        "complete": f"let the machine go after {span(shutdown.ended_ns or shutdown.last_ns)}",
+        "cancelled": f"was cancelled after {span(at_ns)}",
+        "running": f"is under way, {since}",
+        "never-begun": "never began for the pods",
+    }
+    where = f"in {reached}" if begun else f"before its first wave, {since}"
+    return texts.get(shutdown.outcome, f"was cut short {where}")

@@ -1,0 +1,271 @@
+"""Causes: one for a pod, like ones in a group, the gravest first; and how bad a shutdown was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ebbtide import replay
+from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.model import ProcessReport
+from ebbtide.events.record.causes import (
+    BAD_FATES,
+    CAUSES,
+    cause_groups,
+    cause_of,
+    headline,
+    reason_text,
+    shape,
+)
+from ebbtide.events.record.episodes import Episode, episodes
+from ebbtide.events.record.model import (
+    AutopsyRecord,
+    ContainerRecord,
+    HookRecord,
+    PodRecord,
+    ShutdownRecord,
+)
+from ebbtide.events.record.severity import SEVERITY_TABLE, Severity, Summary, severity_of
+from tests.journals import CANCELLED, GOLDEN, SHUTDOWN
+
+S = 1_000_000_000
+TOLD = ContainerRecord(name="main", signalled_ns=0, killed_ns=9 * S)
+HUNG = HookRecord(container="main", kind="exec", began_ns=0, until_ns=S, result="timed-out", reason="hung")
+DEAF = AutopsyRecord(
+    container="main",
+    at_ns=0,
+    processes=(ProcessReport(pid=1, parent_pid=0, command="sh", state="S", signals_ignored=("SIGTERM",)),),
+)
+
+
+def pod(name: str = "web-0", outcome: PodOutcome | None = "killed", **fields: Any) -> PodRecord:
+    fields = {"containers": (TOLD,), "grace_ns": 9 * S, "wanted_grace_seconds": 9} | fields
+    return PodRecord(uid=f"u-{name}", namespace="shop", name=name, outcome=outcome, **fields)
+
+
+def refused(name: str, why: str, outcome: PodOutcome = "killed") -> PodRecord:
+    return pod(name, outcome, containers=(replace(TOLD, stop_refused=True, stop_refusal=why),))
+
+
+#: By its cause, the pod of which it is.
+CAUSED: dict[str, PodRecord] = {
+    "stop-refused": refused("web-0", "no answer"),
+    "delete-refused": pod(refused="429", containers=(replace(TOLD, signalled_ns=None),)),
+    "kill-refused": pod(outcome="failed", containers=(replace(TOLD, kill_refusal="EPERM"),)),
+    "outlived-kill": pod(outcome="failed", reason="main: still there after SIGKILL"),
+    "hurried": pod(hurried_ns=S),
+    "killed-elsewhere": pod(containers=(replace(TOLD, killed_ns=None),)),
+    "hook-overran": pod(hooks=(HUNG,)),
+    "signal-ignored": pod(autopsies=(DEAF,)),
+    "time-cut": pod(grace_ns=8 * S),
+    "grace-over": pod(),
+    "no-fate": pod(outcome=None),
+    "still-running": pod(outcome="unknown", reason="main still running when the lock was released"),
+    "end-unseen": pod(outcome="unknown", reason="main: gone, and nobody saw it end; preStop failed"),
+    "exit-unknown": pod(outcome="unknown", reason="main ended under the kubelet, exit code not known"),
+    "kill-unseen": pod(outcome="unknown", reason="main: neither its end was seen nor what SIGKILL did"),
+    "wave-not-begun": pod(outcome="unknown", reason="the lock was released before its wave"),
+    "found-late": pod(outcome="unknown", reason="found when the shutdown had stopped waiting for pods"),
+    "machine-down": pod(outcome="unknown", reason="the machine went down before its end was seen"),
+    "other": pod(outcome="unknown", reason="who knows"),
+}
+
+
+@pytest.mark.parametrize("code", CAUSED)
+def test_each_cause_has_its_pod(code: str) -> None:
+    """The first row that holds, in its own words."""
+    cause = cause_of(CAUSED[code])
+    assert cause is not None
+    assert cause.code == code
+    assert cause.sentence
+
+
+def test_every_cause_is_tried() -> None:
+    """And who ended by itself, or was not to end, has none."""
+    assert list(dict.fromkeys(row.code for row in CAUSES)) == list(CAUSED)
+    for outcome in ("graceful", "spared", "rejected"):
+        assert cause_of(refused("web-0", "no answer", outcome)) is None
+
+
+def test_one_that_was_asked_in_the_end_was_not_refused() -> None:
+    """Handed over to the runtime and told to stop, it had its time."""
+    cause = cause_of(pod(refused="429"))
+    assert cause is not None
+    assert cause.code == "grace-over"
+
+
+def test_a_reason_begins_with_its_cause() -> None:
+    """What the actors say last of it, and of which hook, is not said twice."""
+    one = "SIGKILL for main: had 9 s"
+    said = replace(CAUSED["stop-refused"], reason=f"{one}; SIGTERM did not reach main: no answer")
+    assert reason_text(said) == f"the runtime refused the stop signal (no answer); {one}"
+    hung = replace(CAUSED["hook-overran"], reason=f"{one}; preStop timed-out: hung")
+    assert reason_text(hung) == f"the preStop hook had not ended when the grace was over; {one}"
+    # Of two containers it says which.
+    both = replace(said, containers=(*said.containers, TOLD))
+    assert reason_text(both).endswith("SIGTERM did not reach main: no answer")
+    assert reason_text(replace(CAUSED["time-cut"], reason=one)) == one
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("had 5 s", "had 30.5 s"),
+        ('no container "a1b2c3d4e5f6"', 'no container "0f9e8d7c6b5a"'),
+        ("no such container: 3f2a9c1be77d", "no such container: 9d8e7f6a5b4c"),
+        (
+            "task 6e961e1f-c302-f043-0000-7b77a4ad0000 is gone",
+            "task def49cd9-8c44-5222-0000-1f06b2c50000 is gone",
+        ),
+        ("wave 0 overran: 1 pod left", "wave 2 overran: 44 pods left"),
+        ("HookActor of shop/web-0 failed", "HookActor of data/db-12 failed"),
+        ("web-0: not found", "db-1: not found"),
+    ],
+)
+def test_names_and_numbers_do_not_tell_two_of_a_kind_apart(one: str, other: str) -> None:
+    """Quoted or not; the words do."""
+    names = ("web-0", "db-1")
+    assert shape(one, names) == shape(other, names)
+    assert shape(one, names) != shape(f"{one} again", names)
+    assert shape("the runtime does not answer") == "the runtime does not answer"
+
+
+@dataclass(frozen=True)
+class Night:
+    """A shutdown of these pods, on the record of a real one."""
+
+    pods: tuple[PodRecord, ...]
+
+    @property
+    def record(self) -> ShutdownRecord:
+        whole = replay.open(SHUTDOWN).shutdown().account
+        return replace(whole, pods=self.pods, notices=())
+
+
+def test_like_causes_are_one_group() -> None:
+    """A container's id does not split it, another refusal does; most pods come first."""
+    ids = [refused(f"web-{at}", f'no container "{at:012x}"') for at in range(3)]
+    busy = [refused(f"db-{at}", "the runtime does not answer") for at in range(5)]
+    groups = cause_groups(Night((*ids, *busy, pod("late", grace_ns=S))).record)
+    assert [group.text for group in groups] == [
+        "5 pods: the runtime refused the stop signal (the runtime does not answer)",
+        "3 pods: the runtime refused the stop signal (no container …)",
+        "shop/late: had less time than its spec asks for",
+    ]
+    assert groups[0].pods == tuple(each.uid for each in busy)
+    assert {group.severity for group in groups} == {"bad"}
+
+
+def test_a_pod_that_stands_for_itself_has_its_name_and_its_words() -> None:
+    """Nothing is left out of what is said of one."""
+    (group,) = cause_groups(Night((refused("web-0", 'no container "a1b2"'), *calm(9))).record)
+    assert group.text == 'shop/web-0: the runtime refused the stop signal (no container "a1b2")'
+    assert group.severity == "mixed"
+
+
+def calm(count: int) -> tuple[PodRecord, ...]:
+    return tuple(pod(f"calm-{at}", "graceful") for at in range(count))
+
+
+def test_each_warning_is_in_one_group() -> None:
+    """Of the real shutdowns; a pod's own stand with its fate and with its hook."""
+    for journal in (SHUTDOWN, CANCELLED):
+        for record in replay.open(journal).shutdown_records():
+            groups = cause_groups(record)
+            found = [notice for group in groups for notice in group.notices]
+            assert sorted(found, key=lambda each: (each.seq, each.text)) == sorted(
+                record.notices, key=lambda each: (each.seq, each.text)
+            )
+            bad = [each.uid for each in record.pods if (each.outcome or "unknown") in BAD_FATES]
+            told = {row.code for row in CAUSES}
+            assert sorted(uid for group in groups if group.code in told for uid in group.pods) == sorted(bad)
+
+
+def test_the_headline_begins_with_what_went_wrong() -> None:
+    """And says what became of machine and pods; of a calm one it only says that."""
+    lost = Night((*(refused(f"web-{at}", "no answer") for at in range(3)), *calm(1))).record
+    assert headline(lost) == (
+        "3 pods: the runtime refused the stop signal (no answer)."
+        " The reboot of node-1 let the machine go after 11.611s: 3 of 4 pods were killed, 1 ended by itself."
+    )
+    assert headline(Night(calm(12)).record) == (
+        "The reboot of node-1 let the machine go after 11.611s: all 12 pods ended by themselves."
+    )
+    assert headline(Night(calm(1)).record).endswith(": its pod ended by itself.")
+    assert headline(Night(()).record).endswith(": there was no pod to end.")
+
+
+#: By a summary, how bad it is.
+JUDGED: list[tuple[Summary, Severity]] = [
+    (Summary("complete", {"graceful": 4}), "good"),
+    (Summary("complete", {"graceful": 4, "rejected": 9}), "good"),
+    (Summary("complete", {}), "good"),
+    (Summary("complete", {"graceful": 3, "killed": 1}), "mixed"),
+    (Summary("complete", {"graceful": 2, "killed": 1}), "bad"),
+    # A pod that was rejected was not to be ended: it does not make the share smaller.
+    (Summary("complete", {"graceful": 2, "killed": 1, "rejected": 50}), "bad"),
+    (Summary("complete", {"graceful": 99, "failed": 1}), "bad"),
+    (Summary("complete", {"graceful": 99, "unknown": 1}), "bad"),
+    (Summary("complete", {"graceful": 99, "unknown": 1}, gone=1), "mixed"),
+    (Summary("running", {"graceful": 1, "unknown": 9}), "good"),
+    (Summary("running", {"killed": 5, "unknown": 5}), "bad"),
+    (Summary("cancelled", {"spared": 9}), "good"),
+    (Summary("truncated", {"graceful": 4}), "bad"),
+    (Summary("never-begun", {}), "bad"),
+    (Summary("complete", {"graceful": 4}, lock_lost=True), "bad"),
+]
+
+
+@pytest.mark.parametrize(("summary", "severity"), JUDGED)
+def test_severity(summary: Summary, severity: Severity) -> None:
+    assert severity_of(summary) == severity
+
+
+def test_every_row_decides_one() -> None:
+    """The first that holds is the one."""
+    deciding = [next(row for row in SEVERITY_TABLE if row.holds(summary)) for summary, _ in JUDGED]
+    assert set(map(id, deciding)) == set(map(id, SEVERITY_TABLE))
+
+
+@pytest.mark.parametrize("journal", [SHUTDOWN, CANCELLED, GOLDEN / "edges-v1"])
+def test_the_list_and_the_record_agree(journal: Path) -> None:
+    """The severity of a shutdown is the same from its summary and from its whole record."""
+    opened = replay.open(journal)
+    listed: dict[str, Episode] = {each.id: each for each in episodes(opened.history())}
+    records = list(opened.shutdown_records())
+    assert [listed[record.id].severity for record in records] == [record.severity for record in records]
+
+
+def test_a_pod_that_the_next_shutdown_went_on_with_is_not_lost() -> None:
+    """A cancelled shutdown has no fate of it; in one that was cut short nobody knows."""
+    left = Night((*calm(3), pod(outcome=None))).record
+    told = {outcome: replace(left, outcome=outcome) for outcome in ("cancelled", "truncated", "running")}
+    assert {outcome: record.severity for outcome, record in told.items()} == {
+        "cancelled": "mixed",
+        "truncated": "bad",
+        "running": "good",
+    }
+    assert [len(cause_groups(record)) for record in told.values()] == [1, 1, 0]
+
+
+def test_a_runtime_that_refuses_every_stop_signal_is_said_first() -> None:
+    """A hundred and ten pods, a hundred and more warnings, one cause: everywhere the same words."""
+    simulated = replay.simulate(7, synthetic=110)
+    (record,) = simulated.shutdown_records()
+    first, *others = cause_groups(record)
+    assert first.text == "106 pods: the runtime refused the stop signal (the runtime does not answer)"
+    assert (first.code, first.severity, record.severity) == ("stop-refused", "bad", "bad")
+    assert (len(record.notices), len(others)) == (117, 4)
+    assert headline(record).startswith(f"{first.text}. ")
+    assert headline(record).endswith(
+        "106 of 110 pods were killed, 2 ended by themselves, 2 came late and were rejected."
+    )
+    for each in record.pods:
+        begins = each.reason.startswith(
+            "the runtime refused the stop signal (the runtime does not answer); SIGKILL"
+        )
+        assert begins == (each.outcome == "killed")
