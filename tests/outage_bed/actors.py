@@ -53,6 +53,9 @@ class Actor(Protocol):
     async def explains(self, stage: Stage, name: str) -> None:
         """What has that name is waited for, by its own account. Raises AssertionError."""
 
+    async def tells(self, stage: Stage, kind: type[Event]) -> None:
+        """That is on record. Raises AssertionError."""
+
     async def clear(self, stage: Stage) -> None:
         """The node is back, and Ready: returns when it is in service."""
 
@@ -80,6 +83,9 @@ class Hand:
 
     async def explains(self, stage: Stage, name: str) -> None:
         """A person writes nothing down."""
+
+    async def tells(self, stage: Stage, kind: type[Event]) -> None:
+        """Nor this."""
 
     async def clear(self, stage: Stage) -> None:
         await stage.is_back()

@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 import trio
 
 from ebbtide.events.decisions import WaveStarted
-from ebbtide.events.outage import Contradicted, OutageBegan, ProofRefused, ProofWasWrong, SetQuarantine
+from ebbtide.events.outage import (
+    Contradicted,
+    DetachForced,
+    OutageBegan,
+    ProofRefused,
+    ProofWasWrong,
+    SetQuarantine,
+)
 from tests.node.client import Object, Refused
 from tests.node.csi.storage import ATTACHMENTS, claim
 from tests.node.ebbtide import Daemon
@@ -37,6 +44,10 @@ WRITES_SECONDS = 5
 AWAY_SECONDS = 120
 #: The timer of the attach-detach controller, and half a minute.
 FORCED_SECONDS = 390
+#: What every pod tolerates that says nothing of it, and a minute.
+EVICTED_SECONDS = 360
+#: A kubelet's default between two statuses in which nothing has changed, and half a minute.
+STATUS_SECONDS = 330
 
 
 class Scenario(NamedTuple):
@@ -117,9 +128,19 @@ async def untouched(stage: Stage, actor: Actor) -> None:
         for key in ("not-ready", "unreachable")
     ]
     await begin(stage, actor, tolerations=patience)
+    await _untouched(stage)
+
+
+async def untouched_for_long(stage: Stage, actor: Actor) -> None:
+    """The same where pods tolerate a node that is not Ready for the 300 s that each has by default."""
+    await begin(stage, actor)
+    await _untouched(stage)
+
+
+async def _untouched(stage: Stage) -> None:
     await stage.cut()
     await stage.not_ready()
-    await stage.bed.api.until(WEB, lambda pod: "deletionTimestamp" in pod["metadata"], 60)
+    await stage.bed.api.until(WEB, lambda pod: "deletionTimestamp" in pod["metadata"], EVICTED_SECONDS)
     await trio.sleep(NOTHING_SECONDS)
     assert (await stage.bed.api.get(WEB))["metadata"]["uid"] in stage.pods
     await stage.taint()
@@ -128,24 +149,28 @@ async def untouched(stage: Stage, actor: Actor) -> None:
 
 
 async def forced(stage: Stage, actor: Actor) -> None:
-    """The pod is deleted by force, without a taint: its volume waits for the timer of six minutes."""
+    """The pod is deleted by force, without a taint: its volume waits for the timer of six minutes. The
+    controller has no proof, and tells of the detach.
+    """
     await force_delete(stage, actor)
     await stage.recovered("web", FORCED_SECONDS)
+    await actor.tells(stage, DetachForced)
 
 
 async def forced_disabled(stage: Stage, actor: Actor) -> None:
-    """The same where that timer is disabled: it waits for ever."""
+    """The same where that timer is disabled: the volume stays attached until there is a proof, and the taint."""
     await force_delete(stage, actor)
-    with trio.move_on_after(FORCED_SECONDS):
-        while (await stage.bed.api.get(ATTACHMENTS))["items"]:
-            await trio.sleep(1)
-        raise AssertionError("it was detached without a taint")
-    await stage.taint()
-    stage.mark("tainted by hand")
+    (name,) = stage.attachments
+    await nothing_happens(stage, f"{ATTACHMENTS}/{name}", FORCED_SECONDS)
+    await actor.explains(stage, name)
+    stage.bmcs.reachable = True
+    stage.mark("proof at hand")
+    await actor.cure(stage)
     await stage.recovered("web")
 
 
 async def force_delete(stage: Stage, actor: Actor) -> None:
+    stage.bmcs.reachable = False
     await begin(stage, actor)
     await stage.cut()
     await stage.not_ready()
@@ -283,9 +308,24 @@ async def false_proof(stage: Stage, actor: Controller) -> None:
     await stage.cut(stage.machine.kill_kubelet)
     await actor.cure(stage)
     await stage.recovered("web")
+    await two_write(stage)
+    await same_boot(stage, actor)
+
+
+async def false_proof_for_long(stage: Stage, actor: Controller) -> None:
+    """The same with a kubelet that reports what has not changed every 5 minutes, as by default."""
+    await begin(stage, actor)
+    stage.bmcs.lie(stage.machine, "Off")
+    await stage.cut(stage.machine.kill_kubelet)
+    await actor.cure(stage)
+    await stage.recovered("web")
+    await two_write(stage)
+    await same_boot(stage, actor, report="5m", seconds=STATUS_SECONDS)
+
+
+async def two_write(stage: Stage) -> None:
     await trio.sleep(WRITES_SECONDS)
     assert stage.foreign_writes(), "two nodes do not write, though the pods of the first live"
-    await same_boot(stage, actor)
 
 
 async def same_boot_in_the_middle(stage: Stage, actor: Controller) -> None:
@@ -298,12 +338,13 @@ async def same_boot_in_the_middle(stage: Stage, actor: Controller) -> None:
     await stage.running("web")
 
 
-async def same_boot(stage: Stage, actor: Controller) -> None:
-    # What stands on the Node is believed from its second status on, which comes after 5 minutes by default.
-    stage.machine.kubelet = {**stage.machine.kubelet, "nodeStatusReportFrequency": "30s"}
+async def same_boot(stage: Stage, actor: Controller, *, report: str = "30s", seconds: float = 90) -> None:
+    """``report``: how often the kubelet says what has not changed; ``seconds``: until the taint goes."""
+    # What stands on the Node is believed from its second status on.
+    stage.machine.kubelet = {**stage.machine.kubelet, "nodeStatusReportFrequency": report}
     await stage.machine.start_kubelet()
     await stage.is_back()
-    await stage.until_tainted(False)
+    await stage.until_tainted(False, seconds)
     left = stage.storage.staged(LOST)
     await actor.tells(stage, ProofWasWrong)
     await actor.tells(stage, SetQuarantine)
@@ -509,8 +550,9 @@ SCENARIOS: dict[str, Scenario] = {
     "early": Scenario(early, actors=(HAND,), controllers={}),
     "noschedule": Scenario(noschedule, effect="NoSchedule", seconds=130),
     "untouched": Scenario(untouched, actors=(NOBODY,), seconds=150),
-    "forced": Scenario(forced, actors=(NOBODY,), seconds=430),
-    "forced-disabled": Scenario(forced_disabled, actors=(NOBODY,), controllers=SOON | NO_FORCE, seconds=460),
+    "untouched-for-long": Scenario(untouched_for_long, actors=(NOBODY,), controllers={}, seconds=460),
+    "forced": Scenario(forced, actors=(NOBODY, CONTROLLER), seconds=430),
+    "forced-disabled": Scenario(forced_disabled, (CONTROLLER,), SOON | NO_FORCE, seconds=500),
     "back-in-the-middle": Scenario(back_in_the_middle),
     "tolerates": Scenario(tolerates, seconds=130),
     "tolerates-noschedule": Scenario(tolerates, effect="NoSchedule", seconds=130),
@@ -521,6 +563,7 @@ SCENARIOS: dict[str, Scenario] = {
     "shared-volume": Scenario(shared_volume),
     "kinds": Scenario(kinds),
     "false-proof": Scenario(false_proof, ALONE, damage=True),
+    "false-proof-for-long": Scenario(false_proof_for_long, ALONE, damage=True, seconds=400),
     "same-boot-in-the-middle": Scenario(same_boot_in_the_middle, ALONE, damage=True),
     "late-proof": Scenario(late_proof, ALONE, seconds=130),
     "other-machine": Scenario(other_machine, ALONE),
