@@ -18,9 +18,8 @@ import time
 from pathlib import Path
 
 from tests.beds.rootfs import Unavailable, cache_folder
-from tests.node.csi.programs import Programs, csi
 from tests.outage_bed.results import PAGE, Results, comparison, page, table
-from tests.outage_bed.runs import NotMade, run
+from tests.outage_bed.runs import NotMade, Parts, parts, run
 from tests.outage_bed.scenarios import BOTH, SCENARIOS
 from tests.outage_bed.stage import ROUND_SECONDS
 
@@ -40,33 +39,33 @@ def chosen(asked: argparse.Namespace, results: Results) -> list[tuple[str, str]]
     return [each for each in found if asked.names or not results.has(*each)]
 
 
-def run_all(asked: argparse.Namespace, results: Results) -> int:
+def run_all(asked: argparse.Namespace, results: Results, shared: Parts) -> int:
     """How many are broken or were not made."""
-    began, programs = time.monotonic(), csi()
+    began = time.monotonic()
     failed = 0
     for name, actor in chosen(asked, results):
         if time.monotonic() - began + SCENARIOS[name].seconds <= asked.seconds:
-            failed += not run_one(results, programs, name, actor)
+            failed += not run_one(results, shared, name, actor)
     return failed
 
 
-def run_pairs(asked: argparse.Namespace, results: Results) -> int:
+def run_pairs(asked: argparse.Namespace, results: Results, shared: Parts) -> int:
     """The same of pairs; one of which the first was not made goes without its second."""
-    began, programs = time.monotonic(), csi()
+    began = time.monotonic()
     failed = 0
     for name in asked.names or ["plain"]:
         for pair in range(results.next_pair(), results.next_pair() + asked.pairs):
             if time.monotonic() - began + 2 * SCENARIOS[name].seconds > asked.seconds:
                 break
-            failed += not all(run_one(results, programs, name, actor, pair) for actor in BOTH)
+            failed += not all(run_one(results, shared, name, actor, pair) for actor in BOTH)
     return failed
 
 
-def run_one(results: Results, programs: Programs, name: str, actor: str, pair: int | None = None) -> bool:
+def run_one(results: Results, shared: Parts, name: str, actor: str, pair: int | None = None) -> bool:
     """Does it hold?"""
     moment_seconds = None if pair is None else round(pair * STEP % 1 * ROUND_SECONDS, 1)
     try:
-        row = run(name, actor, programs, results.kept(name, actor), moment_seconds)
+        row = run(name, actor, shared, results.kept(name, actor), moment_seconds)
     except NotMade as error:
         print(f"{name} by {actor}: not made: {error}", flush=True)
         return False
@@ -117,7 +116,8 @@ def main() -> int:
             print(f"{name:22} {'/'.join(scenario.actors):16} {scenario.seconds:4} s  {scenario.run.__doc__}")
         return 0
     try:
-        return 1 if (run_pairs if asked.pairs else run_all)(asked, results) else 0
+        with parts() as shared:
+            return 1 if (run_pairs if asked.pairs else run_all)(asked, results, shared) else 0
     except Unavailable as error:
         print(f"no bed can be had here: {error}", file=sys.stderr)
         return 2

@@ -21,6 +21,7 @@ from ebbtide.events.outage import (
     PodWaits,
     ProofAccepted,
 )
+from tests.backends.backends import Backend
 from tests.deploy.granted import token
 from tests.deploy.rendering import place, rendered
 from tests.node.client import POLL_SECONDS, Refused
@@ -29,6 +30,7 @@ from tests.node.identities import EBBTIDE, Client
 from tests.node.parts import API, Part
 from tests.outage_bed.records import NAMESPACE, Journal, events
 from tests.outage_bed.stage import LOST, NODES, Stage
+from tests.outage_bed.traces import arrived
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/ebbtide-outage"
 ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/ebbtide-outage"
@@ -103,8 +105,8 @@ class Controller:
 
     name = "controller"
 
-    def __init__(self, folder: Path, effect: str = "NoExecute") -> None:
-        self.folder, self.effect = folder, effect
+    def __init__(self, folder: Path, effect: str, backend: Backend) -> None:
+        self.folder, self.effect, self.backend = folder, effect, backend
         self.client = EBBTIDE
         self.replicas: list[str] = []
         self.records: list[Record] = []
@@ -125,7 +127,8 @@ class Controller:
         self.configure(stage, redfish=stage.bmcs.settings())
 
     def configure(self, stage: Stage, **pool: Any) -> None:
-        document = KIND | {"effect": self.effect, "pools": [{"name": "machines", **pool}]}
+        tracing = {"endpoint": self.backend.http}
+        document = KIND | {"effect": self.effect, "tracing": tracing, "pools": [{"name": "machines", **pool}]}
         (stage.bed.folder / "outage.json").write_text(json.dumps(document))
 
     async def start(self, stage: Stage, replica: str) -> None:
@@ -199,13 +202,18 @@ class Controller:
         return "\n".join(stage.bed.log(part_of(each))[-2000:] for each in dict.fromkeys(self.replicas))
 
     async def end(self, stage: Stage) -> tuple[dict[str, Any], list[str]]:
+        late: list[str] = []
+        if self.journal and await self.read():
+            late = await trio.to_thread.run_sync(arrived, self.backend, self.journal.folder)
         for replica in dict.fromkeys(self.replicas):
             await stage.bed.stop(part_of(replica), signal_number=signal.SIGTERM)
             (self.folder / f"{part_of(replica)}.log").write_text(stage.bed.log(part_of(replica)))
         if self.journal is None:
             return {}, []
         records = await self.read()
-        found = [await self.journal.replays()] if records else []
+        found = (
+            [*late, await self.journal.replays(), *await self.journal.traces(self.backend)] if records else []
+        )
         if not events(records, OutageBegan):
             found.append(f"no outage is on record: {self.logs(stage)}")
         began, taints = len(events(records, OutageBegan)), len(events(records, OutOfService))

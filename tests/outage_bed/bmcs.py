@@ -16,9 +16,10 @@ from typing import Any
 
 import trio
 
-from tests.beds.bmc import LOOPBACK, Power, RedfishEmulator, redfish_emulator
+from tests.beds.bmc import Power, RedfishEmulator, redfish_emulator
 from tests.node.bed import Bed
 from tests.node.machines import Machine
+from tests.outage_bed.relay import relayed
 
 SYSTEMS = "/redfish/v1/Systems"
 #: A machine that is off, and nobody's node.
@@ -49,23 +50,6 @@ class Bmcs:
         system = {"system": f"{SYSTEMS}/{machine}"} if machine else {}
         return {"address": self.emulator.url, "certificate": str(self.emulator.ca_file), **secrets, **system}
 
-    async def relay(self, outer: trio.SocketStream) -> None:
-        with contextlib.suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-            async with outer:
-                if not self.reachable:
-                    return
-                inner = await trio.open_tcp_stream(LOOPBACK, self.emulator.port)
-                async with inner, trio.open_nursery() as both:
-                    both.start_soon(_pump, outer, inner, both.cancel_scope)
-                    both.start_soon(_pump, inner, outer, both.cancel_scope)
-
-
-async def _pump(source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
-    with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        async for piece in source:
-            await sink.send_all(piece)
-    scope.cancel()
-
 
 @contextlib.asynccontextmanager
 async def bmcs(bed: Bed, machines: dict[str, Machine]) -> AsyncIterator[Bmcs]:
@@ -86,11 +70,5 @@ async def bmcs(bed: Bed, machines: dict[str, Machine]) -> AsyncIterator[Bmcs]:
     ):
         emulator.set_power(SPARE, "Off")
         made = Bmcs(emulator, machines)
-        with bed.network():
-            listening = trio.socket.socket()
-        await listening.bind((LOOPBACK, emulator.port))
-        listening.listen()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, made.relay, [trio.SocketListener(listening)])
+        async with relayed(bed, emulator.port, lambda: made.reachable):
             yield made
-            nursery.cancel_scope.cancel()

@@ -158,7 +158,7 @@ async def forced(stage: Stage, actor: Actor) -> None:
 
 
 async def forced_disabled(stage: Stage, actor: Actor) -> None:
-    """The same where that timer is disabled: the volume stays attached until there is a proof, and the taint."""
+    """The same where that timer is disabled: the volume stays attached until a proof comes, and the taint."""
     await force_delete(stage, actor)
     (name,) = stage.attachments
     await nothing_happens(stage, f"{ATTACHMENTS}/{name}", FORCED_SECONDS)
