@@ -36,14 +36,15 @@ Kubernetes {version}, two nodes on one machine with two processors that had othe
 driver with Kubernetes' own attacher and provisioner; each node's power wired to an emulated management
 controller (sushy-tools). All figures are seconds after the cut, of each scenario's last run. *Holds*: no
 line was written by a node that had lost the volume, and no call broke CSI's order (but where the scenario
-itself is about that); the journal was read back from the API server and replays to the byte; every pod's
-and volume's end is on record. The controller-manager has a monitor grace of 15 s, `defaults` and `early`
-its own 50 s. *By hand*: the taint set at the moment of NotReady. In `api-away` the storm brake holds the
-controller's taint back, since both nodes look dead.
+itself is about that); the journal was read back from the API server and replays to the byte; its trace was
+read back from a Jaeger, to which the controller had sent it, and is what the journal comes to, span by span;
+every pod's and volume's end is on record. The controller-manager has a monitor grace of 15 s, `defaults`,
+`early` and `untouched-for-long` its own 50 s. *By hand*: the taint set at the moment of NotReady. In
+`api-away` the storm brake holds the controller's taint back, since both nodes look dead.
 
 ```
 sudo python -m tests.outage_bed --list
-sudo python -m tests.outage_bed --all                 # what the results do not have yet: about an hour
+sudo python -m tests.outage_bed --all                 # what the results do not have yet: an hour and a half
 sudo python -m tests.outage_bed --pairs 10            # by hand and by the controller in turn
 sudo python -m tests.outage_bed --page                # this page
 ```

@@ -134,14 +134,14 @@ async def untouched(stage: Stage, actor: Actor) -> None:
 async def untouched_for_long(stage: Stage, actor: Actor) -> None:
     """The same where pods tolerate a node that is not Ready for the 300 s that each has by default."""
     await begin(stage, actor)
-    await _untouched(stage)
+    await _untouched(stage, 2 * NOTHING_SECONDS)
 
 
-async def _untouched(stage: Stage) -> None:
+async def _untouched(stage: Stage, seconds: float = NOTHING_SECONDS) -> None:
     await stage.cut()
     await stage.not_ready()
     await stage.bed.api.until(WEB, lambda pod: "deletionTimestamp" in pod["metadata"], EVICTED_SECONDS)
-    await trio.sleep(NOTHING_SECONDS)
+    await trio.sleep(seconds)
     assert (await stage.bed.api.get(WEB))["metadata"]["uid"] in stage.pods
     await stage.taint()
     stage.mark("tainted by hand")
