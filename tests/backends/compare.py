@@ -55,14 +55,17 @@ def wired(spans: Sequence[Span], resource: Resource) -> dict[Key, WireSpan]:
 
 
 def told(span: WireSpan) -> dict[str, Any]:
-    """What people read of a span: back ends order attributes in their own way, and forget flags."""
+    """What people read of a span: back ends order attributes and events as they like, and forget flags."""
     return {
         "name": span.name,
         "parent": span.parent_span_id,
         "start": span.start_time_unix_nano,
         "end": span.end_time_unix_nano,
         "attributes": _values(span.attributes),
-        "events": [(event.name, event.time_unix_nano, _values(event.attributes)) for event in span.events],
+        "events": sorted(
+            (event.time_unix_nano, event.name, sorted(_values(event.attributes).items()))
+            for event in span.events
+        ),
         "links": [(link.trace_id, link.span_id) for link in span.links],
         "status": (span.status.code, span.status.message),
     }
