@@ -60,7 +60,8 @@ class VolumeCheck(NamedTuple):
 
 class ClusterCheck(NamedTuple):
     """``version`` (0, 0): not told. ``leader``: who holds the Lease, empty: nobody, None: not seen.
-    ``denied``: rights that its ``account`` lacks; None: that could not be asked. ``policy``: whether it is
+    ``denied``: rights that its ``account`` lacks; None: that could not be asked. ``unread``: those to read
+    what other remediators say. ``policy``: whether it is
     there. ``tolerating``: pods that tolerate the taint's effect for good. ``attached``: drivers whose volumes
     are attached, as their CSIDriver says. ``held``: pools in which a kubelet that answers holds up powerOff.
     """
@@ -79,6 +80,7 @@ class ClusterCheck(NamedTuple):
     dry_run: bool = False
     configured: bool = True
     held: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
 
 
@@ -145,6 +147,13 @@ def _rights(seen: ClusterCheck) -> Iterator[Finding]:
     elif seen.denied:
         text = f"{seen.account} may not: {'; '.join(seen.denied)}"
         yield Finding("critical", "rights", text, "kubectl apply -f deploy/kubernetes/outage/role.yaml")
+
+
+def _unread(seen: ClusterCheck) -> Iterator[Finding]:
+    if seen.unread:
+        text = f"a pool believes other remediators, and {seen.account} may not: {'; '.join(seen.unread)}"
+        cure = "kubectl apply -k deploy/kubernetes/outage/remediators"
+        yield Finding("warning", "remediator-rights", text, cure)
 
 
 def _policy(seen: ClusterCheck) -> Iterator[Finding]:
@@ -343,6 +352,7 @@ RULES: tuple[Callable[[ClusterCheck], Iterator[Finding]], ...] = (
     _version,
     _leader,
     _rights,
+    _unread,
     _identities,
     _sources,
     _machines,

@@ -137,6 +137,12 @@ class PowerOff(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: int
 
 
+class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
+    """``kubeconfig`` None: the Machines are in the controller's own cluster."""
+
+    kubeconfig: str | None = None
+
+
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes of one kind; the first one whose selector a node's labels have is the node's."""
 
@@ -415,6 +421,8 @@ POOL_FIELDS = {
     "powerOff": SectionField("power_off", _power_off),
 }
 
+CLUSTER_API_FIELDS = {"kubeconfig": SectionField("kubeconfig", readers.path)}
+
 BRAKE_FIELDS = {
     "maxNodes": SectionField("max_nodes", _between(1, NODES_MAX)),
     "maxShare": SectionField("max_share_percent", _percent, lambda percent: f"{percent}%"),
@@ -447,6 +455,10 @@ def _brake(node: Node, path: str) -> Brake:
     return Brake(**read_section(node, path, BRAKE_FIELDS))
 
 
+def _cluster_api(node: Node, path: str) -> ClusterApi:
+    return ClusterApi(**read_section(node, path, CLUSTER_API_FIELDS))
+
+
 def _tracing(node: Node, path: str) -> Tracing:
     """The daemon's section, but for what only a shutdown has."""
     for name, value in mapping(node, path).items():
@@ -462,6 +474,10 @@ def _tracing(node: Node, path: str) -> Tracing:
 
 def _show_brake(brake: Brake) -> dict[str, Any]:
     return readers.show_section(msgspec.structs.asdict(brake), BRAKE_FIELDS)
+
+
+def _show_cluster_api(said: ClusterApi) -> dict[str, Any]:
+    return readers.show_section(msgspec.structs.asdict(said), CLUSTER_API_FIELDS)
 
 
 def _show_pools(pools: Sequence[Pool]) -> list[Any]:
@@ -584,6 +600,17 @@ class OutageConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="cam
             "stay that are Ready, 1. The least of the three holds.",
         ),
     ] = Brake()
+    cluster_api: Annotated[
+        ClusterApi,
+        Doc(
+            _cluster_api,
+            _show_cluster_api,
+            "mapping",
+            "Where Cluster API's Machines are, for pools that believe remediator. kubeconfig: an absolute "
+            "path, as of a mounted Secret, with the management cluster's address and an account there that "
+            "may get machines.cluster.x-k8s.io; left out, they are in this cluster.",
+        ),
+    ] = ClusterApi()
     metrics_listen: Annotated[
         str,
         Doc(

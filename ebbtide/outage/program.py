@@ -57,13 +57,17 @@ async def run_controller(options: Options, log: LogOutput) -> None:
         if configuration.metrics_listen:
             nursery.start_soon(_serve, configuration, metrics, log)
         await nursery.start(link.run)
+        manager: ApiClient | None = None
+        if (file := configuration.cluster_api.kubeconfig) is not None:
+            manager = ApiClient(Path(file), lambda level, line: log.tell(level, f"clusterApi: {line}"))
+            await nursery.start(manager.run)
         leadership = Leadership(link, configuration.namespace, LEASE, identity, log.tell)
         async with trio.open_nursery() as leading:
             leading.start_soon(_end_when_asked, leading.cancel_scope)
             while True:
                 # One that another leader has fenced begins anew, with nothing of before.
                 await leadership.run(
-                    lambda: _run_leader(_leader(options, identity, link, log, metrics), metrics)
+                    lambda: _run_leader(_leader(options, identity, link, manager, log, metrics), metrics)
                 )
         nursery.cancel_scope.cancel()
     log.tell(NOTICE, "ended")
@@ -96,13 +100,20 @@ async def _serve(configuration: OutageConfiguration, metrics: OutageMetrics, log
 
 
 def _leader(
-    options: Options, identity: str, link: ApiClient, log: LogOutput, metrics: OutageMetrics
+    options: Options,
+    identity: str,
+    link: ApiClient,
+    manager: ApiClient | None,
+    log: LogOutput,
+    metrics: OutageMetrics,
 ) -> Leader:
-    """With nothing of an earlier lead: what is known has to be seen anew."""
+    """With nothing of an earlier lead: what is known has to be seen anew. ``manager``: the management
+    cluster's API server, where that is another one.
+    """
     configuration, clock = options.configuration, SystemClock()
     view, work = ClusterView(log.tell), WorkView(log.tell)
     brake = StormBrake(configuration.brake, view)
-    proof = proof_edges(configuration, view, clock, link)
+    proof = proof_edges(configuration, view, clock, link, manager)
 
     def settings(node: str) -> OutageSettings:
         made, power_off = configuration.settings, pool_of(configuration, view, node).power_off

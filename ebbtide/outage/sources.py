@@ -12,7 +12,13 @@ from ebbtide.actors.edges.proof.ipmi import Ipmi
 from ebbtide.actors.edges.proof.kubelet import KubeletSource
 from ebbtide.actors.edges.proof.power import Check, PowerEdge
 from ebbtide.actors.edges.proof.redfish import Redfish
-from ebbtide.actors.edges.proof.remediators import KINDS, Remediations, RemediatorSource
+from ebbtide.actors.edges.proof.remediators import (
+    KINDS,
+    Machines,
+    Remediations,
+    Remediator,
+    RemediatorSource,
+)
 from ebbtide.actors.edges.proof.sources import Machine, ProofSource, SourcesEdge
 from ebbtide.actors.edges.proof.statements import CONTRADICT, STATED, StatementsEdge, StatementSource
 from ebbtide.actors.interfaces import Clock, Edge
@@ -38,7 +44,7 @@ def sources_of(
     view: ClusterView,
     node: str,
     node_uid: str,
-    remediations: Sequence[Remediations],
+    remediations: Sequence[Remediator],
     ec2: Ec2 | None = None,
 ) -> tuple[list[StatementSource], list[ProofSource]]:
     """What stands on the Node itself, and who is asked beside it."""
@@ -99,12 +105,18 @@ def controllers_of(pool: Pool, node: str) -> list[Redfish | Ipmi]:
 
 
 def proof_edges(
-    configuration: OutageConfiguration, view: ClusterView, clock: Clock, caller: ApiCaller
+    configuration: OutageConfiguration,
+    view: ClusterView,
+    clock: Clock,
+    caller: ApiCaller,
+    manager: ApiCaller | None = None,
 ) -> Callable[[str, str, Check], Sequence[Edge]]:
     """For a node by its name and UID, with what reads it again before its machine is switched off. Its pool
-    is that of the labels that it has when it is suspected.
+    is that of the labels that it has when it is suspected. ``manager``: of the cluster where Cluster API's
+    Machines are; None: it is this one.
     """
-    remediations = [Remediations(caller, name) for name in KINDS]
+    remediations: list[Remediator] = [Remediations(caller, name) for name in KINDS]
+    remediations.append(Machines(caller if manager is None else manager, view))
     clouds = {pool.name: ec2_of(pool) for pool in configuration.pools}
 
     def edges(node: str, node_uid: str, check: Check) -> Sequence[Edge]:

@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 ROOT = Path(__file__).parents[2] / "deploy/kubernetes"
 #: What a person applies; the others are parts of these.
-APPLIED = ("rbac", "daemonset", "node-identity", "outage")
+APPLIED = ("rbac", "daemonset", "node-identity", "outage", "outage/remediators")
 USED = {"apiVersion", "kind", "resources", "patches"}
 
 #: Where objects of a kind are made, below a namespace or not.

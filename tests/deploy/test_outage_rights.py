@@ -7,13 +7,16 @@ from functools import partial
 from typing import Any
 
 import pytest
+import trio
 
 from ebbtide.actors.edges.kubernetes.node_edge import QUARANTINE
 from ebbtide.actors.edges.kubernetes.node_view import NOTE_ANNOTATION, OUT_OF_SERVICE
+from ebbtide.actors.edges.proof.remediators import KINDS, MACHINES
 from ebbtide.outage.program import LEASE
 from tests.deploy.granted import applied, denied, speaking, token
+from tests.deploy.rendering import place, rendered
 from tests.node.bed import Bed
-from tests.node.client import Api, Object, Refused
+from tests.node.client import POLL_SECONDS, Api, Object, Refused
 
 pytestmark = pytest.mark.node
 
@@ -82,6 +85,16 @@ ABUSES: dict[str, tuple[str, Asked]] = {
 }
 
 
+#: Where none of them is installed either: who may ask is told that nothing is there.
+OF_REMEDIATORS: dict[str, Asked] = {
+    **{name: ("GET", f"{path}?limit=1", None) for name, (path, _) in KINDS.items()},
+    "machine": ("GET", f"{MACHINES}/namespaces/default/machines/machine-1", None),
+}
+NOT_THERE, MAY_NOT = "404", "403"
+#: The authorizer goes by a watch of its own.
+GRANTED_SECONDS_MAX = 20.0
+
+
 async def in_force(bed: Bed) -> None:
     anybody = speaking(bed, await token(bed, account=ACCOUNT))
     said, (method, path, body) = ABUSES["cordon"]
@@ -124,3 +137,25 @@ async def test_all_that_is_needed_is_granted_and_nothing_else(bed: Bed, granted:
     assert {name for name in REFUSED if not said.get(name, "").startswith("403: ")} == set()
     said = await refusals(granted, {name: each for name, (_, each) in ABUSES.items()})
     assert {name: words for name, (words, _) in ABUSES.items() if words not in said.get(name, "")} == {}
+
+
+async def test_what_other_remediators_say_is_a_right_of_its_own(bed: Bed, granted: Api) -> None:
+    """Not without the kustomization beside it, and with it no more than that."""
+
+    async def told() -> set[str]:
+        said = await refusals(granted, OF_REMEDIATORS)
+        return {each.partition(":")[0].split()[0] for each in said.values()}
+
+    assert await told() == {MAY_NOT}
+    objects = rendered("outage/remediators")
+    for each in objects:
+        await bed.api.post(place(each), each)
+    try:
+        with trio.fail_after(GRANTED_SECONDS_MAX):
+            while await told() != {NOT_THERE}:
+                await trio.sleep(POLL_SECONDS)
+        said = await refusals(granted, REFUSED | {"machines": ("GET", f"{MACHINES}/machines", None)})
+        assert {each.partition(":")[0].split()[0] for each in said.values()} == {MAY_NOT}
+    finally:
+        for each in objects:
+            await bed.api.delete(f"{place(each)}/{each['metadata']['name']}")

@@ -12,6 +12,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage import OutageSettings
 from ebbtide.outage.configuration import (
     BRAKE_FIELDS,
+    CLUSTER_API_FIELDS,
     DEFAULT_POOL,
     OUTAGE_FIELDS,
     POOL_FIELDS,
@@ -54,7 +55,10 @@ def test_the_example_has_every_field_and_arrives() -> None:
     """The ConfigMap that is shipped."""
     text = yaml.safe_load(EXAMPLE.read_text())["data"]["config.yaml"]
     found = parse_outage("config.yaml", text.encode())
-    assert set(yaml.safe_load(text)) == {"apiVersion", "kind", *OUTAGE_FIELDS} - {"metricsHosts"}
+    assert set(yaml.safe_load(text)) == {"apiVersion", "kind", *OUTAGE_FIELDS} - {
+        "metricsHosts",
+        "clusterApi",
+    }
     assert found.settings == OutageSettings(dry_run=True)
     assert found.brake == Brake()
     assert (found.namespace, found.metrics_listen) == ("ebbtide", "0.0.0.0:9465")
@@ -158,6 +162,10 @@ def test_a_host_of_ipmi_may_have_a_port(said: str, where: tuple[str, int]) -> No
             "a.yaml:3: tracing.alsoSend is the daemon's: the controller sends traces alone",
         ),
         (
+            HEAD + "clusterApi: {kubeconfig: manager}",
+            "a.yaml:3: clusterApi.kubeconfig is 'manager': it must be an absolute path",
+        ),
+        (
             HEAD + "pools: [{name: a, powerOff: {after: 1m}}]",
             "a.yaml:3: pools[0].powerOff needs redfish or ipmi: nothing else switches off",
         ),
@@ -245,6 +253,7 @@ def test_the_reference_names_every_field_of_a_section() -> None:
         *SECTIONS.values(),
         (BRAKE_FIELDS, OUTAGE_FIELDS["brake"].doc.text),
         (POOL_FIELDS, OUTAGE_FIELDS["pools"].doc.text),
+        (CLUSTER_API_FIELDS, OUTAGE_FIELDS["clusterApi"].doc.text),
     ):
         for name in fields:
             assert f"{name}:" in text or f"{name}," in text, name

@@ -8,7 +8,7 @@ import pytest
 
 from ebbtide.actors.edges.kubernetes.calls import Answer
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
-from ebbtide.actors.edges.proof.remediators import KINDS, Remediations
+from ebbtide.actors.edges.proof.remediators import KINDS, Machines, Remediations
 from ebbtide.actors.edges.proof.sources import Machine
 from ebbtide.outage.configuration import parse_outage
 from ebbtide.outage.sources import controllers_of, ec2_of, machine_of, pool_of, sources_of
@@ -41,7 +41,7 @@ def view_of(*nodes: NodeView) -> ClusterView:
         (
             HEAD + "pools: [{name: a, believe: [remediator]}]",
             {},
-            ["peer", "kubelet", "remediator", "remediator"],
+            ["peer", "kubelet", "remediator", "remediator", "remediator"],
         ),
         (
             HEAD + "pools: [{name: a, believe: [], cloud: {ec2: {region: eu-west-1}}}]",
@@ -55,7 +55,7 @@ async def test_the_sources_are_those_of_the_nodes_pool(
 ) -> None:
     """By its labels. Who contradicts is heard whatever is believed."""
     view = view_of(NODE._replace(labels=labels))
-    remediations = [Remediations(Nobody(), name) for name in KINDS]
+    remediations = [*(Remediations(Nobody(), name) for name in KINDS), Machines(Nobody(), view)]
     pool = pool_of(parse_outage("a.yaml", text.encode()), view, "n")
     stated, asked = sources_of(pool, view, "n", "u", remediations, ec2_of(pool))
     found: list[Any] = [*stated, *asked]

@@ -34,6 +34,11 @@ CLOUD_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 DECLARED_ANNOTATION = "ebbtide.dev/declared-off"
 ALIVE_ANNOTATION = "ebbtide.dev/declared-alive"
 NOTE_ANNOTATION = "ebbtide.dev/out-of-service"
+#: Which Machine of Cluster API a Node is of, as that notes it on the Node.
+MACHINE_ANNOTATION, MACHINE_NAMESPACE_ANNOTATION = (
+    "cluster.x-k8s.io/machine",
+    "cluster.x-k8s.io/cluster-namespace",
+)
 NODES_PATH = "/api/v1/nodes"
 LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 #: In one part of a list: a Node has some ten KiB, most of it the names of images; a lease half of one.
@@ -66,6 +71,8 @@ END_REASONS: dict[str, BootEndReason] = {word: word for word in get_args(BootEnd
 #: How a boot ended is some 300 characters.
 LAST_BOOT_CHARACTERS_MAX = 1024
 #: A boot's id as a kernel writes it, and a journal's or a trace's.
+#: An object's name, or its namespace's; no dot at an end, so that it is one step of a path.
+_OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 HEX_ID = re.compile(r"|[0-9a-f]{32}")
 #: Far more waves than a node has; `journal ls` and the page show the number.
@@ -128,6 +135,8 @@ class NodeView(NamedTuple):
     certificate: Certificate | None = None
     declared: Declared | None = None
     alive: Declared | None = None
+    #: Namespace and name of its Machine of Cluster API; None: it has none.
+    machine: tuple[str, str] | None = None
     last_boot: LastBootStated | None = None
 
 
@@ -153,6 +162,14 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
 class ApiLease(msgspec.Struct):
     metadata: _LeaseMeta = msgspec.field(default_factory=_LeaseMeta)
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+
+def read_machine(node: ApiNode) -> tuple[str, str] | None:
+    """What its Machine is called. A kubelet can write there: the Machine itself has to say whose it is."""
+    said = [
+        node.metadata.annotations.get(each, "") for each in (MACHINE_NAMESPACE_ANNOTATION, MACHINE_ANNOTATION)
+    ]
+    return (said[0], said[1]) if all(map(_OBJECT.fullmatch, said)) else None
 
 
 def read_note(node: ApiNode) -> OutageNote:
@@ -292,6 +309,7 @@ def project_node(node: ApiNode) -> NodeView:
         certificate=read_certificate(node),
         declared=read_declared(node),
         alive=read_alive(node),
+        machine=read_machine(node),
         last_boot=read_last_boot(node),
     )
 

@@ -1,19 +1,25 @@
-"""Other remediators, for what they say: medik8s' Fence Agents Remediation and Self Node Remediation.
+"""Other remediators, for what they say: medik8s' Fence Agents Remediation and Self Node Remediation, and
+Cluster API.
 
-What they have done stands in an object of theirs for each node, by its name. The taints that they set on the
-Node come before they act, so these say nothing. FAR says that its fence agent has succeeded: the machine was
-switched off, or off and on again, so that the boot of before is over. SNR says that by now the machine must
-have restarted itself, by the time that its watchdog takes.
+What medik8s' have done stands in an object of theirs for each node, by its name. The taints that they set on
+the Node come before they act, so these say nothing. FAR says that its fence agent has succeeded: the machine
+was switched off, or off and on again, so that the boot of before is over. SNR says that by now the machine
+must have restarted itself, by the time that its watchdog takes.
 
 Neither names a boot, and an object may have outlived the remediation that it was made for. So what counts is
 what one came to say after the node's last sign of life, while this process looked on: what it said already at
 the first look says nothing.
+
+Of Cluster API one thing counts: the infrastructure object of the node's Machine was there, and has been
+deleted. Its provider takes its finalizer away when the machine is gone, and Cluster API itself deletes the
+Node on the strength of that alone. It is looked at in the same way, because a finalizer can be taken away by
+hand while the machine runs on: then the node gives signs of life afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -22,13 +28,14 @@ from ebbtide.actors.edges.kubernetes.calls import (
     HTTP_NOT_FOUND,
     ApiCaller,
     JsonObject,
+    NodeInfo,
     Unanswered,
     answer_text,
     find_condition,
 )
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.edges.proof.sources import READ_SECONDS_MAX, Gathering, Machine, Said, Unread
-from ebbtide.events.outage import Source
+from ebbtide.events.outage import IdentityKind, Source
 
 #: Where the object has another name than its node.
 NODE_NAME_ANNOTATION = "remediation.medik8s.io/node-name"
@@ -42,11 +49,26 @@ EARLIER = "it said so before we began to look: it may be of an earlier boot"
 
 
 class Remediation(NamedTuple):
-    """``done``: it says that the machine was fenced."""
+    """``done``: it says that the machine was fenced, or is gone. Which machine, and of which boot, where it
+    says so; else the Node whose name it has.
+    """
 
     uid: str
     node: str
     done: bool
+    identity_kind: IdentityKind = "nodeUID"
+    identity: str = ""
+    boot_id: str = ""
+
+
+class Remediator(Protocol):
+    """One remediator, for all nodes."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def of(self, node: str) -> list[Remediation] | None:
+        """None: this kind is not installed. Raises Unread."""
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -131,12 +153,76 @@ class Remediations:
         return found
 
 
+CLUSTER_API = "cluster-api"
+MACHINES = "/apis/cluster.x-k8s.io/v1beta2"
+OTHER_PROVIDER_ID = "the Machine that is noted on the Node has another providerID"
+
+
+class _MachineSpec(msgspec.Struct):
+    provider_id: str = msgspec.field(default="", name="providerID")
+
+
+class _MachineStatus(msgspec.Struct, rename="camel"):
+    conditions: list[JsonObject] = []
+    #: As Cluster API has copied it from the Node.
+    node_info: NodeInfo = msgspec.field(default_factory=NodeInfo)
+
+
+class _Machine(msgspec.Struct):
+    metadata: _Meta
+    spec: _MachineSpec = msgspec.field(default_factory=_MachineSpec)
+    status: _MachineStatus = msgspec.field(default_factory=_MachineStatus)
+
+
+def _is_gone(status: _MachineStatus) -> bool:
+    """``DoesNotExist`` is of a machine that was never there. While one is deleted it says neither."""
+    found = find_condition(status.conditions, "InfrastructureReady") or {}
+    return (found.get("status"), found.get("reason")) == ("False", "Deleted")
+
+
+class Machines:
+    """Cluster API's, in this cluster or in the one that manages it. The Machine that is noted on the Node is
+    asked for alone: a management cluster has those of all its clusters.
+    """
+
+    name = CLUSTER_API
+
+    def __init__(self, caller: ApiCaller, view: ClusterView) -> None:
+        self._caller, self._view = caller, view
+
+    async def of(self, node: str) -> list[Remediation] | None:
+        """None: the node has no Machine, or not any more. Raises Unread."""
+        found = self._view.of(node).node
+        if found is None or found.machine is None:
+            return None
+        namespace, name = (quote(each, safe="") for each in found.machine)
+        try:
+            path = f"{MACHINES}/namespaces/{namespace}/machines/{name}"
+            answer = await self._caller.call("GET", path, seconds_max=ANSWER_SECONDS_MAX)
+        except Unanswered as error:
+            raise Unread(f"the API server: {error}") from None
+        if answer.code == HTTP_NOT_FOUND:
+            return None
+        if not answer.ok:
+            raise Unread(f"the node's Machine cannot be read: {answer_text(answer)}")
+        try:
+            machine = msgspec.json.decode(answer.body, type=_Machine)
+        except (ValueError, RecursionError):
+            raise Unread("the node's Machine cannot be read") from None
+        provider_id, info = machine.spec.provider_id, machine.status.node_info
+        if not provider_id or provider_id != found.provider_id:
+            raise Unread(OTHER_PROVIDER_ID)
+        done = _is_gone(machine.status)
+        said = Remediation(machine.metadata.uid, node, done, "providerID", provider_id, info.boot_id)
+        return [said]
+
+
 class RemediatorSource:
     """What one remediator says of one node. ``name``: the remediator's."""
 
     source: Source = "remediator"
 
-    def __init__(self, remediations: Remediations, view: ClusterView, node: str) -> None:
+    def __init__(self, remediations: Remediator, view: ClusterView, node: str) -> None:
         self._remediations, self._view, self._node = remediations, view, node
         self.name = remediations.name
         #: The last sign of life at the first look, and what was done already then, by UID.
@@ -150,11 +236,12 @@ class RemediatorSource:
         found = await self._remediations.of(self._node)
         if found is None:
             return None
-        done = frozenset(each.uid for each in found if each.done)
+        done = {each.uid: each for each in found if each.done}
         if life != self._since:
-            self._since, self._earlier = life, done
-        if done - self._earlier:
-            return Said("off", "nodeUID", machine.node_uid)
+            self._since, self._earlier = life, frozenset(done)
+        for uid, said in done.items():
+            if uid not in self._earlier:
+                return Said("off", said.identity_kind, said.identity or machine.node_uid, said.boot_id)
         if done:
             return Said("unknown", error=EARLIER)
         return Said("unknown", error="it has not fenced the machine yet") if found else None

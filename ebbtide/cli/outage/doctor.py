@@ -43,6 +43,11 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 STORAGE = "/apis/storage.k8s.io/v1"
 LEASES_NAMESPACE = "kube-node-lease"
+#: Of medik8s, each in a group of its own.
+REMEDIATORS = {
+    "fence-agents-remediation.medik8s.io": "fenceagentsremediations",
+    "self-node-remediation.medik8s.io": "selfnoderemediations",
+}
 
 EPILOG = """\b
 Examples:
@@ -82,6 +87,17 @@ def rights(namespace: str) -> list[Right]:
         Right("create", "leases", leases, namespace),
         *(Right(verb, "leases", leases, namespace, ACCOUNT) for verb in ("get", "update")),
     ]
+
+
+def remediator_rights(configuration: OutageConfiguration, groups: tuple[str, ...]) -> list[Right]:
+    """Those of ``deploy/kubernetes/outage/remediators`` that are needed: of what is installed, where a pool
+    believes it. Of another cluster's Machines nothing is asked here.
+    """
+    wanted = [Right("list", plural, group) for group, plural in REMEDIATORS.items()]
+    if configuration.cluster_api.kubeconfig is None:
+        wanted.append(Right("get", "machines", "cluster.x-k8s.io"))
+    believed = any("remediator" in pool.believe for pool in configuration.pools)
+    return [right for right in wanted if believed and right.group in groups]
 
 
 class _Look:
@@ -141,7 +157,8 @@ async def gather(
     account = f"system:serviceaccount:{namespace}:{ACCOUNT}"
     policies = [await look.is_there(f"{path}/{POLICY}") for path in (POLICIES, BINDINGS)]
     groups = await look.may(lambda: _groups(cluster))
-    denied = await _denied(cluster, account, namespace)
+    denied = await _denied(cluster, account, namespace, rights(namespace))
+    unread = await _denied(cluster, account, namespace, remediator_rights(configuration, groups or ()))
     leader = await leader_of(cluster, namespace)
     version = await look.may(lambda: _version(cluster))
     return ClusterCheck(
@@ -150,6 +167,7 @@ async def gather(
         leader=leader,
         account=account,
         denied=denied,
+        unread=unread or (),
         policy=None if None in policies else all(policies),
         groups=groups or (),
         tolerating=tolerating,
@@ -176,8 +194,10 @@ async def _groups(cluster: Cluster) -> tuple[str, ...]:
     return tuple(str(each.get("name")) for each in said.get("groups") or ())
 
 
-async def _denied(cluster: Cluster, account: str, namespace: str) -> tuple[str, ...] | None:
-    """What the account may not; None: we may not ask."""
+async def _denied(
+    cluster: Cluster, account: str, namespace: str, asked: list[Right]
+) -> tuple[str, ...] | None:
+    """What of it the account may not; None: we may not ask."""
     from ebbtide.actors.edges.kubernetes.calls import for_each
 
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
@@ -191,7 +211,6 @@ async def _denied(cluster: Cluster, account: str, namespace: str) -> tuple[str, 
             return None
         return bool(decoded(answer, "review", dict[str, Any])["status"]["allowed"])
 
-    asked = rights(namespace)
     answers = await for_each(asked, one)
     if None in answers:
         return None

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView
+from ebbtide.actors.edges.kubernetes.node_view import (
+    MACHINE_ANNOTATION,
+    MACHINE_NAMESPACE_ANNOTATION,
+    ClusterView,
+)
 from ebbtide.actors.edges.proof.remediators import (
+    CLUSTER_API,
     EARLIER,
     KINDS,
+    MACHINES,
     NODE_NAME_ANNOTATION,
+    OTHER_PROVIDER_ID,
+    Machines,
     Remediations,
     RemediatorSource,
 )
@@ -22,8 +31,14 @@ from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.kubernetes.test_node_edge import CLUSTER_RULES, LEASE_RULES
+from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT as REPLICAS
+from tests.actors.edges.kubernetes.test_outage_program import replica, tainted
+from tests.actors.edges.kubernetes.test_outage_program import rights as running_rights
+from tests.commands import ebbtide
 from tests.node.bed import Bed
-from tests.node.client import Object
+from tests.node.client import Object, Refused
+
+__all__ = ["running_rights"]
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -33,7 +48,8 @@ ACCOUNT, STRANGER = "ebbtide-outage-remediators", "ebbtide-outage-no-remediators
 LIST_RULES = [
     {"apiGroups": [path.split("/")[2]], "resources": [path.split("/")[4]], "verbs": ["list"]}
     for path, _ in KINDS.values()
-]
+] + [{"apiGroups": ["cluster.x-k8s.io"], "resources": ["machines"], "verbs": ["get"]}]
+LISTED = {name: path for name, (path, _) in KINDS.items()} | {CLUSTER_API: f"{MACHINES}/machines"}
 SERVED_SECONDS_MAX = 20.0
 NOT_YET = Said("unknown", error="it has not fenced the machine yet")
 
@@ -62,7 +78,7 @@ class Remediator:
 
     def __init__(self, bed: Bed, name: str, kind: str) -> None:
         self.bed, self.kind = bed, kind
-        self.listed = KINDS[name][0]
+        self.listed = LISTED[name]
         group = self.listed.rpartition("/")[0]
         self.path = f"{group}/namespaces/default/{self.listed.rpartition('/')[2]}"
         self._group = group.removeprefix("/apis/")
@@ -127,7 +143,8 @@ async def asking(
         view = ClusterView()
         nursery.start_soon(view.run, link)
         await view.listed()
-        yield RemediatorSource(Remediations(link, name), view, kubelet.name), view
+        made = Machines(link, view) if name == CLUSTER_API else Remediations(link, name)
+        yield RemediatorSource(made, view, kubelet.name), view
         nursery.cancel_scope.cancel()
 
 
@@ -185,9 +202,132 @@ async def test_what_it_said_before_we_looked_says_nothing(
             assert await later.read(machine(kubelet)) == Said("unknown", error=EARLIER)
 
 
+#: What Cluster API writes into its Machine's status of a node, before and while it ends the machine.
+CHECKED = {"type": "HealthCheckSucceeded", "status": "False", "reason": "UnhealthyNode"}
+REMEDIATED = {"type": "OwnerRemediated", "status": "True", "reason": "Remediated"}
+DELETING = {"type": "Deleting", "status": "True", "reason": "WaitingForInfrastructureDeletion"}
+
+
+def infrastructure(reason: str, status: str = "False") -> Object:
+    return {"type": "InfrastructureReady", "status": status, "reason": reason}
+
+
+@asynccontextmanager
+async def managed(bed: Bed, kubelet: Kubelet, **spec: object) -> AsyncIterator[Remediator]:
+    """Cluster API with one Machine, noted on the Node; a finalizer holds it as its own does."""
+    async with installed(bed, CLUSTER_API, "Machine") as api:
+        await api.begin("machine-1", finalizer="machine.cluster.x-k8s.io")
+        await bed.api.patch(f"{api.path}/machine-1", {"spec": {"providerID": "test://worker", **spec}})
+        await kubelet.annotate({MACHINE_NAMESPACE_ANNOTATION: "default", MACHINE_ANNOTATION: "machine-1"})
+        yield api
+        with suppress(Refused):
+            await bed.api.patch(f"{api.path}/machine-1", {"metadata": {"finalizers": None}})
+
+
+async def status(api: Remediator, *conditions: Object, boot: str = "boot-1") -> None:
+    await api.says("machine-1", nodeInfo={"bootID": boot}, conditions=[*conditions])
+
+
+async def test_a_machine_whose_infrastructure_was_deleted(
+    rights: Path, kubelet: Kubelet, api_bed: Bed
+) -> None:
+    """While we looked on, about this providerID and this boot. Nothing else that Cluster API says of it."""
+    off = Said("off", "providerID", "test://worker", "boot-1")
+    async with asking(rights, kubelet, CLUSTER_API) as (source, view):
+        # No Machine is noted on the Node, and nothing is installed.
+        assert await source.read(machine(kubelet)) is None
+        async with managed(api_bed, kubelet) as api:
+            with trio.fail_after(SERVED_SECONDS_MAX):
+                while await source.read(machine(kubelet)) is None:
+                    await view.of(kubelet.name).news.wait()
+            for said in (
+                (infrastructure("Ready", "True"), CHECKED, REMEDIATED),
+                (infrastructure("NotReady"), CHECKED),
+                (infrastructure("InstanceStopped"), DELETING),
+                (infrastructure("DoesNotExist"), DELETING),
+                (infrastructure("InternalError", "Unknown"), DELETING),
+            ):
+                await status(api, *said)
+                assert await source.read(machine(kubelet)) == NOT_YET, said
+            # What is deleted waits for its own Node to go: it goes on to say so.
+            await api_bed.api.delete(f"{api.path}/machine-1")
+            await status(api, infrastructure("Deleted"), DELETING)
+            assert await source.read(machine(kubelet)) == off
+            assert await source.read(machine(kubelet)) == off
+            # A finalizer that was taken away by hand: the machine runs.
+            news = view.of(kubelet.name).news
+            await kubelet.renew()
+            with trio.fail_after(SERVED_SECONDS_MAX):
+                await news.wait()
+            assert await source.read(machine(kubelet)) == Said("unknown", error=EARLIER)
+            await api_bed.api.patch(f"{api.path}/machine-1", {"metadata": {"finalizers": None}})
+            assert await source.read(machine(kubelet)) is None
+
+
+@pytest.mark.parametrize("spec", [{"providerID": "test://another"}, {"providerID": None}])
+async def test_a_machine_that_is_another_nodes(
+    rights: Path, kubelet: Kubelet, api_bed: Bed, spec: Object
+) -> None:
+    """A kubelet writes its Node's annotations, and not the Machine."""
+    async with managed(api_bed, kubelet, **spec) as api, asking(rights, kubelet, CLUSTER_API) as (source, _):
+        await status(api, infrastructure("Deleted"))
+        with pytest.raises(Unread, match=OTHER_PROVIDER_ID):
+            await source.read(machine(kubelet))
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "", "machine-2"])
+async def test_a_machine_that_is_not_there(rights: Path, kubelet: Kubelet, api_bed: Bed, name: str) -> None:
+    """Nor is what is no object's name asked for."""
+    async with managed(api_bed, kubelet):
+        await kubelet.annotate({MACHINE_ANNOTATION: name})
+        async with asking(rights, kubelet, CLUSTER_API) as (source, _):
+            assert await source.read(machine(kubelet)) is None
+
+
+async def test_who_may_not_read_the_machine_says_so(kubelet: Kubelet, api_bed: Bed) -> None:
+    """In the server's words as far as we know them."""
+    poor = await granted(api_bed, STRANGER, [], CLUSTER_RULES, {"kube-node-lease": LEASE_RULES})
+    async with managed(api_bed, kubelet), asking(poor, kubelet, CLUSTER_API) as (source, _):
+        with pytest.raises(Unread, match="the node's Machine cannot be read: 403"):
+            await source.read(machine(kubelet))
+
+
 async def test_who_may_not_list_says_so(kubelet: Kubelet, api_bed: Bed) -> None:
     """In the server's words as far as we know them."""
     poor = await granted(api_bed, STRANGER, [], CLUSTER_RULES, {"kube-node-lease": LEASE_RULES})
     async with installed(api_bed, FAR, "FenceAgentsRemediation"), asking(poor, kubelet, FAR) as (source, _):
         with pytest.raises(Unread, match="its objects cannot be listed: 403"):
             await source.read(machine(kubelet))
+
+
+async def test_a_management_cluster_of_its_own(
+    api_bed: Bed, kubelet: Kubelet, running_rights: Path, tmp_path: Path
+) -> None:
+    """The controller as a process: its own account may not read the Machine, the other kubeconfig's may."""
+    manager = await granted(api_bed, "ebbtide-manager", [], LIST_RULES[-1:])
+    configuration = f"  believe: [remediator]\nclusterApi: {{kubeconfig: {manager}}}\n"
+    others = Kubelet(api_bed, "neighbour")
+    await others.register()
+    # It is not missed in all this time; ours after 1.15 s.
+    await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
+    await api_bed.api.patch(kubelet.lease_path, {"spec": {"leaseDurationSeconds": 4}})
+    ask = "outage", "status", kubelet.name, "--kubeconfig", api_bed.kubeconfig, "--namespace", REPLICAS
+    try:
+        async with managed(api_bed, kubelet) as api:
+            await status(api, infrastructure("InstanceTerminating"))
+            async with replica(running_rights, tmp_path, "one", configuration):
+                # The Lease of a replica that an earlier test killed is waited for.
+                with trio.fail_after(60):
+                    while True:
+                        told = (await trio.to_thread.run_sync(partial(ebbtide, *ask))).out
+                        if "unknown: it has not fenced the machine yet" in told:
+                            break
+                assert len(await kubelet.taints()) == 1
+                await status(api, infrastructure("Deleted"))
+                await tainted(kubelet, 2)
+                with trio.fail_after(60):
+                    while "remediator cluster-api" not in told.partition("SOURCE")[0]:
+                        told = (await trio.to_thread.run_sync(partial(ebbtide, *ask))).out
+                print(told)
+    finally:
+        await others.remove()
