@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ebbtide.actors.edges.kubernetes.calls import JsonObject
+    from ebbtide.actors.edges.kubernetes.node_view import NodeView
 
 T = TypeVar("T")
 
@@ -123,6 +124,24 @@ def attachment_scene(
     )
 
 
+def not_declared(view: NodeView, lease_mark: str) -> str:
+    """Why the statement on this Node does not count, in the controller's words; empty where it may."""
+    from ebbtide.actors.outage_proof import OTHER_BOOT, OTHER_MACHINE, OUTDATED
+
+    said = view.declared
+    if said is None or said.problem:
+        return said.problem if said is not None else ""
+    return (
+        OTHER_MACHINE
+        if said.node_uid != view.uid
+        else OTHER_BOOT
+        if said.boot_id != view.boot_id
+        else OUTDATED
+        if not said.mark or said.mark != lease_mark
+        else ""
+    )
+
+
 async def node_scene(cluster: Cluster, name: str) -> NodeScene:
     """Raises Refused."""
     from ebbtide.actors.edges.kubernetes.calls import ApiNode, node_path
@@ -139,14 +158,19 @@ async def node_scene(cluster: Cluster, name: str) -> NodeScene:
         return NodeScene(name, there=False)
     view = project_node(node)
     lease = await cluster.one(lease_path(name), ApiLease)
+    mark = project_lease(lease).mark if lease is not None else ""
+    objection = not_declared(view, mark)
+    said = view.declared if not objection else None
     effects = [str(each.get("effect")) for each in node.spec.taints if each.get("key") == OUT_OF_SERVICE]
     return NodeScene(
         name,
         ready=ready_text(node.status.conditions),
-        heard=ago(project_lease(lease).mark) if lease is not None else "",
+        heard=ago(mark) if mark else "",
         taint=view.taint,
         effect=effects[0] if effects else "",
-        declared=(view.declared.by or "somebody") if view.declared is not None else "",
+        declared=said.by if said is not None else "",
+        declared_seconds=said.seconds if said is not None else 0,
+        not_declared=objection,
         alive=alive_by(view),
         volumes_in_use=view.volumes_in_use,
     )
@@ -269,7 +293,12 @@ def lines(scene: Scene, found: list[Cause]) -> Iterator[RenderableType]:
     if node is not None:
         taint = f"out-of-service taint: {node.taint}" + (f" ({node.effect})" if node.effect else "")
         rows = [("node", f"{node.name}: {node.ready if node.there else 'gone'}; {taint}")]
-        rows += [("declared", f"off, by {node.declared}")] if node.declared else []
+        counts = f", for {whole_span(node.declared_seconds)}" if node.declared_seconds else ""
+        told = f"off, by {node.declared}{counts} from when the controller has read it"
+        rows += [("declared", told)] if node.declared else []
+        rows += [("not declared", f"what stands there does not count: {node.not_declared}")] * bool(
+            node.not_declared
+        )
         rows += [("declared", f"alive, by {node.alive}")] if node.alive else []
         leader = {None: "cannot be seen", "": "nobody leads"}.get(scene.leader, scene.leader)
         rows.append(("controller", str(leader)))

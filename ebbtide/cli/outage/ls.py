@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
-from ebbtide.cli.common.guard import DONE
 from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.outage.common import (
@@ -18,6 +16,7 @@ from ebbtide.cli.outage.common import (
     namespace_option,
 )
 from ebbtide.cli.outage.summary import (
+    Found,
     OutageSummary,
     hangs_text,
     outages_of,
@@ -26,10 +25,6 @@ from ebbtide.cli.outage.summary import (
     summary_document,
     summary_of,
 )
-
-if TYPE_CHECKING:
-    from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal
-    from ebbtide.events.record.outages import OutageRecord
 
 LIST_VERSION = 1
 HEADINGS = ("NODE", "SINCE", "PHASE", "PROOF", "TAINT", "HANGS", "WAITS FOR")
@@ -40,22 +35,16 @@ Examples:
   ebbtide outage ls --all -o json | jq -r '.outages[].outcome'
 
 
-Read from the controller's journals. Those in which no outage is open are not read, but with --all.
+Read from the controller's journals. Those in which no outage is open are not read, but with --all. A journal
+that cannot be read to its end may hide one: it is named, and the exit code is 4 (torn), 5 (corrupt) or 6
+(written by another version).
 """
 
 
-async def read_summaries(cluster: Cluster, namespace: str, *, closed: bool) -> list[OutageSummary]:
-    """Of all nodes, the oldest first. Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.calls import for_each
-
-    async def one(journal: StoredJournal) -> list[OutageRecord]:
-        return await outages_of(cluster, namespace, journal)
-
+async def read_outages(cluster: Cluster, namespace: str, *, closed: bool) -> Found:
+    """Of all nodes. Raises Refused."""
     journals = await stored_journals(cluster, namespace)
-    found = await for_each([each for each in journals if closed or not each.at_rest], one)
-    summaries = [summary_of(record) for records in found for record in records]
-    shown = [each for each in summaries if closed or each.is_open]
-    return sorted(shown, key=lambda each: (each.record.started_wall_ns, each.record.node))
+    return await outages_of(cluster, namespace, [each for each in journals if closed or not each.at_rest])
 
 
 def rows_of(summaries: list[OutageSummary], now_wall_ns: int) -> list[tuple[str, ...]]:
@@ -81,18 +70,25 @@ def rows_of(summaries: list[OutageSummary], now_wall_ns: int) -> list[tuple[str,
 @output_option("table", "json")
 def ls(closed: bool, kubeconfig: str | None, namespace: str, output: str) -> int:
     """List the outages of all nodes: what each waits for, whose proof it has, and what still hangs."""
-    summaries = ask_cluster(
-        chosen_kubeconfig(kubeconfig), lambda each: read_summaries(each, namespace, closed=closed)
+    found = ask_cluster(
+        chosen_kubeconfig(kubeconfig), lambda each: read_outages(each, namespace, closed=closed)
     )
+    summaries = [each for each in map(summary_of, found.records) if closed or each.is_open]
     if output == "json":
         documents = [summary_document(each) for each in summaries]
-        show_json({"kind": "OutageList", "version": LIST_VERSION, "outages": documents})
-        return DONE
+        hidden = [each.document for each in found.damaged]
+        show_json(
+            {"kind": "OutageList", "version": LIST_VERSION, "outages": documents, "damagedJournals": hidden}
+        )
+        return found.code
+    for each in found.damaged:
+        remark(each.line)
     if not summaries:
-        remark("no outage is on record" if closed else "no outage is open")
-        return DONE
+        if not found.damaged:
+            remark("no outage is on record" if closed else "no outage is open")
+        return found.code
     show(NarrowTable(HEADINGS, rows_of(summaries, time.time_ns()), spare=("PROOF", "TAINT")))
-    for each in summaries:
-        if each.reminder:
-            remark(each.reminder)
-    return DONE
+    for summary in summaries:
+        if summary.reminder:
+            remark(summary.reminder)
+    return found.code

@@ -25,7 +25,8 @@ ATTACHER_FINALIZER = "external-attacher/"
 class NodeScene(NamedTuple):
     """``ready``: ``Ready``, ``NotReady``, ``Unknown`` or what else it says; ``heard``: how long ago its lease
     was renewed, by this clock. ``taint``: none, ours or other, with its ``effect``. ``declared``: that it is
-    off, by whom; ``alive``: that this boot runs, by whom.
+    off, by whom, and for how many ``declared_seconds`` (0: as the controller has it); ``not_declared``: why a
+    statement of that kind which stands there is none; ``alive``: that this boot runs, by whom.
     """
 
     name: str
@@ -35,6 +36,8 @@ class NodeScene(NamedTuple):
     taint: Literal["none", "ours", "other"] = "none"
     effect: str = ""
     declared: str = ""
+    declared_seconds: int = 0
+    not_declared: str = ""
     alive: str = ""
     volumes_in_use: tuple[str, ...] = ()
 

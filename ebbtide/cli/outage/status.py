@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ebbtide.cli.common.guard import DONE, NOT_SO
+from ebbtide.cli.common.guard import DONE, NOT_SO, worst
 from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import NarrowTable, pairs, remark, show, show_json
 from ebbtide.cli.outage.common import (
@@ -22,6 +22,7 @@ from ebbtide.cli.outage.common import (
     whole_span,
 )
 from ebbtide.cli.outage.summary import (
+    Found,
     OutageSummary,
     outages_of,
     since_text,
@@ -48,7 +49,8 @@ Examples:
 
 
 The outage is the newest of that node on record; the line "now" is what the API server says of the Node.
-Exit code 1: no outage of it is on record.
+Exit code 1: no outage of it is on record. A journal that cannot be read to its end may hide one: that is
+said, and the exit code is 4 (torn), 5 (corrupt) or 6 (written by another version).
 """
 
 
@@ -75,13 +77,16 @@ async def node_now(cluster: Cluster, name: str) -> NodeNow:
     return NodeNow(view.uid, ready_text(node.status.conditions), view.taint, ago(mark))
 
 
-async def newest_outage(cluster: Cluster, namespace: str, node: str, uid: str) -> OutageSummary | None:
+async def newest_outage(
+    cluster: Cluster, namespace: str, node: str, uid: str
+) -> tuple[OutageSummary | None, Found]:
     """Of the Node of that UID, or of one that had the name before. Raises Refused."""
     journals = await stored_journals(cluster, namespace)
     mine = [each for each in journals if node in (each.node, each.node_uid) or uid == each.node_uid]
-    found = [summary_of(record) for each in mine for record in await outages_of(cluster, namespace, each)]
-    newest = sorted(found, key=lambda each: (each.is_open, each.record.started_wall_ns))
-    return newest[-1] if newest else None
+    found = await outages_of(cluster, namespace, mine)
+    # The last of the oldest first, and one that is open before all others.
+    newest = sorted(map(summary_of, found.records), key=lambda each: each.is_open)
+    return (newest[-1] if newest else None), found
 
 
 def now_text(now: NodeNow) -> str:
@@ -178,20 +183,27 @@ def parts(summary: OutageSummary, now: NodeNow, now_wall_ns: int) -> Iterator[Re
 def status(node: str, kubeconfig: str | None, namespace: str, output: str) -> int:
     """Tell of one node's outage: what is suspected, proved by whom, and what everything waits for."""
 
-    async def look(cluster: Cluster) -> tuple[NodeNow, OutageSummary | None]:
+    async def look(cluster: Cluster) -> tuple[NodeNow, tuple[OutageSummary | None, Found]]:
         now = await node_now(cluster, node)
         return now, await newest_outage(cluster, namespace, node, now.uid)
 
-    now, summary = ask_cluster(chosen_kubeconfig(kubeconfig), look)
+    now, (summary, found) = ask_cluster(chosen_kubeconfig(kubeconfig), look)
     if output == "json":
         document = {"kind": "OutageStatus", "version": STATUS_VERSION, "node": node, "now": now._asdict()}
-        show_json(document | {"outage": None if summary is None else summary_document(summary)})
+        document |= {"outage": None if summary is None else summary_document(summary)}
+        show_json(document | {"damagedJournals": [each.document for each in found.damaged]})
     elif summary is None:
         show(pairs([("node", node), ("now", now_text(now))]))
-        remark(f"no outage of {node} is on record; 'ebbtide outage explain {node}' looks at what hangs now")
+        if not found.damaged:
+            remark(
+                f"no outage of {node} is on record; 'ebbtide outage explain {node}' looks at what hangs now"
+            )
     else:
         for each in parts(summary, now, time.time_ns()):
             show(each)
         if summary.reminder:
             remark(summary.reminder)
-    return NOT_SO if summary is None else DONE
+    if output != "json":
+        for damaged in found.damaged:
+            remark(damaged.line)
+    return worst([found.code, NOT_SO if summary is None else DONE])

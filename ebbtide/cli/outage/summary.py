@@ -7,15 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.outage.common import Cluster, whole_span
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.episodes import OPEN
 from ebbtide.events.record.format import plural, rfc3339
-from ebbtide.events.record.outages import AttachmentRecord, LastBoot, OutageRecord, Statement, outage_records
+from ebbtide.events.record.outages import (
+    AttachmentRecord,
+    LastBoot,
+    OutageRecord,
+    Statement,
+    Subject,
+    outage_records,
+)
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal
+    from ebbtide.events.recovery import Verdict
 
 #: Of one journal; it is read in parts of some MiB at most.
 READ_SECONDS_MAX = 60.0
@@ -71,6 +79,9 @@ def summary_of(record: OutageRecord) -> OutageSummary:
                 opposed[said.who] = f"{said.who}: {said.text}"
             case "contradiction-ended":
                 opposed.pop(said.who, None)
+    # Who does not say so any more is not refused any more.
+    says_off = {who for who, said in record.sources.items() if said.reason == "off"}
+    refused = {who: said for who, said in refused.items() if who in says_off}
     is_open = record.outcome == OPEN
     last = record.course[-1] if record.course else None
     until_ns = accepted.until_ns if accepted is not None and is_open else None
@@ -147,13 +158,38 @@ def summary_document(summary: OutageSummary) -> dict[str, Any]:
         "proof": summary.proof,
         "proofUntil": None if until_ns is None else rfc3339(until_ns),
         "contradictedBy": list(summary.opposed),
+        "notCounted": [{"who": each.who, "why": each.text} for each in summary.refused],
+        "sources": [
+            {"who": who, "says": said.reason, "at": _moment(record, said.at_ns)}
+            for who, said in sorted(record.sources.items())
+        ],
         "brake": summary.brake,
         "tainted": summary.tainted,
+        "outOfService": _moment(record, record.out_ns),
+        "untainted": _moment(record, record.untainted_ns),
+        "returned": _moment(record, record.returned_ns),
+        "sameBoot": record.same_boot if record.returned_ns is not None else None,
         "effect": record.effect,
         "hangs": [each._asdict() for each in summary.hangs],
+        "pods": [_subject_document(record, each) for each in record.pods],
+        "volumes": [_subject_document(record, each) for each in record.attachments],
         "reminder": summary.reminder,
         "lastBoot": None if record.last_boot is None else _boot_document(record.last_boot),
         "alarms": [{"code": each.code, "text": each.text} for each in record.alarms],
+    }
+
+
+def _moment(record: OutageRecord, at_ns: int | None) -> str | None:
+    """By the clock of the leader's machine."""
+    return None if at_ns is None else rfc3339(record.started_wall_ns + at_ns)
+
+
+def _subject_document(record: OutageRecord, subject: Subject) -> dict[str, Any]:
+    return {
+        "name": subject.label,
+        "outcome": subject.outcome,
+        "waitsFor": subject.waits[-1].reason if subject.ended_ns is None and subject.waits else "",
+        "ended": _moment(record, subject.ended_ns),
     }
 
 
@@ -183,8 +219,10 @@ async def stored_journals(cluster: Cluster, namespace: str) -> list[StoredJourna
         raise Refused(f"{error.strerror or error} in namespace {namespace}") from None
 
 
-async def outages_of(cluster: Cluster, namespace: str, journal: StoredJournal) -> list[OutageRecord]:
-    """Oldest first. Raises Refused."""
+async def _outages_of(
+    cluster: Cluster, namespace: str, journal: StoredJournal
+) -> tuple[list[OutageRecord], Verdict]:
+    """Oldest first, and what the journal is worth: what is damaged may hide the newest. Raises Refused."""
     import trio
 
     from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
@@ -194,9 +232,71 @@ async def outages_of(cluster: Cluster, namespace: str, journal: StoredJournal) -
         # A controller would wait until somebody mends that.
         raise Refused(line)
 
+    def read() -> tuple[list[OutageRecord], Verdict]:
+        history = History([place.source])
+        return [*outage_records(history)], history.verdict
+
     place = ConfigMapStorage(cluster.caller, namespace, journal.node_uid, "", refuse, journal.node)
     try:
         with trio.fail_after(READ_SECONDS_MAX):
-            return await place.call(lambda: [*outage_records(History([place.source]))])
+            return await place.call(read)
     except trio.TooSlowError:
         raise Refused(f"{place.location} could not be read in {READ_SECONDS_MAX:g} s: try again") from None
+
+
+class Damaged(NamedTuple):
+    """A journal that cannot be read to its end: outages may be hidden behind the damage."""
+
+    node: str
+    node_uid: str
+    verdict: Verdict
+
+    @property
+    def line(self) -> str:
+        """For people, with what to do."""
+        name = self.node or self.node_uid
+        return f"{name}: {self.verdict.banner}; 'ebbtide outage explain {name}' looks at what hangs now"
+
+    @property
+    def document(self) -> dict[str, str]:
+        """In the words of `-o json`."""
+        verdict = self.verdict
+        return {
+            "node": self.node,
+            "nodeUid": self.node_uid,
+            "state": verdict.state,
+            "text": verdict.banner,
+        }
+
+
+class Found(NamedTuple):
+    """Outages, oldest first, and the journals that may hide more of them."""
+
+    records: list[OutageRecord]
+    damaged: list[Damaged]
+
+    @property
+    def code(self) -> int:
+        """The exit code: 0 where all journals could be read to their ends."""
+        return worst([each.verdict.exit_code for each in self.damaged])
+
+
+async def outages_of(cluster: Cluster, namespace: str, journals: list[StoredJournal]) -> Found:
+    """Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.calls import for_each
+
+    async def one(journal: StoredJournal) -> tuple[list[OutageRecord], Verdict]:
+        return await _outages_of(cluster, namespace, journal)
+
+    read = await for_each(journals, one)
+    return Found(
+        sorted(
+            (record for records, _ in read for record in records),
+            key=lambda each: (each.started_wall_ns, each.node),
+        ),
+        [
+            Damaged(journal.node, journal.node_uid, verdict)
+            for journal, (_, verdict) in zip(journals, read, strict=True)
+            if verdict.state != "intact"
+        ],
+    )

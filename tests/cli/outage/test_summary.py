@@ -11,7 +11,7 @@ from ebbtide.cli.outage.ls import HEADINGS, rows_of
 from ebbtide.cli.outage.status import NodeNow, parts
 from ebbtide.cli.outage.summary import OutageSummary, summary_document, summary_of
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage import OutageBegan
+from ebbtide.events.outage import EvidenceRead, OutageBegan, ProofRefused
 from ebbtide.events.record.outages import OutageBuilder
 from tests.commands import same_as_golden
 from tests.otel.outage_story import OutageTeller, hanging, recovered, suspected, wrong
@@ -76,6 +76,15 @@ def test_what_counts_when() -> None:
     assert proved.proof_until_wall_ns is not None
     # Whose word the taint was set for stays.
     assert (voided.proof, voided.proof_until_wall_ns) == ("redfish bmc-1", None)
+
+
+def test_who_takes_a_word_back_is_not_refused_any_more() -> None:
+    teller = suspected()
+    said = EvidenceRead(source="declared", name="ann", verdict="off", begun_ns=0)
+    teller.tell(said, ProofRefused(source="declared", name="ann", reason="it is about another boot"))
+    assert [each.who for each in after(teller).refused] == ["declared ann"]
+    teller.tell(EvidenceRead(source="declared", name="ann", verdict="unknown", begun_ns=0))
+    assert after(teller).refused == ()
 
 
 def test_what_a_document_has() -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import trio
 
+from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION
+from ebbtide.actors.outage_proof import OTHER_BOOT
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.kubernetes.test_work_edge import DRIVER, HOLD, Hands, hands
@@ -147,3 +149,25 @@ async def test_who_may_see_less(api_bed: Bed, kubelet: Kubelet, hands: Hands) ->
         2,
         "ebbtide: there is no Node nobody, and no pod on it: a pod is named NAMESPACE/POD\n",
     )
+
+
+async def test_statements_that_do_not_count(rights: Path, kubelet: Kubelet) -> None:
+    """One that nobody can read, one of another boot, and one that may count: each is told for what it is."""
+    node = await kubelet.bed.api.get(kubelet.path)
+    boot = node["status"]["nodeInfo"]["bootID"]
+
+    async def declared(text: str) -> Any:
+        annotation = {DECLARED_ANNOTATION: text}
+        await kubelet.bed.api.patch(kubelet.path, {"metadata": {"annotations": annotation}})
+        return (await explained(rights, "worker"))["node"]
+
+    said = await declared("nonsense")
+    assert (said["declared"], said["not_declared"][:28]) == ("", "the annotation is no JSON ob")
+    mark = await kubelet.renew()
+    words = {"uid": kubelet.uid, "boot": boot, "mark": mark, "by": "ann", "seconds": 90}
+    said = await declared(json.dumps(words | {"boot": "another"}))
+    assert (said["declared"], said["not_declared"]) == ("", OTHER_BOOT)
+    said = await declared(json.dumps(words))
+    assert (said["declared"], said["declared_seconds"], said["not_declared"]) == ("ann", 90, "")
+    ran = await explain(rights, "worker")
+    assert "declared    off, by ann, for 1min 30s from when the controller has read it" in ran.out

@@ -109,6 +109,31 @@ async def test_one_node(api_bed: Bed, rights: Path) -> None:
         await empty(api_bed)
 
 
+async def test_a_journal_that_has_lost_its_end(api_bed: Bed, rights: Path) -> None:
+    """What is damaged may hide an open outage: it is named, and nobody is told that all is well."""
+    uid = str(uuid4())
+    path = f"/api/v1/namespaces/{ACCOUNT}/configmaps"
+    try:
+        await store(api_bed, "outage-leaders", NODE, uid)
+        pieces = sorted(
+            each["metadata"]["name"]
+            for each in (await api_bed.api.get(path))["items"]
+            if each["metadata"]["name"].startswith("ebbtide-outage-")
+        )
+        await api_bed.api.patch(
+            f"{path}/{pieces[-1]}", {"metadata": {"annotations": {"ebbtide.dev/offset": "nonsense"}}}
+        )
+        for words in (("ls",), ("ls", "--all"), ("status", NODE)):
+            ran = await outage(rights, *words)
+            assert ran.code == 5, words
+            assert ran.err.startswith(f"{NODE}: the journal is corrupt; "), words
+            assert "no outage" not in ran.err, words
+            (said,) = json.loads((await outage(rights, *words, "-o", "json")).out)["damagedJournals"]
+            assert (said["node"], said["nodeUid"], said["state"]) == (NODE, uid, "corrupt"), words
+    finally:
+        await empty(api_bed)
+
+
 async def test_who_may_not(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
     """In the server's words, on one line."""
     words: tuple[str | Path, ...] = ("outage", "ls", "--kubeconfig", rights, "--namespace", "default")
