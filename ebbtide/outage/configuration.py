@@ -69,6 +69,9 @@ IPMI_PORT = 623
 CIPHER_SUITES: tuple[CipherSuite, ...] = get_args(CipherSuite)
 
 #: Kubernetes' rules for a label: a prefix that is a DNS name, and a name.
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9.])?")
+#: As an API server takes it: it stands in paths.
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 #: As AWS writes them: eu-west-1, us-gov-east-1.
 _REGION = re.compile(r"[a-z]{2,}(-[a-z0-9]+){1,4}")
@@ -217,6 +220,11 @@ def split_host(value: str, port: int) -> tuple[str, int]:
         return str(ipaddress.IPv6Address(value)), port
     parts = urlsplit(f"//{value}")
     if not parts.hostname or parts.path or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError(value)
+    # What urlsplit takes for a name, a resolver does not.
+    if not value.startswith("[") and not _HOST_NAME.fullmatch(parts.hostname):
+        raise ValueError(value)
+    if parts.port == 0:
         raise ValueError(value)
     return parts.hostname, parts.port or port
 
@@ -443,10 +451,15 @@ def _pools(node: Node, path: str) -> tuple[Pool, ...]:
             raise DocumentError(
                 f"{where} takes no node: a pool before it has no nodeSelector, and takes all", each.line
             )
-        if pool.power_off is not None and pool.redfish is None and pool.ipmi is None:
-            raise DocumentError(
-                f"{where}.powerOff needs redfish or ipmi: nothing else switches off", each.line
-            )
+        if pool.power_off is not None and pool.redfish is None:
+            if pool.ipmi is None:
+                raise DocumentError(
+                    f"{where}.powerOff needs redfish or ipmi: nothing else switches off", each.line
+                )
+            if pool.ipmi.privilege == "user":
+                raise DocumentError(
+                    f"{where}.powerOff needs ipmi.privilege operator: a user may only ask", each.line
+                )
         found.append(pool)
     return tuple(found)
 
@@ -583,7 +596,7 @@ class OutageConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     namespace: Annotated[
         str,
         Doc(
-            _word(_LABEL_WORD, "a namespace's name"),
+            _word(_NAMESPACE, "a namespace's name: small letters, digits and '-'"),
             readers.show_plain,
             "name of a namespace",
             "Where the journals and the Lease of the leader are.",

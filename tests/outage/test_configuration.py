@@ -131,7 +131,10 @@ def test_a_host_of_ipmi_may_have_a_port(said: str, where: tuple[str, int]) -> No
         (HEAD + "proofPeriod: 60", "a.yaml:3: proofPeriod is 60, without a unit: write 60s for seconds"),
         (HEAD + "proofPeriod: 30.5s", "a.yaml:3: proofPeriod is 30.5s: it must be whole seconds"),
         (HEAD + "reminderPeriod: 1s", "a.yaml:3: reminderPeriod is 1s: it must be from 1m0s to 168h0m0s"),
-        (HEAD + "namespace: a/b", "a.yaml:3: namespace is 'a/b': it must be a namespace's name"),
+        (
+            HEAD + "namespace: a/b",
+            "a.yaml:3: namespace is 'a/b': it must be a namespace's name: small letters, digits and '-'",
+        ),
         (HEAD + "brake:\n  maxNode: 1", "a.yaml:4: unknown field 'maxNode' in brake: did you mean maxNodes?"),
         (HEAD + "brake: {maxNodes: 0}", "a.yaml:3: brake.maxNodes is 0: it must be from 1 to 5000"),
         (
@@ -204,6 +207,24 @@ def test_a_host_of_ipmi_may_have_a_port(said: str, where: tuple[str, int]) -> No
             + f"pools: [{{name: a, redfish: {{address: 'https://x', fingerprint: '{'ab' * 32}', "
             + f"certificate: /c, {FILES}}}}}]",
             "a.yaml:3: pools[0].redfish has certificate and fingerprint: keep one",
+        ),
+        (
+            HEAD + f"pools: [{{name: a, ipmi: {{address: 'x y', {FILES}}}}}]",
+            "a.yaml:3: pools[0].ipmi.address is no host: write a name or an address, with or without a port",
+        ),
+        (
+            HEAD + f"pools: [{{name: a, ipmi: {{address: 'x:0', {FILES}}}}}]",
+            "a.yaml:3: pools[0].ipmi.address is no host: write a name or an address, with or without a port",
+        ),
+        (
+            HEAD
+            + "pools: [{name: a, powerOff: {after: 60s}, "
+            + f"ipmi: {{address: x, privilege: user, {FILES}}}}}]",
+            "a.yaml:3: pools[0].powerOff needs ipmi.privilege operator: a user may only ask",
+        ),
+        (
+            HEAD + "namespace: A_b",
+            "a.yaml:3: namespace is 'A_b': it must be a namespace's name: small letters, digits and '-'",
         ),
         (
             HEAD + f"pools: [{{name: a, ipmi: {{address: x, cipherSuite: 8, {FILES}}}}}]",

@@ -322,7 +322,7 @@ def test_the_verbs_that_tell(run: Run, tmp_path: Path) -> None:
     assert run("export", "perfetto", "-o", tmp_path / "o.pftrace", "--journal", place).code == 0
 
 
-@pytest.mark.parametrize("verb", [("diff", "last", "last"), ("what-if", "--grant", "5s")])
+@pytest.mark.parametrize("verb", [("diff", "last", "last"), ("what-if", "--grant", "5s"), ("what-if",)])
 def test_the_verbs_of_shutdowns_say_so(run: Run, verb: tuple[str, ...]) -> None:
     """In one line that says what to use instead."""
     asked = run("replay", *verb, "--journal", outages.GOLDEN)

@@ -117,6 +117,8 @@ def what_if_command(
     EPISODE is last, -1, -2, …, or an id. Exit code 3: the record itself does not replay, so nothing can be
     said; 'ebbtide replay verify' tells more.
     """
+    # First, whether there is a shutdown at all: of an outage nobody needs to hear what a configuration lacks.
+    shutdown, code = choose_shutdown(journals, episode)
     # Without a change the answer is what is on record, and only ``verify`` can say whether that is so.
     if not (configs or pods or grant is not None or drop or delay):
         raise Refused(
@@ -138,7 +140,6 @@ def what_if_command(
         *(f"no record {seq}" for seq in drop),
         *(f"record {seq} {span(delay_ns)} later" for seq, delay_ns in delay),
     ]
-    shutdown, code = choose_shutdown(journals, episode)
     history = open_journal(journals, logic_flags=KNOWN_FLAGS)
     try:
         found = compare(decide(history, shutdown.first_seq, changes))
