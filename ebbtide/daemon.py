@@ -29,14 +29,15 @@ from ebbtide.actors.actor import LAST_BOOT
 from ebbtide.actors.edges.last_boot import LastBootEdge
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager, inherited_fds
 from ebbtide.actors.episode import EPISODE, EpisodeState
-from ebbtide.actors.interfaces import Clock, Edge, Outlet, Tell
+from ebbtide.actors.interfaces import NOTICE, Clock, Edge, Outlet, Tell
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths, load_named
 from ebbtide.control import ControlError, Request, Verb, serve
 from ebbtide.events.base import Record
-from ebbtide.events.decisions import Armed, PodOutcome
+from ebbtide.events.decisions import Armed, EpisodeClosed, PodOutcome
 from ebbtide.events.disk import DirectoryStorage, Storage
 from ebbtide.events.facts import (
+    ContainerExited,
     HurryRequested,
     NodeMeasured,
     ReleaseRequested,
@@ -58,12 +59,13 @@ from ebbtide.otel.delivery.cursor import settled_seq
 from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
 from ebbtide.otel.metrics import KUBELET_PREFIX
 from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recover
-from ebbtide.status import DaemonStatus, margins_json, status_of
+from ebbtide.status import DaemonStatus, ended_text, margins_json, status_of
 from ebbtide.tracing import TracingEdge, hook_context, usable_destination, with_trace_flush
 
 if TYPE_CHECKING:
     # The demo makes it: an idle daemon need not load a model of logind.
     from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
+    from ebbtide.actors.edges.process.edge import ProcessEdge
 
 #: How often a journal that had to move tries its first location again, outside of shutdowns. Each try is a
 #: new segment with a checkpoint in it: more often, an idle journal would consist of them.
@@ -183,6 +185,10 @@ class Daemon:
         if metering is not None:
             self.sequencer.observers.append(metering.fold)
         self._traces = TraceIds(recovered.system.episode, recovered.trace_id)
+        #: Who has the pods in mode process.
+        self.local: ProcessEdge | None = None
+        #: UIDs of its pods that are down and of which that has been said.
+        self._ended: frozenset[str] = frozenset()
         self._shown = ""
         self._full_at_bytes = SEGMENT_BYTES_MAX
 
@@ -323,7 +329,13 @@ class Daemon:
         now_ns = self._clock.mono_ns()
         document = status_of(self.status, self.writer, self.trace_id, early, now_ns)
         margins = margins_json(self._episode_state().measured)
-        return document | {"mode": self._options.mode, "unheard": self._unheard(), "margins": margins}
+        ended = [pod.label for pod in self.local.ended()] if self.local is not None else []
+        return document | {
+            "mode": self._options.mode,
+            "unheard": self._unheard(),
+            "margins": margins,
+            "endedPods": ended,
+        }
 
     def _configuration(self) -> dict[str, Any]:
         """What this daemon runs with: the configuration that it read last, as ``config show`` has it, so
@@ -399,6 +411,8 @@ class Daemon:
                 # process that then idles for months: above a mebibyte. musl has no such call, and no hoard.
                 with suppress(AttributeError):
                     ctypes.CDLL(None).malloc_trim(0)
+        if any(isinstance(record.event, ContainerExited | EpisodeClosed) for record in records):
+            self._report_ended()
         self._stepped.set()
         self._stepped = trio.Event()
         line = self._status_line()
@@ -411,10 +425,26 @@ class Daemon:
             self._begin_segment()
             self._grown.set()
 
+    def follow_local(self, local: ProcessEdge) -> None:
+        """In mode process nobody starts a pod again that has ended: whose pods these are."""
+        self.local = local
+        local.followed = self._report_ended
+
+    def _report_ended(self) -> None:
+        # In a shutdown they are meant to end: said at its close, where the machine stays.
+        if self.local is None or self.sequencer.system.episode:
+            return
+        ended = self.local.ended()
+        names = [pod.label for pod in ended if pod.uid not in self._ended]
+        self._ended = frozenset(pod.uid for pod in ended)
+        if names:
+            self._tell(NOTICE, ended_text(names))
+
     def _status_line(self) -> str:
         status = self.status
         if status.phase != "idle":
-            return f"shutdown {status.phase}: {status.kind}"
+            lost = ", LOCK LOST" if status.lock == "lost" else ""
+            return f"shutdown {status.phase}: {status.kind}{lost}"
         if not status.armed:
             return f"not armed: {status.why_not}"
         unheard = self._unheard()
@@ -666,6 +696,8 @@ async def _assemble(
             Sealer(writer, storages[0], time.time_ns, tell),
         )
     )
+    if parts.local is not None:
+        made[0].follow_local(parts.local)
     if tracing is not None:
         made[0].sequencer.observers.append(tracing.see)
     # Here, where nothing runs yet: a journal that another daemon holds ends the start, and nothing is undone.

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ebbtide.actors.edges.local_status import LocalStatusEdge
 from ebbtide.actors.interfaces import WARNING, Edge, Tell
@@ -24,6 +24,9 @@ from ebbtide.config.schema import IN_CLUSTER, KUBELET_UNIT, NodeSection, is_node
 from ebbtide.events.model import Pod
 from ebbtide.extras import require
 from ebbtide.options import RunOptions
+
+if TYPE_CHECKING:
+    from ebbtide.actors.edges.process.edge import ProcessEdge
 
 #: Where runtimes listen, in the order in which the kubelet's own tools look.
 SOCKETS = (
@@ -250,6 +253,8 @@ class ModeEdges(NamedTuple):
     edges: tuple[Edge, ...]
     traced: tuple[Traced, ...]
     linked: tuple[Linked, ...] = ()
+    #: Who has the pods in mode process.
+    local: ProcessEdge | None = None
 
 
 def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, tell: Tell) -> ModeEdges:
@@ -269,7 +274,7 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
             load=read,
             capture_lines=options.capture_lines,
         )
-        return ModeEdges(edge, (edge, LocalStatusEdge(folder)), (edge,))
+        return ModeEdges(edge, (edge, LocalStatusEdge(folder)), (edge,), local=edge)
     for line in parts.missing:
         tell(WARNING, line)
     # Without an identity the status stands in a file, and what only the API server can do ends failed:

@@ -9,22 +9,27 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from ebbtide.actors.policy.grace_periods import LEAST_MARGINS
+from ebbtide.actors.policy.plan import first_names
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, episode_id, head_text
 from ebbtide.events.messages import boot_end_text
 from ebbtide.events.model import Margins, PlannedWave, TerminationMode
-from ebbtide.events.record.format import utc_text
+from ebbtide.events.record.format import rfc3339, utc_text
 from ebbtide.events.writer import Writer
 from ebbtide.options import PROCESS
 
 #: Why it is not armed, before it has tried.
 NOT_STARTED, STARTING = "not started", "starting"
+
+
+#: ``none``: the shutdown began without one; ``lost``: a process that was started in it has not got it back.
+ShutdownLock = Literal["", "held", "none", "lost", "released"]
 
 
 class DetachCertificate(msgspec.Struct, kw_only=True):
@@ -77,6 +82,8 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
 
     enabled: bool = False
     armed: bool = False
+    #: Since when, as far as this process knows; 0: it is not.
+    armed_wall_ns: int = 0
     why_not: str = NOT_STARTED
     retry_at_ns: int = 0
     grant_ns: int = 0
@@ -92,6 +99,10 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
     deadline_ns: int = 0
     released_ns: int = 0
     last_outcome: str = ""
+    #: The lock in the running shutdown; empty: none runs.
+    lock: ShutdownLock = ""
+    #: Whether the service manager had kept the lock for the process that began last.
+    lock_inherited: bool = False
     starts_wall_ns: int = 0
     waves: dict[int, WaveStatus] = {}
     pods: dict[str, PodStatus] = {}
@@ -152,10 +163,15 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
                     # A lock that was kept over the restart is not enough: the signal has to be trusted
                     # too, which takes a look at logind by this process. Likewise it has to say anew
                     # who answers it.
-                    self.armed, self.why_not = False, STARTING
+                    self.armed, self.armed_wall_ns, self.why_not = False, 0, STARTING
+                    self.lock_inherited = event.lock_inherited
                     self.starts_wall_ns = record.wall_ns
                     self.kubelet = self.runtime = self.api = None
                     self.runtime_error = self.api_error = ""
+                case d.Resumed():
+                    # logind gives none while the machine goes down: one that is lost stays lost.
+                    if event.action == "resume" and self.lock == "held" and not self.lock_inherited:
+                        self.lock = "lost"
                 case d.LastBootEnded():
                     self.last_boot = LastBoot(
                         boot_id=event.boot_id,
@@ -170,8 +186,10 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
                     self.needed_ns = event.requested_ns + event.reserve_ns if event.enabled else 0
                 case d.Armed():
                     self.armed, self.why_not, self.retry_at_ns = True, "", 0
+                    self.armed_wall_ns = record.wall_ns
                 case d.Disarmed():
                     self.armed, self.why_not, self.retry_at_ns = False, event.reason, event.retry_at_ns
+                    self.armed_wall_ns = 0
                 case f.LogindRead():
                     self.grant_ns, self.kubelet_lock = event.grant_ns, event.kubelet_lock
                 case f.PrepareForShutdown():
@@ -192,6 +210,7 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
                     self.phase, self.last_episode, self.kind = "running", record.episode, event.kind
                     self.began_ns, self.began_wall_ns = record.mono_ns, record.wall_ns
                     self.deadline_ns, self.released_ns = event.deadline_ns, 0
+                    self.lock = "held" if event.lock_held else "none"
                     self.waves, self.pods = {}, {}
                     self.means, self.means_reason, self.handed_over = "", "", ""
                     self.certificate, self.left_undone = None, ()
@@ -216,10 +235,11 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
                 case d.ReleaseLock():
                     self.phase, self.last_outcome, self.released_ns = "released", "complete", record.mono_ns
                     self.armed, self.why_not = False, "the lock was released, the machine may go"
+                    self.armed_wall_ns, self.lock = 0, "released"
                 case d.ShutdownCancelled():
                     self.phase = "cancelling"
                 case d.EpisodeClosed():
-                    self.phase, self.last_outcome = "idle", event.outcome
+                    self.phase, self.last_outcome, self.lock = "idle", event.outcome, ""
                 # --- its waves, which are missing where the journal's part with the plan cannot be read ---
                 case d.WaveStarted():
                     if wave := self.waves.get(event.wave):
@@ -263,7 +283,7 @@ FOLDED: frozenset[type[Event]] = frozenset(
     (
         *(f.DaemonStarted, f.LogindRead, f.PrepareForShutdown, f.ScheduleRead),
         *(f.KubeletRead, f.RuntimeRead, f.ApiRead),
-        *(d.LastBootEnded, d.ConfigAdopted, d.Armed, d.Disarmed, d.GrantAssessed),
+        *(d.Resumed, d.LastBootEnded, d.ConfigAdopted, d.Armed, d.Disarmed, d.GrantAssessed),
         *(d.ShutdownBegan, d.MeansChosen, d.HandedOver, d.PlanMade, d.DeadlineMoved, d.DetachCertified),
         *(d.LeftUndone, d.ReleaseLock, d.ShutdownCancelled, d.EpisodeClosed),
         *(d.WaveStarted, d.WaveEnded),
@@ -301,6 +321,7 @@ def status_of(
             "kind": status.kind,
             "began": status.began_wall_ns / NS_PER_SECOND,
             "leftSeconds": left_ns / NS_PER_SECOND,
+            "lock": status.lock or None,
             "waves": [
                 {"wave": wave.wave, "priority": wave.priority, "pods": wave.pods, "phase": wave.phase}
                 for wave in status.waves.values()
@@ -315,6 +336,7 @@ def status_of(
         "version": 1,
         "enabled": status.enabled,
         "armed": status.armed,
+        "armedSince": rfc3339(status.armed_wall_ns) if status.armed_wall_ns else None,
         "whyNot": status.why_not,
         "grantSeconds": status.grant_ns / NS_PER_SECOND,
         "neededSeconds": status.needed_ns / NS_PER_SECOND,
@@ -334,6 +356,35 @@ def status_of(
         },
         "shutdown": shutdown,
     }
+
+
+#: What a pod's phase is called when nothing more is to come of it; ``ended``: by actors' states only, which
+#: do not tell how.
+OVER = (*get_args(d.PodOutcome), "ended")
+
+#: What it means that logind waits for nobody.
+UNPROTECTED = "logind waits for nobody: the machine may go down before the pods have ended"
+LOCK_TEXTS = {
+    "lost": "LOCK LOST: the daemon was started again in this shutdown and did not get its lock back; "
+    + UNPROTECTED,
+    "none": f"NO LOCK: this shutdown began without one; {UNPROTECTED}",
+}
+
+
+def progress_text(shutdown: dict[str, Any]) -> str:
+    """``2 of 4 pods ended, wave 1 (2 of 3), 12 s left``: of a shutdown that runs."""
+    pods, waves = shutdown["pods"], shutdown["waves"]
+    ended = sum(pod["phase"] in OVER for pod in pods)
+    running = [number for number, wave in enumerate(waves, start=1) if wave["phase"] == "running"]
+    at = ", ".join(f"wave {waves[number - 1]['wave']} ({number} of {len(waves)})" for number in running)
+    left = f"{shutdown['leftSeconds']:.0f} s left"
+    return ", ".join(part for part in (f"{ended} of {len(pods)} pods ended", at, left) if part)
+
+
+def ended_text(labels: Sequence[str]) -> str:
+    """Of pods of mode process that stay down: nobody starts a local process again that has ended."""
+    have, them = ("has ended and is", "it") if len(labels) == 1 else ("have ended and are", "them")
+    return f"{first_names(labels)} {have} not started again: write the manifest anew (touch) to start {them}"
 
 
 def last_boot_json(said: LastBoot) -> dict[str, Any]:
@@ -439,10 +490,9 @@ def cached_pods(journal: Path) -> dict[str, Any] | None:
 
 def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """For people; nothing where the pods are local processes, or an older daemon says nothing of it."""
-    node, mode = document.get("node"), document.get("mode", PROCESS)
-    if node is None or mode == PROCESS:
+    node = document.get("node")
+    if node is None or document.get("mode", PROCESS) == PROCESS:
         return
-    yield "mode", mode
     own = ", holds a delay lock of its own" if node["kubeletLock"] else ""
     yield "kubelet", _UNIT_STATES[node["kubelet"]] + own
     yield "runtime", _answer_text(node["runtime"], node["runtimeError"])

@@ -108,7 +108,7 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
                 if each.ended_wall_ns is None
                 else f"{(each.ended_wall_ns - each.started_wall_ns) / NS_PER_SECOND:.1f} s",
                 each.outcome,
-                outcomes_text(each.pods) or "none",
+                outcomes_text(each.pods, each.pods_running) or "none",
                 each.trace_id,
             )
             for each in found

@@ -12,12 +12,14 @@ from typing import Any
 import click
 import msgspec
 
+from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import DONE, Refused
 from ebbtide.cli.common.options import output_option, runtime_option, socket_option
 from ebbtide.cli.common.output import show_json
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.control import ControlError, ask
 from ebbtide.events.codec import BadPayload, UnknownType, decode_record
+from ebbtide.events.record.episodes import GOING_ON, episodes
 from ebbtide.events.record.format import visible
 from ebbtide.options import control_socket
 from ebbtide.otel.meters import BOUNDS_SECONDS, METERED, Histogram, Meters, fold
@@ -88,13 +90,22 @@ def meters_of_daemon(socket: Path) -> tuple[int, Meters, ReadContext]:
 
 
 def meters_of_journal(journals: Sequence[Path]) -> tuple[int, Meters, ReadContext]:
-    """What this version cannot read of a journal is not counted: reading works on anything."""
+    """What this version cannot read of a journal is not counted: reading works on anything. Shutdowns are
+    counted as ``journal ls`` lists them: how the last one ended a daemon counts when it knows whether the
+    machine did go down, and of a journal that no daemon writes nobody else can say it.
+    """
     history, meters = open_journal(journals), Meters()
     for raw in history.raw():
         if raw.tag in METERED:
             # One by one: what stands behind a record of another version is counted all the same.
             with suppress(BadPayload, UnknownType):
                 fold(meters, (decode_record(raw),))
+    meters.shutdowns = {}
+    with suppress(BadPayload, UnknownType):
+        for each in episodes(open_journal(journals), boot_id=boot_id()):
+            if each.outcome not in GOING_ON:
+                row = meters.shutdowns.setdefault(each.kind, {})
+                row[each.outcome] = row.get(each.outcome, 0) + 1
     return conclude(history.verdict), meters, ReadContext(now_wall_ns=time.time_ns(), live=False)
 
 

@@ -98,27 +98,34 @@ def _protected(document: dict[str, Any]) -> bool:
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.common.selection import outcomes_text
     from ebbtide.events.record.format import utc_text
-    from ebbtide.status import last_boot_text, margins_text, node_rows
+    from ebbtide.status import LOCK_TEXTS, ended_text, last_boot_text, margins_text, node_rows, progress_text
 
     if not document["running"]:
         yield "daemon", document["error"]
     else:
         off = "graceful shutdown is off by configuration"
         why = document["whyNot"] if document["enabled"] else off
-        yield "armed", "yes, the delay lock is held" if document["armed"] else f"no: {why}"
+        shutdown = document["shutdown"]
+        runs = document["phase"] == "running" and shutdown
+        if runs and (text := LOCK_TEXTS.get(shutdown.get("lock"))):
+            yield "lock", text
+        since = document.get("armedSince")  # a daemon of an earlier release does not say it
+        since = f" since {time_text(since)}" if since else ""
+        yield "armed", f"yes{since}, the delay lock is held" if document["armed"] else f"no: {why}"
+        if mode := document.get("mode"):  # likewise
+            yield "mode", mode
         enough = "" if document["sufficient"] else ", more is needed"
         yield "grant", f"{document['grantSeconds']:g} s of {document['neededSeconds']:g} s{enough}"
         if margins := document.get("margins"):  # a daemon of an earlier release does not say it
             yield "kept free", margins_text(margins)
-        yield "phase", document["phase"]
+        yield "phase", f"{document['phase']}: {progress_text(shutdown)}" if runs else document["phase"]
         if last_boot := document.get("lastBoot"):  # likewise
             yield "last boot", last_boot_text(last_boot)
         if document.get("scheduledWallNs"):
             yield "scheduled", utc_text(document["scheduledWallNs"])
-        shutdown = document["shutdown"]
-        if document["phase"] == "running" and shutdown:
-            yield "time left", f"{shutdown['leftSeconds']:.1f} s"
         yield from node_rows(document)
+        if ended := document.get("endedPods"):
+            yield "pods", ended_text(ended)
         journal = document["journal"]
         written, synced = journal["writtenSeq"], journal["syncedSeq"]
         yield "journal", f"{journal['location'] or 'lost'}, record {written}, synced {synced}"
@@ -128,10 +135,15 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if last is None:
         yield "last shutdown", "none in the journal"
         return
-    started = f"{last['started'][:10]} {last['started'][11:23]} UTC"
+    started = time_text(last["started"])
     yield (
         f"last {'outage' if last['kind'] == 'outage' else 'shutdown'}",
         f"{last['id']}, {last['kind']}, {started}: {last['outcome']}",
     )
-    yield "", outcomes_text(last["pods"]) or "no pods"
+    yield "", outcomes_text(last["pods"], last["podsRunning"]) or "no pods"
     yield "", f"trace {last['traceId']}"
+
+
+def time_text(time: str) -> str:
+    """``2026-03-01 12:00:00.000 UTC``, of an RFC 3339 time in UTC."""
+    return f"{time[:10]} {time[11:23]} UTC"

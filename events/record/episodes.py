@@ -62,7 +62,8 @@ class Episode(NamedTuple):
     ``ended_wall_ns`` is when the lock was ordered released, or when a cancelled shutdown or an outage was
     closed; None when it was cut short or still runs. ``pods`` has a count for every outcome, together the
     inventory; of an outage the pods that were followed, ``recovered`` or ``waiting``. ``severity`` is how bad
-    a shutdown was; of an outage its outcome says that.
+    a shutdown was; of an outage its outcome says that. ``pods_running``: how many of the ``unknown`` of a
+    shutdown that runs have not ended yet.
     """
 
     id: str
@@ -76,6 +77,7 @@ class Episode(NamedTuple):
     outcome: EpisodeEnd
     pods: Mapping[str, int]
     severity: Severity | None = None
+    pods_running: int = 0
 
 
 def is_of_outages(header: Header) -> bool:
@@ -269,6 +271,7 @@ class EpisodeBuilder(AnyEpisodeBuilder):
             outcome=outcome,
             pods=summary.pods,
             severity=severity_of(summary),
+            pods_running=sum(fate is None for fate in self.outcomes.values()) if outcome == "running" else 0,
         )
 
     def summary(self, outcome: EpisodeOutcome) -> Summary:

@@ -92,11 +92,16 @@ class Node:
 
 
 def write(
-    folder: Path, records: Sequence[Record], *, sealed: bool = False, flags: tuple[str, ...] = LOGIC_FLAGS
+    folder: Path,
+    records: Sequence[Record],
+    *,
+    sealed: bool = False,
+    flags: tuple[str, ...] = LOGIC_FLAGS,
+    identity: Identity = IDENTITY,
 ) -> Path:
     """A journal of one segment; its file. The last frame knows all before it durable."""
     anchor = Stamp(NS_PER_SECOND, WALL_NS + NS_PER_SECOND)
-    identity = IDENTITY._replace(logic_flags=flags)
+    identity = identity._replace(logic_flags=flags)
     files = segment(records, identity=identity, anchor=anchor, sealed=sealed)
     return write_files(folder, files) / next(iter(files))
 

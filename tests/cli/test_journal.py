@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -89,6 +90,29 @@ def test_ls_table(run: Run, journal: Path) -> None:
     assert heading.split() == ["EPISODE", "KIND", "STARTED", "TOOK", "OUTCOME", "PODS", "TRACE"]
     assert "poweroff" in line
     assert re.search(r"complete  3 graceful  [0-9a-f]{32}$", line)
+
+
+@pytest.mark.parametrize("name", ["demo-v1", "cancelled-v1", "edges-v1", "shutdown-v1-unreleased", "cut"])
+def test_the_counter_of_shutdowns_counts_what_is_listed(run: Run, tmp_path: Path, name: str) -> None:
+    """Each that is over, under its outcome: also the last one, of which no daemon has said how it ended."""
+    folder = Path(__file__).parents[1] / "golden" / name
+    if name == "cut":
+        node = Node()
+        node.start()
+        node.shut_down()
+        cut = next(at for at, each in enumerate(node.records) if type(each.event).__name__ == "PodEnded")
+        whole = next(at for at in range(cut, len(node.records)) if node.records[at].last)
+        folder = tmp_path
+        write(folder, node.records[: whole + 1])
+    listed = json.loads(run("journal", "ls", "--journal", folder, "-o", "json").out)["episodes"]
+    metrics = json.loads(run("metrics", "--journal", folder, "-o", "json").out)["metrics"]
+    (counter,) = (each for each in metrics if each["name"] == "ebbtide_shutdowns_total")
+    counted = {
+        (sample["labels"]["kind"], sample["labels"]["outcome"]): sample["value"]
+        for sample in counter["samples"]
+        if sample["value"]
+    }
+    assert counted == Counter((each["kind"], each["outcome"]) for each in listed)
 
 
 # --- show --------------------------------------------------------------------------------------

@@ -15,12 +15,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.control import ControlError, Measurements, Request
 from ebbtide.daemon import control_verbs
 from ebbtide.events.base import Event
+from ebbtide.events.decisions import PodEnded
 from ebbtide.events.facts import HurryRequested, NodeMeasured
 from ebbtide.events.model import Margins
 from ebbtide.status import (
+    LOCK_TEXTS,
     DaemonStatus,
     DetachCertificate,
     LastBoot,
@@ -30,8 +33,10 @@ from ebbtide.status import (
     margins_json,
     node_json,
 )
-from tests.cli.bed import whole_shutdown
+from tests.cli.bed import IDENTITY, Node, whole_shutdown, write
 from tests.commands import Run
+
+GOLDEN = Path(__file__).parent / "golden"
 
 STATUS: dict[str, Any] = {
     "kind": "Status",
@@ -56,8 +61,15 @@ RUNNING = {
     "shutdown": {
         "id": "00-1",
         "leftSeconds": 7.25,
-        "waves": [],
-        "pods": [{"pod": "shop/web-0", "wave": 0, "phase": "SIGTERM", "reason": ""}],
+        "waves": [
+            {"wave": 0, "priority": 0, "pods": 1, "phase": "complete"},
+            {"wave": 1, "priority": 1000, "pods": 1, "phase": "running"},
+            {"wave": 2, "priority": 2000, "pods": 0, "phase": "waiting"},
+        ],
+        "pods": [
+            {"pod": "shop/web-0", "wave": 0, "phase": "killed", "reason": "its grace of 20 s was over"},
+            {"pod": "shop/db-0", "wave": 1, "phase": "SIGTERM", "reason": ""},
+        ],
     },
 }
 
@@ -181,13 +193,66 @@ def test_status_names_a_scheduled_shutdown(run: Run, daemon: Daemon, tmp_path: P
 
 
 def test_status_in_mid_shutdown_shows_the_pods(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """While a shutdown runs: the time left and every pod's phase."""
+    """While a shutdown runs: how far it is, the time left and every pod's phase; of a lock that is lost first
+    of all, in capitals.
+    """
     daemon.answer = {"ok": True, "data": RUNNING}
     ran = run("status", "--runtime", tmp_path, "--journal", tmp_path)
-    assert ran.code == 0
-    assert "7.2 s" in ran.out
-    assert "shop/web-0" in ran.out
-    assert "SIGTERM" in ran.out
+    assert (ran.code, ran.out) == (0, (GOLDEN / "status-running.txt").read_text())
+    for lock, text in LOCK_TEXTS.items():
+        shutdown = {**RUNNING["shutdown"], "lock": lock}
+        daemon.answer = {"ok": True, "data": {**RUNNING, "shutdown": shutdown}}
+        first, _, rest = run("status", "--runtime", tmp_path, "--journal", tmp_path).out.partition("\n")
+        assert first == f"lock           {text}"
+        assert rest == ran.out
+    assert LOCK_TEXTS["lost"].startswith("LOCK LOST: ")
+
+
+def test_a_shutdown_of_a_daemon_of_an_earlier_release_is_shown(
+    run: Run, daemon: Daemon, tmp_path: Path
+) -> None:
+    """Which says nothing of the lock, nor of when it was armed."""
+    daemon.answer = {"ok": True, "data": {**RUNNING, "shutdown": {**RUNNING["shutdown"], "waves": []}}}
+    out = run("status", "--runtime", tmp_path, "--journal", tmp_path).out
+    assert "running: 1 of 2 pods ended, 7 s left" in out
+    assert "armed          no: a shutdown runs" in out
+
+
+def test_status_says_since_when_it_is_armed_and_in_which_mode(
+    run: Run, daemon: Daemon, tmp_path: Path
+) -> None:
+    """And which pods stay down, where these are local processes."""
+    more = {
+        "armedSince": "2023-11-14T22:13:20.123456789Z",
+        "mode": "process",
+        "endedPods": ["shop/web-0", "shop/web-1"],
+    }
+    daemon.answer = {"ok": True, "data": STATUS | more}
+    rows = run("status", "--runtime", tmp_path, "--journal", tmp_path).out.splitlines()
+    assert "armed          yes since 2023-11-14 22:13:20.123 UTC, the delay lock is held" in rows
+    assert "mode           process" in rows
+    down = "shop/web-0, shop/web-1 have ended and are not started again: write the manifest anew (touch) to"
+    assert f"pods           {down} start them" in rows
+
+
+def test_pods_that_run_are_not_unknown(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """Of a shutdown that runs, in the list of shutdowns as well; the promised counts stay."""
+    node = Node()
+    node.start()
+    node.shut_down()
+    cut = next(at for at, record in enumerate(node.records) if isinstance(record.event, PodEnded))
+    whole = next(at for at in range(cut, len(node.records)) if node.records[at].last)
+    here = IDENTITY._replace(boot_id=boot_id())
+    write(tmp_path / "journal", node.records[: whole + 1], identity=here)
+    daemon.answer = {"ok": True, "data": RUNNING}
+    out = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal").out
+    assert "1 graceful, 2 running" in out
+    listed = run("journal", "ls", "--journal", tmp_path / "journal")
+    assert re.search(r"running +1 graceful, 2 running ", listed.out)
+    (found,) = json.loads(run("journal", "ls", "--journal", tmp_path / "journal", "-o", "json").out)[
+        "episodes"
+    ]
+    assert (found["outcome"], found["pods"]["unknown"], found["podsRunning"]) == ("running", 2, 2)
 
 
 def test_hurry_and_release_ask_the_daemon(run: Run, daemon: Daemon, tmp_path: Path) -> None:
@@ -346,7 +411,7 @@ def test_how_the_last_boot_ended(run: Run, daemon: Daemon, tmp_path: Path) -> No
 
 def test_local_processes_have_no_such_lines(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     """In mode process, and with a daemon that is older than these words."""
-    assert not {"mode", "kubelet", "runtime"} & shown(run, daemon, tmp_path, DaemonStatus(), "process").keys()
+    assert not {"kubelet", "runtime"} & shown(run, daemon, tmp_path, DaemonStatus(), "process").keys()
     daemon.answer = {"ok": True, "data": STATUS}
     assert "API server" not in run("status", "--runtime", tmp_path, "--journal", tmp_path).out
 

@@ -292,16 +292,18 @@ class Rig:
         path = self.folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    async def logged(self, text: str, seconds: float = WAIT_SECONDS_MAX) -> None:
-        await self._until(lambda: text in self.log(), f"{text!r} in the log", seconds)
+    async def logged(self, text: str, seconds: float = WAIT_SECONDS_MAX, times: int = 1) -> None:
+        await self._until(lambda: self.log().count(text) >= times, f"{text!r} in the log", seconds)
 
     def trace(self, pod: str, what: str = "") -> list[Mark]:
         """What a pod's own processes wrote down."""
         return marks_in(self.folder / "traces" / pod, what)
 
-    async def traced(self, pod: str, what: str = "up", seconds: float = WAIT_SECONDS_MAX) -> Mark:
-        await self._until(lambda: bool(self.trace(pod, what)), f"{what} of {pod}", seconds)
-        return self.trace(pod, what)[0]
+    async def traced(
+        self, pod: str, what: str = "up", seconds: float = WAIT_SECONDS_MAX, times: int = 1
+    ) -> Mark:
+        await self._until(lambda: len(self.trace(pod, what)) >= times, f"{what} of {pod}", seconds)
+        return self.trace(pod, what)[times - 1]
 
     async def up(self, *pods: str) -> None:
         for pod in pods:

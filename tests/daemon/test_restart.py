@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ import trio
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import HookEnded, PodEnded, ReleaseLock, Resumed, ShutdownBegan
 from ebbtide.events.facts import DaemonStarted
+from ebbtide.status import LOCK_TEXTS
 from tests.daemon.rig import LOCK_NAME, Rig
 
 pytestmark = pytest.mark.root
@@ -201,3 +203,23 @@ async def test_people_are_heard_after_two_deaths(rig: Rig) -> None:
     await rig.ebbtide("release")
     await rig.bed.started()
     assert len(rig.events(ShutdownBegan)) == 1
+
+
+async def test_a_restart_that_does_not_get_the_lock_back_says_so(rig: Rig) -> None:
+    """In capitals, with what it means: on the service manager's line and to whoever asks. The waves go on."""
+    rig.configure({0: 20})
+    rig.pod("web", "ignore")
+    await rig.start()
+    await rig.up("web")
+    await rig.bed.power_off()
+    await rig.traced("web", "TERM")
+    await rig.kill()
+    rig.store.close()
+    rig.launch()
+    await rig.status("shutdown running: poweroff, LOCK LOST")
+    first, *rest = (await rig.ebbtide("status", "--journal", str(rig.journal))).splitlines()
+    assert first == f"lock           {LOCK_TEXTS['lost']}"
+    assert any(
+        re.search(r"^phase +running: 0 of 1 pods ended, wave 0 \(1 of 1\), \d+ s left$", line)
+        for line in rest
+    )

@@ -69,6 +69,17 @@ async def test_a_cancel_in_the_middle_is_honoured(rig: Rig) -> None:
     assert len(await rig.bed.ours()) == 1
     await rig.counted(d.Armed, 2)
     await rig.logged("shutdown closed: cancelled")
+    # What has ended stays down: said once, and as long as it is so.
+    down = "default/web has ended and is not started again: write the manifest anew (touch) to start it"
+    await rig.logged(down)
+    assert down in await rig.ebbtide("status", "--journal", str(rig.journal))
+    await rig.kill()
+    rig.launch()
+    await rig.logged(down, times=2)
+    await trio.run_process(["touch", str(rig.pods / "web.yaml")])
+    await rig.traced("web", "up", times=2)
+    assert "has ended" not in await rig.ebbtide("status", "--journal", str(rig.journal))
+    assert rig.log().count(down) == 2
 
 
 async def test_a_second_signal_is_the_same_episode(rig: Rig) -> None:

@@ -139,3 +139,28 @@ def test_what_a_start_decodes_is_what_the_fold_knows() -> None:
     tree = ast.parse(inspect.getsource(status))
     cases = {ast.unparse(node.cls) for node in ast.walk(tree) if isinstance(node, ast.MatchClass)}
     assert {case.partition(".")[2] for case in cases} == status.FOLDED_TAGS
+
+
+def test_since_when_it_is_armed() -> None:
+    """As this process knows it: not over its own start, a loss, or a release."""
+    armed = (STARTED, d.Armed(grant_ns=1, attempt=1))
+    assert standing(*armed).armed_wall_ns == steps(*armed)[-1].wall_ns
+    for event in (STARTED, d.Disarmed(reason="no bus"), d.ReleaseLock(key="k")):
+        assert standing(*armed, event).armed_wall_ns == 0
+
+
+def test_a_lock_that_a_restart_did_not_get_back_is_lost() -> None:
+    """As long as the shutdown runs: logind gives none any more."""
+    resumed = d.Resumed(action="resume")
+    kept = f.DaemonStarted(
+        version="1", pid=8, mode="auto", node="n", boot_id="b", userspace_id="b", lock_inherited=True
+    )
+    assert standing(BEGAN).lock == "held"
+    assert standing(BEGAN, STARTED, resumed).lock == "lost"
+    assert standing(BEGAN, kept, resumed).lock == "held"
+    assert standing(BEGAN, STARTED, resumed, kept, resumed).lock == "lost"
+    assert standing(BEGAN, STARTED, resumed, d.EpisodeClosed(outcome="cancelled")).lock == ""
+    assert standing(BEGAN, d.ReleaseLock(key="k")).lock == "released"
+    none = began(lock_held=False)
+    assert (standing(none).lock, standing(none, STARTED, resumed).lock) == ("none", "none")
+    assert standing(STARTED, d.Resumed(action="fresh")).lock == ""

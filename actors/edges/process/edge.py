@@ -83,6 +83,8 @@ class ProcessEdge:
         pod_ip: str = "127.0.0.1",
         mono_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        #: Called when manifests have been taken up.
+        self.followed: Callable[[], None] = lambda: None
         for folder in (state_dir, state_dir / "pods", state_dir / "output"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # What is kept there says which processes are pods.
@@ -170,6 +172,10 @@ class ProcessEdge:
         """The pods that a shutdown would have to end, with running flags."""
         return self._table.active()
 
+    def ended(self) -> list[Pod]:
+        """Those that a manifest names and that have ended: nothing starts them again."""
+        return [entry.pod for entry in self._table.pods.values() if entry.over and entry.path]
+
     def _once_recovered(self, effect: Effect) -> Effect:
         """After a restart overdue orders come at once: before the pods are found again none is known."""
 
@@ -223,6 +229,7 @@ class ProcessEdge:
                 facts = [fact for change in batch for fact in self._changes.take(change)]
                 if facts:
                     await outlet.put(*facts)
+                self.followed()
 
     async def _trim(self) -> None:
         while True:

@@ -212,9 +212,10 @@ class PodSelection:
 # --- documents about shutdowns -----------------------------------------------------------------
 
 
-def outcomes_text(pods: Mapping[Any, int]) -> str:
-    """``3 graceful, 1 killed``; empty where there was no pod."""
-    return ", ".join(f"{count} {outcome}" for outcome, count in pods.items() if count)
+def outcomes_text(pods: Mapping[Any, int], running: int = 0) -> str:
+    """``3 graceful, 1 killed``; empty where there was no pod. ``running``: so many of the unknown run."""
+    shown = {**pods, "unknown": pods.get("unknown", 0) - running, "running": running}
+    return ", ".join(f"{count} {outcome}" for outcome, count in shown.items() if count)
 
 
 def seconds_or_none(duration_ns: int | None) -> float | None:
@@ -232,6 +233,7 @@ def episode_document(episode: Episode) -> dict[str, Any]:
         "ended": None if episode.ended_wall_ns is None else rfc3339(episode.ended_wall_ns),
         "outcome": episode.outcome,
         "pods": dict(episode.pods),
+        "podsRunning": episode.pods_running,
         "firstSeq": episode.first_seq,
         "lastSeq": episode.last_seq,
         "bootId": episode.boot_id,
