@@ -26,6 +26,8 @@ LOOK_SECONDS = 0.5
 #: Begun at each look, the most urgent first: an API server that is slow makes all leases late, and a thousand
 #: journals at once would make it slower. Each costs ten requests, of which twenty a second may be made.
 BEGUN_MAX = 5
+#: How often it is looked whether all have left: the next leader waits for it.
+LEFT_SECONDS = 0.05
 #: Before a follower that failed begins anew. What it could not do, somebody has to mend.
 AGAIN_SECONDS = 15.0
 
@@ -57,6 +59,7 @@ class Leader:
         self._left: dict[str, tuple[str, float]] = {}
         self._nursery: trio.Nursery
         self._fenced = ""
+        self._leaving = False
 
     async def run(self) -> None:
         """Until cancelled, or until another leader is met in a journal."""
@@ -71,12 +74,20 @@ class Leader:
                 if not journal.at_rest and journal.node:
                     self._left[journal.node_uid] = journal.node, now
             while not self._fenced:
-                for node_uid, node in self._due()[:BEGUN_MAX]:
+                for node_uid, node in self._due()[: 0 if self._leaving else BEGUN_MAX]:
                     self._follow(node, node_uid)
                 await trio.sleep(LOOK_SECONDS)
             nursery.cancel_scope.cancel()
         if self._fenced:
             shared.tell(WARNING, f"{self._fenced}: not leading any more")
+
+    async def leave(self) -> None:
+        """Begins with nobody any more, and returns once all followers have stored what they know."""
+        self._leaving = True
+        for follower in self.followers.values():
+            follower.leave()
+        while self.followers:
+            await trio.sleep(LEFT_SECONDS)
 
     def _due(self) -> list[tuple[str, str]]:
         """UID and name of whom to begin with, the most urgent first."""

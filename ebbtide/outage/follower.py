@@ -162,6 +162,7 @@ class Follower:
         #: What reads and writes the Node itself.
         self.node_edge = NodeEdge(shared.caller, shared.view, node, node_uid, heeded=self._heeds_renewals)
         self._lost = ""
+        self._leaving = False
         self._ended = trio.Event()
         #: The Node was told: whatever comes after may be about it.
         self._begun = trio.Event()
@@ -228,7 +229,9 @@ class Follower:
                 for edge in edges[1:]:
                     working.start_soon(edge.run, inbox)
                 working.start_soon(self._keep_small)
-            if not self._lost:
+            if self._leaving and not self._lost:
+                await self._writer.wait_synced(self.system.next_seq - 1)
+            elif not self._lost:
                 self._storage.at_rest = True
                 await self._writer.close()
             writing.cancel_scope.cancel()
@@ -262,6 +265,13 @@ class Follower:
         )
         await self._writer.open()
         return recovered
+
+    def leave(self) -> None:
+        """Nothing is decided any more, and ``run`` returns once all that was is stored: whoever leads next
+        goes on from there, and what the log has told is on record.
+        """
+        self._leaving = True
+        self._ended.set()
 
     def _on_lost(self, error: str) -> None:
         self._lost = error
@@ -303,7 +313,7 @@ class Follower:
     # --- the end ---------------------------------------------------------------------------------
 
     async def _await_end(self, scope: trio.CancelScope) -> None:
-        """The journal is lost, or there is no outage and no trouble."""
+        """The journal is lost, the lead ends, or there is no outage and no trouble."""
         calm_since = math.inf
         while True:
             now = trio.current_time()

@@ -35,6 +35,9 @@ from ebbtide.tracing import outage_destination
 
 #: Of our own namespace: whoever has it leads.
 LEASE = "ebbtide-outage"
+#: What was seen is stored before another replica leads, which waits as long: more is not to be had of an API
+#: server that does not answer.
+LEAVE_SECONDS_MAX = 3.0
 #: In a writer's name, to tell this process from the one before it in the same pod.
 NONCE_BYTES = 4
 
@@ -62,29 +65,38 @@ async def run_controller(options: Options, log: LogOutput) -> None:
             manager = ApiClient(Path(file), lambda level, line: log.tell(level, f"clusterApi: {line}"))
             await nursery.start(manager.run)
         leadership = Leadership(link, configuration.namespace, LEASE, identity, log.tell)
+        leads: list[Leader] = []
         async with trio.open_nursery() as leading:
-            leading.start_soon(_end_when_asked, leading.cancel_scope)
+            leading.start_soon(_end_when_asked, leading.cancel_scope, leads)
             while True:
                 # One that another leader has fenced begins anew, with nothing of before.
                 await leadership.run(
-                    lambda: _run_leader(_leader(options, identity, link, manager, log, metrics), metrics)
+                    lambda: _run_leader(
+                        _leader(options, identity, link, manager, log, metrics), metrics, leads
+                    )
                 )
         nursery.cancel_scope.cancel()
     log.tell(NOTICE, "ended")
 
 
-async def _end_when_asked(scope: trio.CancelScope) -> None:
+async def _end_when_asked(scope: trio.CancelScope, leads: Sequence[Leader]) -> None:
+    """``leads``: the leader, while this replica leads."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
+            with trio.move_on_after(LEAVE_SECONDS_MAX):
+                for leader in leads:
+                    await leader.leave()
             scope.cancel()
             return
 
 
-async def _run_leader(leader: Leader, metrics: OutageMetrics) -> None:
+async def _run_leader(leader: Leader, metrics: OutageMetrics, leads: list[Leader]) -> None:
     """What a replica that leads no more had open, another one has."""
+    leads.append(leader)
     try:
         await leader.run()
     finally:
+        leads.remove(leader)
         metrics.followers = None
 
 

@@ -12,6 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.actors.edges.kubernetes.config_maps import GATHER_SECONDS, ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.node_view import (
     LEASES_PATH,
     NODES_PATH,
@@ -37,8 +38,10 @@ from ebbtide.events.outage import (
     ReturnPermit,
     WorkListed,
 )
+from ebbtide.events.reader import History
 from ebbtide.outage.controller import AGAIN_SECONDS, BEGUN_MAX, Leader, Watching, urgency
 from ebbtide.outage.follower import Follower, Shared
+from ebbtide.outage.program import LEAVE_SECONDS_MAX
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.actors.runner_parts import TrioClock
@@ -130,6 +133,7 @@ class Led:
 
     def __init__(self, server: Server) -> None:
         self.events: list[Event] = []
+        self.last_seq = 0
         self.told: list[str] = []
         self.kind: type[Rest] = Rest
         self.rest = Rest()
@@ -155,6 +159,7 @@ class Led:
 
     def _see(self, follower: Follower, records: Sequence[Record]) -> None:
         self.events += [record.event for record in records]
+        self.last_seq = records[-1].seq
 
     def count(self, kind: type[Event]) -> int:
         return sum(isinstance(each, kind) for each in self.events)
@@ -273,3 +278,19 @@ async def test_a_follower_that_fails_in_the_end_of_a_lead(autojump_clock: MockCl
         server.put(ready="Unknown")
         await led.until(OutageBegan)
     assert [line for line in led.told if "a defect" in line or "RuntimeError" in line]
+
+
+async def test_a_leader_that_is_ended_stores_what_it_has_seen(autojump_clock: MockClock) -> None:
+    """What gathers while nobody waits for it was told in the log: it is on record too."""
+    server = Server()
+    async with leading(server) as led:
+        server.put(ready="Unknown")
+        await led.until(OutageBegan)
+        await trio.sleep(GATHER_SECONDS * 5)
+        server.renew()
+        await led.until(HeartbeatSeen)
+        with trio.fail_after(LEAVE_SECONDS_MAX):
+            await led.leader.leave()
+    place = ConfigMapStorage(server, "ns", "uid-n", "two")
+    await place.acquire("two")
+    assert max(raw.seq for raw in History([place.source]).raw()) >= led.last_seq > 0
