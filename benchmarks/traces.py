@@ -15,11 +15,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
 from benchmarks import episodes
 from benchmarks.report import Figure, conclude, median, parser, say
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.otel.otlp import encode_traces
+from ebbtide.otel.sdk import readable_spans
 from ebbtide.otel.traces.projection import Projection
 
 SPANS_PER_SECOND = 20_000
@@ -46,7 +48,8 @@ def export(folder: Path) -> Made:
         for episode, group in groupby(ended, key=lambda span: span.episode):
             of_one, resource = list(group), projection.resource(episode)
             for first in range(0, len(of_one), REQUEST_SPANS):
-                size += len(encode_traces(of_one[first : first + REQUEST_SPANS], resource))
+                batch = readable_spans(of_one[first : first + REQUEST_SPANS], resource)
+                size += len(encode_spans(batch).SerializeToString())
     return Made(spans, size, time.process_time() - began)
 
 

@@ -56,16 +56,10 @@ DURABLE_SECONDS = 0.25
 #: What an exporter that has just been started knows of its back end.
 NOT_ANSWERED = "the back end has not answered"
 
-#: Not for the exporter: it is not the service, and its job says what the environment may have said.
-PRIVATE_VARIABLES = (
-    "NOTIFY_SOCKET",
-    "LISTEN_",
-    "WATCHDOG_",
-    "FDSTORE",
-    "OTEL_",
-    "INVOCATION_ID",
-    "JOURNAL_STREAM",
-)
+#: Not for the exporter: it is not the service.
+PRIVATE_VARIABLES = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "INVOCATION_ID", "JOURNAL_STREAM")
+#: Nor these: for OTLP its job says what they said. Another exporter reads its own.
+OTLP_VARIABLES = ("OTEL_",)
 
 
 class SyncedJournal(Protocol):
@@ -149,11 +143,7 @@ class TracingEdge:
                 [sys.executable, "-P", "-m", "ebbtide.otel.delivery"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={
-                    name: value
-                    for name, value in os.environ.items()
-                    if not name.startswith(PRIVATE_VARIABLES)
-                },
+                env=self._environment(),
                 # Or Ctrl-C would end it with us, and what it has still to send would wait for the next start.
                 start_new_session=True,
             )
@@ -186,6 +176,10 @@ class TracingEdge:
                 for stream in (process.stdin, process.stdout):
                     if stream is not None:
                         await trio.aclose_forcefully(stream)
+
+    def _environment(self) -> dict[str, str]:
+        private = PRIVATE_VARIABLES + (() if self._job.destination.exporter else OTLP_VARIABLES)
+        return {name: value for name, value in os.environ.items() if not name.startswith(private)}
 
     # --- what is said -------------------------------------------------------------------------
 

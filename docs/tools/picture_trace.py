@@ -22,8 +22,8 @@ import trio  # noqa: E402
 from opentelemetry.proto.trace.v1.trace_pb2 import Span  # noqa: E402
 
 from ebbtide.otel.delivery.destination import Destination  # noqa: E402
-from ebbtide.otel.delivery.otlp_http import HttpSender  # noqa: E402
-from ebbtide.otel.otlp import encode_traces  # noqa: E402
+from ebbtide.otel.delivery.exporters import sender_for  # noqa: E402
+from ebbtide.otel.sdk import readable_spans  # noqa: E402
 from tests.backends import backends  # noqa: E402
 from tests.backends.compare import Shutdown, shutdowns  # noqa: E402
 
@@ -50,8 +50,8 @@ def from_jaeger(shutdown: Shutdown) -> list[Span]:
     """The shutdown's own trace, sent over OTLP and read back from the query API."""
 
     async def send(endpoint: str) -> None:
-        sender = HttpSender(Destination(endpoint=endpoint))
-        await sender.send(encode_traces(shutdown.own, shutdown.resource))
+        sender = sender_for(Destination(endpoint=endpoint))
+        await sender.send(readable_spans(shutdown.own, shutdown.resource))
         await sender.aclose()
 
     with tempfile.TemporaryDirectory() as folder, backends.jaeger(Path(folder)) as jaeger:

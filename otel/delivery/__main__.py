@@ -76,9 +76,12 @@ class DaemonPipe:
     """Standard output; a daemon that has gone, or does not read, is not waited for."""
 
     def __init__(self) -> None:
+        # A copy: what an exporter prints (`console`) belongs to the log, and not between two reports.
+        self._descriptor = os.dup(sys.stdout.fileno())
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         # In a shutdown the daemon has better to do than to read: a full pipe loses a line of the log, and
         # must not hold the delivery up.
-        os.set_blocking(sys.stdout.fileno(), False)
+        os.set_blocking(self._descriptor, False)
 
     def log(self, level: int, text: str) -> None:
         self.send(ExporterReport(text=text, level=level))
@@ -88,7 +91,7 @@ class DaemonPipe:
 
     def send(self, report: ExporterReport) -> None:
         with suppress(OSError):
-            os.write(sys.stdout.fileno(), encode_line(report))
+            os.write(self._descriptor, encode_line(report))
 
 
 async def run_exporter() -> int:

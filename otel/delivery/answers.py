@@ -1,9 +1,8 @@
 """What a back end's answer means for the batch that it answers: taken, again later, not ever, or not now.
 
-First the protobuf of an answer, read without a schema compiler: ``ExportTraceServiceResponse`` (how many
-spans were not taken, and why), ``google.rpc.Status`` (why a request was refused) and the ``RetryInfo`` in
-it (when to come again). The bytes are anybody's: every length is checked, and nonsense ends in one
-exception.
+First the messages of an answer: ``ExportTraceServiceResponse`` (how many spans were not taken, and why),
+``google.rpc.Status`` (why a request was refused) and the ``RetryInfo`` in it (when to come again). The bytes
+are anybody's: nonsense ends in one exception.
 
 Then two tables, one for HTTP's status codes and one for gRPC's (OTLP specification, "Failures"); everything
 that a transport learns becomes one of four values, so that what is done about it stands in one place.
@@ -20,25 +19,25 @@ import email.utils
 import html
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
+
+from google.protobuf.message import DecodeError, Message
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from ebbtide.events.base import NS_PER_SECOND
 
-# --- protobuf, read without a schema compiler -----------------------------------------------------
+M = TypeVar("M", bound=Message)
 
-VARINT_BYTES_MAX = 10
+# --- the messages of an answer ---------------------------------------------------------------------
+
 #: An answer of a few hundred bytes is a long one; more is not an answer to us.
 ANSWER_BYTES_MAX = 64 * 1024
 REASON_CHARACTERS_MAX = 300
-RETRY_INFO = b"google.rpc.RetryInfo"
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
-
-MessageField = tuple[int, int | bytes]
 
 
 class NotProtobuf(ValueError):
@@ -61,30 +60,30 @@ class StatusMessage(NamedTuple):
 
 
 def parse_partial_success(data: bytes) -> PartialSuccess:
-    """Of an ``ExportTraceServiceResponse``; empty bytes are one, and mean that all was taken. Raises
-    NotProtobuf.
+    """Of an ``ExportTraceServiceResponse``, whose fields have the numbers of the other signals'; empty bytes
+    are one, and mean that all was taken. Raises NotProtobuf.
     """
-    rejected, reason = 0, ""
-    for inner in _submessages(data, 1):
-        for number, value in message_fields(inner):
-            if number == 1 and isinstance(value, int):
-                rejected = value
-            elif number == 2 and isinstance(value, bytes):
-                reason = printable_line(value)
-    return PartialSuccess(rejected, reason)
+    partial = _parsed(ExportTraceServiceResponse(), data).partial_success
+    # No server means a negative count; it is a number of spans here, and goes into sums.
+    return PartialSuccess(max(0, partial.rejected_spans), printable_line(partial.error_message))
 
 
 def parse_status(data: bytes) -> StatusMessage:
     """Of a ``google.rpc.Status``. Raises NotProtobuf."""
-    code, reason, retry_ns = 0, "", None
-    for number, value in message_fields(data):
-        if number == 1 and isinstance(value, int):
-            code = value
-        elif number == 2 and isinstance(value, bytes):
-            reason = printable_line(value)
-        elif number == 3 and isinstance(value, bytes):
-            retry_ns = _parse_retry_ns(value) if retry_ns is None else retry_ns
-    return StatusMessage(code, reason, retry_ns)
+    status, retry_ns = _parsed(Status(), data), None
+    for detail in status.details:
+        if retry_ns is None and detail.Is(RetryInfo.DESCRIPTOR):
+            delay = _parsed(RetryInfo(), detail.value).retry_delay
+            retry_ns = max(0, delay.seconds * NS_PER_SECOND + delay.nanos)
+    return StatusMessage(status.code, printable_line(status.message), retry_ns)
+
+
+def _parsed(message: M, data: bytes) -> M:
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise NotProtobuf(printable_line(str(error))) from None
+    return message
 
 
 def printable_line(text: bytes | str) -> str:
@@ -94,59 +93,6 @@ def printable_line(text: bytes | str) -> str:
     decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     line = " ".join(decoded[: 2 * REASON_CHARACTERS_MAX].split())
     return "".join(each if each.isprintable() else "�" for each in line)[:REASON_CHARACTERS_MAX]
-
-
-def message_fields(data: bytes) -> Iterator[MessageField]:
-    """Number and value of each field: an integer or bytes. Raises NotProtobuf."""
-    at = 0
-    while at < len(data):
-        key, at = _parse_varint(data, at)
-        number, kind = key >> 3, key & 7
-        if not number:
-            raise NotProtobuf("field number 0")
-        if kind == _VARINT:
-            value, at = _parse_varint(data, at)
-            yield number, value
-            continue
-        # Groups (3 and 4) are in no message of OTLP: like any other kind that is not known they have no
-        # length to step over, so there is no reading on behind one.
-        size, at = _parse_varint(data, at) if kind == _BYTES else (_FIXED_SIZES.get(kind, -1), at)
-        if size < 0 or at + size > len(data):
-            raise NotProtobuf("a field is cut short" if size >= 0 else f"wire type {kind}")
-        yield number, data[at : at + size]
-        at += size
-
-
-def _parse_varint(data: bytes, at: int) -> tuple[int, int]:
-    # Ten bytes hold 64 bits; a number that goes on behind them is no number, and is not read to its end.
-    value = 0
-    for index, byte in enumerate(data[at : at + VARINT_BYTES_MAX]):
-        value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return value, at + index + 1
-    raise NotProtobuf("a number is cut short")
-
-
-def _submessages(data: bytes, wanted: int) -> Iterator[bytes]:
-    for number, value in message_fields(data):
-        if number == wanted:
-            if not isinstance(value, bytes):
-                raise NotProtobuf(f"field {wanted} is no message")
-            yield value
-
-
-def _parse_retry_ns(packed: bytes) -> int | None:
-    """Of a ``google.protobuf.Any`` that may hold a ``RetryInfo``: its ``Duration``, never negative."""
-    parts = dict(message_fields(packed))
-    kind, inner = parts.get(1, b""), parts.get(2, b"")
-    if not (isinstance(kind, bytes) and isinstance(inner, bytes) and kind.endswith(RETRY_INFO)):
-        return None
-    for delay in _submessages(inner, 1):
-        duration = dict(message_fields(delay))
-        seconds, nanos = duration.get(1, 0), duration.get(2, 0)
-        if isinstance(seconds, int) and isinstance(nanos, int) and seconds < 2**62:
-            return seconds * NS_PER_SECOND + min(nanos, NS_PER_SECOND)
-    return 0
 
 
 # --- what an answer means -------------------------------------------------------------------------

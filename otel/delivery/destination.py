@@ -22,6 +22,7 @@ Protocol = Literal["http/protobuf", "grpc"]
 Compression = Literal["none", "gzip"]
 #: What may go beside the traces.
 Beside = Literal["logs", "metrics"]
+SignalName = Literal["traces", "logs", "metrics"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 BESIDE: tuple[Beside, ...] = get_args(Beside)
@@ -35,6 +36,12 @@ HIDDEN = "(hidden)"
 HEADERS_MAX = 64
 ENDPOINT_CHARACTERS_MAX = 2048
 
+#: What OTEL_TRACES_EXPORTER calls OTLP, as the specification and as the SDK's own entry points.
+OTLP_NAMES: dict[str, Protocol | None] = {
+    "otlp": None,
+    "otlp_proto_http": "http/protobuf",
+    "otlp_proto_grpc": "grpc",
+}
 _GENERAL, _TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 #: Names that gRPC takes with a text: those in -bin hold bytes, grpc- is the protocol's own.
@@ -63,9 +70,11 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_ns: int | None = None
     compression: Compression | None = None
     signals: tuple[Beside, ...] | None = None
+    #: Not OTLP, but an exporter that is installed under this name.
+    exporter: str | None = None
 
     def __repr__(self) -> str:
-        return f"Given({self.endpoint or self.traces_endpoint})"
+        return f"Given({self.exporter or self.endpoint or self.traces_endpoint})"
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,19 +90,26 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     compression: Compression = "none"
     #: What is sent there beside the traces.
     signals: tuple[Beside, ...] = ()
+    #: Not OTLP, but an exporter that is installed under this name; then there is no endpoint.
+    exporter: str = ""
 
     def __repr__(self) -> str:
-        return f"Destination({self.protocol}, {self.endpoint})"
+        return f"Destination({self.exporter or self.protocol}, {self.endpoint})"
 
 
 def resolve(*sources: Given) -> Destination | None:
     """The destination that these sources describe together, the first one winning; None: tracing is off.
 
-    An endpoint switches tracing on, wherever it stands. Raises BadDestination.
+    An endpoint switches tracing on, wherever it stands, and so does another exporter's name. Raises
+    BadDestination.
     """
-    first = next((each for each in sources if each.endpoint or each.traces_endpoint), None)
+    first = next((each for each in sources if each.endpoint or each.traces_endpoint or each.exporter), None)
     if first is None:
         return None
+    if first.exporter:
+        # It reads its own variables: nothing that describes OTLP is about it, but how long it may take.
+        timeout_ns = next((each.timeout_ns for each in sources if each.timeout_ns), TIMEOUT_NS)
+        return Destination(endpoint="", exporter=first.exporter, timeout_ns=timeout_ns)
     names = ("protocol", "headers", "certificate", "client_certificate", "client_key", "timeout_ns")
     values: dict[str, Any] = {}
     # From the last to the first: what is said first is written last, and so it wins.
@@ -170,15 +186,19 @@ def from_environment(environ: Mapping[str, str]) -> Given:
 
     An empty variable is as good as none. Raises BadDestination, naming the variable.
     """
-    # Set for another exporter (or "none") by whoever set the rest: then the rest is not meant for us.
-    exporters = environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",")
-    off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    if off or (exporters != [""] and "otlp" not in exporters):
+    exporters = [name for name in environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",") if name]
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return Given()
+    # One cursor says how far delivery has come, so there is one exporter: OTLP where it is named.
+    if exporters and not any(name in OTLP_NAMES for name in exporters):
+        # Then the rest of the environment is not about us.
+        return Given(exporter=next((name for name in exporters if name != "none"), None))
     found: dict[str, Any] = {}
     for field, (suffix, read) in _VARIABLES.items():
         variable, value = _value(environ, suffix)
         found[field] = None if value is None else _named(variable, read, value)
+    named = [OTLP_NAMES[name] for name in exporters if OTLP_NAMES.get(name)]
+    found["protocol"] = found["protocol"] or next(iter(named), None)
     insecure = (_value(environ, "INSECURE")[1] or "").lower() == "true"
     for name, variable in (("traces_endpoint", f"{_TRACES}ENDPOINT"), ("endpoint", f"{_GENERAL}ENDPOINT")):
         if text := environ.get(variable, "").strip():

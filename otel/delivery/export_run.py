@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -25,14 +25,14 @@ from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.otel.delivery import cursor as cursors
 from ebbtide.otel.delivery.answers import Accepted, Answer
 from ebbtide.otel.delivery.cursor import Cursor
-from ebbtide.otel.delivery.destination import TRACES_PATH, BadDestination, Destination, Job
+from ebbtide.otel.delivery.destination import TRACES_PATH, BadDestination, Destination, Job, SignalName
 from ebbtide.otel.delivery.exporter import Exporter, ExporterLog, SignalProjection, Tail
-from ebbtide.otel.delivery.sender import Sender, sender_for
+from ebbtide.otel.delivery.exporters import sender_for
+from ebbtide.otel.delivery.sender import BatchMaker, Sender
 from ebbtide.otel.logs import Logs
 from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
 from ebbtide.otel.metrics import ReadContext
-from ebbtide.otel.otlp import encode_traces
-from ebbtide.otel.otlp_beside import encode_logs, encode_metrics
+from ebbtide.otel.sdk import readable_spans
 from ebbtide.otel.span import Resource
 from ebbtide.otel.traces.projection import Projection, resource_of
 
@@ -65,17 +65,25 @@ class ExportRun:
         writable = (path for path in job.locations if os.access(path, os.W_OK))
         self.directory = next(writable, job.locations[0])
         self.signals = signals_of(job.destination)
+        # All of them now, also what is sent at the very end: with an exporter its library is loaded.
         self.exporters = [self._exporter(signal) for signal in self.signals]
+        self._metrics = None
+        if "metrics" in job.destination.signals:
+            import ebbtide.otel.sdk_beside  # noqa: F401
+
+            self._metrics = self._sender(METRICS_PATH, "metrics")
 
     def _exporter(self, signal: Signal, journal: str = "") -> Exporter:
         """Whether the back end is well is asked of the traces alone: nobody waits for the rest."""
-        job = self._job
-        sender = sender_for(destination_for(job.destination, signal.path), signal.method)
+        sender = self._sender(signal.path, signal.name)
         log = self._log if signal is TRACES else LogOnly(self._log)
         keep = partial(cursors.save, self.directory, name=signal.cursor)
         return Exporter(
-            self._tail(journal), sender, signal.encode, log, keep, project=signal.project, name=signal.name
+            self._tail(journal), sender, signal.readable, log, keep, project=signal.project, name=signal.name
         )
+
+    def _sender(self, path: str, name: SignalName) -> Sender:
+        return sender_for(destination_for(self._job.destination, path), name)
 
     def _tail(self, journal: str = "") -> Tail:
         return Tail(self._sources, journal, volatile=_volatile(self._job.locations))
@@ -103,12 +111,12 @@ class ExportRun:
         async with trio.open_nursery() as nursery:
             for signal, exporter in zip(self.signals, self.exporters, strict=True):
                 nursery.start_soon(follow, exporter, cursors.load_first(self._job.locations, signal.cursor))
-        if "metrics" not in self._job.destination.signals:
+        sender = self._metrics
+        if sender is None:
             return not any(reasons)
         # Last, when everything that they count has been read. They change nothing in what is reported: those
         # of the next exporter contain them.
         with trio.move_on_after(METRICS_SECONDS_MAX):
-            sender = sender_for(destination_for(self._job.destination, METRICS_PATH), METRICS_METHOD)
             try:
                 reason = await send_metrics(sender, self._sources, self._tail(), self._job.metrics_prefix)
             except OSError as error:
@@ -140,47 +148,35 @@ def _volatile(locations: Sequence[str]) -> tuple[str, ...]:
 
 
 class Signal(NamedTuple):
-    """``path`` over HTTP, ``method`` over gRPC; ``cursor`` is the side file's name."""
+    """``path`` over HTTP; ``cursor`` is the side file's name; ``readable`` gives the SDK's types."""
 
-    name: str
+    name: SignalName
     path: str
-    method: str
     cursor: str
     project: Callable[[], SignalProjection]
-    encode: Callable[[Sequence[Any], Resource], bytes]
+    readable: BatchMaker
 
 
-_SERVICE = "/opentelemetry.proto.collector"
+TRACES = Signal("traces", TRACES_PATH, cursors.FILE_NAME, Projection, readable_spans)
 
-TRACES = Signal(
-    "traces",
-    TRACES_PATH,
-    f"{_SERVICE}.trace.v1.TraceService/Export",
-    cursors.FILE_NAME,
-    Projection,
-    encode_traces,
-)
-LOGS = Signal(
-    "logs",
-    "/v1/logs",
-    f"{_SERVICE}.logs.v1.LogsService/Export",
-    cursors.LOGS_NAME,
-    Logs,
-    encode_logs,
-)
+LOGS_PATH, METRICS_PATH = "/v1/logs", "/v1/metrics"
 
-METRICS_PATH = "/v1/metrics"
-METRICS_METHOD = f"{_SERVICE}.metrics.v1.MetricsService/Export"
+
+def logs_signal() -> Signal:
+    """The SDK's part for them is loaded with it: most nodes send traces alone."""
+    from ebbtide.otel.sdk_beside import readable_logs
+
+    return Signal("logs", LOGS_PATH, cursors.LOGS_NAME, Logs, readable_logs)  # type: ignore[arg-type]
 
 
 def signals_of(destination: Destination) -> tuple[Signal, ...]:
     """What an exporter follows the journal for, the traces first."""
-    return (TRACES, *((LOGS,) if LOGS.name in destination.signals else ()))
+    return (TRACES, *((logs_signal(),) if "logs" in destination.signals else ()))
 
 
 def destination_for(destination: Destination, path: str) -> Destination:
     """The same back end for another signal. Raises BadDestination where its place cannot be known."""
-    if destination.protocol == "grpc" or path == TRACES_PATH:
+    if destination.exporter or destination.protocol == "grpc" or path == TRACES_PATH:
         return destination
     parts = urlsplit(destination.endpoint)
     if not parts.path.endswith(TRACES_PATH):
@@ -224,6 +220,8 @@ async def send_metrics(sender: Sender, sources: Sequence[Source], tail: Tail, pr
     found = meters_of(sources, tail)
     if found is None:
         return "there is no journal yet"
+    from ebbtide.otel.sdk_beside import metrics_data
+
     meters, resource = found
-    answer: Answer = await sender.send(encode_metrics(meters, ReadContext(time.time_ns()), resource, prefix))
+    answer: Answer = await sender.send(metrics_data(meters, ReadContext(time.time_ns()), resource, prefix))
     return "" if isinstance(answer, Accepted) else answer.reason

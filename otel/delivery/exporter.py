@@ -30,7 +30,7 @@ from ebbtide.events.segment import Header, Link
 from ebbtide.otel.delivery.cursor import Cursor, Rejection
 from ebbtide.otel.delivery.sender import (
     BATCH_SPANS_MAX,
-    BatchEncoder,
+    BatchMaker,
     GaveUp,
     Loss,
     RetryingSender,
@@ -272,7 +272,7 @@ class Exporter:
         self,
         tail: Tail,
         sender: Sender,
-        encode: BatchEncoder,
+        readable: BatchMaker,
         log: ExporterLog,
         keep: Callable[[Cursor], None],
         blocking: Callable[..., Awaitable[Any]] = in_thread,
@@ -282,7 +282,7 @@ class Exporter:
         self._project, self._name, self._items = project, name, "spans" if name == "traces" else "records"
         self._tail, self._log, self._blocking = tail, log, blocking
         self._sending = RetryingSender(
-            sender, encode, settled=self._settled, lost=self._lost, trouble=self._trouble_changed
+            sender, readable, settled=self._settled, lost=self._lost, trouble=self._trouble_changed
         )
         self._sender = sender
         self._progress = DeliveryProgress(keep, blocking)

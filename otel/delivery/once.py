@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.destination import Destination
-from ebbtide.otel.delivery.sender import GaveUp, Loss, RetryingSender, sender_for
-from ebbtide.otel.otlp import encode_traces
+from ebbtide.otel.delivery.exporters import sender_for
+from ebbtide.otel.delivery.sender import GaveUp, Loss, RetryingSender
+from ebbtide.otel.sdk import readable_spans
 from ebbtide.otel.span import Resource, Span
 from ebbtide.otel.traces.projection import Projection
 
@@ -63,7 +64,7 @@ async def deliver(
     sender = sender_for(destination)
     exporter = RetryingSender(
         sender,
-        encode_traces,
+        readable_spans,
         settled=sent.settled,
         lost=sent.lost,
         trouble=sent.trouble,

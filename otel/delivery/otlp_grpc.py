@@ -1,36 +1,42 @@
-"""OTLP over gRPC: the bytes as they are, one unary call at a time, every end of it an answer.
+"""OTLP over gRPC: an exporter of the SDK's kind and with its encoders, around one unary call.
 
-Imported only where the configuration asks for gRPC. The library has threads of its own; a call is waited
-for in one of trio's, and cancelled through the library when its time is over.
+The SDK's own exporter is not used here: it gives its caller nothing of an answer but "failed", takes a
+partial success for a success, tries again by itself, and has no place to hand in a channel. What a session
+hears over HTTP is not to be had of it without its private parts.
+
+Imported only where the configuration asks for gRPC.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
-import trio
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.otel.delivery.answers import (
     ANSWER_BYTES_MAX,
-    Again,
+    Accepted,
     Answer,
+    Rejected,
     answer_of_grpc,
     answer_of_message,
     mask_for,
 )
-from ebbtide.otel.delivery.destination import BadDestination, Destination
-from ebbtide.otel.delivery.otlp_http import PORTS, USER_AGENT, tls_context
+from ebbtide.otel.delivery.destination import BadDestination, Destination, SignalName
+from ebbtide.otel.delivery.otlp_http import REQUEST_BYTES_MAX, USER_AGENT, tls_context
 
-METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+PORTS = {"http": 80, "https": 443}
 DETAILS = "grpc-status-details-bin"
-
-#: Beyond the call's own deadline, for the library to notice it.
-SLACK_SECONDS = 1.0
+METHODS: dict[SignalName, str] = {
+    "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+    "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+}
 
 #: Back-off is ours (`sender.Backoff`): the library only has to find out soon that a server is back.
 OPTIONS = (
@@ -40,15 +46,13 @@ OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
     ("grpc.primary_user_agent", USER_AGENT),
-    # A proxy of the environment is for the web, not for a collector beside us.
-    ("grpc.enable_http_proxy", 0),
 )
 
 
-class GrpcSender:
-    """Sends to one destination. Not for two tasks at once."""
+class GrpcExporter(SpanExporter):
+    """Of any of the three signals. ``answer``: what the last call got."""
 
-    def __init__(self, destination: Destination, method: str = METHOD) -> None:
+    def __init__(self, destination: Destination, signal: SignalName) -> None:
         """Reads the certificates. Raises BadDestination."""
         parts = urlsplit(destination.endpoint)
         host = parts.hostname or ""
@@ -63,43 +67,48 @@ class GrpcSender:
         else:
             self._channel = grpc.insecure_channel(target, OPTIONS, compression)
         # No serializer: what is sent and received are bytes.
-        self._export = self._channel.unary_unary(method)
+        self._call = self._channel.unary_unary(METHODS[signal])
+        self._encode = _encoder(signal)
         self._metadata, self._mask = destination.headers, mask_for(destination.headers)
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
+        self.answer: Answer | None = None
 
-    async def send(self, payload: bytes) -> Answer:
-        """Until it is answered or its time is over; raises nothing but cancellation."""
-        call = self._export.future(payload, timeout=self._timeout_seconds, metadata=self._metadata)
-        done = trio.Event()
-        token = trio.lowlevel.current_trio_token()
+    def export(self, batch: Any) -> SpanExportResult:
+        request: bytes = self._encode(batch).SerializeToString()
+        self.answer = self._ask(request)
+        return SpanExportResult.SUCCESS if isinstance(self.answer, Accepted) else SpanExportResult.FAILURE
 
-        # Called in a thread of the library, perhaps when our loop has ended already.
-        def wake(_: Any) -> None:
-            with suppress(trio.RunFinishedError):
-                token.run_sync_soon(done.set)
-
-        call.add_done_callback(wake)
+    def _ask(self, request: bytes) -> Answer:
+        if len(request) > REQUEST_BYTES_MAX:
+            return Rejected(f"a request of {len(request)} bytes is too large", too_large=True)
         try:
-            with trio.move_on_after(self._timeout_seconds + SLACK_SECONDS) as scope:
-                await done.wait()
-        except BaseException:
-            # Cancelled: the library would go on with the call, and send what may be sent again elsewhere.
-            call.cancel()
-            raise
-        if scope.cancelled_caught:
-            call.cancel()
-            return Again(f"no answer within {self._timeout_seconds:g} s")
-        code = call.code()
-        if code is grpc.StatusCode.OK:
-            return answer_of_message(self._mask(call.result()))
-        details = next((value for name, value in call.trailing_metadata() or () if name == DETAILS), b"")
-        # The library's own text may hold metadata as well as the server's.
-        text = self._mask((call.details() or "").encode("utf-8", "replace")).decode("utf-8", "replace")
-        return answer_of_grpc(code.value[0], code.name, text, details)
+            message = self._call(request, timeout=self._timeout_seconds, metadata=self._metadata)
+        except grpc.RpcError as call:
+            code, trailing = call.code(), call.trailing_metadata() or ()
+            details = next((value for name, value in trailing if name == DETAILS), b"")
+            # The library's own text may hold metadata as well as the server's.
+            text = self._mask((call.details() or "").encode("utf-8", "replace")).decode("utf-8", "replace")
+            return answer_of_grpc(code.value[0], code.name, text, details)
+        return answer_of_message(self._mask(message))
 
-    async def aclose(self) -> None:
-        """At once: the library's own close may wait for a connection attempt."""
-        await trio.to_thread.run_sync(self._channel.close, abandon_on_cancel=True)
+    def shutdown(self) -> None:
+        """Ends also a call that another thread waits for."""
+        self._channel.close()
+
+
+def _encoder(signal: SignalName) -> Callable[[Any], Any]:
+    """Each loads its own messages."""
+    if signal == "traces":
+        from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+        return encode_spans
+    if signal == "logs":
+        from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+
+        return encode_logs
+    from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+
+    return encode_metrics
 
 
 def _certificate_files(destination: Destination) -> tuple[bytes | None, bytes | None, bytes | None]:

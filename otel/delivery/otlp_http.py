@@ -1,173 +1,178 @@
-"""OTLP over HTTP/protobuf: one connection, one request at a time, every end of it an answer.
+"""OTLP over HTTP: the SDK's exporters, with a session of requests that says what the server said.
 
-Nothing that a server does raises here: one that is down, slow, half open or speaks another language is a
-reason to come again. Redirects are not followed: credentials stay with the endpoint that was named.
+By itself the SDK's exporter knows "taken" and "failed" only: it counts any page with 200, a redirect and a
+partial success as taken, and tries again for as long as it thinks right. The session hears each answer
+before it, makes one of the four of `answers` of it, and lets the SDK see either a plain success or an
+exception that it does not try again.
+
+What the SDK and requests would take from the environment of their own accord counts nothing here: the
+destination is what `destination.resolve` made of all sources. Only a proxy of the environment is used, as
+everywhere (``HTTPS_PROXY``, ``HTTP_PROXY``, ``NO_PROXY``).
 """
 
 from __future__ import annotations
 
-import gzip
+import socket
 import ssl
 import time
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from collections.abc import MutableMapping
+from contextlib import suppress
+from http.client import HTTPException, RemoteDisconnected
+from typing import Any
 
-import h11
-import trio
+import requests
+from opentelemetry.exporter.otlp.proto.http import Compression
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, TimeoutError
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.otel.delivery.answers import (
     ANSWER_BYTES_MAX,
-    PROTOBUF,
+    Accepted,
     Again,
     Answer,
     answer_of_http,
     mask_for,
     printable_line,
 )
-from ebbtide.otel.delivery.destination import BadDestination, Destination
+from ebbtide.otel.delivery.destination import BadDestination, Destination, SignalName
 
-RECEIVE_BYTES = 16 * 1024
+#: gRPC servers take 4 MiB unless told otherwise, and collectors hand on by gRPC.
+REQUEST_BYTES_MAX = 3 * 1024 * 1024
+#: In front of the SDK's own.
 USER_AGENT = "ebbtide-otlp/1"
-PORTS = {"http": 80, "https": 443}
-
-#: What a request may fail with; anything else is a bug here. (``ssl.SSLError`` is an OSError.)
-FAILURES = (OSError, h11.ProtocolError, trio.BrokenResourceError, trio.ClosedResourceError)
-
-
-class Response(NamedTuple):
-    status: int
-    content_type: str
-    retry_after: str
-    body: bytes
+_COMPRESSIONS = {"none": Compression.NoCompression, "gzip": Compression.Gzip}
+#: What the SDK and requests have to say about a request; any other header is the destination's.
+_OF_REQUEST = ("content-type", "content-encoding", "content-length", "user-agent")
 
 
-class AnswerTooLarge(OSError):
-    """The answer is longer than any of OTLP's."""
+#: While it connects or waits for the answer, and while that is read.
+TIMEOUTS = (requests.Timeout, TimeoutError)
 
 
-class ConnectionGone(OSError):
-    """The server closed the connection before it answered."""
+class NotTaken(Exception):
+    """The server did not take it: the session's ``answer`` says why. The SDK tries this not again."""
 
 
-class HttpSender:
-    """Sends to one destination. Not for two tasks at once."""
+class HttpSession(requests.Session):
+    """``answer``: what the last request got. Used in one thread at a time; `close` from any."""
 
     def __init__(self, destination: Destination) -> None:
         """Reads the certificates. Raises BadDestination."""
-        parts = urlsplit(destination.endpoint)
-        self._host, self._tls = parts.hostname or "", parts.scheme == "https"
-        self._port = parts.port or PORTS[parts.scheme]
-        self._target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        self._gzip = destination.compression == "gzip"
-        self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
-        self._context = tls_context(destination) if self._tls else None
-        bracketed = f"[{self._host}]" if ":" in self._host else self._host
-        self._headers = (
-            ("host", bracketed if parts.port is None else f"{bracketed}:{parts.port}"),
-            ("user-agent", USER_AGENT),
-            *((name, value) for name, value in destination.headers if name != "user-agent"),
-            ("content-type", PROTOBUF),
-            *((("content-encoding", "gzip"),) if self._gzip else ()),
-        )
+        super().__init__()
+        # Or a login in ~/.netrc would replace a configured header, and REQUESTS_CA_BUNDLE the authorities.
+        self.trust_env = False
+        self.answer: Answer | None = None
+        tls = destination.endpoint.startswith("https:")
+        self._adapter = _Adapter(tls_context(destination) if tls else None)
+        self.mount("http://", self._adapter)
+        self.mount("https://", self._adapter)
+        self._ours = {name: value for name, value in destination.headers if name not in _OF_REQUEST}
         self._mask = mask_for(destination.headers)
-        self._stream: trio.abc.Stream | None = None
-        self._connection = h11.Connection(h11.CLIENT)
+        self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
 
-    async def send(self, payload: bytes) -> Answer:
-        """Until it is answered or its time is over; raises nothing but cancellation."""
-        # No time in the header of the compressed bytes: the same spans are the same request.
-        body = gzip.compress(payload, compresslevel=6, mtime=0) if self._gzip else payload
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        """Raises NotTaken; the reason is in ``answer``."""
+        self._set_headers(request.headers)
+        proxies = get_environ_proxies(request.url or "", no_proxy=None)
+        # Its own time-out too: what the SDK passes is what its wall clock leaves of it.
+        given = {"proxies": proxies, "timeout": self._timeout_seconds, "stream": True, "verify": True}
         try:
-            with trio.fail_after(self._timeout_seconds):
-                # A connection that was kept may have been closed meanwhile: then once more on a new one.
-                response = None
-                if self._stream is not None:
-                    try:
-                        response = await self._request(self._stream, body)
-                    except FAILURES:
-                        await self._drop()
-                if response is None:
-                    response = await self._request(await self._connect(), body)
-        except trio.TooSlowError:
-            await self._drop()
-            return Again(f"no answer within {self._timeout_seconds:g} s")
-        except FAILURES as error:
-            await self._drop()
-            return Again(_failure_text(error))
-        except BaseException:
-            await self._drop()
-            raise
-        body = self._mask(response.body)
-        return answer_of_http(response.status, response.content_type, response.retry_after, body, time.time())
-
-    async def aclose(self) -> None:
-        await self._drop()
-
-    async def _connect(self) -> trio.abc.Stream:
-        # Ours from here on: where the handshake fails or takes too long, `_drop` finds it and closes it.
-        plain_stream = await trio.open_tcp_stream(self._host, self._port)
-        self._stream = plain_stream
-        if self._context is not None:
-            stream = trio.SSLStream(
-                plain_stream, self._context, server_hostname=self._host, https_compatible=True
-            )
-            self._stream = stream
-            await stream.do_handshake()
-        self._connection = h11.Connection(h11.CLIENT)
-        assert self._stream is not None
-        return self._stream
-
-    async def _request(self, stream: trio.abc.Stream, body: bytes) -> Response:
-        connection = self._connection
-        headers = [*self._headers, ("content-length", str(len(body)))]
-        events = (
-            h11.Request(method="POST", target=self._target, headers=headers),
-            h11.Data(data=body),
-            h11.EndOfMessage(),
-        )
-        await stream.send_all(b"".join(connection.send(event) or b"" for event in events))
-        response = await self._response(stream)
-        # Kept only where both sides are through and neither said "close": else the next request would find it
-        # dead, and wait for the answer of nobody.
-        if connection.our_state is h11.DONE and connection.their_state is h11.DONE:
-            connection.start_next_cycle()
-        else:
-            await self._drop()
+            self.answer, response = self._ask(request, kwargs | given)
+        except (OSError, HTTPError, HTTPException) as error:
+            late = f"no answer within {self._timeout_seconds:g} s"
+            self.answer = Again(late if isinstance(error, TIMEOUTS) else failure_text(error))
+            raise NotTaken from None
+        if not isinstance(self.answer, Accepted):
+            raise NotTaken
         return response
 
-    async def _response(self, stream: trio.abc.Stream) -> Response:
-        head, parts, size = None, [], 0
-        while True:
-            event = self._connection.next_event()
-            if event is h11.NEED_DATA:
-                data = bytes(await stream.receive_some(RECEIVE_BYTES))
-                if not data and head is None:
-                    raise ConnectionGone("the server closed the connection without an answer")
-                self._connection.receive_data(data)
-            elif isinstance(event, h11.Response):
-                head = event
-            elif isinstance(event, h11.Data):
-                parts.append(bytes(event.data))
-                size += len(event.data)
-                # An endless answer would fill our memory before our time is over.
-                if size > ANSWER_BYTES_MAX:
-                    raise AnswerTooLarge("the answer is too long for OTLP: is this the right endpoint?")
-            # 1xx is not the answer yet; everything else that is left is its end.
-            elif not isinstance(event, h11.InformationalResponse):
-                break
-        if head is None:
-            raise ConnectionGone("the server closed the connection without an answer")
-        found = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        return Response(
-            head.status_code, found.get("content-type", ""), found.get("retry-after", ""), b"".join(parts)
-        )
+    def _set_headers(self, headers: MutableMapping[str, Any]) -> None:
+        for name in [name for name in headers if name.lower() not in _OF_REQUEST]:
+            del headers[name]
+        headers.update(self._ours)
+        headers["User-Agent"] = f"{USER_AGENT} {headers.get('User-Agent', '')}".strip()
 
-    async def _drop(self) -> None:
-        stream, self._stream = self._stream, None
-        # Without TLS' goodbye: a server that is slow to say it would have our time.
-        if stream is not None:
-            await trio.aclose_forcefully(stream)
+    def _ask(
+        self, request: requests.PreparedRequest, kwargs: dict[str, Any]
+    ) -> tuple[Answer, requests.Response]:
+        deadline = time.monotonic() + self._timeout_seconds
+        with super().send(request, **kwargs) as response:
+            body = b""
+            # An endless answer would fill our memory before our time is over.
+            while chunk := response.raw.read1(ANSWER_BYTES_MAX, decode_content=True):
+                body += chunk
+                if len(body) > ANSWER_BYTES_MAX:
+                    return Again("the answer is too long for OTLP: is this the right endpoint?"), response
+                if time.monotonic() > deadline:
+                    raise requests.Timeout
+        kind, retry_after = (response.headers.get(name, "") for name in ("content-type", "retry-after"))
+        answer = answer_of_http(response.status_code, kind, retry_after, self._mask(body), time.time())
+        return answer, response
+
+    def close(self) -> None:
+        """Also what another thread is waiting for ends now."""
+        super().close()
+        self._adapter.abort()
+
+
+class _Adapter(HTTPAdapter):
+    """One connection at a time, under our own TLS context; `abort` cuts it."""
+
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        self._context = context
+        self._made: list[HTTPConnection] = []
+        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
+
+    def build_connection_pool_key_attributes(self, *args: Any, **kwargs: Any) -> Any:
+        host, _ = super().build_connection_pool_key_attributes(*args, **kwargs)
+        return host, {"ssl_context": self._context} if self._context is not None else {}
+
+    def cert_verify(self, *args: Any, **kwargs: Any) -> None:
+        """Everything that has to be verified is in the context."""
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool, made = super().get_connection_with_tls_context(*args, **kwargs), self._made
+        if pool.ConnectionCls in (HTTPConnection, HTTPSConnection):
+
+            class Known(pool.ConnectionCls):  # type: ignore[name-defined, misc]
+                def connect(self) -> None:
+                    made[:] = [self]
+                    super().connect()
+
+            pool.ConnectionCls = Known
+        return pool
+
+    def abort(self) -> None:
+        for connection in self._made:
+            # Of a connection that is being made there is none yet; its time-out is near.
+            with suppress(OSError, AttributeError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def http_exporter(destination: Destination, signal: SignalName, session: HttpSession) -> Any:
+    """The SDK's exporter of this signal; the endpoint is the whole URL."""
+    given: dict[str, Any] = {
+        "endpoint": destination.endpoint,
+        "timeout": destination.timeout_ns / NS_PER_SECOND,
+        "compression": _COMPRESSIONS[destination.compression],
+        "session": session,
+        "max_request_size": REQUEST_BYTES_MAX,
+    }
+    # Each loads its own messages, and who only wants spans needs no others.
+    if signal == "traces":
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        return OTLPSpanExporter(**given)
+    if signal == "logs":
+        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+
+        return OTLPLogExporter(**given)
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return OTLPMetricExporter(**given)
 
 
 def tls_context(destination: Destination) -> ssl.SSLContext:
@@ -186,20 +191,19 @@ def tls_context(destination: Destination) -> ssl.SSLContext:
     return context
 
 
-def _failure_text(error: Exception) -> str:
-    # One line for the record, and never a header: what h11 and ssl say of themselves may repeat what was
-    # sent.
-    if isinstance(error, h11.ProtocolError):
-        return "the answer is not HTTP: is this the right endpoint?"
-    if isinstance(error, trio.BrokenResourceError | trio.ClosedResourceError):
-        cause = error.__cause__
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"the server's certificate is not accepted: {printable_line(cause.verify_message)}"
-        return f"the connection broke: {printable_line(str(cause))}" if cause else "the connection broke"
-    first = error.__cause__
-    while isinstance(first, BaseExceptionGroup):  # several addresses were tried
-        first = first.exceptions[0]
-    for each in (first, error):
-        if isinstance(each, OSError) and each.strerror:
-            return printable_line(each.strerror)
-    return printable_line(str(first or error) or type(error).__name__)
+def failure_text(error: BaseException) -> str:
+    """One line for the record, and never a header: what the libraries say of themselves may repeat what was
+    sent.
+    """
+    where = "the proxy of the environment: " if isinstance(error, requests.exceptions.ProxyError) else ""
+    # The libraries wrap what happened several times; the innermost is what the system or the server said.
+    while inner := error.__cause__ or error.__context__:
+        error = inner
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"{where}the server's certificate is not accepted: {printable_line(error.verify_message)}"
+    if isinstance(error, RemoteDisconnected):
+        return f"{where}the server closed the connection without an answer"
+    if isinstance(error, HTTPException):
+        return f"{where}the answer is not HTTP: is this the right endpoint?"
+    said = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+    return where + printable_line(str(said))

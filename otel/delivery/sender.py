@@ -1,10 +1,9 @@
 """Sends spans to a back end, one request after another, until each is settled: taken, or on record as
 rejected.
 
-What stands between a span and its destination is decided here once for all transports: how many go
-together, when the same bytes are tried again (OTLP specification, "exponential back-off with jitter"), what
-is split, what is given up, and what is kept for another start. `sender_for` chooses the transport; gRPC's
-library is loaded only where it is asked for.
+What stands between a span and its destination is decided here once for all exporters: how many go
+together, when the same ones are tried again (OTLP specification, "exponential back-off with jitter"), what
+is split, what is given up, and what is kept for another start. `exporters` has the exporters.
 """
 
 from __future__ import annotations
@@ -12,19 +11,16 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import trio
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.otel.delivery.answers import Accepted, Again, Answer, Refused, Rejected
-from ebbtide.otel.delivery.destination import BadDestination, Destination
 from ebbtide.otel.span import Resource, Span
 
 #: Spans of one request: the SDKs' own batch size. A request of them has some hundred kilobytes.
 BATCH_SPANS_MAX = 512
-#: gRPC servers take 4 MiB unless told otherwise.
-BATCH_BYTES_MAX = 3 * 1024 * 1024
 #: Tries in a row without an answer after which nothing more is expected of this process.
 GIVE_UP_SECONDS = 600
 #: A request that is out for longer says that its server is not well.
@@ -32,10 +28,12 @@ PATIENCE_SECONDS = 0.25
 
 
 class Sender(Protocol):
-    """A transport."""
+    """An exporter of the SDK, as `exporters` has them."""
 
-    async def send(self, payload: bytes) -> Answer:
-        """Raises nothing but cancellation."""
+    async def send(self, batch: Any) -> Answer:
+        """What the exporter takes: the SDK's spans, log records, or metrics. Raises nothing but
+        cancellation.
+        """
 
     async def aclose(self) -> None: ...
 
@@ -56,7 +54,8 @@ class GaveUp(Exception):
         self.refused = refused
 
 
-BatchEncoder = Callable[[Sequence[Span], Resource], bytes]
+#: In the SDK's types.
+BatchMaker = Callable[[Sequence[Span], Resource], Sequence[Any]]
 
 
 class RetryingSender:
@@ -68,7 +67,7 @@ class RetryingSender:
     def __init__(
         self,
         sender: Sender,
-        encode: BatchEncoder,
+        readable: BatchMaker,
         *,
         settled: Callable[[Sequence[Span]], Awaitable[None]],
         lost: Callable[[Loss], None],
@@ -76,7 +75,7 @@ class RetryingSender:
         backoff: Backoff | None = None,
         give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
-        self._sender, self._encode = sender, encode
+        self._sender, self._readable = sender, readable
         self._settled, self._lost, self._trouble = settled, lost, trouble
         self._backoff = backoff or Backoff()
         self._give_up_seconds = give_up_seconds
@@ -114,15 +113,13 @@ class RetryingSender:
             await self._settled(batch)
 
     async def _ask(self, batch: Sequence[Span], resource: Resource) -> Accepted | Rejected:
-        """The same bytes until there is an answer that settles them."""
-        # Encoded once: a retry must be the same bytes, by which a back end knows spans that it has already.
-        payload = self._encode(batch, resource)
-        if len(payload) > BATCH_BYTES_MAX:
-            return Rejected(f"a request of {len(payload)} bytes is too large", too_large=True)
+        """The same spans until there is an answer that settles them."""
+        # The same ids and the same bytes each time, by which a back end knows spans that it has already.
+        readable = self._readable(batch, resource)
         while True:
             self._asked_at = trio.current_time()
             try:
-                answer = await self._sender.send(payload)
+                answer = await self._sender.send(readable)
             finally:
                 self._asked_at = None
             # Not tried again here: a wrong token is as wrong in a second, and servers lock out who insists.
@@ -182,23 +179,3 @@ class Backoff:
 
     def reset(self) -> None:
         self.failures = 0
-
-
-# --- the transport --------------------------------------------------------------------------------
-
-
-def sender_for(destination: Destination, method: str = "") -> Sender:
-    """``method``: gRPC's, that of the traces if empty. Raises BadDestination: certificates that cannot be
-    read, a library that is not there.
-    """
-    if destination.protocol == "http/protobuf":
-        from ebbtide.otel.delivery.otlp_http import HttpSender
-
-        return HttpSender(destination)
-    try:
-        from ebbtide.otel.delivery.otlp_grpc import METHOD, GrpcSender
-    except ImportError as error:
-        raise BadDestination(
-            "grpc needs the package grpcio: install ebbtide[grpc], or use http/protobuf"
-        ) from error
-    return GrpcSender(destination, method or METHOD)

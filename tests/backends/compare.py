@@ -11,10 +11,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.otel.otlp import encode_traces
 from ebbtide.otel.span import Resource, Span
 from ebbtide.otel.traces.projection import Projection
 from tests.backends.backends import Kept, Key
+from tests.otel.wire import encode_traces
 
 #: What Jaeger, and the Collector for a file, add to a span of their own accord.
 ADDED = ("otel.", "span.kind", "internal.", "w3c.", "@jaeger@", "log.file.")

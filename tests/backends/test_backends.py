@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -14,14 +15,14 @@ from benchmarks.episodes import lay_out
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.answers import Accepted
-from ebbtide.otel.delivery.destination import Destination
-from ebbtide.otel.delivery.export_run import LOGS, METRICS_METHOD, METRICS_PATH, destination_for
-from ebbtide.otel.delivery.sender import Sender, sender_for
+from ebbtide.otel.delivery.destination import Destination, SignalName
+from ebbtide.otel.delivery.export_run import LOGS_PATH, METRICS_PATH, destination_for
+from ebbtide.otel.delivery.exporters import sender_for
 from ebbtide.otel.logs import Logs
 from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metrics import ReadContext
-from ebbtide.otel.otlp import encode_traces
-from ebbtide.otel.otlp_beside import encode_logs, encode_metrics
+from ebbtide.otel.sdk import readable_spans
+from ebbtide.otel.sdk_beside import metrics_data, readable_logs
 from tests.backends.backends import Backend, Collector
 from tests.backends.compare import Shutdown, assert_same, shutdowns
 from tests.daemon.rig import EBBTIDE
@@ -57,8 +58,8 @@ def destination(backend: Backend, protocol: str, compression: str = "none") -> D
     return Destination(endpoint=endpoint, protocol=protocol, compression=compression)  # type: ignore[arg-type]
 
 
-async def deliver(backend: Backend, requests: list[bytes], protocol: str, compression: str = "none") -> None:
-    sender: Sender = sender_for(destination(backend, protocol, compression))
+async def deliver(backend: Backend, requests: list[Any], protocol: str, compression: str = "none") -> None:
+    sender = sender_for(destination(backend, protocol, compression))
     for request in requests:
         assert await sender.send(request) == Accepted()
     await sender.aclose()
@@ -73,7 +74,7 @@ def test_a_trace_comes_back_as_it_is(
 ) -> None:
     """Over each protocol, compressed or not: names, times, attributes, events, links and status."""
     shutdown = episodes[number]
-    request = encode_traces(shutdown.own, shutdown.resource)
+    request = readable_spans(shutdown.own, shutdown.resource)
     trio.run(deliver, backend, [request], *way)
     kept = backend.wait(shutdown.trace_id, lambda kept: kept.count >= len(shutdown.own))
     assert_same(kept, shutdown)
@@ -87,7 +88,7 @@ def test_ten_exports_are_one(backend: Backend, episodes: list[Shutdown]) -> None
         chance.shuffle(spans)
         size = chance.randint(1, len(spans))
         requests = [
-            encode_traces(spans[at : at + size], shutdown.resource) for at in range(0, len(spans), size)
+            readable_spans(spans[at : at + size], shutdown.resource) for at in range(0, len(spans), size)
         ]
         trio.run(deliver, backend, requests, ("http/protobuf", "grpc")[attempt % 2])
     kept = backend.wait(shutdown.trace_id, lambda kept: len(kept.spans) >= len(shutdown.own))
@@ -139,7 +140,7 @@ def test_the_collector_takes_every_payload(
     """Its own parser, the reference: what it writes down is what was sent."""
     shutdown = episodes[0]
     before = collector.trace("").count
-    trio.run(deliver, collector, [encode_traces(shutdown.own, shutdown.resource)], protocol)
+    trio.run(deliver, collector, [readable_spans(shutdown.own, shutdown.resource)], protocol)
     kept = collector.wait(shutdown.trace_id, lambda kept: kept.count >= before + len(shutdown.own))
     assert_same(kept._replace(count=len(kept.spans)), shutdown)
 
@@ -159,11 +160,12 @@ def test_the_collector_takes_logs_and_metrics(
     resource = logs.resource(first[0].episode)
     now_ns = first[-1].time_ns
     before = {kind: len(collector.requests(kind)) for kind in ("resourceLogs", "resourceMetrics")}
-    for path, method, request in (
-        (LOGS.path, LOGS.method, encode_logs(first, resource)),
-        (METRICS_PATH, METRICS_METHOD, encode_metrics(meters, ReadContext(now_ns), resource)),
-    ):
-        trio.run(send_to, destination_for(destination(collector, protocol), path), method, request)
+    signals: tuple[tuple[str, SignalName, Any], ...] = (
+        (LOGS_PATH, "logs", readable_logs(first, resource)),
+        (METRICS_PATH, "metrics", metrics_data(meters, ReadContext(now_ns), resource)),
+    )
+    for path, signal, batch in signals:
+        trio.run(send_to, destination_for(destination(collector, protocol), path), signal, batch)
     logs_taken, metrics_taken = (collector.wait_beside(kind, number) for kind, number in before.items())
     taken = logs_taken["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
     assert [each["body"]["stringValue"] for each in taken] == [record.body for record in first]
@@ -172,9 +174,9 @@ def test_the_collector_takes_logs_and_metrics(
     assert "ebbtide_pods_total" in [each["name"] for each in metrics]
 
 
-async def send_to(place: Destination, method: str, request: bytes) -> None:
-    sender = sender_for(place, method)
-    assert await sender.send(request) == Accepted()
+async def send_to(place: Destination, signal: SignalName, batch: Any) -> None:
+    sender = sender_for(place, signal)
+    assert await sender.send(batch) == Accepted()
     await sender.aclose()
 
 

@@ -18,13 +18,14 @@ from pathlib import Path
 
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.otel.otlp import encode_traces, encode_traces_json
+from ebbtide.otel.sdk import encode_traces_json
 from ebbtide.otel.span import Resource, Span
 from ebbtide.otel.traces.projection import Projection
 from tests.otel.node_story import node
 from tests.otel.outage_story import outages, recovered, wrong
 from tests.otel.records import JOURNAL_ID, Teller
 from tests.otel.story import everything
+from tests.otel.wire import encode_traces
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FOLDER = GOLDEN / "otlp-v1"

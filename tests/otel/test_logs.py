@@ -9,12 +9,12 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import Batch, History
 from ebbtide.otel.attributes import POD_NAME, TABLE
 from ebbtide.otel.logs import LogRecord, Logs
-from ebbtide.otel.otlp_beside import encode_logs
 from ebbtide.otel.span import Resource
 from ebbtide.otel.traces.projection import Projection
 from tests.otel.golden import GOLDEN
 from tests.otel.records import JOURNAL_ID
 from tests.otel.story import everything
+from tests.otel.wire import encode_logs
 
 RESOURCE = Resource((("service.name", "ebbtide"),), 1)
 

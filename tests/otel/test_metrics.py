@@ -16,9 +16,9 @@ from ebbtide.events.model import Container, Hook, Pod, workload_name
 from ebbtide.events.reader import History
 from ebbtide.otel.meters import BOUNDS_SECONDS, WORKLOADS_MAX, Meters, fold
 from ebbtide.otel.metrics import CATALOG, ReadContext, exact_seconds, exposition
-from ebbtide.otel.otlp_beside import encode_metrics
 from ebbtide.otel.span import Resource
 from tests.journals import SHUTDOWN, began, steps
+from tests.otel.wire import encode_metrics
 
 AROUND = ReadContext(now_wall_ns=1_700_000_100 * NS_PER_SECOND)
 

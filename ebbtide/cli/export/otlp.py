@@ -42,7 +42,7 @@ from ebbtide.otel.delivery.destination import (
     resolve,
 )
 from ebbtide.otel.delivery.once import Delivered, EpisodeSpans, deliver, spans_of
-from ebbtide.otel.otlp import encode_traces_json
+from ebbtide.otel.sdk import encode_traces_json
 from ebbtide.otel.span import Resource, Span
 from ebbtide.otel.traces.projection import UnknownProjection
 
@@ -225,6 +225,9 @@ def _find_destination(
         raise Refused(str(error)) from None
     if destination is None:
         raise Refused("no back end is known: name it with --endpoint, such as http://localhost:4318")
+    if destination.exporter:
+        what = f"OTEL_TRACES_EXPORTER names {destination.exporter}, and this command speaks OTLP"
+        raise Refused(f"{what}: name the back end with --endpoint, such as http://localhost:4318")
     return destination
 
 

@@ -37,6 +37,16 @@ BESIDE = {
 }
 
 
+#: Its process, once it has its job.
+EXPORTER = """
+from types import SimpleNamespace
+from ebbtide.otel.delivery.destination import Destination, Job
+from ebbtide.otel.delivery.export_run import ExportRun, LogOnly
+place = Destination(endpoint="http://localhost:1/v1/traces", signals={signals})
+ExportRun(Job(destination=place, locations=("/tmp",)), LogOnly(SimpleNamespace(log=print)))
+"""
+
+
 @pytest.mark.parametrize(
     "words", ["replay verify", "replay verify -o json", "journal ls -o json", "journal show"]
 )
@@ -48,11 +58,12 @@ def test_a_reading_command_starts_lean(tmp_path: Path, words: str) -> None:
 
 
 def test_an_export_of_spans_loads_no_other_signals(tmp_path: Path) -> None:
-    """The exporter does, at its start."""
+    """The exporter does at its start, where it is to send them."""
     imported = imported_by(tmp_path, "export otlp-json")
-    assert "ebbtide.otel.otlp" in imported
+    assert "ebbtide.otel.sdk" in imported
     assert not imported & BESIDE
-    assert modules_after("import ebbtide.otel.delivery.export_run") >= BESIDE
+    assert not modules_after(EXPORTER.format(signals="()")) & BESIDE
+    assert modules_after(EXPORTER.format(signals="('logs', 'metrics')")) >= BESIDE
 
 
 def imported_by(journal: Path, words: str) -> set[str]:

@@ -16,11 +16,12 @@ from benchmarks.episodes import lay_out
 from ebbtide.cli import config as view
 from ebbtide.config import ConfigError, Loaded, parse
 from ebbtide.otel.delivery.destination import BadDestination, Destination
-from ebbtide.otel.otlp import encode_traces, encode_traces_json
+from ebbtide.otel.sdk import encode_traces_json
 from ebbtide.tracing import destination_of, with_trace_flush
 from tests.backends.compare import shutdowns
 from tests.otel.delivery.collector import Collector, Reply, collecting
 from tests.otel.delivery.test_otlp_http import PARTIAL
+from tests.otel.wire import encode_traces
 
 COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "export")
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"

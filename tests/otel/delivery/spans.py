@@ -1,9 +1,12 @@
-"""Spans made up for tests of the transports."""
+"""Spans made up for tests of the exporters."""
 
 from __future__ import annotations
 
-from ebbtide.otel.otlp import encode_traces
+from opentelemetry.sdk.trace import ReadableSpan
+
+from ebbtide.otel.sdk import readable_spans
 from ebbtide.otel.span import Resource, Span
+from tests.otel.wire import encode_traces
 
 RESOURCE = Resource((("service.name", "ebbtide"),), 1)
 TRACE = bytes(range(16))
@@ -24,5 +27,11 @@ def span(number: int, *, episode: int = 1) -> Span:
     )
 
 
+def batch(count: int = 1) -> list[ReadableSpan]:
+    """As the SDK's exporters take them."""
+    return readable_spans([span(number) for number in range(1, count + 1)], RESOURCE)
+
+
 def payload(count: int = 1) -> bytes:
+    """The same on the wire."""
     return encode_traces([span(number) for number in range(1, count + 1)], RESOURCE)

@@ -89,6 +89,31 @@ def test_the_environment_can_switch_itself_off(off: dict[str, str]) -> None:
     assert resolve(Given(endpoint="http://d"), from_environment(variables)) is not None
 
 
+@pytest.mark.parametrize(
+    "names, exporter, protocol",
+    [
+        ("console", "console", ""),
+        ("vendor, other", "vendor", ""),
+        ("console,otlp", "", "http/protobuf"),
+        ("otlp_proto_grpc", "", "grpc"),
+        ("otlp_proto_http", "", "http/protobuf"),
+        ("none,vendor", "vendor", ""),
+    ],
+)
+def test_the_environment_can_name_another_exporter(names: str, exporter: str, protocol: str) -> None:
+    """It reads its own variables; a file that names an endpoint wins over it."""
+    variables = {"OTEL_TRACES_EXPORTER": names, f"{GENERAL}ENDPOINT": "http://c", f"{GENERAL}HEADERS": "a=b"}
+    found = of(**variables)
+    assert found is not None
+    assert found.exporter == exporter
+    assert bool(found.headers) is not bool(exporter)
+    if protocol:
+        assert found.protocol == protocol
+    file = resolve(Given(endpoint="http://d"), from_environment(variables))
+    assert file is not None
+    assert (file.endpoint, file.exporter) == ("http://d/v1/traces" if protocol != "grpc" else "http://d", "")
+
+
 def test_the_first_place_wins_field_by_field() -> None:
     """The command line before the file before the environment, each filling in what the others leave out."""
     environment = Given(endpoint="http://e", headers=(("a", "b"),), timeout_ns=1)

@@ -19,9 +19,9 @@ from ebbtide.otel.delivery import exporter as ledger
 from ebbtide.otel.delivery.cursor import Cursor
 from ebbtide.otel.delivery.destination import Destination
 from ebbtide.otel.delivery.exporter import Exporter, Tail
-from ebbtide.otel.delivery.otlp_http import HttpSender
+from ebbtide.otel.delivery.exporters import sender_for
 from ebbtide.otel.delivery.sender import Backoff
-from ebbtide.otel.otlp import encode_traces
+from ebbtide.otel.sdk import readable_spans
 from tests.backends.compare import shutdowns
 from tests.otel.delivery.collector import OK, Collector, Got, Reply, collecting
 
@@ -46,9 +46,9 @@ class Bed:
         self.wells.append(not reason)
 
     def exporter(self, collector: Collector) -> Exporter:
-        sender = HttpSender(Destination(endpoint=f"{collector.endpoint}/v1/traces"))
+        sender = sender_for(Destination(endpoint=f"{collector.endpoint}/v1/traces"))
         keep = partial(cursors.save, str(self.folder))
-        return Exporter(Tail([DirectorySource(self.folder)]), sender, encode_traces, self, keep)
+        return Exporter(Tail([DirectorySource(self.folder)]), sender, readable_spans, self, keep)
 
     async def run(self, collector: Collector) -> str:
         return await self.exporter(collector).run(self.cursor)

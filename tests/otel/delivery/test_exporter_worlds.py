@@ -19,10 +19,10 @@ from ebbtide.otel.delivery.answers import Accepted, Again, Answer
 from ebbtide.otel.delivery.cursor import Cursor
 from ebbtide.otel.delivery.exporter import Exporter, Tail
 from ebbtide.otel.delivery.sender import Backoff
-from ebbtide.otel.otlp import encode_traces
 from ebbtide.otel.span import Resource, Span
 from ebbtide.replay.sim.scenario import Draws
 from tests.conftest import Sample
+from tests.otel.wire import encode_traces
 from tests.otel.worlds import project
 from tests.world.disks import FALLBACK
 from tests.world.node import Node
@@ -54,14 +54,13 @@ class BackEnd:
         self.changed: list[Span] = []
         self.repeated = 0
         self.friendly = False
-        self._batch: Sent = ((), Resource((), 1))
 
-    def encode(self, spans: Sequence[Span], resource: Resource) -> bytes:
-        self._batch = tuple(spans), resource
-        return b""
+    @staticmethod
+    def readable(spans: Sequence[Span], resource: Resource) -> list[Sent]:
+        return [(tuple(spans), resource)]
 
-    async def send(self, payload: bytes) -> Answer:
-        batch = self._batch
+    async def send(self, sent: Sequence[Sent]) -> Answer:
+        (batch,) = sent
         await trio.sleep(self._draws.between(0, 40_000) / 1e6)
         what = 9 if self.friendly else self._draws.between(0, 9)
         if what == 0:
@@ -121,7 +120,7 @@ class Exported(World):
     def exporter(self) -> Exporter:
         tail = Tail([_Now(self, 0), _Now(self, 1)], volatile=(FALLBACK,))
         end = self.back_end
-        made = Exporter(tail, end, end.encode, end, self._keep, at_once)
+        made = Exporter(tail, end, end.readable, end, self._keep, at_once)
         made._sending._backoff = Backoff(lambda: 0.5)
         return made
 

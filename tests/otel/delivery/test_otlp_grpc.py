@@ -16,9 +16,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Refused, Rejected
 from ebbtide.otel.delivery.destination import BadDestination, Destination
-from ebbtide.otel.delivery.otlp_grpc import METHOD, GrpcSender
+from ebbtide.otel.delivery.exporters import sender_for
+from ebbtide.otel.delivery.otlp_grpc import METHODS
+from ebbtide.otel.sdk import readable_spans
 from tests.otel.delivery.collector import no_good
-from tests.otel.delivery.spans import payload
+from tests.otel.delivery.spans import RESOURCE, batch, payload, span
 from tests.otel.delivery.test_otlp_http import Keys, keys
 
 __all__ = ["keys"]
@@ -54,7 +56,7 @@ class Service(grpc.GenericRpcHandler):
         )
 
     def _answer(self, method: str, request: bytes, context: Any, metadata: dict[str, str | bytes]) -> bytes:
-        assert method == METHOD
+        assert method == METHODS["traces"]
         self.got.append((request, metadata))
         if self.code is not grpc.StatusCode.OK:
             if self.details:
@@ -79,8 +81,8 @@ def serving(service: Service, credentials: Any = None) -> Iterator[str]:
 
 async def send(endpoint: str, **fields: Any) -> Any:
     fields = {"timeout_ns": 5 * NS_PER_SECOND} | fields
-    sender = GrpcSender(Destination(endpoint=endpoint, protocol="grpc", **fields))
-    answer = await sender.send(payload())
+    sender = sender_for(Destination(endpoint=endpoint, protocol="grpc", **fields))
+    answer = await sender.send(batch())
     await sender.aclose()
     return answer
 
@@ -139,6 +141,18 @@ async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
     assert answer.reason
 
 
+async def test_a_request_that_is_too_large_is_not_sent() -> None:
+    """A server would refuse it; in halves it may go."""
+    service = Service()
+    with serving(service) as endpoint:
+        sender = sender_for(Destination(endpoint=endpoint, protocol="grpc"))
+        answer = await sender.send(readable_spans([span(1)._replace(name="x" * 4 * 2**20)], RESOURCE))
+        await sender.aclose()
+    assert isinstance(answer, Rejected)
+    assert answer.too_large
+    assert service.got == []
+
+
 async def test_mutual_tls(keys: Keys) -> None:
     """Both sides show a certificate of the same authority."""
     key, chain = keys.server.private_key_pem.bytes(), b"".join(b.bytes() for b in keys.server.cert_chain_pems)
@@ -162,4 +176,4 @@ def test_a_file_that_holds_no_certificate_is_named(keys: Keys, field: str) -> No
     }
     fields[field] = __file__
     with pytest.raises(BadDestination, match="test_otlp_grpc"):
-        GrpcSender(Destination(endpoint="https://localhost", protocol="grpc", **fields))
+        sender_for(Destination(endpoint="https://localhost", protocol="grpc", **fields))

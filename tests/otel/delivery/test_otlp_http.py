@@ -1,8 +1,13 @@
-"""OTLP over HTTP: what is sent, and what each way of a server to fail is taken for."""
+"""OTLP over HTTP: what is sent, and what each way of a server to fail is taken for.
+
+What the SDK's exporter would make of it by itself, or take from the environment, stands in a part of its own.
+"""
 
 from __future__ import annotations
 
+import os
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +20,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Refused, Rejected
-from ebbtide.otel.delivery.destination import BadDestination, Destination
-from ebbtide.otel.delivery.otlp_http import HttpSender
+from ebbtide.otel.delivery.destination import BadDestination, Destination, Given, from_environment, resolve
+from ebbtide.otel.delivery.exporters import sender_for
+from ebbtide.otel.sdk import readable_spans
 from tests.otel.delivery.collector import NO_GOOD, Collector, Reply, collecting, no_good
-from tests.otel.delivery.spans import payload
+from tests.otel.delivery.spans import RESOURCE, batch, payload, span
 
 PARTIAL = ExportTraceServiceResponse(
     partial_success=ExportTracePartialSuccess(rejected_spans=2, error_message="our words")
@@ -32,15 +38,15 @@ def destination(endpoint: str, **fields: object) -> Destination:
 
 async def once(collector: Collector, **fields: object) -> object:
     async with collecting(collector):
-        sender = HttpSender(destination(collector.endpoint, **fields))
-        answer = await sender.send(payload())
+        sender = sender_for(destination(collector.endpoint, **fields))
+        answer = await sender.send(batch())
         await sender.aclose()
     return answer
 
 
 async def send_to(endpoint: str, **fields: object) -> object:
-    sender = HttpSender(destination(endpoint, **fields))
-    answer = await sender.send(payload())
+    sender = sender_for(destination(endpoint, **fields))
+    answer = await sender.send(batch())
     await sender.aclose()
     return answer
 
@@ -69,12 +75,12 @@ async def test_a_connection_is_kept_and_one_that_was_closed_is_made_anew() -> No
     collector = Collector()
     async with collecting(collector):
         port = collector.port
-        sender = HttpSender(destination(collector.endpoint))
-        assert await sender.send(payload()) == Accepted()
-        assert await sender.send(payload()) == Accepted()
+        sender = sender_for(destination(collector.endpoint))
+        assert await sender.send(batch()) == Accepted()
+        assert await sender.send(batch()) == Accepted()
     again = Collector()
     async with collecting(again, port=port):
-        assert await sender.send(payload()) == Accepted()
+        assert await sender.send(batch()) == Accepted()
         await sender.aclose()
     assert (len(collector.got), len(again.got)) == (2, 1)
 
@@ -138,8 +144,8 @@ async def test_a_protobuf_status_gives_its_reason() -> None:
 async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
     """Down, deaf, mute, rude or endless: the same bytes may be sent again later."""
     async with no_good(kind) as endpoint:
-        sender = HttpSender(Destination(endpoint=f"{endpoint}/v1/traces", timeout_ns=NS_PER_SECOND // 5))
-        answer = await sender.send(payload(2000))
+        sender = sender_for(Destination(endpoint=f"{endpoint}/v1/traces", timeout_ns=NS_PER_SECOND // 5))
+        answer = await sender.send(batch(2000))
         await sender.aclose()
     assert isinstance(answer, Again), answer
     assert answer.reason
@@ -147,8 +153,144 @@ async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
 
 async def test_a_name_that_is_nobodys_is_a_reason_to_come_again() -> None:
     """Names are looked up at each connection, and may be there later."""
-    answer = await HttpSender(Destination(endpoint="http://nobody.invalid:4318/v1/traces")).send(b"")
+    answer = await sender_for(Destination(endpoint="http://nobody.invalid:4318/v1/traces")).send(batch())
     assert isinstance(answer, Again)
+
+
+@pytest.mark.parametrize(
+    "rest, reason",
+    [
+        (b"", "the answer is not HTTP: is this the right endpoint?"),
+        (b"mute", "no answer within 0.3 s"),
+    ],
+)
+async def test_an_answer_that_is_cut_short_is_none(rest: bytes, reason: str) -> None:
+    """Its head says 200 and protobuf; without the whole of its body nothing is acknowledged."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        await stream.receive_some(65536)
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 10\r\n\r\n"
+        await stream.send_all(head)
+        if rest:
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        endpoint = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        assert await send_to(endpoint, timeout_ns=3 * NS_PER_SECOND // 10) == Again(reason)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_request_that_is_too_large_is_not_sent() -> None:
+    """3 MiB at most, before it is compressed: in halves it may go."""
+    collector = Collector()
+    large = [readable_spans([span(1)._replace(name="x" * 4 * 2**20)], RESOURCE)[0]]
+    async with collecting(collector):
+        sender = sender_for(destination(collector.endpoint, compression="gzip"))
+        answer = await sender.send(large)
+        await sender.aclose()
+    assert isinstance(answer, Rejected)
+    assert answer.too_large
+    assert "exceeds" in answer.reason
+    assert collector.got == []
+
+
+async def test_cancelling_cuts_the_connection() -> None:
+    """The server sees the end at once, and not when the time of the request is over."""
+    gone = trio.Event()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        while await stream.receive_some(65536):
+            pass
+        gone.set()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        endpoint = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        sender = sender_for(destination(endpoint, timeout_ns=60 * NS_PER_SECOND))
+        with trio.move_on_after(0.2) as scope:
+            await sender.send(batch())
+        assert scope.cancelled_caught
+        with trio.fail_after(5):
+            await gone.wait()
+        nursery.cancel_scope.cancel()
+
+
+# --- what the SDK would do by itself --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_no_acknowledgement(status: int) -> None:
+    """Nor is it followed: credentials stay with the endpoint that was named."""
+    other = Collector()
+    async with collecting(other):
+        place = (("location", f"{other.endpoint}/v1/traces"),)
+        collector = Collector(lambda got: Reply(status, b"", place))
+        assert isinstance(await once(collector, headers=(("authorization", "Bearer x"),)), Refused)
+    assert (len(collector.got), other.got) == (1, [])
+
+
+async def test_when_to_come_again_is_decided_here() -> None:
+    """One request, one answer: the SDK does not try six times in the meantime."""
+    collector = Collector(lambda got: Reply(503, b"", (("retry-after", "7"),)))
+    began = trio.current_time()
+    assert await once(collector) == Again("HTTP 503", 7 * NS_PER_SECOND)
+    assert len(collector.got) == 1
+    assert trio.current_time() - began < 1
+
+
+async def test_the_time_of_a_request_is_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the specification has it; the SDK waits that many seconds."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "200")
+    async with no_good("mute") as endpoint:
+        found = resolve(Given(endpoint=endpoint), from_environment(os.environ))
+        assert found is not None
+        sender = sender_for(found)
+        with trio.fail_after(5):
+            assert await sender.send(batch()) == Again("no answer within 0.2 s")
+        await sender.aclose()
+
+
+@pytest.mark.parametrize("headers", [(("authorization", "Bearer ours"),), ()])
+async def test_a_login_of_netrc_is_not_sent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, headers: tuple[tuple[str, str], ...]
+) -> None:
+    """Neither in the place of a configured header nor where there is none."""
+    (tmp_path / "netrc").write_text("machine localhost login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    collector = Collector()
+    await once(collector, headers=headers)
+    assert collector.got[0].headers.get("authorization") == dict(headers).get("authorization")
+
+
+async def test_the_environment_adds_nothing_to_a_destination(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of its words count has been decided before (`resolve`); the SDK would merge the rest."""
+    for name, value in {
+        "OTEL_EXPORTER_OTLP_HEADERS": "x-other=secret",
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "x-more=secret",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:1",
+        "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+        "OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere.pem",
+        "REQUESTS_CA_BUNDLE": "/nowhere.pem",
+    }.items():
+        monkeypatch.setenv(name, value)
+    collector = Collector()
+    assert await once(collector, headers=(("x-tenant", "a"),)) == Accepted()
+    names = {"accept-encoding", "content-length", "content-type", "host", "user-agent", "x-tenant"}
+    assert set(collector.got[0].headers) == names
+
+
+async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As everywhere: by HTTP_PROXY, but for the hosts of NO_PROXY."""
+    proxy = Collector()
+    async with collecting(proxy):
+        monkeypatch.setenv("http_proxy", proxy.endpoint)
+        monkeypatch.setenv("no_proxy", "nobody.example")
+        assert await send_to("http://collector.invalid:4318") == Accepted()
+        assert proxy.got[0].target == "http://collector.invalid:4318/v1/traces"
+        monkeypatch.setenv("no_proxy", "collector.invalid")
+        assert isinstance(await send_to("http://collector.invalid:4318"), Again)
+    assert len(proxy.got) == 1
 
 
 # --- TLS -----------------------------------------------------------------------------------------
@@ -209,18 +351,18 @@ async def test_mutual_tls(keys: Keys) -> None:
 def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
     """The path stands in the message, so that it can be put right."""
     with pytest.raises(BadDestination, match=r"nowhere\.pem"):
-        HttpSender(Destination(endpoint="https://localhost/", certificate=str(tmp_path / "nowhere.pem")))
+        sender_for(Destination(endpoint="https://localhost/", certificate=str(tmp_path / "nowhere.pem")))
 
 
 async def test_cancelling_leaves_no_connection() -> None:
     """A sender that was cancelled in mid-request begins the next one on a new connection."""
     collector = Collector()
     async with collecting(collector):
-        sender = HttpSender(destination(collector.endpoint))
-        assert await sender.send(payload()) == Accepted()
+        sender = sender_for(destination(collector.endpoint))
+        assert await sender.send(batch()) == Accepted()
         with trio.CancelScope() as scope:
             scope.cancel()
-            await sender.send(payload())
+            await sender.send(batch())
         assert scope.cancelled_caught
-        assert await sender.send(payload()) == Accepted()
+        assert await sender.send(batch()) == Accepted()
         await sender.aclose()

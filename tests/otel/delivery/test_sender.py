@@ -11,7 +11,6 @@ import trio
 from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Answer, Refused, Rejected
 from ebbtide.otel.delivery.sender import (
     BACKOFF_NS_MAX,
-    BATCH_BYTES_MAX,
     BATCH_SPANS_MAX,
     GIVE_UP_SECONDS,
     PATIENCE_SECONDS,
@@ -27,17 +26,19 @@ from tests.otel.delivery.spans import RESOURCE, span
 class Script:
     """A transport that answers as it is told, the last answer for ever, and how long each takes."""
 
-    def __init__(self, *answers: Answer, takes_seconds: float = 0.0) -> None:
-        self.answers = list(answers)
+    def __init__(self, *answers: Answer, takes_seconds: float = 0.0, takes_spans: int = 10_000) -> None:
+        self.answers, self.takes_spans = list(answers), takes_spans
         self.takes_seconds = takes_seconds
-        self.sent: list[tuple[float, bytes]] = []
+        self.sent: list[tuple[float, list[Span]]] = []
         self.settled: list[Span] = []
         self.losses: list[Loss] = []
         self.troubles: list[str] = []
 
-    async def send(self, payload: bytes) -> Answer:
-        self.sent.append((trio.current_time(), payload))
+    async def send(self, batch: list[Span]) -> Answer:
+        self.sent.append((trio.current_time(), batch))
         await trio.sleep(self.takes_seconds)
+        if len(batch) > self.takes_spans:
+            return Rejected("too large", too_large=True)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     async def aclose(self) -> None:
@@ -46,13 +47,13 @@ class Script:
     async def keep(self, spans: Sequence[Span]) -> None:
         self.settled += spans
 
-    def courier(self, size: int = 1) -> RetryingSender:
-        def encode(spans: Sequence[Span], resource: Resource) -> bytes:
-            return bytes([len(spans) % 256]) * (size * len(spans))
+    def courier(self) -> RetryingSender:
+        def readable(spans: Sequence[Span], resource: Resource) -> list[Span]:
+            return list(spans)
 
         return RetryingSender(
             self,
-            encode,
+            readable,
             settled=self.keep,
             lost=self.losses.append,
             trouble=self.troubles.append,
@@ -75,7 +76,7 @@ async def test_the_pauses_double_up_to_a_limit(autojump_clock: trio.testing.Mock
     script = Script(*busy, Again("busy", 70 * NS_PER_SECOND), Accepted())
     await script.courier().deliver(spans(3), RESOURCE)
     assert script.pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 70]
-    assert len({payload for _, payload in script.sent}) == 1
+    assert all(batch == spans(3) for _, batch in script.sent)
     assert script.troubles == ["busy", ""]
 
 
@@ -114,21 +115,20 @@ async def test_a_refusal_ends_it_at_once(autojump_clock: trio.testing.MockClock)
 
 
 async def test_requests_are_cut_by_number_and_by_size(autojump_clock: trio.testing.MockClock) -> None:
-    """512 spans at most, 3 MiB at most; what was too large once is not tried again."""
+    """512 spans at most, and no more than the exporter takes; what was too large once is not tried again."""
     many = Script(Accepted())
     await many.courier().deliver(spans(2 * BATCH_SPANS_MAX + 1), RESOURCE)
-    assert [len(payload) for _, payload in many.sent] == [BATCH_SPANS_MAX, BATCH_SPANS_MAX, 1]
-    large = Script(Accepted())
-    await large.courier(size=BATCH_BYTES_MAX // 10).deliver(spans(100), RESOURCE)
-    assert max(len(payload) for _, payload in large.sent) <= BATCH_BYTES_MAX
-    assert len(large.settled) == 100
+    assert [len(batch) for _, batch in many.sent] == [BATCH_SPANS_MAX, BATCH_SPANS_MAX, 1]
+    large = Script(Accepted(), takes_spans=30)
+    await large.courier().deliver(spans(100), RESOURCE)
+    assert [len(batch) for _, batch in large.sent] == [100, 50, 25, 25, 25, 25]
+    assert large.settled == spans(100)
 
 
 async def test_a_span_that_is_too_large_is_on_record(autojump_clock: trio.testing.MockClock) -> None:
-    """It is never sent, and the next ones are."""
-    script = Script(Accepted())
-    await script.courier(size=BATCH_BYTES_MAX + 1).deliver(spans(2), RESOURCE)
-    assert script.sent == []
+    """It is put on record by itself, and the next ones are tried."""
+    script = Script(Accepted(), takes_spans=0)
+    await script.courier().deliver(spans(2), RESOURCE)
     assert [loss.number for loss in script.losses] == [1, 1]
     assert len(script.settled) == 2
 

@@ -17,10 +17,10 @@ from ebbtide.events.decisions import PodEnded
 from ebbtide.events.reader import Batch
 from ebbtide.events.record.episodes import episodes
 from ebbtide.otel import attributes as at
-from ebbtide.otel.otlp import encode_traces
 from ebbtide.otel.span import Resource, Span
 from tests.conftest import Sample
 from tests.journals import Remembered
+from tests.otel.wire import encode_traces
 from tests.otel.worlds import Step, journals, project, steps
 from tests.world.worlds import Name, every_point
 

@@ -1,0 +1,111 @@
+"""Spans in the types of OpenTelemetry's SDK, which every exporter of the ecosystem takes, and as OTLP's JSON,
+which they read from files. What goes beside them is in `otel.sdk_beside`: whoever only wants spans does not
+load its messages.
+
+Every id, time and attribute is given: nothing is taken from the environment, the clock or this process, as
+the SDK would of its own accord (`Resource.create`). So the same spans give the same bytes, wherever and
+however often they are encoded.
+
+This imports the SDK. Only the exporter and the verbs that export load it, never the daemon.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from google.protobuf import json_format
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk import resources as sdk
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from ebbtide.otel.attributes import SCHEMA_URL
+from ebbtide.otel.span import AttributeValue, Resource, Span
+
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_UNSET = Status(StatusCode.UNSET)
+
+
+class _Resource(sdk.Resource):
+    """Its hash is made once: the encoder asks for that of each span, and writes JSON each time for it."""
+
+    def __init__(self, attributes: dict[str, AttributeValue]) -> None:
+        super().__init__(attributes, SCHEMA_URL)
+        self._hash = super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    __eq__ = sdk.Resource.__eq__
+
+
+def sdk_resource(resource: Resource) -> sdk.Resource:
+    """Never by `Resource.create`: that adds what it finds in the environment and on this machine."""
+    return _Resource(dict(resource.attributes))
+
+
+def readable_spans(spans: Sequence[Span], resource: Resource) -> list[ReadableSpan]:
+    """What a `SpanExporter` takes: all of one resource, in the same order."""
+    of_resource = sdk_resource(resource)
+    scope = InstrumentationScope(resource.scope, str(resource.version), SCHEMA_URL)
+    return [_readable(span, of_resource, scope) for span in spans]
+
+
+def _readable(span: Span, resource: sdk.Resource, scope: InstrumentationScope) -> ReadableSpan:
+    return ReadableSpan(
+        span.name,
+        context=span_context(span.trace_id, span.span_id),
+        parent=span_context(span.trace_id, span.parent_id) if span.parent_id else None,
+        resource=resource,
+        attributes=dict(span.attributes),
+        events=[Event(event.name, dict(event.attributes), event.time_ns) for event in span.events],
+        links=[Link(span_context(link.trace_id, link.span_id), dict(link.attributes)) for link in span.links],
+        kind=SpanKind.INTERNAL,
+        status=_UNSET if span.status == "unset" else _status(span),
+        start_time=span.start_ns,
+        end_time=span.end_ns,
+        instrumentation_scope=scope,
+    )
+
+
+def _status(span: Span) -> Status:
+    # A description belongs to an error alone; the SDK leaves it out of any other, and logs that it did.
+    if span.status == "error":
+        return Status(StatusCode.ERROR, span.status_text)
+    return Status(StatusCode.OK)
+
+
+def span_context(trace_id: bytes, span_id: bytes) -> SpanContext:
+    """Sampled, and known not to come from another program."""
+    return SpanContext(
+        int.from_bytes(trace_id, "big"), int.from_bytes(span_id, "big"), is_remote=False, trace_flags=_SAMPLED
+    )
+
+
+# --- JSON --------------------------------------------------------------------------------------
+
+#: In hex where protobuf's own JSON has base64 (OTLP specification, "JSON Protobuf Encoding").
+_IDS = ("traceId", "spanId", "parentSpanId")
+
+
+def encode_traces_json(spans: Sequence[Span], resource: Resource) -> bytes:
+    """The request that a collector would get, as OTLP/JSON in one line."""
+    request = encode_spans(readable_spans(spans, resource))
+    document = json_format.MessageToDict(request, use_integers_for_enums=True)
+    for message in _with_ids(document):
+        for name in _IDS:
+            if name in message:
+                message[name] = base64.b64decode(message[name]).hex()
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _with_ids(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for of_resource in document.get("resourceSpans", ()):
+        for of_scope in of_resource["scopeSpans"]:
+            for span in of_scope["spans"]:
+                yield span
+                yield from span.get("links", ())
