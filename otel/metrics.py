@@ -6,7 +6,7 @@ that existing dashboards go on working. Everything else is ours, under one prefi
 
 First how a value is found: what a sample is, and where in the meters (`otel.meters`), or around them, it
 stands. Then the table. Last its exposition as text format 0.0.4, for a scrape or for node_exporter's
-textfile collector; as OTLP it is in `otel.otlp_beside`.
+textfile collector; as OTLP it is in `otel.sdk_beside`.
 """
 
 from __future__ import annotations

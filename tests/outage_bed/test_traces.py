@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import trio
+from opentelemetry.sdk.trace import ReadableSpan
 
 from ebbtide.otel.delivery.destination import Destination
-from ebbtide.otel.delivery.sender import sender_for
-from ebbtide.otel.otlp import encode_traces
+from ebbtide.otel.delivery.exporters import sender_for
+from ebbtide.otel.sdk import readable_spans
 from tests.backends import backends
 from tests.backends.backends import Backend
 from tests.backends.compare import shutdowns
@@ -22,9 +23,9 @@ __all__ = ["jaeger"]
 pytestmark = pytest.mark.backend
 
 
-async def send(backend: Backend, request: bytes) -> None:
+async def send(backend: Backend, spans: list[ReadableSpan]) -> None:
     sender = sender_for(Destination(endpoint=f"{backend.http}/v1/traces", protocol="http/protobuf"))
-    await sender.send(request)
+    await sender.send(spans)
     await sender.aclose()
 
 
@@ -41,7 +42,7 @@ def test_what_has_not_arrived_and_what_is_not_the_journals(
     assert differs(jaeger, journal) == []
     assert arrived(jaeger, journal) == []
     other = outage.own[0]._replace(span_id=bytes(8 * [7]), name="made up")
-    trio.run(send, jaeger, encode_traces([other], outage.resource))
+    trio.run(send, jaeger, readable_spans([other], outage.resource))
     jaeger.wait(outage.trace_id, lambda kept: "made up" in {span.name for span in kept.spans.values()})
     (line,) = differs(jaeger, journal)
     assert "made up" in line
