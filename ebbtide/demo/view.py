@@ -185,7 +185,7 @@ MEANT_TO_END = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP")
 NEXT_COMMANDS = (
     ("what happened, line by line", "replay timeline"),
     ("where the time went", "replay blame"),
-    ("one pod's story", "journal show --pod legacy-0"),
+    ("one pod's story", "replay timeline --pod legacy-0"),
     ("a page for the browser", "replay report -o report.html"),
     ("every event, and what caused it", "journal show"),
     ("the shutdown in one line", "journal ls"),

@@ -1,14 +1,18 @@
-"""``ebbtide replay timeline``: a shutdown, a line a transition.
+"""``ebbtide replay timeline``: a shutdown, a line a transition; or one pod's story, a sentence a transition.
 
-The columns have a fixed width, so that two timelines can be laid side by side and diffed.
+In a pipe the columns have a fixed width, so that two timelines can be laid side by side and diffed. On a
+terminal they fit: what can be missed goes, a long name is shortened in its middle, and what does not fit
+behind the columns goes on below itself.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -31,13 +35,14 @@ from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.outage import OutageClosed
 from ebbtide.events.record.episodes import GOING_ON, Episode, episodes
-from ebbtide.events.record.format import rfc3339, visible
-from ebbtide.replay.timeline import Line, LineFilter, LineKind, Moment, Timeline
+from ebbtide.events.record.format import rfc3339, utc_text, visible
+from ebbtide.replay.timeline import Line, LineFilter, LineKind, Moment, Timeline, sentence
 
 EPILOG = """\b
 Examples:
   ebbtide replay timeline
-  ebbtide replay timeline -2 --pod shop/web-0 --all
+  ebbtide replay timeline -2 --pod shop/web-0           # one pod's story, in sentences
+  ebbtide replay timeline -2 --pod shop/web-0 --all     # every record about it
   ebbtide replay timeline --wave 1 --since +10s --until +20s
   ebbtide replay timeline -f
   ebbtide replay timeline -2 | cut -c14- | diff - other.txt
@@ -56,7 +61,12 @@ The column without a heading: < is a fact, . a decision, > an order, # bookkeepi
 )
 @click.option("--all", "every", is_flag=True, help="Every record, bookkeeping too.")
 @click.option("--actor", default="", metavar="NAME", help="Only what this actor wrote (hook, wave, edge).")
-@click.option("--pod", default="", metavar="POD", help="Only what is about this pod: any of its names.")
+@click.option(
+    "--pod",
+    default="",
+    metavar="POD",
+    help="One pod's story, in sentences: any of its names. With --all the records about it.",
+)
 @wave_option
 @click.option("--since", default="", metavar=MOMENT_METAVAR, help=f"From here: {MOMENT_FORMS}.")
 @click.option("--until", default="", metavar=MOMENT_METAVAR, help="Up to here.")
@@ -73,7 +83,7 @@ def timeline(
     until: str,
     output: str,
 ) -> int:
-    """Tell a shutdown, a line a transition.
+    """Tell a shutdown, a line a transition; with --pod one pod's story, a sentence a transition.
 
     EPISODE is last (the default), -1, -2, …, or an id. With -f and without an EPISODE the next shutdown is
     waited for where none is running. Nothing is executed again: it works on any journal that can be read.
@@ -86,19 +96,20 @@ def timeline(
         until=parse_moment(until, "--until") if until else None,
         all=every,
     )
+    show = _line_json if output == "json" else StoryPrinter() if pod and not every else LinePrinter()
     if follow:
         refuse_following(journals)
         # Named or not: one that is over is shown as without -f.
         last = _last_episode(journals) if episode is None else choose_episode(journals, episode)
         if last is not None and last.outcome in GOING_ON:
-            return _follow(journals, Timeline(last.first_seq, wanted), 0, output)
+            return _follow(journals, Timeline(last.first_seq, wanted), 0, show)
         if last is None or episode is None:
             remark("ebbtide: no shutdown runs; waiting for the next one")
-            return _follow(journals, Timeline(0, wanted), last.last_seq if last is not None else 0, output)
+            return _follow(journals, Timeline(0, wanted), last.last_seq if last is not None else 0, show)
         episode = last.id
     transitions = Timeline(choose_episode(journals, episode or "last").first_seq, wanted)
     history = open_journal(journals)
-    written = _write_lines((transitions.lines(batch) for batch in history.batches()), output)
+    written = _write_lines((transitions.lines(batch) for batch in history.batches()), show)
     if not transitions.knows_pod:
         raise Refused(f"no pod {wanted.pod!r} in this journal: 'ebbtide replay timeline' names them")
     if not written:
@@ -137,8 +148,35 @@ LINE_STYLES: dict[str, dict[str, Any]] = {
     "?": {"fg": "yellow"},
 }
 
-#: Time, since, number, glyph, actor, wave, pod, words. A name that is too long pushes the words aside.
-LINE_FORMAT = "{:<12} {:>10} {:>7} {:1} {:<8} {:>2} {:<28} {}"
+
+class Column(NamedTuple):
+    """``spare``: in which order it goes where the terminal is too narrow; 0: it stays."""
+
+    heading: str
+    width: int
+    right: bool = False
+    spare: int = 0
+
+
+#: Before the words. The date is the heading of the first.
+COLUMNS = (
+    Column("", 12, spare=3),
+    Column("SINCE", 10, right=True),
+    Column("SEQ", 7, right=True, spare=1),
+    Column("", 1),
+    Column("ACTOR", 8, spare=2),
+    Column("W", 2, right=True, spare=4),
+    Column("POD", 28),
+)
+WORDS_HEADING = "WHAT (times are UTC)"
+#: In a pipe a name that is too long pushes the words aside: cut, two would look like one.
+TIME, POD = 0, len(COLUMNS) - 1
+#: A line of words that is read at a glance; with less, columns go.
+WORDS_WIDTH_MIN = 38
+#: ``namespace/web-7d9f…x2x4z`` is still told from its like.
+POD_WIDTH_MIN = 18
+#: With less than this nothing can be laid out: lines are as long as in a pipe, and the terminal breaks them.
+SCREEN_WIDTH_MIN = 50
 
 #: What ends a release (`events.base.order_key`), in an order's outcome.
 RELEASE_KEY = b"/release/"
@@ -172,7 +210,9 @@ def _last_episode(journals: tuple[Path, ...]) -> Episode | None:
     return last._replace(outcome="running") if open_end else last
 
 
-def _follow(journals: tuple[Path, ...], transitions: Timeline, after: int, output: str) -> int:
+def _follow(
+    journals: tuple[Path, ...], transitions: Timeline, after: int, show: Callable[[Line], str]
+) -> int:
     """Up to the end of the shutdown; where none is chosen yet, of the first that begins behind ``after``."""
 
     def lines() -> Iterator[Iterable[Line]]:
@@ -191,20 +231,19 @@ def _follow(journals: tuple[Path, ...], transitions: Timeline, after: int, outpu
             ):
                 return
 
-    _write_lines(lines(), output)
+    _write_lines(lines(), show)
     return DONE
 
 
 # --- how it looks ------------------------------------------------------------------------------
 
 
-def _write_lines(batches: Iterable[Iterable[Line]], output: str) -> bool:
+def _write_lines(batches: Iterable[Iterable[Line]], show: Callable[[Line], str]) -> bool:
     """A batch at a time, at once on the screen: neither a write for each line nor a journal in memory.
 
     Whether there was anything to write.
     """
     any_text = False
-    show: Callable[[Line], str] = _line_json if output == "json" else LinePrinter()
     # Flushed each time: with -f the reader of a pipe sees a step as soon as it is written.
     for lines in batches:
         text = "".join(f"{show(line)}\n" for line in lines)
@@ -215,32 +254,108 @@ def _write_lines(batches: Iterable[Iterable[Line]], output: str) -> bool:
     return any_text
 
 
+def screen_width() -> int:
+    """The terminal's columns; 0: it is none, or too narrow to lay anything out."""
+    if not sys.stdout.isatty():
+        return 0
+    width = shutil.get_terminal_size().columns
+    return width if width >= SCREEN_WIDTH_MIN else 0
+
+
+def fitting_columns(width: int) -> dict[int, int]:
+    """Which of `COLUMNS`, by their place, with their widths; all of them where ``width`` is 0."""
+    kept = {at: column.width for at, column in enumerate(COLUMNS)}
+
+    def room() -> int:
+        return width - sum(kept.values()) - len(kept)
+
+    spare = sorted((column.spare, at) for at, column in enumerate(COLUMNS) if column.spare)
+    for _, at in spare if width else ():
+        if room() < WORDS_WIDTH_MIN:
+            del kept[at]
+    if width and room() < WORDS_WIDTH_MIN:
+        kept[POD] = max(POD_WIDTH_MIN, kept[POD] + room() - WORDS_WIDTH_MIN)
+    return kept
+
+
+def shortened(name: str, width: int) -> str:
+    """``shop/checko…9-x2x4z``: its middle goes, for names are told apart by how they begin and end."""
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return f"{name[: width - 1 - tail]}…{name[len(name) - tail :]}"
+
+
+def hanging(prefix: str, text: str, width: int) -> list[str]:
+    """``prefix`` and the text behind it; what does not fit goes on below the text. 0: on one line."""
+    if not width or len(prefix) + len(text) <= width:
+        return [f"{prefix}{text}"]
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=prefix,
+        subsequent_indent=" " * len(prefix),
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
+    return lines or [prefix]
+
+
 class LinePrinter:
     """A line as text. The date is the heading of the first column, and is said anew when it changes."""
 
     def __init__(self) -> None:
         self._paint = painter(LINE_STYLES)
         self._date = ""
+        self._width = screen_width()
+        self._columns = fitting_columns(self._width)
 
     def __call__(self, line: Line) -> str:
         date, _, clock = rfc3339(line.wall_ns).partition("T")
         heading = ""
         if date != self._date:
-            words = ("SINCE", "SEQ", "", "ACTOR", "W", "POD", "WHAT (times are UTC)")
-            heading = self._paint("heading", LINE_FORMAT.format(date, *words)) + "\n"
+            names = [date, *(column.heading for column in COLUMNS[1:])]
+            # Without its column the date stands over the words.
+            words = WORDS_HEADING if TIME in self._columns else f"WHAT, on {date} UTC"
+            heading = self._paint("heading", self._prefix(names) + words) + "\n"
             self._date = date
         glyph = BAD_GLYPH if line.bad else GLYPHS[line.kind]
-        text = LINE_FORMAT.format(
+        cells = (
             clock[:12],
             signal_offset(line.since_ns),
-            line.seq,
+            str(line.seq),
             glyph,
             line.short,
-            "" if line.wave is None else line.wave,
+            "" if line.wave is None else str(line.wave),
             visible(line.pod),
-            visible(line.text),
         )
-        return heading + self._paint(glyph, text.rstrip())
+        lines = hanging(self._prefix(cells), visible(line.text), self._width)
+        return heading + self._paint(glyph, "\n".join(each.rstrip() for each in lines))
+
+    def _prefix(self, cells: Sequence[str]) -> str:
+        made = ""
+        for at, width in self._columns.items():
+            cell = shortened(cells[at], width) if self._width and at == POD else cells[at]
+            made += f"{cell:>{width}} " if COLUMNS[at].right else f"{cell:<{width}} "
+        return made
+
+
+class StoryPrinter:
+    """A line as a sentence, under its pod's name; a name may be that of pods in several namespaces."""
+
+    def __init__(self) -> None:
+        self._paint = painter(LINE_STYLES)
+        self._pod = ""
+        self._width = screen_width()
+
+    def __call__(self, line: Line) -> str:
+        heading = ""
+        if line.pod != self._pod:
+            when = f"{utc_text(line.wall_ns)} is {signal_offset(line.since_ns)}"
+            heading = self._paint("heading", f"{visible(line.pod)} ({when})") + "\n"
+            self._pod = line.pod
+        lines = hanging(f"{signal_offset(line.since_ns):>10}  ", visible(sentence(line)), self._width)
+        return heading + self._paint(BAD_GLYPH if line.bad else "", "\n".join(lines))
 
 
 def signal_offset(ns: int) -> str:

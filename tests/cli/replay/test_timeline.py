@@ -9,13 +9,21 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from ebbtide.actors.edges.linux.proc import boot_id
+from ebbtide.cli.replay.timeline import (
+    COLUMNS,
+    WORDS_WIDTH_MIN,
+    fitting_columns,
+    screen_width,
+    shortened,
+)
 from ebbtide.events.base import TYPES, Event, Fact, register
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import FLAG_LAST, parse_frames
@@ -23,10 +31,10 @@ from ebbtide.events.decisions import HookEnded
 from ebbtide.events.facts import DaemonStarted, OrderEnded, ReleaseRequested
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.segment import parse_header
-from ebbtide.replay.timeline import LineFilter, Moment, timeline
+from ebbtide.replay.timeline import SENTENCES, LineFilter, Moment, sentence, timeline
 from tests.cli.replay.conftest import EVERY, golden
 from tests.commands import Run
-from tests.journals import DEMO, SHUTDOWN, records_of
+from tests.journals import CANCELLED, DEMO, SHUTDOWN, records_of
 from tests.replay.journals import edit, write
 from tests.replay.shutdown import Book, first_life
 
@@ -55,6 +63,103 @@ def test_golden_of_every_record(replay: Run) -> None:
 def test_golden_json(replay: Run) -> None:
     """One object a line."""
     golden("timeline-pod.json", replay("timeline", "--pod", "stuck-0", "-o", "json").out)
+
+
+@pytest.mark.parametrize(
+    "journal, pod",
+    [
+        (SHUTDOWN, "stuck-0"),
+        (SHUTDOWN, "web-0"),
+        (DEMO, "legacy-0"),
+        (DEMO, "cache-0"),
+        (DEMO, "late-0"),
+        (CANCELLED, "web-5"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_one_pods_story(replay: Run, journal: Path, pod: str) -> None:
+    """In sentences about the pod, in the order of the lines; every line of it has one."""
+    told = replay("timeline", "--pod", pod, journal=journal).out
+    golden(f"story-{journal.name}-{pod}.txt", told)
+    heading, *sentences = told.splitlines()
+    assert f"/{pod} (" in heading
+    assert len(sentences) == len(objects(replay, "--pod", pod, journal=journal))
+    assert all(each.endswith(".") and each[12].isupper() for each in sentences)
+
+
+def test_a_sentence_for_whatever_comes(replay: Run) -> None:
+    """What has no sentence, or fields of another version, is told in the line's own words."""
+    (line, *_) = timeline(History([DirectorySource(DEMO)]).batches(), 68)
+    assert sentence(msgspec.structs.replace(line, type="Newer", text="something new")) == "Something new."
+    for tag in SENTENCES:
+        assert sentence(msgspec.structs.replace(line, type=tag, data=None, text="as told."))[-1] == "."
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """A terminal of so many columns."""
+    return lambda width: monkeypatch.setattr("ebbtide.cli.replay.timeline.screen_width", lambda: width)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 132])
+def test_it_fits_the_terminal(replay: Run, screen: Callable[[int], None], width: int) -> None:
+    """No line is longer, the words begin in one column, and what is left out is no word of them."""
+    screen(width)
+    out = replay("timeline", journal=DEMO).out
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= width
+    begin = lines[0].index("WHAT")
+    assert all(line[begin - 1] == " " for line in lines)
+    assert begin <= width - WORDS_WIDTH_MIN or width < 70
+    words = " ".join(" ".join(line[begin:].split()) for line in lines[1:]).split()
+    screen(0)
+    plain = replay("timeline", journal=DEMO).out.splitlines()[1:]
+    assert words == " ".join(line[75:] for line in plain).split()
+    if width == 80:
+        golden("timeline-demo-80.txt", out)
+
+
+def test_columns_go_in_an_order_and_come_back() -> None:
+    """With room for all of them none goes; in a pipe none ever does."""
+    every = {at: column.width for at, column in enumerate(COLUMNS)}
+    assert fitting_columns(0) == fitting_columns(75 + WORDS_WIDTH_MIN) == every
+    gone = [set(every) - set(fitting_columns(width)) for width in range(50, 120)]
+    assert all(more >= less for more, less in pairwise(gone))
+    names = [COLUMNS[at].heading for at in fitting_columns(50)]
+    assert names == ["SINCE", "", "POD"]
+
+
+@pytest.mark.parametrize("width", range(4, 30))
+def test_a_long_name_keeps_its_begin_and_its_end(width: int) -> None:
+    """And what is short enough is left as it is."""
+    name = "shop/checkout-7d9f8b6c5-x2x4z"
+    cut = shortened(name, width)
+    if width >= len(name):
+        assert cut == name
+        return
+    head, tail = cut.split("…")
+    assert len(cut) == width
+    assert name.startswith(head)
+    assert name.endswith(tail)
+    assert 0 <= len(head) - len(tail) <= 1
+
+
+def test_only_a_terminal_has_a_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe has none, and on one that is too narrow nothing can be laid out."""
+    monkeypatch.setenv("COLUMNS", "90")
+    assert screen_width() == 0
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert screen_width() == 90
+    monkeypatch.setenv("COLUMNS", "30")
+    assert screen_width() == 0
+
+
+def test_a_story_fits_the_terminal_too(replay: Run, screen: Callable[[int], None]) -> None:
+    """What does not fit goes on below its sentence."""
+    screen(60)
+    lines = replay("timeline", "--pod", "legacy-0", journal=DEMO).out.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert all(line.startswith("  ") for line in lines[1:])
 
 
 def test_columns_stand_where_they_stand(replay: Run) -> None:
@@ -343,7 +448,7 @@ def test_the_next_shutdown_is_waited_for(growing: Growing, tmp_path: Path) -> No
     try:
         followed.wait("waiting for the next one")
         growing.grow(32)
-        followed.wait("shop/web-0                   main: preStop exec began")
+        followed.wait("The preStop hook of main (exec) began.")
         growing.grow(1000)
         assert followed.ended() == 0
         assert "stuck-0" not in followed.said
