@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,13 +14,16 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.client import ApiClient
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage, StoredJournal, list_journals
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView
+from ebbtide.actors.edges.kubernetes.node_view import ALIVE_ANNOTATION, ClusterView
 from ebbtide.actors.edges.proof.power import PowerEdge
 from ebbtide.actors.edges.proof.redfish import Redfish
 from ebbtide.actors.edges.proof.sources import Machine, SourcesEdge
+from ebbtide.actors.edges.proof.statements import StatementsEdge, StatementSource
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
 from ebbtide.events.base import Event, Order, Record
 from ebbtide.events.outage import (
+    Contradicted,
+    ContradictionEnded,
     EvidenceRead,
     LeaderStarted,
     ListWork,
@@ -128,6 +132,9 @@ class Led:
         #: Where the first of its kind is recorded, who leads is cancelled.
         self.dies: tuple[type[Event], trio.CancelScope] | None = None
         view = ClusterView()
+        # What a peer says stands on the Node.
+        peer = [StatementSource("peer", view, kubelet.name, kubelet.uid)]
+        self._stated = StatementsEdge(peer, view, kubelet.name, SystemClock())
         shared = Shared(
             caller=self.caller,
             view=view,
@@ -147,7 +154,7 @@ class Led:
 
     def _edges(self, follower: Follower) -> Sequence[Edge]:
         if (redfish := self._redfish) is None:
-            return [self.cloud]
+            return [self.cloud, self._stated]
         self.cloud.effects = {
             order: effect for order, effect in self.cloud.effects.items() if order is not ReadSources
         }
@@ -236,6 +243,38 @@ async def test_from_not_ready_to_the_way_back(
     async with linked(rights) as link:
         (found,) = [each for each in await list_journals(link, ACCOUNT) if each.node_uid == kubelet.uid]
         assert found == StoredJournal(kubelet.uid, kubelet.name, at_rest=True)
+
+
+async def test_a_peer_that_speaks_in_the_last_moment(rights: Path, kubelet: Kubelet) -> None:
+    """Between the taint's last reading and its write: nothing is written, before it is taken back."""
+    said = {"uid": kubelet.uid, "boot": "boot-1", "by": "db-2"}
+    async with leading(rights, kubelet, "one") as led:
+
+        async def speak() -> None:
+            await kubelet.annotate({ALIVE_ANNOTATION: json.dumps(said)})
+
+        led.caller.before["PATCH"] = speak
+        led.cloud.off = True
+        await kubelet.unheard()
+        contradicted = await led.heard(Contradicted)
+        assert (contradicted.source, contradicted.name) == ("peer", "db-2")
+        assert led.first(SetTaint)
+        # The cloud says once more that it is off, and nothing follows from it.
+        told = len(led.events)
+        await led.cloud.off_now()
+        await until(
+            lambda: any(
+                isinstance(each, EvidenceRead) and each.source == "cloud" for each in led.events[told:]
+            )
+        )
+        assert led.first(OutOfService) is None
+        assert len(await kubelet.taints()) == 1
+        await kubelet.bed.api.patch(kubelet.path, {"metadata": {"annotations": {ALIVE_ANNOTATION: None}}})
+        await led.heard(ContradictionEnded)
+        await led.cloud.off_now()
+        await led.heard(OutOfService)
+        assert len(await kubelet.taints()) == 2
+    assert (await replays(rights, kubelet)).count(OutageBegan.__name__) == 1
 
 
 #: What is recorded in the outage below, in its order.
