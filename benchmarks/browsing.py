@@ -24,7 +24,7 @@ from tests.replay.report import journals
 from tests.replay.report.browser import Browser, browser
 
 MAKE_SECONDS_MAX, MEGABYTES_MAX, PAINT_SECONDS_MAX = 3.0, 5.0, 1.0
-GESTURES = ROOT / "tests" / "report" / "gestures.js"
+GESTURES = ROOT / "tests" / "replay" / "report" / "gestures.js"
 PAINTS = (
     "performance.getEntriesByType('paint').find((each) => each.name === 'first-contentful-paint').startTime"
 )

@@ -5,6 +5,7 @@ A pod may carry any name, and a process any last words. There is one way to make
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -15,6 +16,8 @@ from ebbtide.events.record.model import DAMAGED_ENDS, PodRecord, ShutdownRecord
 
 #: Elements without an end.
 VOID_ELEMENTS = ("col", "br", "wbr")
+
+NS_PER_US = 1000
 
 #: A table with more rows scrolls in a frame of its own.
 ROWS_MAX = 30
@@ -61,7 +64,8 @@ def table(caption: str, headings: tuple[str, ...], rows: Sequence[tuple[object, 
     for first, *others in rows:
         cells = [tag("th", first, scope="row", data_l=headings[0])]
         for heading, value in zip(headings[1:], others, strict=True):
-            short = "short" if len(str(value)) <= SHORT_MAX else None
+            shown = re.sub("<[^>]*>", "", value) if isinstance(value, Markup) else str(value)
+            short = "short" if len(shown) <= SHORT_MAX else None
             cells.append(tag("td", value, class_=short, data_l=heading))
         body.append(tag("tr", *cells))
     # Of two columns, a name and its value, a phone's screen has room enough.
@@ -137,6 +141,11 @@ def moment(at_ns: int | None) -> str:
     if at_ns is None:
         return "–"
     return f"−{span(-at_ns)}" if at_ns < 0 else f"+{span(at_ns)}"
+
+
+def at(at_ns: int | None) -> Markup:
+    """The same, for a clock that the reader chooses: the script shows it in another one."""
+    return tag("span", moment(at_ns), data_us=None if at_ns is None else at_ns // NS_PER_US)
 
 
 def counted(count: int, one: str, many: str = "") -> str:

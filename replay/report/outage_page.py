@@ -31,7 +31,7 @@ from ebbtide.replay.report.page import (
     filled,
     notice_item,
     resource,
-    style_policy,
+    whole_page,
 )
 from ebbtide.replay.timeline import Line
 
@@ -43,9 +43,6 @@ def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> 
     """The whole page. ``lines`` are all of the outage's, ``started`` is when it began (RFC 3339)."""
     style = resource("page.css") + resource("outage.css")
     slots = {
-        "policy": style_policy(style),
-        "title": escaped(headline(outage)),
-        "style": style,
         "header": _header(outage, started),
         "damage": damage_section(outage.damage),
         "alarms": _alarms(outage),
@@ -56,11 +53,8 @@ def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> 
         "proof": _proof(outage),
         "orders": _orders(outage),
         "events": _events(outage, lines),
-        "episode": escaped(outage.id),
-        "version": escaped(outage.version),
-        "journal": escaped(outage.journal_id),
     }
-    return filled("outage.html", slots)
+    return whole_page(outage, headline(outage), filled("outage.html", slots), style)
 
 
 # --- in a sentence -----------------------------------------------------------------------------

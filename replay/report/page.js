@@ -1,13 +1,12 @@
-"use strict";
 // The page without this script is whole text; with it, it can be searched, sorted and zoomed. No library, no
-// network, no storage. Text gets into the page as text only. Times are microseconds since the signal.
+// network, no storage; what is seen is in the address, so that it can be sent. Text gets into the page as text only. Times
+// are microseconds since the signal.
 (() => {
   const $ = (id) => document.getElementById(id);
   const data = JSON.parse($("data").textContent);
-  const fields = ["label", "wave", "fate", "began", "ended", "bound", "signals", "kills", "hurried", "hooks"];
+  const fields = ["label", "wave", "fate", "began", "ended", "bound", "signals", "kills", "hurried", "hooks", "at", "alike"];
   const pods = data.pods.map((row, index) => ({ index, ...Object.fromEntries(fields.map((name, at) => [name, row[at]])) }));
   for (const pod of pods) pod.fate = data.fates[pod.fate];
-  const holders = new Set(data.holders);
   const rows = [...$("pod-rows").rows];
   const SIGNS = { graceful: "✓", killed: "✕", failed: "!", spared: "○", rejected: "⊘", unknown: "?" };
 
@@ -28,6 +27,7 @@
     return [minutes ? `${minutes}min` : "", seconds ? `${seconds}s` : ""].filter(Boolean).join(" ");
   }
   const moment = (us) => (us === null ? "–" : us < 0 ? `−${lasted(-us)}` : `+${lasted(us)}`);
+  const counted = (number, noun) => `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
   const grouped = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, " ");
 
   /** Runs ``work`` once before the next frame, however often it is asked for. */
@@ -38,6 +38,42 @@
       asked = true;
     };
   }
+
+  // --- the clock -------------------------------------------------------------------------------------
+  /** Moments since the signal, in UTC, or in the reader's own time. */
+  const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500].flatMap((step) => [step, step * 1e3])
+    .concat([1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400].map((step) => step * 1e6)).sort((a, b) => a - b);
+  const clock = { kind: "signal", step: 1 };
+  const two = (number, digits = 2) => String(number).padStart(digits, "0");
+  function wall(us, fraction, day) {
+    const at = data.started + us, date = new Date(Math.floor(at / 1e3)), get = (what) => date[`get${clock.kind === "utc" ? "UTC" : ""}${what}`]();
+    const rest = fraction ? `.${two(at - Math.floor(at / 1e6) * 1e6, 6).slice(0, fraction)}` : "";
+    const days = day ? `${get("FullYear")}-${two(get("Month") + 1)}-${two(get("Date"))} ` : "";
+    return `${days}${two(get("Hours"))}:${two(get("Minutes"))}:${two(get("Seconds"))}${rest}`;
+  }
+  clock.say = (us, day = false) => (us === null ? "–" : clock.kind === "signal" ? moment(us) : wall(us, 3, day));
+  clock.tick = (us) => {
+    if (clock.kind === "signal") return us ? moment(us) : "0";
+    return wall(us, clock.step >= 1e6 ? 0 : clock.step >= 1e3 ? 3 : 6);
+  };
+  /** Even moments of the clock that is shown, at most ``count``. */
+  clock.ticks = (from, to, count) => {
+    const step = STEPS.find((each) => each * count >= to - from) ?? STEPS.at(-1), found = [];
+    const zone = clock.kind === "local" ? -new Date(data.started / 1e3).getTimezoneOffset() * 6e7 : 0;
+    const shift = clock.kind === "signal" ? 0 : (data.started + zone) % step;
+    clock.step = step;
+    for (let at = Math.ceil((Math.max(0, from) + shift) / step) * step - shift; at <= to; at += step) found.push(at);
+    return found;
+  };
+  function setClock(kind) {
+    clock.kind = ["utc", "local"].includes(kind) ? kind : "signal";
+    $("clock").value = clock.kind;
+    for (const each of document.querySelectorAll("[data-us]")) each.textContent = clock.say(Number(each.dataset.us));
+    const signal = clock.kind === "local" ? `${wall(0, 0, true)} ${zoneName()}` : $("signal").dateTime.replace("T", " ").replace(/(\.\d+)?Z$/, " UTC");
+    $("signal").textContent = signal;
+    listLate();
+  }
+  const zoneName = () => Intl.DateTimeFormat().resolvedOptions().timeZone ?? "local";
 
   // --- light and dark ----------------------------------------------------------------------------
   function theme() {
@@ -63,7 +99,11 @@
     }
     for (const [index, priority] of data.waves)
       $("wave").append(make("option", { value: index }, `${index} (priority ${priority})`));
-    for (const event of ["input", "change"]) $("tools").addEventListener(event, soon(sift));
+    for (const event of ["input", "change"]) $("tools").addEventListener(event, soon(() => { sift(); changed(); }));
+    $("sort").addEventListener("change", () => chart.order($("sort").value));
+    $("row-kind").addEventListener("change", () => chart.rows($("row-kind").value));
+    $("clock").options[2].textContent = `local time (${zoneName()})`;
+    $("clock").addEventListener("change", () => { setClock($("clock").value); chart.again(); chart.shown(); });
     $("tools").hidden = false;
   }
   function sift() {
@@ -76,22 +116,27 @@
     $("no-pods").hidden = shown.length > 0;
     $("found").textContent = shown.length === pods.length ? `${grouped(pods.length)} pods`
       : `${grouped(shown.length)} of ${grouped(pods.length)} pods`;
-    layOut();
+    chart.layOut(shown);
   }
 
   // --- the table of pods ---------------------------------------------------------------------------
+  const heads = [...$("pod-table").tHead.rows[0].cells];
   function sorting() {
-    const heads = [...$("pod-table").tHead.rows[0].cells], compare = new Intl.Collator("en", { numeric: true }).compare;
     heads.forEach((head, column) => head.querySelector("button")?.addEventListener("click", () => {
-      const down = head.getAttribute("aria-sort") === "ascending", way = down ? -1 : 1;
-      const cell = (row) => row.cells[column];
-      const key = head.dataset.kind === "number" ? (row) => Number(cell(row).dataset.v) : (row) => cell(row).textContent;
-      const by = head.dataset.kind === "number" ? (a, b) => a - b : compare;
-      const keyed = rows.map((row) => [key(row), row]).sort((a, b) => way * by(a[0], b[0]));
-      $("pod-rows").append(...keyed.map((pair) => pair[1]));
-      for (const each of heads) if (each.dataset.kind) each.setAttribute("aria-sort", "none");
-      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      sortTable(column, head.getAttribute("aria-sort") === "ascending");
+      changed();
     }));
+  }
+  const keys = {}, compare = new Intl.Collator("en", { numeric: true }).compare;
+  /** The table by one of its columns; -1: as at first, the worst fates before others. */
+  function sortTable(column, down) {
+    const head = heads[column], way = down ? -1 : 1, by = head?.dataset.kind === "text" ? compare : (a, b) => a - b;
+    const cell = (row) => row.cells[column];
+    keys[column] ??= rows.map(!head ? () => 0 : head.dataset.kind === "number" ? (row) => Number(cell(row).dataset.v) : (row) => cell(row).textContent);
+    const keyed = rows.map((row, at) => [keys[column][at], row]).sort((a, b) => way * by(a[0], b[0]));
+    $("pod-rows").append(...keyed.map((pair) => pair[1]));
+    for (const each of heads) if (each.dataset.kind) each.setAttribute("aria-sort", "none");
+    head?.setAttribute("aria-sort", down ? "descending" : "ascending");
   }
   function choose(pod) {
     for (const row of rows) row.classList.toggle("chosen", row === rows[pod.index]);
@@ -101,192 +146,22 @@
     row.scrollIntoView({ block: "center" });
   }
 
-  // --- the timeline ----------------------------------------------------------------------------------
-  const ROW = 22, AXIS = 52, PRINTED_MAX = 150, SPAN_MIN = 1000;
-  const chart = $("chart"), axis = $("axis"), lanes = $("lanes");
-  const deadline = data.lines.find(([name]) => name === "deadline")?.[1] ?? 0;
-  const end = Math.max(data.last, 1000, ...data.lines.filter(([name]) => name !== "deadline").map(([, at]) => at));
-  const whole = { from: -end * 0.01, to: Math.max(end, deadline <= end * 1.5 ? deadline : 0) * 1.03 };
-  const view = { ...whole, lines: [], active: null, width: 900, label: 220 };
-  const late = soon(paint);
-  /** The rows of the chart: what ran beside, then each wave and those of its pods that are shown. */
-  function layOut() {
-    const lines = data.beside.map((span) => ({ span }));
-    const waves = new Map([...data.waves.map((wave) => [wave[0], { wave, pods: [] }]), [-1, { wave: null, pods: [] }]]);
-    for (const pod of shown) waves.get(pod.wave)?.pods.push(pod);
-    for (const { wave, pods: members } of waves.values()) {
-      if (wave) lines.push({ wave });
-      for (const pod of members) lines.push({ pod, wave });
-    }
-    view.lines = lines;
-    if (!shown.includes(view.active)) activate(null);
-    $("rows").style.height = `${lines.length * ROW}px`;
-    late();
-  }
-
-  function paint(printing = false) {
-    const width = printing ? 1040 : chart.clientWidth;
-    view.width = width;
-    view.label = width < 560 ? 104 : 230;
-    const first = printing ? 0 : Math.max(0, Math.floor((chart.scrollTop - AXIS) / ROW));
-    const count = printing ? view.lines.length : Math.ceil(chart.clientHeight / ROW) + 2;
-    const lines = view.lines.slice(first, first + count);
-    size(axis, width, AXIS);
-    size(lanes, width, lines.length * ROW);
-    lanes.style.top = printing ? "0" : `${first * ROW}px`;
-    paintAxis();
-    paintLanes(lines);
-    $("range").textContent = `${moment(Math.round(Math.max(view.from, 0)))} to ${moment(Math.round(view.to))}`;
-  }
-  function size(svg, width, height) {
-    fill(svg, { width, height, viewBox: `0 0 ${width} ${height}` }, []);
-    svg.replaceChildren();
-  }
-  const plotWidth = () => view.width - view.label - 10;
-  const x = (us) => ((us - view.from) / (view.to - view.from)) * plotWidth();
-  const part = (svg, left, width, height) => draw(svg, "svg", { x: left, width, height, overflow: "hidden" });
-
-  function paintAxis() {
-    const plot = part(axis, view.label, plotWidth() + 10, AXIS), ends = [-1e9, -1e9];
-    for (const [name, at] of data.lines.toSorted((a, b) => a[1] - b[1])) {
-      const right = x(at) > plotWidth() - 60, level = x(at) - (right ? name.length * 7 : 0) < ends[0] ? 1 : 0;
-      draw(plot, "line", { x1: x(at), x2: x(at), y1: level * 13 + 2, y2: AXIS, class: `rule ${name}` });
-      draw(plot, "text", { x: x(at) + (right ? -4 : 4), y: level * 13 + 12, "text-anchor": right ? "end" : "start" }, name);
-      ends[level] = x(at) + (right ? 0 : name.length * 7 + 8);
-    }
-    for (const at of ticks()) {
-      draw(plot, "line", { x1: x(at), x2: x(at), y1: AXIS - 5, y2: AXIS, class: "rule" });
-      const anchor = x(at) < 12 ? "start" : x(at) > plotWidth() - 16 ? "end" : "middle";
-      draw(plot, "text", { x: x(at), y: AXIS - 8, "text-anchor": anchor, class: "soft" }, at ? moment(at) : "0");
-    }
-    if (deadline > whole.to) draw(axis, "text", { x: 8, y: 13, class: "soft" }, `deadline ${moment(deadline)}`);
-  }
-  function ticks() {
-    const rough = (view.to - view.from) / Math.max(2, plotWidth() / 90), power = 10 ** Math.floor(Math.log10(rough));
-    const step = Math.max(1, power * [1, 2, 5, 10].find((each) => each * power >= rough)), found = [];
-    for (let at = Math.ceil(Math.max(0, view.from) / step) * step; at <= view.to; at += step) found.push(Math.round(at));
-    return found;
-  }
-
-  function paintLanes(lines) {
-    const height = lines.length * ROW, hatch = draw(draw(lanes, "defs"), "pattern",
-      { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" });
-    draw(hatch, "rect", { width: 2.5, height: 6, fill: "var(--card)", opacity: 0.55 });
-    lines.forEach((line, at) => {
-      if (line.wave && !line.pod) draw(lanes, "rect", { y: at * ROW, width: view.width, height: ROW, class: "lane" });
-      if (line.pod && line.pod === view.active)
-        draw(lanes, "rect", { x: 1, y: at * ROW + 1, width: view.width - 2, height: ROW - 2, class: "on" });
-    });
-    const names = part(lanes, 8, view.label - 14, height), plot = part(lanes, view.label, plotWidth() + 10, height);
-    for (const at of ticks()) draw(plot, "line", { x1: x(at), x2: x(at), y1: 0, y2: height, class: "grid" });
-    for (const [name, at] of data.lines) draw(plot, "line", { x1: x(at), x2: x(at), y1: 0, y2: height, class: `rule ${name}` });
-    lines.forEach((line, at) => {
-      const kind = line.pod ? "" : line.wave ? "head" : "soft", y = at * ROW;
-      if (holders.has(line.pod?.index)) draw(names, "path", { d: `M1 ${y + 6}l6 5l-6 5z`, class: "holder" });
-      draw(names, "text", { x: line.pod ? 12 : 0, y: y + 15, class: kind }, line.pod ? line.pod.label : title(line));
-      (line.pod ? podBar : line.wave ? waveBar : besideBar)(plot, line, y);
-    });
-  }
-
-  const title = (line) => (line.wave ? `Wave ${line.wave[0]}${view.label > 150 ? ` · ${line.wave[5]}` : ""}` : line.span[0]);
-  const bar = (plot, from, to, y, height, kind) => draw(plot, "rect",
-    { x: x(from), y, width: Math.max(1.5, x(to ?? data.last) - x(from)), height, class: kind, rx: 1 });
-  const upright = (plot, at, y, height, kind) => draw(plot, "line", { x1: x(at), x2: x(at), y1: y, y2: y + height, class: kind });
-  function besideBar(plot, { span }, y) { for (const [began, ended] of span[1]) bar(plot, began, ended, y + 8, 6, "besidebar"); }
-  function waveBar(plot, { wave: [, , began, ended, bound] }, y) {
-    if (began === null) return;
-    bar(plot, began, bound, y + 6, 10, "bound");
-    bar(plot, began, ended, y + 6, 10, "wavebar");
-    if (bound !== null) upright(plot, bound, y + 2, ROW - 4, "limit");
-  }
-  function podBar(plot, { pod, wave }, y) {
-    if (pod.began === null) { draw(plot, "text", { x: 6, y: y + 15, class: "soft" }, `${SIGNS[pod.fate]} ${pod.fate}`); return; }
-    if (pod.bound !== null) bar(plot, pod.began, pod.bound, y + 4, ROW - 8, "bound");
-    bar(plot, pod.began, pod.ended, y + 4, ROW - 8, `f-${pod.fate}`);
-    if (pod.fate !== "graceful") bar(plot, pod.began, pod.ended, y + 4, ROW - 8, "").setAttribute("fill", "url(#hatch)");
-    for (const [began, ended] of pod.hooks) bar(plot, began, ended, y + 9, 4, "hook");
-    for (const at of pod.signals) upright(plot, at, y + 2, ROW - 4, "mark");
-    for (const at of pod.kills) draw(plot, "path", { d: `M${x(at) - 4} ${y + 7}l8 8m0 -8l-8 8`, class: "kill" });
-    if (pod.hurried !== null) draw(plot, "path", { d: `M${x(pod.hurried) - 5} ${y + 7}l4 4l-4 4m5 -8l4 4l-4 4`, class: "mark" });
-    if (wave?.[4] != null) upright(plot, wave[4], y, ROW, "rule deadline");
-    const after = x(pod.ended ?? data.last) + 5;
-    if (plotWidth() - after > 16) draw(plot, "text", { x: Math.max(after, 2), y: y + 15, class: "soft" }, SIGNS[pod.fate]);
-  }
-  function activate(pod) {
-    view.active = pod;
-    $("said").replaceChildren();
-    if (!pod) return;
-    const times = pod.began === null ? "never begun" : `began ${moment(pod.began)}, ${pod.ended === null ? "no end on record" : `ended ${moment(pod.ended)}`}`;
+  // --- what is said of a row of the timeline -------------------------------------------------------
+  function story(pod) {
+    const times = pod.began === null ? (pod.at === null ? "never begun" : `at ${clock.say(pod.at)}`)
+      : `began ${clock.say(pod.began)}, ${pod.ended === null ? "no end on record" : `ended ${clock.say(pod.ended)}`}`;
     const why = rows[pod.index].querySelector(".why").textContent;
+    return `${SIGNS[pod.fate]} ${pod.label}, wave ${pod.wave < 0 ? "none" : pod.wave}: ${pod.fate}, ${times}. ${why}`;
+  }
+  function tell(line, hint = "") {
+    $("said").replaceChildren();
+    if (!line) return;
+    const { pod } = line;
+    if (!pod) { $("said").append(hint); return; }
     const open = make("button", { type: "button" }, "In the table"), list = make("button", { type: "button" }, "Its events");
     open.addEventListener("click", () => choose(pod));
-    list.addEventListener("click", () => { $("event-find").value = pod.label; siftEvents(); $("event-find").focus(); });
-    $("said").append(`${SIGNS[pod.fate]} ${pod.label}, wave ${pod.wave < 0 ? "none" : pod.wave}: ${pod.fate}, ${times}. ${why} `, open, " ", list);
-    late();
-  }
-  function look(from, to) {
-    const span = Math.min(Math.max(to - from, SPAN_MIN), whole.to - whole.from);
-    view.from = Math.min(Math.max(from, whole.from), whole.to - span);
-    view.to = view.from + span;
-    late();
-  }
-  function zoom(factor, share = 0.5) {
-    const at = view.from + (view.to - view.from) * share, span = (view.to - view.from) * factor;
-    look(at - span * share, at + span * (1 - share));
-  }
-  const pan = (share) => { const by = (view.to - view.from) * share; look(view.from + by, view.to + by); };
-  const shareOf = (clientX) => Math.min(1, Math.max(0, (clientX - chart.getBoundingClientRect().left - view.label) / plotWidth()));
-  function walk(by) {
-    const podLines = view.lines.filter((line) => line.pod), at = podLines.findIndex((line) => line.pod === view.active);
-    const next = podLines[Math.min(podLines.length - 1, Math.max(0, at < 0 ? (by > 0 ? 0 : podLines.length - 1) : at + by))];
-    if (!next) return;
-    activate(next.pod);
-    const top = view.lines.indexOf(next) * ROW;
-    if (top < chart.scrollTop) chart.scrollTop = top;
-    if (top + ROW * 2 + AXIS > chart.scrollTop + chart.clientHeight) chart.scrollTop = top + ROW * 2 + AXIS - chart.clientHeight;
-  }
-  function hands() {
-    const keys = { ArrowDown: () => walk(1), ArrowUp: () => walk(-1), PageDown: () => walk(15), PageUp: () => walk(-15),
-      Home: () => walk(-pods.length), End: () => walk(pods.length), ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15),
-      "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), 0: () => look(whole.from, whole.to),
-      Enter: () => view.active && choose(view.active) };
-    chart.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
-      event.preventDefault();
-      keys[event.key]();
-    });
-    chart.addEventListener("wheel", (event) => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      zoom(Math.exp(Math.max(-60, Math.min(60, event.deltaY)) / 200), shareOf(event.clientX));
-    }, { passive: false });
-    chart.addEventListener("scroll", late);
-    $("zoom-in").addEventListener("click", () => zoom(0.6));
-    $("zoom-out").addEventListener("click", () => zoom(1 / 0.6));
-    $("zoom-all").addEventListener("click", () => look(whole.from, whole.to));
-    pointers();
-  }
-
-  /** One pointer moves the chart, two zoom it; one that does not move chooses a pod. */
-  function pointers() {
-    const down = new Map();
-    let moved = 0;
-    const spread = () => { const [a, b] = [...down.values()]; return Math.max(20, Math.abs(a - b)); };
-    chart.addEventListener("pointerdown", (event) => { if (!event.button) { down.set(event.pointerId, event.clientX); moved = 0; } });
-    chart.addEventListener("pointermove", (event) => {
-      if (!down.has(event.pointerId)) return;
-      const before = down.get(event.pointerId), wide = down.size > 1 ? spread() : 0;
-      down.set(event.pointerId, event.clientX);
-      moved += Math.abs(event.clientX - before);
-      if (down.size > 1) zoom(wide / spread(), shareOf((Math.min(...down.values()) + Math.max(...down.values())) / 2));
-      else if (moved > 4) { chart.classList.add("dragging"); pan((before - event.clientX) / plotWidth()); }
-    });
-    for (const name of ["pointerup", "pointercancel", "pointerleave"]) chart.addEventListener(name, (event) => {
-      const clicked = down.delete(event.pointerId) && name === "pointerup" && moved <= 4;
-      chart.classList.remove("dragging");
-      const line = view.lines[Math.floor((event.clientY - $("rows").getBoundingClientRect().top) / ROW)];
-      if (clicked && line?.pod) activate(line.pod);
-    });
+    list.addEventListener("click", () => { $("event-find").value = pod.label; siftEvents(); changed(); $("event-find").focus(); });
+    $("said").append(`${story(pod)} `, open, " ", list, " ", make("a", { href: `#pod=${link(nameOf(pod))}` }, "Link to it"));
   }
   function legend() {
     const picture = (paintOn, words) => {
@@ -308,7 +183,7 @@
   // --- events ------------------------------------------------------------------------------------------
   const LINE = 34, events = data.events, all = events.seq.map((_, at) => at), podOf = (at) => pods[events.pod[at]]?.label ?? "";
   const place = new Map(events.seq.map((seq, at) => [seq, at]));
-  let listed = all, hay = null;
+  let listed = all, hay = null, told = null;
   const listLate = soon(list);
   function siftEvents() {
     const words = $("event-find").value.toLowerCase().split(/\s+/).filter(Boolean), type = $("event-type").value;
@@ -336,64 +211,120 @@
   }
   function eventRow(at, index) {
     const button = make("button", { type: "button", "data-seq": events.seq[at], "aria-label": `Record ${events.seq[at]}, all of it` }, String(events.seq[at]));
-    button.addEventListener("click", () => tell(at));
-    return make("tr", { "aria-rowindex": index + 2 }, make("td", { class: "num" }, button), make("td", { class: "num" }, moment(events.at[at])),
+    button.addEventListener("click", () => showEvent(at));
+    return make("tr", { "aria-rowindex": index + 2 }, make("td", { class: "num" }, button), make("td", { class: "num" }, clock.say(events.at[at])),
       make("td", { class: "wide num" }, events.cause[at] ? String(events.cause[at]) : "–"), make("td", {}, events.types[events.type[at]]),
       make("td", { class: "wide" }, events.actors[events.actor[at]]), make("td", { class: "wide" }, podOf(at)),
       make("td", { class: events.bad[at] ? "bad" : "" }, events.bad[at] ? "! " : "", events.text[at]));
   }
 
   /** One record whole, and why it came about: its causes, back to the fact. */
-  function tell(at) {
+  function showEvent(at) {
     const card = $("event-more"), why = [];
     for (let cause = place.get(events.cause[at]); cause !== undefined && why.length < 30; cause = place.get(events.cause[cause])) why.push(cause);
     const links = why.flatMap((each) => {
       const button = make("button", { type: "button" }, `${events.seq[each]} ${events.types[events.type[each]]}`);
-      button.addEventListener("click", () => tell(each));
+      button.addEventListener("click", () => showEvent(each));
       return [button, " "];
     });
-    const head = `Record ${events.seq[at]}, ${moment(events.at[at])}: ${events.types[events.type[at]]} by ${events.actors[events.actor[at]]}${podOf(at) && ` for ${podOf(at)}`}`;
+    const head = `Record ${events.seq[at]}, ${clock.say(events.at[at], true)}: ${events.types[events.type[at]]} by ${events.actors[events.actor[at]]}${podOf(at) && ` for ${podOf(at)}`}`;
     card.replaceChildren(make("p", {}, make("strong", {}, head)), make("p", {}, events.text[at]), make("pre", {}, events.data[at] || "no field differs from its default"),
       ...(links.length ? [make("p", {}, "Because of ", ...links)] : [make("p", {}, "A fact: learned from outside.")]));
     card.hidden = false;
     card.scrollIntoView({ block: "nearest" });
+    told = at;
+    changed();
   }
   function eventTools() {
     events.types.map((name, at) => [name, at]).sort().forEach(([name, at]) => $("event-type").append(make("option", { value: at }, name)));
-    for (const event of ["input", "change"]) $("event-tools").addEventListener(event, soon(siftEvents));
+    for (const event of ["input", "change"]) $("event-tools").addEventListener(event, soon(() => { siftEvents(); changed(); }));
     $("event-frame").addEventListener("scroll", listLate);
     $("event-tools").hidden = $("event-frame").hidden = false;
     siftEvents();
   }
 
-  // --- paper ---------------------------------------------------------------------------------------------
-  /** On paper all of the chart stands, or its most telling rows, and autopsies are unfolded. */
+  // --- a link to what is seen ------------------------------------------------------------------------
+  // The address holds what differs from the page at first. It is written a moment after the last change, because a
+  // browser refuses hundreds of changes in a row.
+  const WRITE_MS = 200;
+  const link = (text) => encodeURIComponent(text).replace(/%(2F|3A|2C)/g, decodeURIComponent);
+  /** A pod's name in a link; of two of one name the second has ``~2``. */
+  const names = new Map(), byName = new Map(), nameOf = (pod) => names.get(pod);
+  for (const pod of pods) {
+    let name = pod.label;
+    for (let count = 2; byName.has(name); count += 1) name = `${pod.label}~${count}`;
+    byName.set(name, pod);
+    names.set(pod, name);
+  }
+  let writing = 0, restoring = true;
+  function changed() {
+    clearTimeout(writing);
+    if (!restoring) writing = setTimeout(write, WRITE_MS);
+  }
+  function write() {
+    const { pod, ...seen } = chart.state(), boxes = [...$("fates").querySelectorAll("input")], ticked = boxes.filter((box) => box.checked);
+    const sorted = heads.findIndex((head) => !["none", null].includes(head.getAttribute("aria-sort")));
+    const wanted = { pod: pod ? nameOf(pod) : "", ...seen, find: $("find").value, wave: $("wave").value,
+      fates: ticked.length < boxes.length ? ticked.map((box) => box.value).join(",") || "none" : "",
+      clock: clock.kind === "signal" ? "" : clock.kind,
+      table: sorted < 0 ? "" : `${heads[sorted].getAttribute("aria-sort") === "descending" ? "-" : ""}${sorted}`,
+      event: told === null ? "" : String(events.seq[told]), events: $("event-find").value, type: events.types[$("event-type").value || -1] ?? "" };
+    const hash = Object.entries(wanted).filter(([, value]) => value).map(([name, value]) => `${name}=${link(value)}`).join("&");
+    if (hash || location.hash.includes("=")) history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
+  }
+  function restore() {
+    const text = location.hash.slice(1);
+    if (!text.includes("=")) return false;
+    const wanted = Object.fromEntries(new URLSearchParams(text.replaceAll("+", "%2B"))), pod = byName.get(wanted.pod), fates = wanted.fates?.split(",");
+    restoring = true;
+    $("find").value = wanted.find ?? "";
+    $("wave").value = wanted.wave ?? "";
+    for (const box of $("fates").querySelectorAll("input")) box.checked = !fates || fates.includes(box.value);
+    $("sort").value = wanted.sort ?? "outcome";
+    $("row-kind").value = wanted.rows ?? "";
+    setClock(wanted.clock);
+    const column = Math.abs(Number(wanted.table ?? NaN));
+    sortTable(heads[column]?.dataset.kind ? column : -1, wanted.table?.startsWith("-"));
+    chart.restore(wanted, pod);
+    sift();
+    chart.shown();
+    $("event-find").value = wanted.events ?? "";
+    $("event-type").value = events.types.includes(wanted.type) ? events.types.indexOf(wanted.type) : "";
+    siftEvents();
+    const event = place.get(Number(wanted.event));
+    if (event === undefined) $("timeline").scrollIntoView(); else showEvent(event);
+    restoring = false;
+    return true;
+  }
+
+  // --- paper -------------------------------------------------------------------------------------------
+  /** On paper the chart has a page's height, and the autopsies that are printed are unfolded. */
   function paper() {
-    let unfolded = [], kept = null;
+    let unfolded = [];
     addEventListener("beforeprint", () => {
       unfolded = [...document.querySelectorAll("details[data-print]:not([open])")];
       for (const each of unfolded) each.open = true;
-      kept = view.lines;
-      const telling = (line) => !line.pod || line.pod.fate !== "graceful";
-      if (kept.length > PRINTED_MAX) view.lines = kept.filter(telling).slice(0, PRINTED_MAX);
-      paint(true);
+      chart.print(true);
     });
     addEventListener("afterprint", () => {
       for (const each of unfolded) each.open = false;
-      view.lines = kept ?? view.lines;
-      late();
+      chart.print(false);
     });
   }
 
+  const chart = makeTimeline({ $, make, fill, draw, data, pods, SIGNS, clock, counted, soon, story, tell, choose, changed });
   theme();
   filters();
   sorting();
-  hands();
   legend();
   $("drawing").hidden = false;
   sift();
-  new ResizeObserver(late).observe(chart);
-  new ResizeObserver(listLate).observe($("event-frame"));
   eventTools();
   paper();
+  restoring = restore();
+  restoring = false;
+  addEventListener("hashchange", restore);
+  addEventListener("resize", soon(chart.again));
+  new ResizeObserver(soon(chart.again)).observe($("chart"));
+  new ResizeObserver(listLate).observe($("event-frame"));
 })();

@@ -9,15 +9,16 @@ configuration and daemons; last the document, the compact JSON that the page's s
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from typing import Any, get_args
 
 import msgspec
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.decisions import PodOutcome, PodRejected
 from ebbtide.events.messages import Names
 from ebbtide.events.model import Margins
 from ebbtide.events.record.format import utc_text, visible
@@ -31,11 +32,14 @@ from ebbtide.events.record.model import (
     WaveRecord,
     stop_began_ns,
 )
+from ebbtide.events.record.outages import OutageRecord
 from ebbtide.replay.critical_chain import Chain, Segment, critical_chain
 from ebbtide.replay.report.markup import (
     KIND_TEXTS,
+    NS_PER_US,
     OUTCOME_TEXTS,
     Markup,
+    at,
     counted,
     escaped,
     fate,
@@ -53,31 +57,25 @@ from ebbtide.replay.report.markup import (
 )
 from ebbtide.replay.timeline import Line, named
 
-NS_PER_US = 1000
-
 #: In JSON inside of HTML these could end the element, or begin a comment.
 SCRIPT_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
+POLICY = "img-src data:; base-uri 'none'; form-action 'none'"
+
+
 def report(shutdown: ShutdownRecord, lines: Iterable[Line], started: str) -> str:
     """The whole page. ``lines`` are all of the shutdown's, ``started`` is the signal's time (RFC 3339)."""
-    found = critical_chain(shutdown)
-    data = document(shutdown, lines, holders(found))
-    style, script = resource("page.css"), resource("page.js")
+    found, rejected = critical_chain(shutdown), dict[str, int]()
+    data = document(shutdown, _noting_rejections(lines, rejected), holders(found), rejected)
     slots = {
-        "policy": (
-            f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
-            "base-uri 'none'; form-action 'none'"
-        ),
-        "title": escaped(f"{shutdown.node}: {verdict(shutdown)}"),
-        "style": style,
         "header": header_section(shutdown, started, held_up(shutdown, found)),
         "damage": damage_section(shutdown.damage),
         "warnings": notices_section(shutdown),
         "figures": figures_section(shutdown),
         "chain": chain_section(shutdown, found),
         "waves": waves_section(shutdown),
-        "pods": pods_section(shutdown),
+        "pods": pods_section(shutdown, rejected),
         "pod-count": counted(len(shutdown.pods), "pod"),
         "hooks": hooks_section(shutdown),
         "settings": settings_section(shutdown),
@@ -86,12 +84,34 @@ def report(shutdown: ShutdownRecord, lines: Iterable[Line], started: str) -> str
         "last-seq": str(shutdown.last_seq),
         "first-seq": str(shutdown.first_seq),
         "episode": escaped(shutdown.id),
-        "version": escaped(shutdown.version),
-        "journal": escaped(shutdown.journal_id),
-        "data": as_script(data),
-        "script": script,
     }
-    return filled("page.html", slots)
+    style, script = resource("page.css"), resource("timeline.js") + resource("page.js")
+    title = f"{shutdown.node}: {verdict(shutdown)}"
+    return whole_page(shutdown, title, filled("page.html", slots), style, script, as_script(data))
+
+
+def whole_page(
+    episode: ShutdownRecord | OutageRecord,
+    title: str,
+    body: str,
+    style: str,
+    script: str = "",
+    data: str = "",
+) -> str:
+    """A body in the frame that all pages have. Its content policy allows this style and this script alone."""
+    scripts = f'<script type="application/json" id="data">{data}</script>\n<script>{script}</script>\n'
+    runs = f"script-src {_hash(script)}; " if script else ""
+    slots = {
+        "policy": f"default-src 'none'; {runs}style-src {_hash(style)}; {POLICY}",
+        "title": escaped(title),
+        "style": style,
+        "body": body,
+        "journal": escaped(episode.journal_id),
+        "version": escaped(episode.version),
+        "episode": escaped(episode.id),
+        "scripts": scripts if script else "",
+    }
+    return filled("frame.html", slots)
 
 
 def filled(skeleton: str, slots: Mapping[str, str]) -> str:
@@ -104,11 +124,6 @@ def filled(skeleton: str, slots: Mapping[str, str]) -> str:
         name, _, rest = part.partition("}}")
         made += (slots[name], rest)
     return "".join(made)
-
-
-def style_policy(style: str) -> str:
-    """The content policy of a page without a script."""
-    return f"default-src 'none'; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def as_script(data: Any) -> str:
@@ -132,6 +147,15 @@ NOTICES_MAX = 8
 LATE_MAX = 8
 
 
+#: The fates that somebody has to look at come first.
+WORST_FIRST: tuple[PodOutcome, ...] = ("killed", "failed", "unknown", "rejected", "graceful", "spared")
+
+
+def worst_first(pods: Iterable[PodRecord]) -> list[PodRecord]:
+    """By fate, and of one fate by inventory: the order of the page's table and of its data."""
+    return sorted(pods, key=lambda pod: WORST_FIRST.index(fate(pod)))
+
+
 def outcome_badge(name: PodOutcome) -> Markup:
     """A fate as a word with its sign; its colour is only the third way to tell."""
     sign = tag("span", OUTCOME_TEXTS[name][2], aria_hidden="true")
@@ -145,7 +169,7 @@ def header_section(shutdown: ShutdownRecord, started: str, held: str) -> Markup:
     sign = tag("span", sentence, class_=f"seal {kind}", aria_hidden="true")
     what = tag("p", f"Shutdown report · {shutdown.node} · {KIND_TEXTS[shutdown.kind]}", class_="kicker")
     facts: list[tuple[str, object]] = [
-        ("Signal", tag("time", f"{started[:10]} {started[11:19]} UTC", datetime=started)),
+        ("Signal", tag("time", f"{started[:10]} {started[11:19]} UTC", datetime=started, id="signal")),
         ("Node", shutdown.node),
         ("Shutdown", tag("code", shutdown.id)),
         ("Trace", tag("code", shutdown.trace_id)),
@@ -180,7 +204,7 @@ def damage_section(damage: DamageRecord | None) -> Markup:
 
 def notice_item(at_ns: int, seq: int, code: str, text: str) -> Markup:
     """One row of what an operator should know."""
-    when = f"{moment(at_ns)} · record {seq} · {code}"
+    when = join(at(at_ns), escaped(f" · record {seq} · {code}"))
     return tag("li", tag("span", text, class_="what"), " ", tag("span", when, class_="when"))
 
 
@@ -192,7 +216,7 @@ def notices_section(shutdown: ShutdownRecord) -> Markup:
     parts = [tag("ul", *items[:NOTICES_MAX], class_="notices")]
     if more := items[NOTICES_MAX:]:
         unfold = tag("summary", counted(len(more), "more warning"))
-        parts.append(tag("details", unfold, tag("ul", *more, class_="notices"), data_print=True))
+        parts.append(tag("details", unfold, tag("ul", *more, class_="notices"), class_="more"))
     return section("warnings", counted(len(items), "warning"), *parts)
 
 
@@ -240,14 +264,14 @@ def waves_section(shutdown: ShutdownRecord) -> Markup:
         # Of a wave of hundreds the first by name; to unfold one single pod would hide more than it saves.
         if len(names) > LATE_MAX + 1:
             unfold = tag("summary", f"and {counted(len(names) - LATE_MAX, 'more', 'more')}")
-            rest = tag("details", unfold, ", ".join(names[LATE_MAX:]), data_print=True)
+            rest = tag("details", unfold, ", ".join(names[LATE_MAX:]), class_="more")
             late = join(escaped(", ".join(names[:LATE_MAX])), rest)
         cells = (
             wave.index,
             wave.priority,
             len(wave.pods),
             span(given_ns) + more,
-            moment(wave.began_ns),
+            at(wave.began_ns),
             took,
             span(wave.unused_ns) if wave.unused_ns else "–",
             wave.outcome,
@@ -272,7 +296,7 @@ def hooks_section(shutdown: ShutdownRecord) -> Markup:
             pod.label,
             run.container,
             f"{run.kind} {run.detail}".strip(),
-            moment(run.began_ns),
+            at(run.began_ns),
             span(hook_length_ns(shutdown, run)) if run.ended_ns is not None else "not ended",
             span(run.until_ns - run.began_ns),
             hook_result(run),
@@ -337,7 +361,7 @@ def chain_list(chain: Chain) -> Markup:
 def _chain_item(segment: Segment, total_ns: int) -> Markup:
     sentence = tag("span", segment.text, class_="what")
     when = tag("span", f"{span(segment.took_ns)}", class_="took")
-    since = tag("span", moment(segment.began_ns), class_="when")
+    since = tag("span", at(segment.began_ns), class_="when")
     within = [_chain_item(each, total_ns) for each in segment.within]
     inner = (tag("ol", *within),) if within else ()
     # Where the segment lies in the whole; the numbers beside it say the same. Whole parts of a scale and no
@@ -364,8 +388,8 @@ POD_HEADINGS = (
 )
 
 
-def pods_section(shutdown: ShutdownRecord) -> Markup:
-    """Rows in the order of ``shutdown.pods``; the script finds them by this order."""
+def pods_section(shutdown: ShutdownRecord, rejected: Mapping[str, int]) -> Markup:
+    """The worst first; the script finds them by this order. ``rejected``: when, by UID."""
     sorts = [
         tag(
             "th",
@@ -377,21 +401,19 @@ def pods_section(shutdown: ShutdownRecord) -> Markup:
         for name, kind in POD_HEADINGS
     ]
     head = tag("tr", *sorts, tag("th", "Why", scope="col"))
-    body = tag("tbody", *(_pod_row(shutdown, pod) for pod in shutdown.pods), id="pod-rows")
+    rows = (_pod_row(shutdown, pod, rejected) for pod in worst_first(shutdown.pods))
+    body = tag("tbody", *rows, id="pod-rows")
     caption = tag("caption", "Pods, their fate and why")
-    columns = tag(
-        "colgroup", *(tag("col", class_=f"c-{name.lower()}") for name, _ in POD_HEADINGS), tag("col")
-    )
-    made = tag("table", caption, columns, tag("thead", head), body, id="pod-table", class_="pods")
+    made = tag("table", caption, tag("thead", head), body, id="pod-table", class_="pods")
     return frame(made, "Table of pods", len(shutdown.pods))
 
 
-def _pod_row(shutdown: ShutdownRecord, pod: PodRecord) -> Markup:
-    took_ns, took = -1, "–"
+def _pod_row(shutdown: ShutdownRecord, pod: PodRecord, rejected: Mapping[str, int]) -> Markup:
+    took_ns, took = -1, join(Markup("at "), at(rejected[pod.uid])) if pod.uid in rejected else escaped("–")
     if pod.began_ns is not None:
         # Of one without an end it is known only that it took longer than the record goes.
         took_ns = (shutdown.last_ns if pod.ended_ns is None else pod.ended_ns) - pod.began_ns
-        took = f"{'>' if pod.ended_ns is None else ''}{span(took_ns)}"
+        took = escaped(f"{'>' if pod.ended_ns is None else ''}{span(took_ns)}")
     # The plan gives whole seconds. What the pod had differs where its stop began late in its wave, or where
     # an elastic budget handed on what an earlier wave left.
     had_ns = planned_ns = pod.grace_seconds * NS_PER_SECOND
@@ -402,7 +424,7 @@ def _pod_row(shutdown: ShutdownRecord, pod: PodRecord) -> Markup:
     why = tag("span", pod.reason or "The record ends before its fate.", class_="why")
     return tag(
         "tr",
-        tag("th", tag("bdi", pod.label), " late" if pod.late else "", scope="row"),
+        tag("th", tag("bdi", pod.label, title=pod.label), " late" if pod.late else "", scope="row"),
         tag("td", pod.wave if pod.wave >= 0 else "–", data_v=pod.wave, data_l="wave "),
         tag("td", grace, data_v=sorts_as, data_l="grace "),
         tag("td", outcome_badge(fate(pod))),
@@ -553,7 +575,7 @@ def progress_section(shutdown: ShutdownRecord) -> Markup:
     beside = [
         (
             ORDER_TEXTS[each.what],
-            moment(each.began_ns),
+            at(each.began_ns),
             span(each.ended_ns - each.began_ns) if each.ended_ns is not None else "not ended",
             each.result + (f": {each.reason}" if each.reason else ""),
         )
@@ -571,7 +593,7 @@ def progress_section(shutdown: ShutdownRecord) -> Markup:
             action = f"came after it, and noted: {each.previous}"
         elif each.previous:
             action += f"; before it: {each.previous}"
-        started = "before the signal" if each.at_ns is None else moment(each.at_ns)
+        started = "before the signal" if each.at_ns is None else at(each.at_ns)
         boot = tag("code", each.boot_id)
         daemons.append((started, downtime, each.pid, each.version, each.mode, boot, action))
     # The daemon of the next boot, which found the shutdown over and closed it, has restarted nothing.
@@ -605,9 +627,28 @@ def _microseconds_of(at_ns: int | None) -> int | None:
     return None if at_ns is None else at_ns // NS_PER_US
 
 
-def document(shutdown: ShutdownRecord, lines: Iterable[Line], holders: Iterable[str]) -> dict[str, Any]:
-    """The page's data; its shape is this module's and the script's own matter. ``holders`` are UIDs."""
-    index = {pod.uid: at for at, pod in enumerate(shutdown.pods)}
+def _noting_rejections(lines: Iterable[Line], rejected: dict[str, int]) -> Iterator[Line]:
+    """The same lines; ``rejected`` is filled as they pass: when, by UID. Such a pod never begins to end."""
+    for line in lines:
+        if line.type == PodRejected.__name__:
+            rejected[line.uid] = line.since_ns
+        yield line
+
+
+def document(
+    shutdown: ShutdownRecord,
+    lines: Iterable[Line],
+    holders: Iterable[str],
+    rejected: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """The page's data; its shape is this module's and the script's own matter. ``holders`` are UIDs.
+
+    ``rejected`` is looked at when all lines have passed.
+    """
+    pods = worst_first(shutdown.pods)
+    index = {pod.uid: place for place, pod in enumerate(pods)}
+    events = _events_data(shutdown, index, lines)
+    alike, fated = TextIndex(), rejected or {}
     # What stands across the whole timeline. A restart in another boot has no place on this one's clock.
     here = [each for each in shutdown.processes if each.boot_id == shutdown.boot_id and not each.came_after]
     limits: list[tuple[str, int | None]] = [
@@ -628,14 +669,16 @@ def document(shutdown: ShutdownRecord, lines: Iterable[Line], holders: Iterable[
     return {
         "version": DOCUMENT_VERSION,
         "first": shutdown.first_seq,
+        "started": _microseconds_of(shutdown.started_wall_ns),
         "last": _microseconds_of(shutdown.last_ns),
         "fates": list(FATES),
         "lines": [[name, _microseconds_of(at_ns)] for name, at_ns in limits if at_ns is not None],
         "beside": list(map(list, orders.items())),
         "waves": list(map(_wave_data, shutdown.waves)),
-        "pods": list(map(_pod_data, shutdown.pods)),
+        "pods": [_pod_data(pod, fated.get(pod.uid), alike) for pod in pods],
+        "alike": list(alike),
         "holders": [index[uid] for uid in holders if uid in index],
-        "events": _events_data(shutdown, index, lines),
+        "events": events,
     }
 
 
@@ -644,8 +687,11 @@ def _wave_data(wave: WaveRecord) -> list[Any]:
     return [wave.index, wave.priority, *map(_microseconds_of, times), wave.outcome]
 
 
-def _pod_data(pod: PodRecord) -> list[Any]:
-    """Label, wave, fate, began, ended, bound, signals, kills, hurried, hooks."""
+def _pod_data(pod: PodRecord, fated_ns: int | None, alike: TextIndex) -> list[Any]:
+    """Label, wave, fate, began, ended, bound, signals, kills, hurried, hooks, when it was rejected, and what
+    it has in common with pods that failed alike (-1: it did not fail).
+    """
+    common = common_cause(pod)
     begun = [stop_began_ns(each) for each in pod.containers]
     kills = [each.killed_ns for each in pod.containers]
     # Until when it could have run: the end of its grace, or of the shutdown's own time.
@@ -661,7 +707,23 @@ def _pod_data(pod: PodRecord) -> list[Any]:
         *(sorted(at_ns // NS_PER_US for at_ns in each if at_ns is not None) for each in (begun, kills)),
         _microseconds_of(pod.hurried_ns),
         list(map(_hook_data, pod.hooks)),
+        _microseconds_of(fated_ns),
+        alike.place(visible(common)) if common else -1,
     ]
+
+
+#: Fates that need no cause.
+WELL: tuple[PodOutcome, ...] = ("graceful", "spared")
+
+
+def common_cause(pod: PodRecord) -> str:
+    """What pods that failed alike have in common; empty where nothing failed."""
+    if fate(pod) in WELL:
+        return ""
+    reason = pod.reason.rpartition("; ")[2]
+    for container in pod.containers:
+        reason = reason.replace(f" {container.name}", "")
+    return re.sub(r"\d+", "…", reason) or "the record ends before its fate"
 
 
 def _hook_data(hook: HookRecord) -> list[Any]:

@@ -187,8 +187,10 @@ class Browser:
         )
         path.write_bytes(base64.b64decode(shot["data"]))
 
-    def pdf(self) -> bytes:
-        return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
+    def pdf(self, width: float, height: float) -> bytes:
+        """Printed on paper of so many inches."""
+        paper = self.call("Page.printToPDF", printBackground=True, paperWidth=width, paperHeight=height)
+        return base64.b64decode(paper["data"])
 
     def processor_ms(self) -> float:
         """Processor time of the page's main thread so far: nobody else's load is in it."""

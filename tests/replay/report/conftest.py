@@ -11,7 +11,12 @@ import pytest
 from tests.replay.report import journals
 from tests.replay.report.browser import Browser, browser
 
-MAKERS = {"story": journals.story, "hostile": journals.hostile, "many": journals.many}
+MAKERS = {
+    "story": journals.story,
+    "hostile": journals.hostile,
+    "many": journals.many,
+    "hundred": journals.hundred,
+}
 
 
 @cache
@@ -45,6 +50,7 @@ def chromium() -> Iterator[Browser]:
 def desk(chromium: Browser) -> Browser:
     """The browser at a desk: a wide window, a light theme, scripts allowed."""
     chromium.call("Emulation.setScriptExecutionDisabled", value=False)
+    chromium.call("Emulation.setTimezoneOverride", timezoneId="UTC")
     chromium.media(prefers_color_scheme="light")
     chromium.size(1200, 900)
     return chromium

@@ -30,6 +30,9 @@
     scroll: times(30, (at) => () => { $("chart").scrollTop = at * 700; }),
     filter: words.map((word) => type("find", word)),
     sort: times(10, (at) => () => document.querySelectorAll(".sort")[at % 5].click()),
+    order: times(10, (at) => () => { $("sort").selectedIndex = (at + 1) % 4; $("sort").dispatchEvent(new Event("change", { bubbles: true })); }),
+    collapse: times(10, () => () => $("fold").click()),
+    "open a group": times(10, (at) => () => { key(at % 2 ? "Enter" : "ArrowDown")(); }),
     "scroll events": times(30, (at) => () => { $("event-frame").scrollTop = at * 9000; }),
     "filter events": ["p", "po", "pod", "podended", "kill", "x", ""].map((word) => type("event-find", word)),
   };

@@ -88,6 +88,11 @@ def many(count: int = 1020) -> Files:
     return run(SimulationRequest(synthetic=count), seed=7)
 
 
+def hundred() -> Files:
+    """Some 110 pods, nearly all of which end well; some are killed, and some come late."""
+    return run(SimulationRequest(synthetic=115, calm=True), seed=21)
+
+
 def told(files: Files) -> tuple[ShutdownRecord, list[Line]]:
     """The last shutdown's account, and all of its lines."""
     account = list(shutdown_records(History([MemorySource(files)])))[-1]

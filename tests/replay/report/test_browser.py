@@ -111,7 +111,7 @@ def test_filter_by_outcome_and_wave(desk: Browser, urls: Urls) -> None:
     tab_to(desk, "wave")
     desk.press("ArrowDown")
     desk.frame()
-    assert desk.run(VISIBLE) == ["shop/web-0", "shop/web-1", "shop/stuck-0"]
+    assert desk.run(VISIBLE) == ["shop/stuck-0", "shop/web-0", "shop/web-1"]
     desk.press("Tab")
     assert desk.run("document.activeElement.value") == "graceful"
     desk.press(" ", " ")
@@ -167,14 +167,361 @@ def test_timeline_by_mouse(desk: Browser, urls: Urls) -> None:
     desk.frame()
     assert value(desk, "range") != zoomed
     assert value(desk, "said") == ""
-    row = desk.run("document.getElementById('rows').getBoundingClientRect().top") + 22 * 5.5
+    row = middle_of(desk, "shop/web-0,")
     mouse(desk, "mousePressed", x, row)
     mouse(desk, "mouseReleased", x, row)
-    assert "shop/" in value(desk, "said")
+    assert "shop/web-0, wave 0: graceful" in value(desk, "said")
+
+
+def middle_of(desk: Browser, hint: str) -> float:
+    """Where the row stands whose hint holds this text, from the window's top."""
+    found = desk.run(f"""(() => {{
+        const hint = [...document.querySelectorAll("#lanes title")].find((each) =>
+            each.textContent.includes("{hint}"));
+        const box = hint.parentNode.getBoundingClientRect();
+        return box.top + box.height / 2;
+    }})()""")
+    return float(found)
 
 
 def mouse(desk: Browser, what: str, x: float, y: float) -> None:
     desk.call("Input.dispatchMouseEvent", type=what, x=x, y=y, button="left", buttons=1, clickCount=1)
+
+
+def hints(desk: Browser) -> list[str]:
+    """What is said of each row that is drawn, when it is pointed at."""
+    desk.frame()
+    made: list[str] = desk.run(
+        "[...document.querySelectorAll('#lanes title')].map((each) => each.textContent)"
+    )
+    return made
+
+
+def pick(desk: Browser, field: str, value: str) -> None:
+    """Choose an entry of a list, as a person does."""
+    desk.run(f"""(() => {{
+        const field = document.getElementById("{field}");
+        field.value = "{value}";
+        field.dispatchEvent(new Event("change", {{ bubbles: true }}));
+    }})()""")
+    desk.frame()
+
+
+def walk_to(desk: Browser, text: str) -> None:
+    """Arrow down in the timeline until it says this."""
+    desk.run("document.getElementById('chart').focus()")
+    for _ in range(TABS_MAX):
+        if text in value(desk, "said"):
+            return
+        desk.press("ArrowDown")
+    raise AssertionError(f"no row of the timeline says {text!r}")
+
+
+def test_waves_close_and_open(desk: Browser, urls: Urls) -> None:
+    """Enter closes a wave and opens it again; a button does so with all."""
+    desk.open(urls("story"))
+    whole = hints(desk)
+    assert [each for each in whole if "shop/stuck-0" in each]
+    walk_to(desk, "Wave 0")
+    desk.press("Enter")
+    assert not [each for each in hints(desk) if "shop/stuck-0" in each]
+    assert [each for each in hints(desk) if "shop/api-0" in each]
+    desk.press("Enter")
+    assert hints(desk) == whole
+    desk.run("document.getElementById('fold').click()")
+    assert [each.partition(" ·")[0] for each in hints(desk)] == [
+        "Beside the waves",
+        "Wave 0",
+        "Wave 1",
+        "Wave 2",
+    ]
+    desk.run("document.getElementById('fold').click()")
+    assert hints(desk) == whole
+
+
+def test_a_click_closes_a_wave(desk: Browser, urls: Urls) -> None:
+    """The same by mouse."""
+    desk.open(urls("story"))
+    desk.run("document.getElementById('chart').scrollIntoView({ block: 'center' })")
+    for there in (0, 1):
+        row = middle_of(desk, "Wave 0")
+        mouse(desk, "mousePressed", 500, row)
+        mouse(desk, "mouseReleased", 500, row)
+        assert len([each for each in hints(desk) if "shop/stuck-0" in each]) == there
+
+
+def test_like_failures_stand_in_one_row(desk: Browser, urls: Urls) -> None:
+    """Pods that failed alike are one row with their number and their cause; it opens, and names each."""
+    desk.open(urls("many"))
+    group = next(each for each in hints(desk) if " killed: " in each)
+    count = int(group.partition(" ")[0])
+    assert count > 100
+    walk_to(desk, group[:40])
+    before = len(hints(desk))
+    desk.press("Enter")
+    assert "killed" in value(desk, "said")
+    named = [each for each in hints(desk) if ": killed, began" in each]
+    assert len(named) >= 10
+    assert desk.run("document.getElementById('chart').scrollHeight") > count * 4
+    desk.press("Enter")
+    assert len(hints(desk)) == before
+
+
+def test_a_thousand_pods_are_one_screen(desk: Browser, urls: Urls) -> None:
+    """At first every row is in sight, whatever the number of pods."""
+    desk.size(1440, 900)
+    desk.open(urls("many"))
+    assert desk.run(SCROLLS) <= 0
+    tallies = [each for each in hints(desk) if each.startswith("Wave ")]
+    assert len(tallies) == 2
+    assert all(" pods: " in each and " killed" in each for each in tallies)
+
+
+#: How much of the chart does not fit into it.
+SCROLLS = """(() => {
+    const chart = document.getElementById("chart");
+    return chart.scrollHeight - chart.clientHeight;
+})()"""
+
+
+def test_a_hundred_pods_are_one_screen(desk: Browser, urls: Urls) -> None:
+    """Each by itself, from the section's title to the last row, and the worst of them have their names."""
+    desk.size(1440, 900)
+    desk.open(urls("hundred"))
+    count = desk.run("JSON.parse(document.getElementById('data').textContent).pods.length")
+    assert count >= 110
+    assert desk.run(SCROLLS) <= 0
+    desk.run("document.getElementById('timeline').scrollIntoView()")
+    assert desk.run("document.getElementById('chart').getBoundingClientRect().bottom <= innerHeight")
+    rows = [each for each in hints(desk) if "graceful, began" in each]
+    assert len(rows) > 90
+    names = desk.run("[...document.querySelectorAll('#lanes text')].map((each) => each.textContent)")
+    bad = [each.split()[1].rstrip(",") for each in hints(desk) if ": failed, began" in each]
+    assert bad
+    assert set(bad) <= set(names)
+
+
+def test_rows_of_other_kinds(desk: Browser, urls: Urls) -> None:
+    """Tall rows scroll, like pods can all stand in one row, or each by itself."""
+    desk.size(1440, 900)
+    desk.open(urls("hundred"))
+    fitted = len(hints(desk))
+    pick(desk, "row-kind", "alike")
+    assert len(hints(desk)) < 25
+    pick(desk, "row-kind", "single")
+    assert len(hints(desk)) > fitted
+    pick(desk, "row-kind", "tall")
+    assert desk.run(SCROLLS) > 1000
+
+
+@pytest.mark.parametrize(
+    ("order", "key"),
+    [
+        ("outcome", None),
+        ("name", lambda pod: pod[0]),
+        ("time", lambda pod: pod[3]),
+        ("took", lambda pod: pod[3] - pod[4]),
+    ],
+)
+def test_orders(desk: Browser, urls: Urls, order: str, key: Callable[[Any], Any] | None) -> None:
+    """Within each wave the pods stand in the order that was chosen; at first the killed ones stand first."""
+    desk.open(urls("story"))
+    pick(desk, "sort", order)
+    pods = {pod[0]: pod for pod in desk.run("JSON.parse(document.getElementById('data').textContent).pods")}
+    for wave in range(3):
+        listed = [each.split()[1].rstrip(",") for each in hints(desk) if f", wave {wave}: " in each]
+        assert len(listed) == sum(pod[1] == wave for pod in pods.values())
+        if key is not None:
+            assert [key(pods[name]) for name in listed] == sorted(key(pods[name]) for name in listed)
+        elif wave == 0:
+            assert listed[0] == "shop/stuck-0"
+
+
+def test_the_brush(desk: Browser, urls: Urls) -> None:
+    """A part drawn on the small picture is the part on view; its middle moves it, 0 shows all."""
+    desk.open(urls("story"))
+    desk.run("document.getElementById('map').scrollIntoView({ block: 'center' })")
+    box = desk.run("JSON.parse(JSON.stringify(document.getElementById('map').getBoundingClientRect()))")
+    whole, y = value(desk, "range"), box["y"] + box["height"] / 2
+
+    def at(share: float) -> float:
+        return float(box["x"] + 240 + (box["width"] - 252) * share)
+
+    def drag(begin: float, end: float) -> str:
+        mouse(desk, "mousePressed", at(begin), y)
+        mouse(desk, "mouseMoved", at(end), y)
+        mouse(desk, "mouseReleased", at(end), y)
+        desk.frame()
+        return str(value(desk, "range"))
+
+    drawn = drag(0.4, 0.6)
+    assert drawn != whole
+    assert desk.run("document.getElementById('map').getAttribute('aria-valuetext')") == drawn
+    assert abs(desk.run("Number(document.getElementById('map').getAttribute('aria-valuenow'))") - 50) <= 3
+    moved = drag(0.5, 0.7)
+    assert abs(desk.run("Number(document.getElementById('map').getAttribute('aria-valuenow'))") - 70) <= 3
+    wider = drag(0.8, 0.95)
+    assert len({whole, drawn, moved, wider}) == 4
+    desk.run("document.getElementById('map').focus()")
+    desk.press("0", "0")
+    desk.frame()
+    assert value(desk, "range") == whole
+
+
+def test_the_clock(desk: Browser, urls: Urls) -> None:
+    """Moments stand since the signal, in UTC or the reader's time: on the axis, in the tables, in words."""
+    desk.call("Emulation.setTimezoneOverride", timezoneId="Australia/Adelaide")
+    desk.open(urls("story"))
+    began = "document.querySelectorAll('#waves [data-us]')[1].textContent"
+    axis = "[...document.querySelectorAll('#axis text')].map((each) => each.textContent)"
+    assert desk.run(began).startswith("+")
+    pick(desk, "clock", "utc")
+    assert desk.run(began).startswith("00:00:")
+    assert "00:00:20" in desk.run(axis)
+    pick(desk, "clock", "local")
+    assert desk.run(began).startswith("10:30:")
+    assert "10:30:20" in desk.run(axis)
+    assert value(desk, "signal") == "2026-01-01 10:30:10 Australia/Adelaide"
+    assert value(desk, "range").startswith("10:30:10.")
+    walk_to(desk, "shop/api-0")
+    assert "began 10:30:" in value(desk, "said")
+    pick(desk, "clock", "signal")
+    assert desk.run(began).startswith("+")
+    assert value(desk, "signal") == "2026-01-01 00:00:10 UTC"
+
+
+#: What a link has to bring back.
+SEEN = """(() => {
+    const $ = (id) => document.getElementById(id);
+    return [
+        ...["find", "wave", "sort", "clock", "row-kind", "event-find", "event-type"].map((id) => $(id).value),
+        [...document.querySelectorAll("#fates input")].map((each) => each.checked), $("range").textContent,
+        ...["said", "found", "event-more", "event-found"].map((id) => $(id).textContent),
+        [...document.querySelectorAll("#lanes title")].map((each) => each.textContent),
+        [...document.querySelectorAll("#pod-rows > tr:not([hidden]) bdi")].map((each) => each.textContent)];
+})()"""
+
+
+def hash_of(desk: Browser) -> str:
+    """The address after its last change; the page writes it a moment later."""
+    desk.run("new Promise((done) => setTimeout(done, 300))")
+    return str(desk.run("location.hash"))
+
+
+def test_every_state_is_a_link(desk: Browser, urls: Urls) -> None:
+    """What was chosen, filtered, ordered, zoomed and opened stands in the address, and comes back from it."""
+    desk.open(urls("story"))
+    first = desk.run(SEEN)
+    assert hash_of(desk) == ""
+    for field, chosen in (
+        ("sort", "name"),
+        ("clock", "utc"),
+        ("row-kind", "single"),
+        ("find", "shop"),
+        ("event-find", "stuck"),
+    ):
+        pick(desk, field, chosen)
+    desk.run("[...document.querySelectorAll('.sort')].find((each) => each.textContent === 'Pod').click()")
+    walk_to(desk, "Wave 1")
+    desk.press("Enter")
+    walk_to(desk, "Wave 2")
+    desk.press("ArrowUp")
+    walk_to(desk, "Wave 2")
+    for _ in range(3):
+        desk.press("ArrowUp")
+    desk.press("+", "+")
+    desk.run("document.querySelector('#event-rows button').click()")
+    desk.frame()
+    seen, link = desk.run(SEEN), hash_of(desk)
+    assert seen != first
+    assert "pod=shop/" in link
+    assert "t=" in link
+    desk.open("about:blank")
+    desk.open(urls("story") + link)
+    desk.frame()
+    assert desk.run(SEEN) == seen
+    assert hash_of(desk) == link
+
+
+def test_outcomes_in_a_link(desk: Browser, urls: Urls) -> None:
+    """Those that are shown are named."""
+    desk.open(urls("story"))
+    desk.run("document.querySelector('#fates input[value=graceful]').click()")
+    desk.frame()
+    assert hash_of(desk) == "#fates=killed"
+    desk.open("about:blank")
+    desk.open(urls("story") + "#fates=killed&wave=0")
+    desk.frame()
+    assert desk.run(VISIBLE) == ["shop/stuck-0"]
+
+
+def test_a_link_to_a_pod(desk: Browser, urls: Urls) -> None:
+    """It opens the row that the pod stands in, and shows the moment; also when followed on the open page."""
+    desk.open(urls("many"))
+    name = desk.run("document.querySelector('#pod-rows bdi').textContent")
+    assert name not in value(desk, "said")
+    desk.run(f"void (location.hash = 'pod={name}&t=10,20')")
+    desk.frame()
+    assert name in value(desk, "said")
+    assert value(desk, "range") == "+10s to +20s"
+    assert any(name in each for each in hints(desk))
+    assert desk.run("document.querySelector('#said a').hash") == f"#pod={name}"
+
+
+@pytest.mark.parametrize(
+    "link", ["#pod=nobody/here&t=x", "#t=9,1&sort=<b>&wave=99", "#=&&%", "#event=-1&table=77", "#pods"]
+)
+def test_a_link_that_leads_nowhere(desk: Browser, urls: Urls, link: str) -> None:
+    """What cannot be there is passed over, without a word on the console."""
+    desk.open("about:blank")
+    desk.open(urls("story") + link)
+    desk.frame()
+    assert desk.complaints() == []
+    assert len(desk.run(VISIBLE)) == 6
+    assert [each for each in hints(desk) if "shop/stuck-0" in each]
+
+
+def test_a_rejected_pod_stands_where_it_was_rejected(desk: Browser, urls: Urls) -> None:
+    """Its sign is at that moment, and its row in the table names it."""
+    desk.open(urls("hundred"))
+    rejected = [
+        pod for pod in desk.run("JSON.parse(document.getElementById('data').textContent).pods") if pod[2] == 4
+    ]
+    assert rejected
+    for pod in rejected:
+        assert pod[3] is None
+        assert pod[10] > 0
+    assert (
+        desk.run("""(() => {
+        const data = JSON.parse(document.getElementById("data").textContent);
+        const end = document.querySelector("#axis .released");
+        const origin = document.querySelector("#axis .signal").getBoundingClientRect().left;
+        const released = data.lines.find(([name]) => name === "released")[1];
+        const scale = (end.getBoundingClientRect().left - origin) / released;
+        const row = [...document.querySelectorAll("#lanes .sign")].at(-1).getBoundingClientRect();
+        const at = data.pods.filter((pod) => pod[2] === 4).map((pod) => origin + pod[10] * scale);
+        return Math.min(...at.map((each) => Math.abs(each - (row.left + row.width / 2))));
+    })()""")
+        < 2
+    )
+
+
+def test_names_are_shortened_and_whole(desk: Browser, urls: Urls) -> None:
+    """A long name ends in an ellipsis; pointed at it is whole, and so it is for a screen reader."""
+    desk.open(urls("hostile"))
+    pick(desk, "row-kind", "single")
+    long = f"shop/{'x' * 253}"
+    drawn = desk.run("[...document.querySelectorAll('#lanes text')].map((each) => each.textContent)")
+    assert long not in drawn
+    assert [each for each in drawn if each.startswith("shop/xxx") and each.endswith("x…")]
+    assert [each for each in hints(desk) if long in each]
+    walk_to(desk, long)
+    cell = "[...document.querySelectorAll('#pod-rows bdi')].find((each) => each.textContent.includes('xxx'))"
+    assert desk.run(f"{cell}.title") == desk.run(f"{cell}.textContent") == long
+    desk.run(f"{cell}.scrollIntoView()")
+    desk.frame()
+    assert desk.run(f"getComputedStyle({cell}.parentNode).textOverflow") == "ellipsis"
+    assert desk.run(f"{cell}.parentNode.scrollWidth > {cell}.parentNode.clientWidth")
 
 
 def test_sorting(desk: Browser, urls: Urls) -> None:
@@ -311,19 +658,29 @@ def test_nothing_moves_by_itself(desk: Browser, urls: Urls) -> None:
 
 
 def test_paper(desk: Browser, urls: Urls) -> None:
-    """Printed, autopsies are unfolded and every pod stands on the timeline; afterwards all is as before."""
+    """Printed, autopsies are unfolded and every wave stands on the timeline; afterwards all is as before."""
     desk.open(urls("story"))
     opened = "document.querySelectorAll('details[data-print][open]').length"
+    before = hints(desk)
     assert desk.run(opened) == 0
     desk.run("dispatchEvent(new Event('beforeprint'))")
     assert desk.run(opened) == desk.run("document.querySelectorAll('details[data-print]').length") > 0
-    names = desk.run("[...document.querySelectorAll('#lanes text')].map((each) => each.textContent)")
-    assert {f"shop/{each.name}" for each in journals.STORY} <= set(names)
+    printed = hints(desk)
+    assert [each for each in printed if "shop/stuck-0" in each]
+    assert len([each for each in printed if each.startswith("Wave ")]) == 3
     desk.run("dispatchEvent(new Event('afterprint'))")
     desk.frame()
     assert desk.run(opened) == 0
-    pages = len(re.findall(rb"/Type /Page\b", desk.pdf()))
-    assert 2 <= pages <= 12
+    assert hints(desk) == before
+
+
+@pytest.mark.parametrize("name", ["story", "hostile", "many", "hundred"])
+@pytest.mark.parametrize(("width", "height"), [(8.27, 11.69), (8.5, 11.0)])
+def test_two_pages(desk: Browser, urls: Urls, name: str, width: float, height: float) -> None:
+    """What happened and why, on a sheet's two sides, of any shutdown: A4 and Letter."""
+    desk.open(urls(name))
+    pages = len(re.findall(rb"/Type /Page\b", desk.pdf(width, height)))
+    assert 1 <= pages <= 2
 
 
 def test_without_script(desk: Browser, urls: Urls) -> None:
