@@ -309,6 +309,8 @@ ORDER_TEXTS_BY_ACTOR = {("KubeletActor", "stop"): "kubelet-stop", ("KubeletActor
 
 #: How the key of an order to start a pod begins, and of the one to start the kubelet.
 START_POD_KEY, START_KUBELET_KEY = "NodeStatusActor/start/", "KubeletActor/start/"
+#: What the controller writes to a Node, and what it asks of a machine and of the storm brake.
+OF_OUTAGES = "OutageActor/"
 
 #: Results of an order that are somebody's fault; ``unknown`` is what a restart leaves.
 FAILED_RESULTS = ("failed", "timed-out")
@@ -358,6 +360,10 @@ def _order_ended_log(names: Names, event: f.OrderEnded, message: Message) -> Ite
     # read like two failures. A failed start stands in no other event.
     if message.level <= WARNING and event.key.startswith((START_POD_KEY, START_KUBELET_KEY)):
         yield message._replace(level=ERROR)
+    # Whoever has to mend rights, or a management controller, reads here what it said. That the Node changed
+    # meanwhile is no failure: it is decided anew.
+    elif message.level <= WARNING and event.key.startswith(OF_OUTAGES) and event.reason != o.CHANGED:
+        yield message
 
 
 def _late_text(names: Names, event: f.DurabilityLate, at: Stamp) -> str:

@@ -31,6 +31,15 @@ class SourceCheck(NamedTuple):
     error: str = ""
 
 
+#: Statements on a Node (`believe` of the configuration), as one says who makes them.
+STATEMENT_WORDS = {
+    "certificate": "a certificate of its daemon",
+    "declared": "a person",
+    "cloud-taint": "the cloud's taint",
+    "remediator": "another remediator",
+}
+
+
 class NodeCheck(NamedTuple):
     """``taint``: none, ours, other. ``drivers``: of its CSINode; None: it has none. ``sources``: those of its
     ``pool``, which believes what stands on the Node as ``believes`` says. ``alive``: who has declared that
@@ -194,11 +203,15 @@ def _sources(seen: ClusterCheck) -> Iterator[Finding]:
         if not node.sources:
             bare.setdefault(node.pool, []).append(node.name)
     for pool, names in bare.items():
-        text = (
-            f"pool {pool}: only what stands on the Node proves that {named(names)} is off: a certificate of"
-            " its daemon, the cloud's taint, or a person"
+        believes = next(node.believes for node in seen.nodes if node.pool == pool)
+        said = ", ".join(STATEMENT_WORDS.get(each, each) for each in believes)
+        text = f"pool {pool}: " + (
+            f"only what stands on the Node proves that {named(names)} is off: {said}"
+            if said
+            else f"nothing proves that {named(names)} is off: it has no source, and nothing is believed"
         )
-        cure = "give the pool redfish, ipmi or cloud in the configuration, or be ready to declare it by hand"
+        by_hand = ", or be ready to declare it by hand" * ("declared" in believes)
+        cure = f"give the pool redfish, ipmi or cloud in the configuration{by_hand}"
         yield Finding("warning", "no-source", text, cure)
     for node in seen.nodes:
         answered = [each for each in node.sources if not each.error]

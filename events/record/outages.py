@@ -19,8 +19,10 @@ from ebbtide.events.base import Event, Stamp, episode_id, parse_order_key, shutd
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
+from ebbtide.events.messages import FAILED_RESULTS
 from ebbtide.events.model import BootEnding, BootEndReason
 from ebbtide.events.outage import (
+    CHANGED,
     AttachmentLeft,
     Contradicted,
     ContradictionEnded,
@@ -489,6 +491,15 @@ def _ordered(outage: OutageBuilder, event: Any) -> None:
     outage.enter(what, text)
 
 
+#: What an order that failed leaves to wait for, by its kind.
+_FAILED_TEXTS: dict[str, tuple[PhaseKind, str]] = {
+    "taint": ("tainting", "the taint could not be written, and is tried again"),
+    "untaint": ("untainting", "our taint could not be taken away, and that is tried again"),
+    "quarantine": ("quarantined", "the quarantine could not be written, and is tried again"),
+    "power-off": ("powering", "the machine could not be switched off"),
+}
+
+
 def _order_ended(outage: OutageBuilder, event: OrderEnded) -> None:
     order = outage.orders.get(event.key)
     if order is None or order.ended_ns is not None:
@@ -498,6 +509,10 @@ def _order_ended(outage: OutageBuilder, event: OrderEnded) -> None:
     if order.what == "untaint" and event.result == "done":
         outage.fields["untainted_ns"] = at_ns
         outage.enter("following", "what still hangs is waited for, and the node")
+    elif event.result in FAILED_RESULTS and event.reason != CHANGED and order.what in _FAILED_TEXTS:
+        # The same stage, with why it takes so long: it is tried again.
+        what, text = _FAILED_TEXTS[order.what]
+        outage.enter(what, f"{text}: {event.reason or event.result}")
 
 
 def _out_of_service(outage: OutageBuilder, event: OutOfService) -> None:

@@ -392,3 +392,10 @@ def test_what_was_waited_for_longest_comes_first(story: OutageRecord) -> None:
     assert [each.took_ns for each in found] == sorted((each.took_ns for each in found), reverse=True)
     assert any(isinstance(each.subject, AttachmentRecord) for each in found)
     assert span(found[0].took_ns) == "4min 29.129s"
+
+
+def test_a_taint_that_is_refused_says_why() -> None:
+    """Whoever looks on has to mend the rights: the reason stands where it is said what is waited for."""
+    (record,) = told(outages.script("outage-refused"))
+    tried = [each.text for each in record.course if each.what == "tainting"]
+    assert tried[0] == "the taint could not be written, and is tried again: 503"

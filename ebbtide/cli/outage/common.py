@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -31,10 +32,35 @@ ANSWER_SECONDS_MAX = 10.0
 #: Of some KiB each in one part of a list.
 PART_OBJECTS = 250
 KUBECONFIG_VARIABLE = "KUBECONFIG"
-#: A leader renews every 2 s, and another takes over after 15: much later nobody leads, however clocks differ.
-LEADER_SECONDS_MAX = 60.0
+#: A leader renews every 2 s: so many seconds without, seen by us, and nobody leads. No two machines' clocks
+#: are compared: a person's may be wrong by more than a Lease counts.
+LEADER_SECONDS_MAX = 6.0
+LEADER_LOOK_SECONDS = 0.25
 HTTP_UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND, HTTP_CONFLICT = 401, 403, 404, 409
 
+
+class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older versions of click have none
+    """The name of an object: without one a path would be that of the list."""
+
+    def __init__(self, kind: str, length_max: int, *, dots: bool = True) -> None:
+        self.name, self._length_max = kind, length_max
+        self._pattern = re.compile(
+            r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?" if dots else r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+        )
+        self._of = f"small letters, digits{', dots' if dots else ''} and '-'"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        name = str(value)
+        if len(name) > self._length_max or not self._pattern.fullmatch(name):
+            self.fail(
+                f"{name!r} is no name of a {self.name}: {self._of}, {self._length_max} at most", param, ctx
+            )
+        return name
+
+
+#: As long as the API server lets them be.
+NODE_NAME, POD_NAME = Named("Node", 253), Named("pod", 253)
+NAMESPACE_NAME = Named("namespace", 63, dots=False)
 
 kubeconfig_option = click.option(
     "--kubeconfig",
@@ -48,8 +74,10 @@ namespace_option = click.option(
     default="ebbtide",
     show_default=True,
     metavar="NAME",
+    type=NAMESPACE_NAME,
     help="Where the controller, its Lease and the journals are.",
 )
+node_argument = click.argument("node", type=NODE_NAME)
 
 
 def chosen_kubeconfig(given: str | None) -> Path | None:
@@ -231,14 +259,30 @@ LEADER_LEASE = "ebbtide-outage"
 
 async def leader_of(cluster: Cluster, namespace: str) -> str | None:
     """Who holds the controller's Lease, and renews it; empty: nobody; None: that may not be seen."""
+    import trio
+
+    holder, renewed = await _lease(cluster, namespace)
+    if not holder:
+        return holder
+    with trio.move_on_after(LEADER_SECONDS_MAX):
+        while True:
+            await trio.sleep(LEADER_LOOK_SECONDS)
+            now, renewed_now = await _lease(cluster, namespace)
+            if not now or renewed_now != renewed:
+                return now
+    return ""
+
+
+async def _lease(cluster: Cluster, namespace: str) -> tuple[str | None, str]:
+    """Its holder, as `leader_of` says it, and when it was renewed."""
     from urllib.parse import quote
 
     path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
     try:
         found = await cluster.one(path, dict[str, dict[str, Any] | str])
     except Refused:
-        return None
+        return None, ""
     spec = found.get("spec") if found is not None else None
-    if not isinstance(spec, dict) or age_seconds(spec.get("renewTime")) > LEADER_SECONDS_MAX:
-        return ""
-    return str(spec.get("holderIdentity") or "")
+    if not isinstance(spec, dict):
+        return "", ""
+    return str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")

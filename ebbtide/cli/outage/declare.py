@@ -27,6 +27,7 @@ from ebbtide.cli.outage.common import (
     chosen_kubeconfig,
     decoded,
     kubeconfig_option,
+    node_argument,
     ready_text,
     refused,
     whole_span,
@@ -248,7 +249,7 @@ def _show_what(seen: Seen, by: str, seconds: int, reason: str) -> None:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("node")
+@node_argument
 @click.option("--off", "is_off", is_flag=True, help="The machine is off: a proof.")
 @click.option(
     "--alive",

@@ -296,7 +296,8 @@ async def _asked(source: ProofSource, machine: Any) -> SourceCheck:
 def source_text(node: NodeCheck) -> str:
     """``redfish 10.0.0.7: on``."""
     said = [f"{each.source} {each.name}: {each.error or each.verdict}" for each in node.sources]
-    return "; ".join(said) or f"only what stands on the Node ({', '.join(node.believes)})"
+    believed = f"only what stands on the Node ({', '.join(node.believes)})" if node.believes else "nothing"
+    return "; ".join(said) or believed
 
 
 @click.command(epilog=EPILOG)

@@ -15,6 +15,9 @@ from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
 from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import NarrowTable, pairs, show, show_json
 from ebbtide.cli.outage.common import (
+    NAMESPACE_NAME,
+    NODE_NAME,
+    POD_NAME,
     Cluster,
     age_seconds,
     ago,
@@ -338,8 +341,20 @@ def document(scene: Scene, found: list[Cause]) -> dict[str, Any]:
     }
 
 
+class Subject(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older versions of click have none
+    """``NODE`` or ``NAMESPACE/POD``."""
+
+    name = "subject"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        namespace, slash, name = str(value).partition("/")
+        if not slash:
+            return NODE_NAME.convert(value, param, ctx)
+        return f"{NAMESPACE_NAME.convert(namespace, param, ctx)}/{POD_NAME.convert(name, param, ctx)}"
+
+
 @click.command(epilog=EPILOG)
-@click.argument("subject", metavar="NODE|NAMESPACE/POD")
+@click.argument("subject", type=Subject(), metavar="NODE|NAMESPACE/POD")
 @kubeconfig_option
 @namespace_option
 @output_option("table", "json")

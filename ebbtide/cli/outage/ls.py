@@ -44,7 +44,18 @@ that cannot be read to its end may hide one: it is named, and the exit code is 4
 async def read_outages(cluster: Cluster, namespace: str, *, closed: bool) -> Found:
     """Of all nodes. Raises Refused."""
     journals = await stored_journals(cluster, namespace)
-    return await outages_of(cluster, namespace, [each for each in journals if closed or not each.at_rest])
+    found = await outages_of(cluster, namespace, [each for each in journals if closed or not each.at_rest])
+    return found._replace(journals=len(journals))
+
+
+def nothing_text(namespace: str, *, closed: bool, journals: int) -> str:
+    """That there is none. In a namespace without a journal the controller may be elsewhere."""
+    if not journals:
+        return (
+            f"no outage is on record in namespace {namespace}: if the controller is elsewhere, name that with"
+            " --namespace; 'ebbtide outage doctor' tells whether one leads"
+        )
+    return "no outage is on record" if closed else "no outage is open"
 
 
 def rows_of(summaries: list[OutageSummary], now_wall_ns: int) -> list[tuple[str, ...]]:
@@ -85,7 +96,7 @@ def ls(closed: bool, kubeconfig: str | None, namespace: str, output: str) -> int
         remark(each.line)
     if not summaries:
         if not found.damaged:
-            remark("no outage is on record" if closed else "no outage is open")
+            remark(nothing_text(namespace, closed=closed, journals=found.journals))
         return found.code
     show(NarrowTable(HEADINGS, rows_of(summaries, time.time_ns()), spare=("PROOF", "TAINT")))
     for summary in summaries:

@@ -18,6 +18,7 @@ from ebbtide.cli.outage.common import (
     chosen_kubeconfig,
     kubeconfig_option,
     namespace_option,
+    node_argument,
     ready_text,
     whole_span,
 )
@@ -176,7 +177,7 @@ def parts(summary: OutageSummary, now: NodeNow, now_wall_ns: int) -> Iterator[Re
 
 
 @click.command(epilog=EPILOG)
-@click.argument("node")
+@node_argument
 @kubeconfig_option
 @namespace_option
 @output_option("table", "json")

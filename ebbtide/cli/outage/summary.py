@@ -270,10 +270,11 @@ class Damaged(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Outages, oldest first, and the journals that may hide more of them."""
+    """Outages, oldest first, and the journals that may hide more of them; of so many ``journals`` in all."""
 
     records: list[OutageRecord]
     damaged: list[Damaged]
+    journals: int = 0
 
     @property
     def code(self) -> int:

@@ -171,3 +171,11 @@ async def test_statements_that_do_not_count(rights: Path, kubelet: Kubelet) -> N
     assert (said["declared"], said["declared_seconds"], said["not_declared"]) == ("ann", 90, "")
     ran = await explain(rights, "worker")
     assert "declared    off, by ann, for 1min 30s from when the controller has read it" in ran.out
+
+
+@pytest.mark.parametrize("subject", ["", "shop/", "/db-0", "a b", "No"])
+async def test_what_is_no_name(rights: Path, subject: str) -> None:
+    """Without a name the path would be that of a list."""
+    ran = await explain(rights, subject)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "is no name of a" in ran.err
