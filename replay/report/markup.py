@@ -12,7 +12,8 @@ from html import escape
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record.format import span as systemd_span
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.model import DAMAGED_ENDS, PodRecord, ShutdownRecord
+from ebbtide.events.record.model import PodRecord, ShutdownRecord
+from ebbtide.events.record.severity import SEVERITY_SIGNS
 
 #: Elements without an end.
 VOID_ELEMENTS = ("col", "br", "wbr")
@@ -92,42 +93,29 @@ def section(name: str, title: str, *children: object) -> Markup:
     return tag("section", heading, *children, id=name, aria_labelledby=f"{name}-title")
 
 
-# How verdicts and moments read on the page: for people, without a guess.
+# How fates and moments read on the page: for people, without a guess.
 
 
-KIND_TEXTS = {
-    "poweroff": "power-off",
-    "reboot": "reboot",
-    "halt": "halt",
-    "kexec": "kexec reboot",
-    "soft-reboot": "soft reboot",
-    "unknown": "shutdown",
+#: The sign of a pod's fate, which stands beside the colour.
+FATE_SIGNS: dict[PodOutcome, str] = {
+    "graceful": "✓",
+    "killed": "✕",
+    "failed": "!",
+    "spared": "○",
+    "rejected": "⊘",
+    "unknown": "?",
 }
 
-#: A pod's fate: what is said of one pod and of many, and the sign that stands beside the colour.
-OUTCOME_TEXTS: dict[PodOutcome, tuple[str, str, str]] = {
-    "graceful": ("ended by itself", "ended by themselves", "✓"),
-    "killed": ("was killed", "were killed", "✕"),
-    "failed": ("could not be ended", "could not be ended", "!"),
-    "spared": ("was spared", "were spared", "○"),
-    "rejected": ("came late and was rejected", "came late and were rejected", "⊘"),
-    "unknown": ("has no fate on record", "have no fate on record", "?"),
-}
-
-#: The sign of the whole shutdown.
-OUTCOME_SIGNS = {"complete": "✓", "cancelled": "○", "running": "…", "truncated": "✕", "never-begun": "✕"}
+#: Of a shutdown that nothing went wrong in, and that is not complete.
+OUTCOME_SIGNS = {"cancelled": "○", "running": "…"}
 
 
-#: Of a shutdown that is complete, although not every pod ended well.
-BAD_OUTCOMES: tuple[PodOutcome, ...] = ("killed", "failed", "unknown")
-
-
-def outcome_seal(shutdown: ShutdownRecord) -> tuple[str, str]:
+def seal(shutdown: ShutdownRecord) -> tuple[str, str]:
     """The sign before the headline, and its class: what became of the machine and of the pods."""
-    # The machine went down as asked, and yet somebody lost work: a tick would hide that.
-    if shutdown.outcome == "complete" and any(map(shutdown.count, BAD_OUTCOMES)):
-        return "!", "mixed"
-    return OUTCOME_SIGNS[shutdown.outcome], shutdown.outcome
+    severity = shutdown.severity
+    if severity == "good" and shutdown.outcome in OUTCOME_SIGNS:
+        return OUTCOME_SIGNS[shutdown.outcome], shutdown.outcome
+    return SEVERITY_SIGNS[severity], severity
 
 
 def span(duration_ns: int) -> str:
@@ -161,39 +149,3 @@ def grouped(number: int) -> str:
 def fate(pod: PodRecord) -> PodOutcome:
     """A pod whose fate is not on record counts as unknown, as everywhere."""
     return pod.outcome or "unknown"
-
-
-def fates(shutdown: ShutdownRecord) -> str:
-    """``11 pods ended by themselves, 1 was killed.``"""
-    parts: list[str] = []
-    for outcome, (one, many, _) in OUTCOME_TEXTS.items():
-        count = shutdown.count(outcome)
-        if count:
-            noun = counted(count, "pod") if not parts else grouped(count)
-            parts.append(f"{noun} {one if count == 1 else many}")
-    sentence = ", ".join(parts)
-    return f"{sentence}." if sentence else "There was no pod to end."
-
-
-def verdict(shutdown: ShutdownRecord) -> str:
-    """The whole shutdown in a sentence."""
-    what = f"The {KIND_TEXTS[shutdown.kind]} of {visible(shutdown.node) or 'this node'}"
-    if shutdown.damage is not None and shutdown.damage.here:
-        end = DAMAGED_ENDS[shutdown.damage.state]
-        return f"{what}, {_last_wave_text(shutdown)}: the record ends here: {end}."
-    if shutdown.outcome == "complete":
-        ended_ns = shutdown.ended_ns or shutdown.last_ns
-        return f"{what} is complete: the machine was let go after {span(ended_ns)}."
-    if shutdown.outcome == "cancelled":
-        at_ns = shutdown.last_ns if shutdown.cancelled_ns is None else shutdown.cancelled_ns
-        return f"{what} was cancelled after {span(at_ns)}."
-    if shutdown.outcome == "running":
-        return f"{what} is under way, {span(shutdown.last_ns)} after the signal."
-    if shutdown.outcome == "never-begun":
-        return f"{what} never began for the pods."
-    return f"{what} was cut short {_last_wave_text(shutdown)}."
-
-
-def _last_wave_text(shutdown: ShutdownRecord) -> str:
-    where = f"in wave {shutdown.last_wave}" if shutdown.last_wave >= 0 else "before its first wave"
-    return f"{where}, {span(shutdown.last_ns)} after the signal"

@@ -29,7 +29,7 @@ from ebbtide.replay.report.page import (
     chain_list,
     damage_section,
     filled,
-    notice_item,
+    notice_texts,
     resource,
     whole_page,
 )
@@ -61,8 +61,8 @@ def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> 
 
 #: The whole outage by its outcome; the sign before it, and the sign's class.
 HEADLINES: dict[str, tuple[str, str, str]] = {
-    "recovered": ("{node} was out of service for {out}, and is back.", "✓", "complete"),
-    "proof-wrong": ("{node} was put out of service, and was not off.", "✕", "truncated"),
+    "recovered": ("{node} was out of service for {out}, and is back.", "✓", "good"),
+    "proof-wrong": ("{node} was put out of service, and was not off.", "✕", "bad"),
     "false-alarm": ("{node} came back before it was put out of service.", "○", "cancelled"),
     "rebooted": ("{node} rebooted.", "○", "cancelled"),
     "left-to-other": ("{node} was left to another controller's taint.", "○", "cancelled"),
@@ -89,7 +89,7 @@ def _seal(outage: OutageRecord) -> tuple[str, str]:
         return "…", "running"
     _, sign, kind = HEADLINES[outage.outcome]
     left = outage.unrecovered or outage.alarms
-    return ("!", "mixed") if kind == "complete" and left else (sign, kind)
+    return ("!", "mixed") if kind == "good" and left else (sign, kind)
 
 
 def _lede(outage: OutageRecord) -> str:
@@ -137,7 +137,7 @@ def _header(outage: OutageRecord, started: str) -> Markup:
 def _alarms(outage: OutageRecord) -> Markup:
     if not outage.alarms:
         return Markup("")
-    items = [notice_item(each.at_ns, each.seq, each.code, each.text) for each in outage.alarms]
+    items = [tag("li", notice_texts(each.at_ns, each.seq, each.code, each.text)) for each in outage.alarms]
     title = counted(len(items), "alarm")
     return section("warnings", title, tag("ul", *items, class_="notices"))
 

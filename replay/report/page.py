@@ -9,7 +9,6 @@ configuration and daemons; last the document, the compact JSON that the page's s
 from __future__ import annotations
 
 import hashlib
-import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
@@ -21,6 +20,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome, PodRejected
 from ebbtide.events.messages import Names
 from ebbtide.events.model import Margins
+from ebbtide.events.record.causes import KIND_TEXTS, CauseCode, CauseGroup, cause_groups, headline
 from ebbtide.events.record.format import utc_text, visible
 from ebbtide.events.record.model import (
     AutopsyRecord,
@@ -33,27 +33,25 @@ from ebbtide.events.record.model import (
     stop_began_ns,
 )
 from ebbtide.events.record.outages import OutageRecord
+from ebbtide.events.record.severity import SEVERITY_SIGNS
 from ebbtide.replay.critical_chain import Chain, Segment, critical_chain
 from ebbtide.replay.report.markup import (
-    KIND_TEXTS,
+    FATE_SIGNS,
     NS_PER_US,
-    OUTCOME_TEXTS,
     Markup,
     at,
     counted,
     escaped,
     fate,
-    fates,
     frame,
     grouped,
     join,
     moment,
-    outcome_seal,
+    seal,
     section,
     span,
     table,
     tag,
-    verdict,
 )
 from ebbtide.replay.timeline import Line, named
 
@@ -86,7 +84,7 @@ def report(shutdown: ShutdownRecord, lines: Iterable[Line], started: str) -> str
         "episode": escaped(shutdown.id),
     }
     style, script = resource("page.css"), resource("timeline.js") + resource("page.js")
-    title = f"{shutdown.node}: {verdict(shutdown)}"
+    title = f"{shutdown.node}: {headline(shutdown)}"
     return whole_page(shutdown, title, filled("page.html", slots), style, script, as_script(data))
 
 
@@ -158,13 +156,13 @@ def worst_first(pods: Iterable[PodRecord]) -> list[PodRecord]:
 
 def outcome_badge(name: PodOutcome) -> Markup:
     """A fate as a word with its sign; its colour is only the third way to tell."""
-    sign = tag("span", OUTCOME_TEXTS[name][2], aria_hidden="true")
+    sign = tag("span", FATE_SIGNS[name], aria_hidden="true")
     return tag("span", sign, f" {name}", class_=f"fate {name}")
 
 
 def header_section(shutdown: ShutdownRecord, started: str, held: str) -> Markup:
     """``started``: the signal's time, RFC 3339. ``held``: what took longest, in a sentence."""
-    sentence, kind = outcome_seal(shutdown)
+    sentence, kind = seal(shutdown)
     # Hidden from a screen reader, which would spell the sign out in front of the headline that says the same.
     sign = tag("span", sentence, class_=f"seal {kind}", aria_hidden="true")
     what = tag("p", f"Shutdown report · {shutdown.node} · {KIND_TEXTS[shutdown.kind]}", class_="kicker")
@@ -189,10 +187,9 @@ def header_section(shutdown: ShutdownRecord, started: str, held: str) -> Markup:
         if by.certificate is not None:
             facts.append(("Safe to detach", "yes" if by.certificate.safe else "no"))
     pairs = [join(tag("dt", name), tag("dd", value)) for name, value in facts]
-    title = tag("h1", sign, verdict(shutdown))
-    return join(
-        what, title, tag("p", f"{fates(shutdown)} {held}", class_="lede"), tag("dl", *pairs, class_="facts")
-    )
+    title = tag("h1", sign, headline(shutdown))
+    lede = tag("p", held, class_="lede") if held else Markup("")
+    return join(what, title, lede, tag("dl", *pairs, class_="facts"))
 
 
 def damage_section(damage: DamageRecord | None) -> Markup:
@@ -202,22 +199,36 @@ def damage_section(damage: DamageRecord | None) -> Markup:
     return tag("p", f"⚠ {damage.state}: {damage.banner}", class_="damage", role="note")
 
 
-def notice_item(at_ns: int, seq: int, code: str, text: str) -> Markup:
-    """One row of what an operator should know."""
+def notice_texts(at_ns: int, seq: int, code: str, text: str) -> Markup:
+    """One warning, and where it stands on record."""
     when = join(at(at_ns), escaped(f" · record {seq} · {code}"))
-    return tag("li", tag("span", text, class_="what"), " ", tag("span", when, class_="when"))
+    return join(tag("span", text, class_="what"), Markup(" "), tag("span", when, class_="when"))
 
 
 def notices_section(shutdown: ShutdownRecord) -> Markup:
-    """What an operator should know, before everything else; nothing where there is nothing."""
-    if not shutdown.notices:
+    """What an operator should know, the gravest cause first; like ones are one row that opens."""
+    groups = cause_groups(shutdown)
+    if not groups:
         return Markup("")
-    items = [notice_item(each.at_ns, each.seq, each.code, each.text) for each in shutdown.notices]
+    items = list(map(_cause_item, groups))
     parts = [tag("ul", *items[:NOTICES_MAX], class_="notices")]
     if more := items[NOTICES_MAX:]:
-        unfold = tag("summary", counted(len(more), "more warning"))
+        unfold = tag("summary", f"and {counted(len(more), 'more', 'more')}")
         parts.append(tag("details", unfold, tag("ul", *more, class_="notices"), class_="more"))
-    return section("warnings", counted(len(items), "warning"), *parts)
+    count = sum(max(1, len(each.notices)) for each in groups)
+    kinds = f" of {counted(len(groups), 'kind')}" if count > len(groups) else ""
+    return section("warnings", f"{counted(count, 'warning')}{kinds}", *parts)
+
+
+def _cause_item(group: CauseGroup) -> Markup:
+    sign = tag("span", SEVERITY_SIGNS[group.severity], class_=f"fate {group.severity}", aria_hidden="true")
+    if len(group.notices) == 1:
+        (only,) = group.notices
+        return tag("li", sign, " ", notice_texts(only.at_ns, only.seq, only.code, group.text))
+    items = [tag("li", notice_texts(each.at_ns, each.seq, each.code, each.text)) for each in group.notices]
+    count = tag("span", counted(len(items), "warning"), class_="when")
+    unfold = tag("summary", sign, " ", tag("span", group.text, class_="what"), " ", count)
+    return tag("li", tag("details", unfold, tag("ul", *items, class_="notices"), class_="more"))
 
 
 def figures_section(shutdown: ShutdownRecord) -> Markup:
@@ -238,7 +249,7 @@ def figures_section(shutdown: ShutdownRecord) -> Markup:
         ("Budget", span(shutdown.budget_ns), used),
         ("Grant of logind", span(shutdown.grant_ns), asked_for),
     ]
-    for outcome, (_, _, sign) in OUTCOME_TEXTS.items():
+    for outcome, sign in FATE_SIGNS.items():
         if count := shutdown.count(outcome):
             rows.append((f"{sign} {outcome}", grouped(count), f"of {counted(len(shutdown.pods), 'pod')}"))
     boxes = [
@@ -648,7 +659,8 @@ def document(
     pods = worst_first(shutdown.pods)
     index = {pod.uid: place for place, pod in enumerate(pods)}
     events = _events_data(shutdown, index, lines)
-    alike, fated = TextIndex(), rejected or {}
+    causes, alike, fated = common_causes(shutdown), TextIndex(), rejected or {}
+    places = [alike.place(visible(causes[pod.uid])) if pod.uid in causes else -1 for pod in pods]
     # What stands across the whole timeline. A restart in another boot has no place on this one's clock.
     here = [each for each in shutdown.processes if each.boot_id == shutdown.boot_id and not each.came_after]
     limits: list[tuple[str, int | None]] = [
@@ -675,7 +687,7 @@ def document(
         "lines": [[name, _microseconds_of(at_ns)] for name, at_ns in limits if at_ns is not None],
         "beside": list(map(list, orders.items())),
         "waves": list(map(_wave_data, shutdown.waves)),
-        "pods": [_pod_data(pod, fated.get(pod.uid), alike) for pod in pods],
+        "pods": [_pod_data(pod, fated.get(pod.uid), place) for pod, place in zip(pods, places, strict=True)],
         "alike": list(alike),
         "holders": [index[uid] for uid in holders if uid in index],
         "events": events,
@@ -687,11 +699,10 @@ def _wave_data(wave: WaveRecord) -> list[Any]:
     return [wave.index, wave.priority, *map(_microseconds_of, times), wave.outcome]
 
 
-def _pod_data(pod: PodRecord, fated_ns: int | None, alike: TextIndex) -> list[Any]:
+def _pod_data(pod: PodRecord, fated_ns: int | None, alike: int) -> list[Any]:
     """Label, wave, fate, began, ended, bound, signals, kills, hurried, hooks, when it was rejected, and what
     it has in common with pods that failed alike (-1: it did not fail).
     """
-    common = common_cause(pod)
     begun = [stop_began_ns(each) for each in pod.containers]
     kills = [each.killed_ns for each in pod.containers]
     # Until when it could have run: the end of its grace, or of the shutdown's own time.
@@ -708,22 +719,16 @@ def _pod_data(pod: PodRecord, fated_ns: int | None, alike: TextIndex) -> list[An
         _microseconds_of(pod.hurried_ns),
         list(map(_hook_data, pod.hooks)),
         _microseconds_of(fated_ns),
-        alike.place(visible(common)) if common else -1,
+        alike,
     ]
 
 
-#: Fates that need no cause.
-WELL: tuple[PodOutcome, ...] = ("graceful", "spared")
-
-
-def common_cause(pod: PodRecord) -> str:
-    """What pods that failed alike have in common; empty where nothing failed."""
-    if fate(pod) in WELL:
-        return ""
-    reason = pod.reason.rpartition("; ")[2]
-    for container in pod.containers:
-        reason = reason.replace(f" {container.name}", "")
-    return re.sub(r"\d+", "…", reason) or "the record ends before its fate"
+def common_causes(shutdown: ShutdownRecord) -> dict[str, str]:
+    """What pods that failed alike have in common, by UID; only of those that did not end as they should."""
+    rejected = {pod.uid: pod.reason for pod in shutdown.pods if pod.outcome == "rejected"}
+    # A hook that failed is a group of its own, of pods that may have ended well.
+    groups = (group for group in cause_groups(shutdown) if group.code in get_args(CauseCode))
+    return rejected | {uid: group.sentence for group in groups for uid in group.pods}
 
 
 def _hook_data(hook: HookRecord) -> list[Any]:

@@ -70,22 +70,29 @@ function makeTimeline({ $, make, fill, draw, data, pods, SIGNS, clock, counted, 
   }
   /** Heights for the window as it is, and where each row begins. */
   function measure() {
-    const singles = view.lines.filter((line) => line.pod).length, heads = view.lines.length - singles;
-    const room = innerHeight - BAR - BELOW - (chart.getBoundingClientRect().top - $("timeline").getBoundingClientRect().top);
-    const each = (head) => Math.floor((4 * (room - AXIS - head * heads - 4)) / Math.max(1, singles)) / 4, narrow = chart.clientWidth < 560;
-    const head = each(HEAD) >= NAMED_MIN ? HEAD : HEAD_LOW, fitted = each(head);
-    view.row = view.rows === "tall" || narrow ? ROW : fitted >= ROW_MIN ? Math.min(ROW, fitted) : READABLE;
-    chart.style.maxHeight = `${Math.max(room, ROOM_MIN)}px`;
-    stack(view.row, view.row < NAMED_MIN ? HEAD_LOW : HEAD);
+    const singles = view.lines.filter((line) => line.pod), heads = view.lines.length - singles.length, worst = singles.filter(telling).length;
+    const room = innerHeight - BAR - BELOW - (chart.getBoundingClientRect().top - $("timeline").getBoundingClientRect().top) - AXIS - 4;
+    const each = (left, among) => Math.min(ROW, Math.floor((4 * left) / Math.max(1, among)) / 4);
+    const even = each(room - HEAD * heads, singles.length), low = each(room - HEAD_LOW * heads, singles.length);
+    const others = each(room - HEAD_LOW * heads - NAMED_MIN * worst, singles.length - worst);
+    if (view.rows === "tall" || chart.clientWidth < 560) stack(ROW, HEAD);
+    else if (even >= NAMED_MIN) stack(even, HEAD);
+    else if (others >= ROW_MIN) stack(others, HEAD_LOW, NAMED_MIN);
+    else stack(low >= ROW_MIN ? low : READABLE, low >= ROW_MIN ? HEAD_LOW : HEAD);
+    chart.style.maxHeight = `${Math.max(room + AXIS + 4, ROOM_MIN)}px`;
     $("rows").style.height = `${view.height}px`;
   }
-  function stack(row, head) {
+  /** A pod that somebody wants to know the name of. */
+  const telling = (line) => line.pod.fate !== "graceful" || holders.has(line.pod.index);
+  /** Where each row begins; rows of those that matter may be higher than others. */
+  function stack(row, head, least = 0) {
     view.height = 0;
     for (const line of view.lines) {
       line.y = view.height;
-      line.h = line.pod ? row : head;
+      line.h = !line.pod ? head : telling(line) ? Math.max(row, least) : row;
       view.height += line.h;
     }
+    view.row = row;
   }
 
   // --- drawing -------------------------------------------------------------------------------------

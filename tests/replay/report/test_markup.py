@@ -7,48 +7,27 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ebbtide.events.record.model import PodRecord, ShutdownRecord
-from ebbtide.replay.report.markup import counted, fates, moment, verdict
+from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.replay.report.markup import counted, moment, seal
 from tests.replay.report import journals
 
 ACCOUNT = journals.told(journals.story())[0]
-SECOND = 1_000_000_000
 
-VERDICTS: tuple[tuple[dict[str, Any], str], ...] = (
-    (
-        {"outcome": "complete", "ended_ns": 3 * SECOND},
-        "The reboot of n-1 is complete: the machine was let go after 3s.",
-    ),
-    ({"outcome": "cancelled", "cancelled_ns": 2 * SECOND}, "The reboot of n-1 was cancelled after 2s."),
-    (
-        {"outcome": "running", "ended_ns": None, "last_ns": 1_500_000_000},
-        "The reboot of n-1 is under way, 1.500s after the signal.",
-    ),
-    (
-        {"outcome": "truncated", "ended_ns": None, "last_ns": 4 * SECOND, "last_wave": 1},
-        "The reboot of n-1 was cut short in wave 1, 4s after the signal.",
-    ),
-    (
-        {"outcome": "truncated", "ended_ns": None, "last_ns": 4 * SECOND, "last_wave": -1},
-        "The reboot of n-1 was cut short before its first wave, 4s after the signal.",
-    ),
-    ({"outcome": "never-begun"}, "The reboot of n-1 never began for the pods."),
+SEALS: tuple[tuple[dict[str, Any], tuple[str, str]], ...] = (
+    ({}, ("!", "mixed")),
+    ({"pods": ()}, ("✓", "good")),
+    ({"pods": (), "outcome": "cancelled"}, ("○", "cancelled")),
+    ({"pods": (), "outcome": "running", "ended_ns": None}, ("…", "running")),
+    ({"outcome": "truncated", "ended_ns": None}, ("✕", "bad")),
+    ({"pods": ACCOUNT.pods[2:3]}, ("✕", "bad")),
 )
 
 
-@pytest.mark.parametrize("changes, sentence", VERDICTS)
-def test_verdict(changes: dict[str, Any], sentence: str) -> None:
-    """Each outcome has its sentence, with the time that matters to it."""
-    told: ShutdownRecord = replace(ACCOUNT, kind="reboot", node="n-1", **changes)
-    assert verdict(told) == sentence
-
-
-def test_fates() -> None:
-    """Pods by what became of them; one without a fate on record is said to have none."""
-    assert fates(ACCOUNT) == "5 pods ended by themselves, 1 was killed."
-    open_pod = PodRecord(uid="u", namespace="shop", name="late-0")
-    assert fates(replace(ACCOUNT, pods=(open_pod,))) == "1 pod has no fate on record."
-    assert fates(replace(ACCOUNT, pods=())) == "There was no pod to end."
+@pytest.mark.parametrize("changes, expected", SEALS)
+def test_seal(changes: dict[str, Any], expected: tuple[str, str]) -> None:
+    """The sign is that of the severity; where nothing went wrong, that of what became of the machine."""
+    told: ShutdownRecord = replace(ACCOUNT, **changes)
+    assert seal(told) == expected
 
 
 def test_numbers() -> None:

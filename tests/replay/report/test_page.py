@@ -19,11 +19,12 @@ from ebbtide import replay
 from ebbtide.cli.common.saving import save
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
+from ebbtide.events.record.causes import headline
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import Notice
 from ebbtide.replay.critical_chain import Chain, critical_chain
 from ebbtide.replay.report import page as sections
-from ebbtide.replay.report.markup import moment, span, verdict
+from ebbtide.replay.report.markup import moment, span
 from ebbtide.replay.report.page import (
     DATA_CHARACTERS_MAX,
     ENTRIES_MAX,
@@ -167,8 +168,8 @@ def test_hostile_names_are_shown() -> None:
 def test_story_is_told_without_a_script() -> None:
     """The verdict, the straggler, the hook that held its wave and the autopsy's place stand in the text."""
     said = Reader(page_of("story")).said("h1", "p", "li", "span", "td", "th", "bdi")
-    assert "is complete: the machine was let go after" in said
-    assert "5 pods ended by themselves, 1 was killed." in said
+    assert "shop/stuck-0: the first process ignores the stop signal. The power-off of node-1 let" in said
+    assert "1 of 6 pods was killed, 5 ended by themselves." in said
     assert "held by shop/api-0" in said
     assert "main: hook exec hand-over: done" in said
     assert "ignores SIGTERM" in said
@@ -283,20 +284,29 @@ def test_who_asked() -> None:
     )
 
 
-def test_many_warnings_unfold() -> None:
-    """The first warnings stand open; the rest is counted and unfolds."""
-    notices = tuple(Notice(seq=at, at_ns=0, code="pod-killed", text=f"pod {at}") for at in range(20))
-    made = sections.notices_section(replace(ACCOUNT, notices=notices))
-    before, _, after = made.partition('<details class="more">')
+def test_many_kinds_of_warnings_unfold() -> None:
+    """The first kinds stand open; the rest is counted and unfolds."""
+    notices = tuple(Notice(seq=at, at_ns=0, code=f"code-{at}", text=f"text {at}") for at in range(20))
+    made = sections.notices_section(replace(ACCOUNT, notices=notices, pods=()))
+    before, _, after = made.partition("<summary>and 12 more</summary>")
     assert before.count("<li>") == sections.NOTICES_MAX
     assert after.count("<li>") == 20 - sections.NOTICES_MAX
-    assert "12 more warnings" in after
-    assert "20 warnings" in before
+    assert ">20 warnings</h2>" in before
+
+
+def test_like_warnings_are_one_row() -> None:
+    """A cause stands once with how many it hit, the gravest first; it opens to each warning."""
+    account, _ = journals.told(journals.many())
+    made = sections.notices_section(account)
+    first = Reader(made.partition("<summary>")[2].partition("</summary>")[0]).said()
+    assert re.match(r"✕ \d{3} pods: ", first), first
+    assert re.search(r"[\d ]+ warnings of \d+ kinds</h2>", made)
+    assert made.count("<li>") > len(account.notices)
 
 
 def test_nothing_to_warn_of() -> None:
     """No warnings, no such part."""
-    assert sections.notices_section(replace(ACCOUNT, notices=())) == ""
+    assert sections.notices_section(replace(ACCOUNT, notices=(), pods=())) == ""
 
 
 def test_nothing_happened() -> None:
@@ -343,7 +353,7 @@ def test_the_sign_says_what_became_of_the_pods() -> None:
     assert '<span class="seal mixed" aria-hidden="true">!</span>' in killed
     good = [replace(pod, outcome="graceful") for pod in ACCOUNT.pods]
     clean = sections.header_section(replace(ACCOUNT, pods=tuple(good)), journals.STARTED, "")
-    assert '<span class="seal complete" aria-hidden="true">✓</span>' in clean
+    assert '<span class="seal good" aria-hidden="true">✓</span>' in clean
 
 
 def test_the_grant_stands_beside_all_that_was_asked() -> None:
@@ -435,7 +445,10 @@ def test_the_manual_says_what_is_shortened() -> None:
         in manual
     )
     assert f"more than {ENTRIES_MAX} entries" in manual
-    assert f"The first {sections.NOTICES_MAX} warnings and the first {sections.LATE_MAX} late pods" in manual
+    assert (
+        f"The first {sections.NOTICES_MAX} kinds of warnings and the first {sections.LATE_MAX} late pods"
+        in manual
+    )
 
 
 # --- of a damaged journal ----------------------------------------------------------------------
@@ -469,7 +482,7 @@ def test_the_page_says_that_the_record_is_damaged(make: Callable[[], Files], sta
     assert "record-damaged" in [notice.code for notice in account.notices]
     page = report(account, lines, journals.STARTED)
     head = page.partition("<h1>")[2].partition("</h1>")[0]
-    assert "the record ends here: damaged" in head
+    assert "then the record ends (damaged)" in head
     assert f'<p class="damage" role="note">⚠ {state}: ' in page
     assert account.damage.banner in page.replace("&#x27;", "'")
     assert "under way" not in page
@@ -481,7 +494,7 @@ def test_what_another_version_wrote_on_is_not_called_damaged() -> None:
     account, _ = journals.told(torn())
     assert account.damage is not None
     newer = replace(account, damage=replace(account.damage, state="incompatible"))
-    assert verdict(newer).endswith("the record ends here: another version wrote on.")
+    assert "then the record ends (another version wrote on)" in headline(newer)
 
 
 def test_an_intact_journal_has_no_banner() -> None:
@@ -496,7 +509,7 @@ def test_the_library_says_it_too(tmp_path: Path) -> None:
     (tmp_path / max(files)).write_bytes(files[max(files)][:-3])
     page = replay.report_html(replay.open(tmp_path).shutdown())
     assert 'class="damage"' in page
-    assert "is complete" in page
+    assert "let the machine go after" in page
 
 
 # --- one length --------------------------------------------------------------------------------
@@ -510,7 +523,7 @@ def test_one_total(seed: int) -> None:
     total = sections.span(account.ended_ns)
     chain = critical_chain(account)
     assert chain.total_ns == account.ended_ns
-    assert total in verdict(account)
+    assert total in headline(account)
     assert f" of {total}" in held_up(account, chain)
     assert f"<dd>{total}</dd>" in figures_section(account)
 
