@@ -1,9 +1,9 @@
-"""Draws docs/report.png: the report of a modelled shutdown, as Chromium shows it.
+"""Draws docs/report*.png: the reports of modelled shutdowns, as Chromium shows them.
 
     python docs/tools/picture_report.py
 
-A pod that ignores its stop signal, and a hook that holds its wave. The shutdown is a function of its seed, so
-the picture changes only with the page.
+A pod that ignores its stop signal, and a hook that holds its wave; then the timelines of 115 pods and of a
+thousand. The shutdowns are functions of their seeds, so the pictures change only with the page.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from ebbtide.replay.sim.simulate import SimulationRequest  # noqa: E402
 from tests.replay.report import journals  # noqa: E402
 from tests.replay.report.browser import browser  # noqa: E402
 
-PICTURE = ROOT / "docs" / "report.png"
-WIDTH, HEIGHT = 1120, 1320
+DOCS = ROOT / "docs"
+WIDTH, HEIGHT = 1120, 1140
+#: Of a timeline alone.
+SCREEN_WIDTH = 1280
 
 #: Namespace, name, priority, preStop hook.
 PODS = (
@@ -68,14 +70,22 @@ def pods() -> tuple[Pod, ...]:
 
 
 def main() -> None:
-    page = journals.page(journals.run(SimulationRequest(pods=pods(), behaviour=BEHAVIOUR, calm=True), seed=3))
+    story = journals.run(SimulationRequest(pods=pods(), behaviour=BEHAVIOUR, calm=True), seed=3)
+    thousand = journals.run(SimulationRequest(synthetic=1020, calm=True), seed=5)
     with browser() as chromium:
         path = Path(chromium.profile) / "report.html"
-        path.write_text(page, encoding="utf-8")
         chromium.media(prefers_color_scheme="light")
         chromium.size(WIDTH, HEIGHT)
+        path.write_text(journals.page(story), encoding="utf-8")
         chromium.open(path.as_uri())
-        chromium.picture(PICTURE)
+        chromium.picture(DOCS / "report.png")
+        for name, files, height in (("hundred", journals.hundred(), 820), ("thousand", thousand, 660)):
+            chromium.size(SCREEN_WIDTH, height)
+            path.write_text(journals.page(files), encoding="utf-8")
+            chromium.open(path.as_uri())
+            chromium.run("document.getElementById('timeline').scrollIntoView()")
+            chromium.frame()
+            chromium.picture(DOCS / f"report-{name}.png")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome, PodRejected
 from ebbtide.events.messages import Names
 from ebbtide.events.model import Margins
-from ebbtide.events.record.causes import KIND_TEXTS, CauseCode, CauseGroup, cause_groups, headline
+from ebbtide.events.record.causes import KIND_TEXTS, CauseCode, CauseGroup, cause_groups, fates_text, headline
 from ebbtide.events.record.format import utc_text, visible
 from ebbtide.events.record.model import (
     AutopsyRecord,
@@ -84,7 +84,7 @@ def report(shutdown: ShutdownRecord, lines: Iterable[Line], started: str) -> str
         "episode": escaped(shutdown.id),
     }
     style, script = resource("page.css"), resource("timeline.js") + resource("page.js")
-    title = f"{shutdown.node}: {headline(shutdown)}"
+    title = f"{KIND_TEXTS[shutdown.kind]} of {shutdown.node}: {fates_text(shutdown)}"
     return whole_page(shutdown, title, filled("page.html", slots), style, script, as_script(data))
 
 

@@ -747,8 +747,8 @@ def test_rows_are_as_tall_as_what_they_say(phone: Browser, urls: Urls, name: str
 GESTURES = Path(__file__).with_name("gestures.js").read_text()
 
 #: Milliseconds of processor a step: what follows the hand, and what lays all rows out anew.
-FLOWING_MS, ANEW_MS = 50.0, 600.0
-ANEW = ("filter", "sort", "filter events")
+FLOWING_MS, ANEW_MS = 50.0, 200.0
+ANEW = ("filter", "sort", "order", "collapse", "open a group", "filter events")
 FIRST_PAINT_MS = 2000
 
 #: Rows of a virtual list that may stand in the document.
