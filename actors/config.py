@@ -105,6 +105,8 @@ def _adopt(state: ConfigState, settings: Settings) -> Result:
         means=settings.means,
         unready=settings.unready,
         left_pods=settings.left_pods,
+        projection_version=settings.projection_version,
+        resource=settings.resource,
     )
     state = replace(
         state, settings=settings, pending=None, enabled=on, needed_ns=requested_ns + reserve_ns if on else 0

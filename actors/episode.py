@@ -60,8 +60,8 @@ from ebbtide.actors.wave import NAME as WAVE_NAME
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, BoundedDict, Event, order_key
 from ebbtide.events.decisions import (
+    FIRST_PROJECTION_VERSION,
     FIRST_WORD_NS,
-    PROJECTION_VERSION,
     ActorFailed,
     Armed,
     ConfigAdopted,
@@ -182,6 +182,9 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     overtime: bool = False
     #: The last boot, until the machine has been asked how it ended.
     ended: EndedBoot | None = None
+    # For the traces: how they are made, and of which node, beside what the journal says of that.
+    projection_version: int = FIRST_PROJECTION_VERSION
+    resource: BoundedDict[str, str] = {}
 
 
 def _open_pods(state: EpisodeState) -> dict[str, int]:
@@ -195,7 +198,7 @@ def _open_pods(state: EpisodeState) -> dict[str, int]:
 KEPT_FIELDS = (
     *("periods", "requested_ns", "reserve_ns", "elastic", "sleep_action", "boot_id", "userspace_id"),
     *("measured", "ordinal", "plans", "sleeps_terminated_early"),
-    *("enabled", "armed", "left", "ended"),
+    *("enabled", "armed", "left", "ended", "projection_version", "resource"),
 )
 
 
@@ -553,6 +556,8 @@ def _config_adopted(state: EpisodeState, event: ConfigAdopted, now: int) -> Resu
         reserve_ns=event.reserve_ns,
         elastic=event.budget == "elastic",
         sleep_action=event.sleep_action,
+        projection_version=event.projection_version,
+        resource=event.resource,
     ), ()
 
 
@@ -696,8 +701,9 @@ def _begin_shutdown(state: EpisodeState, event: ShutdownDetected, now: int) -> R
         release_by_ns=layout.release_by_ns,
         lock_held=event.lock_held,
         budget="elastic" if state.elastic else "strict",
-        projection_version=PROJECTION_VERSION,
+        projection_version=state.projection_version,
         margins=layout.margins,
+        resource=state.resource,
     )
     state = replace(
         state,

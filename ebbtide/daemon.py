@@ -60,7 +60,14 @@ from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
 from ebbtide.otel.metrics import KUBELET_PREFIX
 from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recover
 from ebbtide.status import DaemonStatus, ended_text, margins_json, status_of
-from ebbtide.tracing import TracingEdge, hook_context, usable_destination, with_trace_flush
+from ebbtide.tracing import (
+    TracingEdge,
+    hook_context,
+    usable_destination,
+    usable_resource,
+    with_projection,
+    with_trace_flush,
+)
 
 if TYPE_CHECKING:
     # The demo makes it: an idle daemon need not load a model of logind.
@@ -656,9 +663,11 @@ async def _assemble(
     prefix = KUBELET_PREFIX if loaded.options.metrics_kubelet_names else ""
     locations = [storage.location for storage in storages]
     tracing, exported = None, None
+    resource = usable_resource(os.environ, tell)
+    config = with_projection(config, resource)
     destination = usable_destination(loaded, tell)
     if destination is not None:
-        tracing = TracingEdge(destination, locations, writer, tell, prefix)
+        tracing = TracingEdge(destination, locations, writer, tell, prefix, resource)
         exported = partial(settled_seq, locations, lambda: writer.journal_id)
         for edge in parts.traced:
             edge.pass_on(lambda order: hook_context(made[0].trace_id, order))

@@ -21,7 +21,7 @@ import trio
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, Tell
 from ebbtide.config import Loaded
 from ebbtide.events.base import NS_PER_SECOND, Order, Record
-from ebbtide.events.decisions import FlushTraces, WaveStarted
+from ebbtide.events.decisions import PROJECTION_VERSION, FlushTraces, WaveStarted
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from
 from ebbtide.otel.delivery.destination import (
@@ -36,8 +36,8 @@ from ebbtide.otel.delivery.destination import (
     Given,
     Job,
     encode_line,
-    from_environment,
-    resolve,
+    resolve_all,
+    resource_attributes,
 )
 from ebbtide.otel.span import hook_span_id, traceparent
 
@@ -85,8 +85,14 @@ class TracingEdge:
         journal: SyncedJournal,
         tell: Tell,
         metrics_prefix: str = "",
+        resource: Mapping[str, str] | None = None,
     ) -> None:
-        self._job = Job(destination=destination, locations=tuple(locations), metrics_prefix=metrics_prefix)
+        self._job = Job(
+            destination=destination,
+            locations=tuple(locations),
+            metrics_prefix=metrics_prefix,
+            resource=dict(resource or {}),
+        )
         self._journal = journal
         self._tell = tell
         self._wanted = trio.Event()
@@ -260,7 +266,7 @@ class TracingEdge:
 
 def destination_of(loaded: Loaded, environ: Mapping[str, str]) -> Destination | None:
     """Where spans go; None: nowhere. Raises BadDestination."""
-    return resolve(loaded.options.tracing.given, from_environment(environ))
+    return resolve_all(environ, loaded.options.tracing.given)
 
 
 def usable_destination(loaded: Loaded, tell: Tell) -> Destination | None:
@@ -275,7 +281,7 @@ def usable_destination(loaded: Loaded, tell: Tell) -> Destination | None:
 def outage_destination(given: Given, environ: Mapping[str, str], tell: Tell) -> Destination | None:
     """The same for the controller of outages, by what its own configuration says."""
     try:
-        return resolve(given, from_environment(environ))
+        return resolve_all(environ, given)
     except BadDestination as error:
         tell(3, f"traces are not exported: {error}")
         return None
@@ -288,6 +294,31 @@ def with_trace_flush(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
         loaded = load()
         flush_ns = loaded.options.tracing.flush_ns
         return loaded._replace(settings=msgspec.structs.replace(loaded.settings, trace_flush_ns=flush_ns))
+
+    return read
+
+
+def usable_resource(environ: Mapping[str, str], tell: Tell) -> dict[str, str]:
+    """What telemetry says of this node beside its names; a mistake in it is told, and keeps nothing else."""
+    try:
+        return resource_attributes(environ)
+    except BadDestination as error:
+        tell(3, f"the resource of traces is without what the environment says: {error}")
+        return {}
+
+
+def with_projection(load: Callable[[], Loaded], resource: Mapping[str, str]) -> Callable[[], Loaded]:
+    """Configurations that put on record how this program makes spans, and of which node, whether or not
+    anything is exported: a trace can be made of the journal at any time.
+    """
+    given = dict(resource)
+
+    def read() -> Loaded:
+        loaded = load()
+        settings = msgspec.structs.replace(
+            loaded.settings, projection_version=PROJECTION_VERSION, resource=given
+        )
+        return loaded._replace(settings=settings)
 
     return read
 

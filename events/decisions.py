@@ -24,8 +24,12 @@ from ebbtide.events.model import (
 PodOutcome = Literal["graceful", "killed", "failed", "spared", "rejected", "unknown"]
 EpisodeOutcome = Literal["running", "complete", "cancelled", "truncated", "never-begun"]
 #: How spans are made of a shutdown's records; each shutdown records the one in force when it began. A change
-#: of any byte of a span is a new number, and the number, being a decision, a logic flag.
-PROJECTION_VERSION = 1
+#: of any byte of a span is a new number. It comes with the configuration, as a fact of the program that read
+#: it: so an old journal's shutdowns begin with the version that they began with. 1: names are constant; 2:
+#: they say whom a span is about, and an error's text begins with the cause.
+PROJECTION_VERSION = 2
+#: Where no configuration says another one.
+FIRST_PROJECTION_VERSION = 1
 
 HookResult = Literal["done", "failed", "timed-out", "cancelled", "unknown", "not-run"]
 
@@ -47,6 +51,8 @@ class ConfigAdopted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     means: dict[str, str] = {}
     unready: Unready = "poweroff"
     left_pods: LeftPods = "keep"
+    projection_version: int = 1
+    resource: dict[str, str] = {}
 
 
 @register
@@ -238,6 +244,8 @@ class ShutdownBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     projection_version: int = 1
     #: Kept free at its end; None: the constants, because nobody has measured this node.
     margins: Margins | None = None
+    #: Of its trace, beside what the segment's header says.
+    resource: dict[str, str] = {}
 
 
 @register

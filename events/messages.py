@@ -121,7 +121,7 @@ COMMON_NAMES: Mapping[str, TextKind] = {"key": "key", "uid": "uid", "uids": "uid
 
 #: The values that events are made of (`events.model`), by field as in a row.
 VALUE_NAMES: dict[type, Mapping[str, TextKind]] = {
-    Settings: {"gates": "word", "means": "word"},
+    Settings: {"gates": "word", "means": "word", "resource": "message"},
     Pod: {"namespace": "namespace", "name": "pod", "owner": "owner"},
     Container: {"name": "container", "stop_signal": "signal"},
     Hook: {"detail": "hook"},

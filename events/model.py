@@ -131,6 +131,10 @@ class Settings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     means: dict[str, str] = {}
     unready: Unready = "poweroff"
     left_pods: LeftPods = "keep"
+    #: How this program makes spans of a shutdown's records (`events.decisions.PROJECTION_VERSION`).
+    projection_version: int = 1
+    #: What telemetry says of this node beside its names, such as its cluster (OTEL_RESOURCE_ATTRIBUTES).
+    resource: dict[str, str] = {}
 
     def gate(self, name: str) -> bool:
         return self.gates.get(name, True)

@@ -12,12 +12,12 @@ from typing import NamedTuple, TypeVar
 
 from ebbtide.events.base import Stamp
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
-from ebbtide.events.decisions import PodStopBegan
+from ebbtide.events.decisions import PodStopBegan, ShutdownBegan
 from ebbtide.events.messages import DEBUG, ERROR, INFO, NOTICE, WARNING, Names, describe
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Attributes, Resource, pod_of, span_of, trace_id_of
-from ebbtide.otel.traces.projection import RESOURCES_MAX, resource_of
+from ebbtide.otel.traces.projection import RESOURCES_MAX, resource_of, with_given
 
 #: sd-daemon(3) levels to OpenTelemetry's severity numbers (logs data model, "Mapping of SeverityNumber").
 SEVERITIES = {
@@ -96,6 +96,8 @@ class Logs:
             event = decode_event(raw.tag, raw.payload)
         except (BadPayload, UnknownType):
             return None
+        if isinstance(event, ShutdownBegan) and raw.episode in self._resources:
+            self._resources[raw.episode] = with_given(self._resources[raw.episode], event.resource)
         if isinstance(event, PodStopBegan):
             self._begun[event.uid] = None
         # Described before anything is left out: names are learned also from what gives no record.

@@ -537,6 +537,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("EpisodeState", "userspace_id"): "boot",
     ("EndedBoot", "boot_id"): "boot",
     ("EpisodeState", "listing_key"): "key",
+    ("EpisodeState", "resource"): "message",
     ("EpisodeState", "refreshing"): "key",
     ("EpisodeState", "overtaken"): "key",
     ("EpisodeState", "pods"): "uid",

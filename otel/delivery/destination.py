@@ -30,7 +30,8 @@ BESIDE: tuple[Beside, ...] = get_args(Beside)
 #: The specification's default (OTLP exporter, "Configuration options").
 TIMEOUT_NS = 10_000 * NS_PER_MS
 TIMEOUT_MS_MAX = 3_600_000
-TRACES_PATH = "/v1/traces"
+PATHS: dict[SignalName, str] = {"traces": "/v1/traces", "logs": "/v1/logs", "metrics": "/v1/metrics"}
+TRACES_PATH = PATHS["traces"]
 #: What `config show` prints in place of a header's value; read back, it is refused.
 HIDDEN = "(hidden)"
 HEADERS_MAX = 64
@@ -42,7 +43,7 @@ OTLP_NAMES: dict[str, Protocol | None] = {
     "otlp_proto_http": "http/protobuf",
     "otlp_proto_grpc": "grpc",
 }
-_GENERAL, _TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
+_GENERAL = "OTEL_EXPORTER_OTLP_"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 #: Names that gRPC takes with a text: those in -bin hold bytes, grpc- is the protocol's own.
 _METADATA = re.compile(r"(?!grpc-)[0-9a-z_.-]+(?<!-bin)")
@@ -56,12 +57,12 @@ class BadDestination(ValueError):
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one place says; None where it says nothing. ``endpoint`` is a base to which the path is added,
-    ``traces_endpoint`` is taken as it is.
+    """What one place says of one signal; None where it says nothing. ``endpoint`` is a base to which the path
+    is added, ``own_endpoint`` is the signal's own, and taken as it is.
     """
 
     endpoint: str | None = None
-    traces_endpoint: str | None = None
+    own_endpoint: str | None = None
     protocol: Protocol | None = None
     headers: tuple[tuple[str, str], ...] | None = None
     certificate: str | None = None
@@ -74,7 +75,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exporter: str | None = None
 
     def __repr__(self) -> str:
-        return f"Given({self.exporter or self.endpoint or self.traces_endpoint})"
+        return f"Given({self.exporter or self.endpoint or self.own_endpoint})"
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,18 +93,20 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     signals: tuple[Beside, ...] = ()
     #: Not OTLP, but an exporter that is installed under this name; then there is no endpoint.
     exporter: str = ""
+    #: Where what goes beside the traces has a place, or anything else, of its own.
+    beside: dict[Beside, Destination] = {}
 
     def __repr__(self) -> str:
         return f"Destination({self.exporter or self.protocol}, {self.endpoint})"
 
 
-def resolve(*sources: Given) -> Destination | None:
+def resolve(*sources: Given, signal: SignalName = "traces") -> Destination | None:
     """The destination that these sources describe together, the first one winning; None: tracing is off.
 
     An endpoint switches tracing on, wherever it stands, and so does another exporter's name. Raises
     BadDestination.
     """
-    first = next((each for each in sources if each.endpoint or each.traces_endpoint or each.exporter), None)
+    first = next((each for each in sources if each.endpoint or each.own_endpoint or each.exporter), None)
     if first is None:
         return None
     if first.exporter:
@@ -122,16 +125,34 @@ def resolve(*sources: Given) -> Destination | None:
         raise BadDestination("a client certificate and its key belong together: name both or neither")
     # Only here: which protocol counts is known when all sources have been asked.
     check_headers(protocol, values.get("headers", ()))
-    parts = urlsplit(first.traces_endpoint or first.endpoint or "")
+    parts = urlsplit(first.own_endpoint or first.endpoint or "")
     path, query = parts.path, parts.query
     if protocol == "grpc":
         path, query = "", ""  # the method is the same everywhere, so its URL has no path
-    elif first.traces_endpoint:
+    elif first.own_endpoint:
         path = path or "/"
-    elif not path.endswith(TRACES_PATH):
-        path = path.rstrip("/") + TRACES_PATH
+    else:
+        path = path.removesuffix(TRACES_PATH).rstrip("/") + PATHS[signal]
     endpoint = urlunsplit((parts.scheme, parts.netloc, path, query, ""))
     return Destination(endpoint=endpoint, **values)
+
+
+def resolve_all(environ: Mapping[str, str], *sources: Given) -> Destination | None:
+    """The traces' destination, before the environment by these sources, and those of what is asked for beside
+    it. Raises BadDestination.
+    """
+    found = resolve(*sources, from_environment(environ))
+    if found is None:
+        return None
+    beside = {}
+    for signal in found.signals:
+        own = resolve(*sources, from_environment(environ, signal), signal=signal)
+        if own is None:
+            # Of the traces only their own place is known, and the others' does not follow from it.
+            general, specific = f"{_GENERAL}ENDPOINT", f"{_GENERAL}{signal.upper()}_ENDPOINT"
+            raise BadDestination(f"nobody says where the {signal} go: set {general} or {specific}")
+        beside[signal] = own
+    return msgspec.structs.replace(found, beside=beside)
 
 
 def checked_endpoint(text: str) -> str:
@@ -181,8 +202,8 @@ def check_headers(protocol: Protocol, headers: Sequence[tuple[str, str]]) -> Non
 # --- the standard environment -------------------------------------------------------------------
 
 
-def from_environment(environ: Mapping[str, str]) -> Given:
-    """What the OTEL_* variables say (OpenTelemetry specification, "OTLP Exporter Configuration").
+def from_environment(environ: Mapping[str, str], signal: SignalName = "traces") -> Given:
+    """What the OTEL_* variables say of a signal (OpenTelemetry specification, "OTLP Exporter Configuration").
 
     An empty variable is as good as none. Raises BadDestination, naming the variable.
     """
@@ -193,14 +214,16 @@ def from_environment(environ: Mapping[str, str]) -> Given:
     if exporters and not any(name in OTLP_NAMES for name in exporters):
         # Then the rest of the environment is not about us.
         return Given(exporter=next((name for name in exporters if name != "none"), None))
+    prefixes = (f"{_GENERAL}{signal.upper()}_", _GENERAL)
     found: dict[str, Any] = {}
     for field, (suffix, read) in _VARIABLES.items():
-        variable, value = _value(environ, suffix)
+        variable, value = _value(environ, prefixes, suffix)
         found[field] = None if value is None else _named(variable, read, value)
     named = [OTLP_NAMES[name] for name in exporters if OTLP_NAMES.get(name)]
     found["protocol"] = found["protocol"] or next(iter(named), None)
-    insecure = (_value(environ, "INSECURE")[1] or "").lower() == "true"
-    for name, variable in (("traces_endpoint", f"{_TRACES}ENDPOINT"), ("endpoint", f"{_GENERAL}ENDPOINT")):
+    insecure = (_value(environ, prefixes, "INSECURE")[1] or "").lower() == "true"
+    for name, variable in zip(("own_endpoint", "endpoint"), prefixes, strict=True):
+        variable += "ENDPOINT"
         if text := environ.get(variable, "").strip():
             found[name] = _named(variable, _endpoint, text, insecure)
     asked = tuple(
@@ -209,8 +232,8 @@ def from_environment(environ: Mapping[str, str]) -> Given:
     return Given(**found | ({"signals": asked} if asked else {}))
 
 
-def _value(environ: Mapping[str, str], name: str) -> tuple[str, str | None]:
-    for prefix in (_TRACES, _GENERAL):
+def _value(environ: Mapping[str, str], prefixes: Sequence[str], name: str) -> tuple[str, str | None]:
+    for prefix in prefixes:
         if text := environ.get(prefix + name, "").strip():
             return prefix + name, text
     return _GENERAL + name, None
@@ -271,6 +294,36 @@ _VARIABLES = {
 }
 
 
+# --- what telemetry says of this node ------------------------------------------------------------
+
+#: A cluster, an environment, a region, a team: each resource of each request has them.
+RESOURCE_ATTRIBUTES_MAX, RESOURCE_CHARACTERS_MAX = 64, 256
+
+
+def resource_attributes(environ: Mapping[str, str]) -> dict[str, str]:
+    """What OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say (OpenTelemetry specification, "Resource SDK").
+    Raises BadDestination, naming the variable: of a list with a mistake in it nothing counts.
+    """
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return {}
+    variable = "OTEL_RESOURCE_ATTRIBUTES"
+    pairs = [entry.partition("=") for entry in environ.get(variable, "").split(",") if entry.strip()]
+    found = {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
+    if not all(sign and name.strip() for name, sign, _ in pairs) or len(pairs) > RESOURCE_ATTRIBUTES_MAX:
+        raise BadDestination(
+            f"{variable}: it must be name=value pairs with commas between, at most {RESOURCE_ATTRIBUTES_MAX}"
+        )
+    if service := environ.get("OTEL_SERVICE_NAME", "").strip():
+        found["service.name"] = service
+    for text in (*found, *found.values()):
+        if not text.isprintable() or len(text) > RESOURCE_CHARACTERS_MAX:
+            raise BadDestination(
+                f"{variable}, OTEL_SERVICE_NAME: names and values must be printable, of at most "
+                f"{RESOURCE_CHARACTERS_MAX} characters"
+            )
+    return found
+
+
 # --- to the exporter and back ------------------------------------------------------------------
 
 # One JSON object a line, over the exporter's own pipes. The first line to the exporter is its job, with the
@@ -294,6 +347,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     locations: tuple[str, ...]
     #: Before the names of the metrics that a KEP gave.
     metrics_prefix: str = ""
+    #: Of the metrics, beside what the journal says; spans and log records have it from there.
+    resource: dict[str, str] = {}
 
 
 class DaemonRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -25,7 +26,7 @@ from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.otel.delivery import cursor as cursors
 from ebbtide.otel.delivery.answers import Accepted, Answer
 from ebbtide.otel.delivery.cursor import Cursor
-from ebbtide.otel.delivery.destination import TRACES_PATH, BadDestination, Destination, Job, SignalName
+from ebbtide.otel.delivery.destination import PATHS, TRACES_PATH, BadDestination, Destination, Job, SignalName
 from ebbtide.otel.delivery.exporter import Exporter, ExporterLog, SignalProjection, Tail
 from ebbtide.otel.delivery.exporters import sender_for
 from ebbtide.otel.delivery.sender import BatchMaker, Sender
@@ -34,7 +35,7 @@ from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
 from ebbtide.otel.metrics import ReadContext
 from ebbtide.otel.sdk import readable_spans
 from ebbtide.otel.span import Resource
-from ebbtide.otel.traces.projection import Projection, resource_of
+from ebbtide.otel.traces.projection import Projection, resource_of, with_given
 
 #: Metrics that do not arrive in that time are contained in the next ones.
 METRICS_SECONDS_MAX = 3.0
@@ -118,7 +119,10 @@ class ExportRun:
         # of the next exporter contain them.
         with trio.move_on_after(METRICS_SECONDS_MAX):
             try:
-                reason = await send_metrics(sender, self._sources, self._tail(), self._job.metrics_prefix)
+                job = self._job
+                reason = await send_metrics(
+                    sender, self._sources, self._tail(), job.metrics_prefix, job.resource
+                )
             except OSError as error:
                 reason = f"the journal cannot be read: {error}"
             if reason:
@@ -175,7 +179,11 @@ def signals_of(destination: Destination) -> tuple[Signal, ...]:
 
 
 def destination_for(destination: Destination, path: str) -> Destination:
-    """The same back end for another signal. Raises BadDestination where its place cannot be known."""
+    """The same back end for another signal, or that signal's own. Raises BadDestination where nobody can know
+    its place.
+    """
+    if own := next((own for each, own in destination.beside.items() if PATHS[each] == path), None):
+        return own
     if destination.exporter or destination.protocol == "grpc" or path == TRACES_PATH:
         return destination
     parts = urlsplit(destination.endpoint)
@@ -195,7 +203,9 @@ def destination_for(destination: Destination, path: str) -> Destination:
 METRICS_READ_RECORDS = 4096
 
 
-def meters_of(sources: Sequence[Source], tail: Tail) -> tuple[Meters, Resource] | None:
+def meters_of(
+    sources: Sequence[Source], tail: Tail, given: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Meters, Resource] | None:
     """What the daemon kept, and what became durable since; None for a journal without a segment."""
     tail.look()
     segments = find_path(sources).segments
@@ -212,12 +222,14 @@ def meters_of(sources: Sequence[Source], tail: Tail) -> tuple[Meters, Resource] 
                 if raw.tag in METERED:
                     with suppress(BadPayload, UnknownType):
                         fold(meters, (decode_record(raw),))
-    return meters, resource_of(header, tail.journal_id)
+    return meters, with_given(resource_of(header, tail.journal_id), given)
 
 
-async def send_metrics(sender: Sender, sources: Sequence[Source], tail: Tail, prefix: str) -> str:
+async def send_metrics(
+    sender: Sender, sources: Sequence[Source], tail: Tail, prefix: str, given: Mapping[str, str]
+) -> str:
     """Why they did not arrive; nothing where they did."""
-    found = meters_of(sources, tail)
+    found = meters_of(sources, tail, given)
     if found is None:
         return "there is no journal yet"
     from ebbtide.otel.sdk_beside import metrics_data

@@ -7,7 +7,7 @@ belongs to an order has the order's key, so that whoever carried it out could na
 
 from __future__ import annotations
 
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import NS_PER_SECOND, parse_order_key
 from ebbtide.events.decisions import (
     HookEnded,
     HookStarted,
@@ -22,10 +22,11 @@ from ebbtide.events.decisions import (
     WaveStarted,
 )
 from ebbtide.events.facts import AutopsyTaken, ContainerExited, OrderEnded
-from ebbtide.events.model import ProcessReport
+from ebbtide.events.model import ProcessReport, workload_name
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import HOOK_ROLE, KILL_ROLE, STOP_ROLE, Attributes, AttributeValue
 from ebbtide.otel.traces.trace import (
+    SUBJECTS_FROM_VERSION,
     OpenSpan,
     PodFacts,
     Trace,
@@ -59,6 +60,7 @@ def wave_started(trace: Trace, event: WaveStarted) -> None:
             (at.WAVE_PODS, len(event.pods)),
         ),
     )
+    wave.subject = str(event.wave)
     trace.waves[event.wave] = wave.span_id
     trace.open_waves[event.wave] = wave
     trace.last_wave = event.wave
@@ -114,6 +116,7 @@ def pod_planned(trace: Trace, event: PodPlanned) -> None:
         ((at.NAMESPACE, pod.namespace), (at.POD_NAME, pod.name), (at.POD_UID, pod.uid)),
         tuple(plan),
         by_kubelet=event.means in BY_KUBELET,
+        workload=f"{pod.namespace}/{workload_name(pod.name, trace.node)}",
     )
 
 
@@ -130,12 +133,14 @@ def pod_stop_began(trace: Trace, event: PodStopBegan) -> None:
     facts = facts_of(trace, event.uid)
     given: Attributes = ((at.WAVE, event.wave), (at.GRACE, milliseconds(event.grace_ns)))
     pod = trace.begin("pod", event.uid, trace.wave_id(event.wave), (*facts.names, *given, *facts.plan))
+    pod.subject = facts.workload
     trace.open_pods[event.uid] = pod
     for former in trace.carried.pop(event.uid, ()):
         # A hook or stop that the cancelled shutdown before began, and this one waits for.
         role, container = former.place
         again = trace.begin(role, former.key, pod.span_id, (*former.attributes, (at.CONTINUED, True)))
         again.links.append(former.link)
+        again.subject = facts.workload
         pod.children[(role, container)] = again
 
 
@@ -149,8 +154,9 @@ def pod_ended(trace: Trace, event: PodEnded) -> None:
             facts = facts_of(trace, event.uid)
             attributes = (*facts.names, (at.WAVE, event.wave), *facts.plan)
             pod = trace.begin("pod", event.uid, trace.wave_id(event.wave), attributes)
+            pod.subject = facts.workload
             error = _pod_error(trace, event) if event.uid in trace.pods else None
-            _end_pod(trace, pod, error, event.reason, fate)
+            _end_pod(trace, pod, error, _why(trace, event), fate)
         return
     if trace.gone:
         fate = (*fate, (at.CUT, True))
@@ -160,7 +166,7 @@ def pod_ended(trace: Trace, event: PodEnded) -> None:
             trace.fail(child, "survived-sigkill", event.reason, ((at.CUT, True),))
         else:
             trace.end(child, ((at.CUT, True),), trace.cut_ns)
-    _end_pod(trace, pod, _pod_error(trace, event), event.reason, fate)
+    _end_pod(trace, pod, _pod_error(trace, event), _why(trace, event), fate)
 
 
 def _end_pod(trace: Trace, pod: OpenSpan, error: at.Error | None, reason: str, fate: Attributes) -> None:
@@ -168,6 +174,22 @@ def _end_pod(trace: Trace, pod: OpenSpan, error: at.Error | None, reason: str, f
         trace.end(pod, fate, trace.cut_ns)
     else:
         trace.fail(pod, error, reason, fate)
+
+
+def _why(trace: Trace, event: PodEnded) -> str:
+    """Its reason with the cause first: what kept it from being asked to end, before what was done then."""
+    if trace.version < SUBJECTS_FROM_VERSION:
+        return event.reason
+    # As the record has it (`events.record.causes`), from what is known until here.
+    stops, parts = trace.refusals.get(event.uid, {}), event.reason.split("; ")
+    cause = ""
+    if refused := [why for why in stops.values() if why]:
+        cause = f"the runtime refused the stop signal ({refused[0]})"
+        if len(stops) == 1:  # of several it also says which of them it was
+            parts = [part for part in parts if " did not reach " not in part]
+    elif not stops and (why := trace.undeleted.get(event.uid)):
+        cause = f"the API server did not take the delete ({why})"
+    return "; ".join(part for part in (cause, *parts) if part)
 
 
 def _pod_error(trace: Trace, event: PodEnded) -> at.Error | None:
@@ -185,6 +207,7 @@ def pod_rejected(trace: Trace, event: PodRejected) -> None:
         event.uid,
         trace.root.span_id,
         ((at.NAMESPACE, namespace), (at.POD_NAME, name), (at.POD_UID, event.uid), (at.REASON, event.reason)),
+        f"{namespace}/{workload_name(name, trace.node)}",
     )
 
 
@@ -218,6 +241,7 @@ def begin_below_pod(trace: Trace, role: str, uid: str, container: str, key: str)
         attributes = (*attributes, (at.CONTAINER, container))
     retried = b"" if before is None else before.span_id
     span = pod.children[(role, container)] = trace.begin_again(role, key, pod.span_id, attributes, retried)
+    span.subject = pod.subject
     return span
 
 
@@ -243,11 +267,17 @@ def _begin_hook(trace: Trace, uid: str, container: str, key: str) -> None:
 
 
 def container_outcome(trace: Trace, event: OrderEnded) -> None:
-    """A hook's exit code stands in the order's outcome, which comes before the actor's own event."""
+    """A hook's exit code stands in the order's outcome, which comes before the actor's own event; of a stop
+    signal only this says whether it was sent.
+    """
     if event.result == "done":
         trace.unmet.pop(event.key, None)
     if event.exit_code is not None:
         trace.exit_codes[event.key] = event.exit_code
+    key = parse_order_key(event.key)
+    if key.what == STOP_ROLE and event.result in ("done", "failed") and key.subject in trace.open_pods:
+        why = (event.reason or "no reason given") if event.result == "failed" else ""
+        trace.refusals.setdefault(key.subject, {})[key.part] = why
 
 
 def hook_ended(trace: Trace, event: HookEnded) -> None:
@@ -280,6 +310,7 @@ def stop_ordered(trace: Trace, event: SendSignal) -> None:
     span = begin_below_pod(trace, STOP_ROLE, event.uid, event.container, event.key)
     if span is not None:
         span.attributes[at.SIGNAL] = event.signal
+        trace.refusals.setdefault(event.uid, {}).setdefault(event.container, "")
 
 
 def kill_ordered(trace: Trace, event: KillContainer) -> None:

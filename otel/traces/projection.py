@@ -15,7 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
-from ebbtide.events.decisions import PROJECTION_VERSION, ReleaseLock
+from ebbtide.events.decisions import (
+    FIRST_PROJECTION_VERSION,
+    PROJECTION_VERSION,
+    ReleaseLock,
+    ShutdownBegan,
+)
 from ebbtide.events.record.episodes import grouped_by_episode, is_of_outages
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
@@ -127,7 +132,7 @@ def _begin_outage(first: RawRecord, episode: int, header: Header, former: object
 
 
 #: What this code can project. A shutdown that recorded another version needs the program that wrote it.
-VERSIONS = (PROJECTION_VERSION,)
+VERSIONS = tuple(range(FIRST_PROJECTION_VERSION, PROJECTION_VERSION + 1))
 
 #: Shutdowns whose resource is remembered, the latest ones.
 RESOURCES_MAX = 4096
@@ -181,7 +186,11 @@ class Projection:
             handler = handlers.get(raw.tag)
             if handler is not None and (raw.episode or late):
                 trace.raw, trace.fact = raw, self._fact or raw
-                handler(trace, decode_event(raw.tag, raw.payload))
+                event = decode_event(raw.tag, raw.payload)
+                handler(trace, event)
+                if isinstance(event, ShutdownBegan):
+                    given = with_given(self._resources[trace.episode], event.resource)
+                    self._resources[trace.episode] = given._replace(version=event.projection_version)
             if raw.flags & FLAG_LAST:
                 kind.end_step(trace)
             if raw.tag not in UNTIMED:
@@ -222,7 +231,7 @@ class Projection:
             self.refused[trace.episode] = trace.version
 
 
-def resource_of(header: Header, journal_id: bytes, version: int = PROJECTION_VERSION) -> Resource:
+def resource_of(header: Header, journal_id: bytes) -> Resource:
     """What is constant for a shutdown, from the segment in which it began."""
     names = header.identity
     attributes: Attributes = (
@@ -232,14 +241,22 @@ def resource_of(header: Header, journal_id: bytes, version: int = PROJECTION_VER
         (at.NODE_NAME, names.node),
         (at.BOOT_ID, names.boot_id),
     )
-    return Resource(attributes, version)
+    return Resource(attributes, FIRST_PROJECTION_VERSION)
+
+
+def with_given(resource: Resource, given: Mapping[str, str]) -> Resource:
+    """With what the configuration says of the node beside it, such as its cluster."""
+    known = dict(resource.attributes)
+    # What the journal knows is not overwritten, but for the name under which all of it is found.
+    known |= {name: value for name, value in given.items() if name not in known or name == at.SERVICE_NAME}
+    return resource._replace(attributes=tuple(known.items()))
 
 
 def outage_resource(header: Header, journal_id: bytes) -> Resource:
     """The same of an outage: of the node, and not of whichever machine the controller ran on."""
     names = header.identity
     node: Attributes = ((at.NODE_NAME, names.node), (at.NODE_UID, names.machine_id))
-    return Resource((*_service(header, journal_id), *node), PROJECTION_VERSION, OUTAGE_SCOPE)
+    return Resource((*_service(header, journal_id), *node), FIRST_PROJECTION_VERSION, OUTAGE_SCOPE)
 
 
 #: The instrumentation scope of an outage's spans.

@@ -466,6 +466,7 @@ def delete_ordered(trace: Trace, event: DeletePod) -> None:
 def delete_refused(trace: Trace, event: DeleteRefused) -> None:
     pod = trace.open_pods.get(event.uid)
     if pod is not None:
+        trace.undeleted[event.uid] = event.reason
         pod.note("delete.refused", trace.now_ns, ((at.REASON, event.reason),))
 
 

@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from ebbtide.events.base import NS_PER_MS, NS_PER_SECOND, episode_id
 from ebbtide.events.codec import RawRecord
-from ebbtide.events.decisions import PROJECTION_VERSION
+from ebbtide.events.decisions import FIRST_PROJECTION_VERSION
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import (
+    HOOK_ROLE,
+    STOP_ROLE,
     Attributes,
     AttributeValue,
     Span,
@@ -35,6 +37,12 @@ EVENTS_MAX = 128
 LENGTH_NS_MIN = 1
 
 
+#: The first version in which a name says whom the span is about.
+SUBJECTS_FROM_VERSION = 2
+#: By role, the attribute that ends such a name.
+DETAILS = {HOOK_ROLE: at.HOOK_KIND, STOP_ROLE: at.SIGNAL}
+
+
 class OpenSpan:
     """A span that has begun. ``children`` are those that cannot outlive it, by role and container."""
 
@@ -50,10 +58,14 @@ class OpenSpan:
         "parent_id",
         "span_id",
         "start_ns",
+        "subject",
     )
 
     def __init__(self, name: str, key: str, span_id: bytes, parent_id: bytes, start_ns: int) -> None:
+        #: Its role: what its id, and all rules, go by.
         self.name = name
+        #: Whom it is about, in a word that is as bounded as the workloads of a cluster.
+        self.subject = ""
         self.key = key
         self.span_id = span_id
         self.parent_id = parent_id
@@ -64,6 +76,11 @@ class OpenSpan:
         self.children: dict[tuple[str, str], OpenSpan] = {}
         self.dropped = 0
         self.over = False
+
+    def full_name(self) -> str:
+        """Since version 2: ``hook shop/web exec``."""
+        detail = self.attributes.get(DETAILS.get(self.name, ""), "")
+        return " ".join(str(part) for part in (self.name, self.subject, detail) if part)
 
     def note(self, name: str, time_ns: int, attributes: Attributes = ()) -> None:
         """Something that happened within it; nothing once it is over."""
@@ -81,6 +98,8 @@ class Spans:
 
     def __init__(self, trace_id: bytes, episode: int, first: RawRecord) -> None:
         self.trace_id = trace_id
+        #: Until its first decision says which one was recorded.
+        self.version = FIRST_PROJECTION_VERSION
         self.episode = episode
         self.raw = first
         self.now_ns = first.wall_ns
@@ -130,7 +149,7 @@ class Spans:
                 self.trace_id,
                 span.span_id,
                 span.parent_id,
-                span.name,
+                span.full_name() if self.version >= SUBJECTS_FROM_VERSION else span.name,
                 span.start_ns,
                 max(span.start_ns + LENGTH_NS_MIN, end_ns),
                 tuple(span.attributes.items()),
@@ -154,9 +173,13 @@ class Spans:
         """It ends with an error: for people ``text`` says which, for queries ``error``."""
         self.end(span, (*attributes, (at.ERROR_TYPE, error)), end_ns, "error", text)
 
-    def point(self, name: str, key: str, parent: bytes, attributes: Attributes = ()) -> None:
+    def point(
+        self, name: str, key: str, parent: bytes, attributes: Attributes = (), subject: str = ""
+    ) -> None:
         """A span of no time: something that is worth a line of its own."""
-        self.end(self.begin(name, key, parent, attributes))
+        span = self.begin(name, key, parent, attributes)
+        span.subject = subject
+        self.end(span)
 
     def link(self, span_id: bytes, what: str) -> SpanLink:
         """To a span of this trace."""
@@ -180,13 +203,14 @@ class CarriedSpan(NamedTuple):
 class PodFacts(NamedTuple):
     """A pod as it was planned: what each of its spans says, and what only its own says.
 
-    ``by_kubelet``: not we end it.
+    ``by_kubelet``: not we end it. ``workload``: ``namespace/name`` without what is drawn or counted.
     """
 
     label: str
     names: Attributes
     plan: Attributes
     by_kubelet: bool = False
+    workload: str = ""
 
 
 class DaemonStart:
@@ -208,9 +232,7 @@ class EpisodeTrace(Spans):
 
     def __init__(self, root: str, first: RawRecord, episode: int, header: Header) -> None:
         super().__init__(trace_id_of(first.hash), episode, first)
-        self.boot_id = header.identity.boot_id
-        #: Until its first decision says which one was recorded.
-        self.version = PROJECTION_VERSION
+        self.boot_id, self.node = header.identity.boot_id, header.identity.node
         self.offset_ns = first.wall_ns - first.mono_ns
         self.fact = first
         self.last_ns = first.wall_ns
@@ -240,6 +262,10 @@ class Trace(EpisodeTrace):
         self.hook: Attributes = ()
         self.exit_codes: dict[str, int] = {}
         self.findings: dict[tuple[str, str], Attributes] = {}
+        #: Of pods with a stop signal, by container: why the runtime did not take it, empty where it did.
+        self.refusals: dict[str, dict[str, str]] = {}
+        #: Of pods whose delete the API server did not take: why.
+        self.undeleted: dict[str, str] = {}
         #: Of SIGKILLs that are not known to have met anybody.
         self.unmet: dict[str, None] = {}
         #: What the cancelled shutdown before left on its way, by UID.

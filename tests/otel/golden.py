@@ -5,7 +5,7 @@
 
 The JSON is indented for eyes; the protobuf is what a collector gets. ``shutdown-v1`` is the golden journal of
 that name, ``everything`` is `tests.otel.story`, one request for each of its shutdowns, ``node`` is
-`tests.otel.node_story`.
+`tests.otel.node_story`; ``-names`` are the same under projection version 2.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from tests.otel.wire import encode_traces
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FOLDER = GOLDEN / "otlp-v1"
+
+#: Recorded with the configuration since version 2.
+CLUSTER = {"k8s.cluster.name": "blue"}
 
 Shutdowns = list[tuple[list[Span], Resource]]
 
@@ -73,6 +76,8 @@ def files() -> dict[Path, bytes]:
         "shutdown-v1": of_journal(GOLDEN / "shutdown-v1"),
         "everything": of_story(),
         "node": of_story(node()),
+        "everything-names": of_story(everything().under(2, CLUSTER)),
+        "node-names": of_story(node().under(2, CLUSTER)),
         "outage-recovered": of_story(recovered()),
         "outage-wrong": of_story(wrong()),
     }

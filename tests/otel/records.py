@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
-from ebbtide.events.codec import FLAG_LAST, RawRecord, encode_event
+from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event, encode_event
 from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, PrepareForShutdown, Tick
 from ebbtide.events.model import PlannedPod, Pod
 from ebbtide.events.segment import Header, Identity, Link
@@ -101,6 +103,16 @@ class Teller:
             hashlib.sha256(str(self.seq).encode()).digest(),
             0,
         )
+
+    def under(self, version: int, resource: dict[str, str] | None = None) -> Teller:
+        """The same, had its shutdowns begun with this projection version and resource."""
+        for _, records in self.steps:
+            for index, raw in enumerate(records):
+                event = decode_event(raw.tag, raw.payload)
+                if isinstance(event, d.ShutdownBegan):
+                    event = replace(event, projection_version=version, resource=resource or {})
+                    records[index] = raw._replace(payload=encode_event(event))
+        return self
 
     def spans(self) -> list[Span]:
         projection = Projection()

@@ -9,6 +9,8 @@ import traceback
 import pytest
 
 from ebbtide.otel.delivery.destination import (
+    PATHS,
+    TIMEOUT_NS,
     BadDestination,
     Destination,
     Given,
@@ -17,7 +19,10 @@ from ebbtide.otel.delivery.destination import (
     checked_header,
     from_environment,
     resolve,
+    resolve_all,
+    resource_attributes,
 )
+from ebbtide.otel.delivery.export_run import destination_for
 
 GENERAL, TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
 SECRET = "s3cret-word"
@@ -112,6 +117,53 @@ def test_the_environment_can_name_another_exporter(names: str, exporter: str, pr
     file = resolve(Given(endpoint="http://d"), from_environment(variables))
     assert file is not None
     assert (file.endpoint, file.exporter) == ("http://d/v1/traces" if protocol != "grpc" else "http://d", "")
+
+
+def test_each_signal_has_variables_of_its_own() -> None:
+    """Field by field before the general ones; an endpoint of its own is taken as it is."""
+    environ = {
+        "OTEL_LOGS_EXPORTER": "otlp",
+        "OTEL_METRICS_EXPORTER": "otlp",
+        f"{GENERAL}ENDPOINT": "http://c:4318",
+        f"{GENERAL}HEADERS": "x-tenant=a",
+        f"{GENERAL}LOGS_ENDPOINT": "https://logs/ingest",
+        f"{GENERAL}LOGS_HEADERS": "x-key=b",
+        f"{GENERAL}METRICS_TIMEOUT": "250",
+        f"{GENERAL}METRICS_COMPRESSION": "gzip",
+    }
+    found = resolve_all(environ)
+    assert found is not None
+    logs, metrics = found.beside["logs"], found.beside["metrics"]
+    assert (found.endpoint, found.timeout_ns) == ("http://c:4318/v1/traces", TIMEOUT_NS)
+    assert (logs.endpoint, logs.headers) == ("https://logs/ingest", (("x-key", "b"),))
+    assert (metrics.endpoint, metrics.headers) == ("http://c:4318/v1/metrics", (("x-tenant", "a"),))
+    assert (metrics.timeout_ns, metrics.compression) == (250_000_000, "gzip")
+    assert destination_for(found, PATHS["logs"]) is logs
+    file = resolve_all(environ, Given(endpoint="http://d/v1/traces"))
+    assert file is not None
+    assert [each.endpoint for each in file.beside.values()] == ["http://d/v1/logs", "http://d/v1/metrics"]
+
+
+def test_a_signal_without_a_place_is_named_with_its_variable() -> None:
+    """Of the traces' own place the others' does not follow."""
+    environ = {f"{TRACES}ENDPOINT": "http://c/ingest", "OTEL_LOGS_EXPORTER": "otlp"}
+    with pytest.raises(BadDestination, match=r"set .* or OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"):
+        resolve_all(environ)
+
+
+def test_the_environment_describes_the_resource() -> None:
+    """Percent-decoded; the service's name has a variable of its own, which wins."""
+    variable = "k8s.cluster.name=blue, team=a%2Cb,service.name=x,=1"
+    assert resource_attributes({"OTEL_RESOURCE_ATTRIBUTES": "k8s.cluster.name=blue, team=a%2Cb,"}) == {
+        "k8s.cluster.name": "blue",
+        "team": "a,b",
+    }
+    named = {"OTEL_RESOURCE_ATTRIBUTES": "service.name=x", "OTEL_SERVICE_NAME": "shutdowns"}
+    assert resource_attributes(named) == {"service.name": "shutdowns"}
+    assert resource_attributes(named | {"OTEL_SDK_DISABLED": "true"}) == {}
+    for wrong in (variable, "blue", "a=%0a", "a=" + "x" * 300):
+        with pytest.raises(BadDestination, match="OTEL_RESOURCE_ATTRIBUTES"):
+            resource_attributes({"OTEL_RESOURCE_ATTRIBUTES": wrong})
 
 
 def test_the_first_place_wins_field_by_field() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
 
-from ebbtide.actors import episode
+import pytest
+from msgspec.structs import replace
+
 from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
@@ -631,13 +633,23 @@ def test_only_so_many_resources_are_remembered() -> None:
     assert projection.resource(teller.seq - 3).version == 1
 
 
-def test_a_shutdown_records_the_projection_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The EpisodeActor writes the version down; that of the first projection takes no byte."""
-    monkeypatch.setattr(episode, "PROJECTION_VERSION", 7)
-    book = Book(LOGIC_FLAGS)
-    book.process("boot-1", first_life())
+def test_a_shutdown_records_the_projection_in_force() -> None:
+    """It comes with the configuration, and so does the resource; what an old one says takes no byte."""
+
+    def life() -> Iterator[tuple[int, Event]]:
+        for after_ms, fact in first_life():
+            if isinstance(fact, f.SettingsLoaded):
+                settings = replace(fact.settings, projection_version=7, resource={"k8s.cluster.name": "blue"})
+                fact = replace(fact, settings=settings)
+            yield after_ms, fact
+
+    book, old = Book(LOGIC_FLAGS), Book(LOGIC_FLAGS)
+    book.process("boot-1", life())
+    old.process("boot-1", first_life())
     (event,) = (each.event for each in book.records if isinstance(each.event, d.ShutdownBegan))
-    assert event.projection_version == 7
+    assert (event.projection_version, event.resource) == (7, {"k8s.cluster.name": "blue"})
+    (before,) = (each.event for each in old.records if isinstance(each.event, d.ShutdownBegan))
+    assert replace(event, projection_version=1, resource={}) == before
     assert b"projection_version" not in encode_event(began(projection_version=1))
 
 
@@ -648,7 +660,7 @@ def test_an_unknown_projection_version_is_refused() -> None:
     teller.tell(TICK, RELEASE)
     projection = Projection()
     assert [span for step in teller.steps for span in projection.feed(*step, JOURNAL_ID)] == []
-    with pytest.raises(UnknownProjection, match="asks for projection version 99; this ebbtide has 1"):
+    with pytest.raises(UnknownProjection, match="asks for projection version 99; this ebbtide has 1, 2:"):
         projection.resource(1)
 
 
