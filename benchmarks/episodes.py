@@ -53,8 +53,9 @@ def pods(count: int) -> tuple[Pod, ...]:
 class Theatre:
     """Plays shutdowns; ``records`` has everything since the begin."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, projection_version: int = 1) -> None:
         self.system = System()
+        self._projection_version = projection_version
         self.pods = pods(count)
         self.records: list[Record] = []
         self._now_ns = NS_PER_SECOND
@@ -73,7 +74,8 @@ class Theatre:
             preparing=False,
         )
         self.play(started)
-        self.play(SettingsLoaded(settings=Settings(by_pod_priority=periods)))
+        settings = Settings(by_pod_priority=periods, projection_version=self._projection_version)
+        self.play(SettingsLoaded(settings=settings))
         self.play(LogindRead(owner=":1.1", grant_ns=GRANT_NS, preparing=False))
 
     def shut_down(self) -> None:
@@ -122,9 +124,9 @@ class Theatre:
         ]
 
 
-def lay_out(folder: Path, count: int, shutdowns: int) -> int:
+def lay_out(folder: Path, count: int, shutdowns: int, projection_version: int = 1) -> int:
     """A journal of so many shutdowns of so many pods; returns the number of its records."""
-    theatre, chain = Theatre(count), Chain(IDENTITY, START)
+    theatre, chain = Theatre(count, projection_version), Chain(IDENTITY, START)
     theatre.records.append(_mark(take_checkpoint(theatre.system)))
     theatre.system.next_seq += 1
     theatre.begin()

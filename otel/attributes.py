@@ -65,7 +65,12 @@ def _ours(name: str, type_: Kind, where: str, meaning: str, unit: str = "") -> s
 
 # --- by the conventions ------------------------------------------------------------------------
 
-SERVICE_NAME = _row(service.SERVICE_NAME, "string", "resource", "Always `ebbtide`.")
+SERVICE_NAME = _row(
+    service.SERVICE_NAME,
+    "string",
+    "resource",
+    "`ebbtide`, or what `OTEL_SERVICE_NAME` said when the configuration was read.",
+)
 SERVICE_VERSION = _row(
     service.SERVICE_VERSION, "string", "resource", "The version of the daemon that began the shutdown."
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import trio
 
 from benchmarks.episodes import lay_out
 from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import PROJECTION_VERSION
 from ebbtide.events.reader import History
+from ebbtide.events.record.fold import shutdown_records
+from ebbtide.otel import attributes as at
 from ebbtide.otel.delivery.answers import Accepted
 from ebbtide.otel.delivery.destination import Destination, SignalName
 from ebbtide.otel.delivery.export_run import LOGS_PATH, METRICS_PATH, destination_for
@@ -23,14 +27,17 @@ from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metrics import ReadContext
 from ebbtide.otel.sdk import readable_spans
 from ebbtide.otel.sdk_beside import metrics_data, readable_logs
+from ebbtide.replay.critical_chain import critical_chain
 from tests.backends.backends import Backend, Collector
 from tests.backends.compare import Shutdown, assert_same, shutdowns
+from tests.backends.critical_path import critical_path
 from tests.daemon.rig import EBBTIDE
 from tests.replay import outages
 
 pytestmark = pytest.mark.backend
 
 ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "tests" / "golden" / "demo-v1"
 PODS = 110
 TIMES = 10
 
@@ -38,7 +45,7 @@ TIMES = 10
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("journal")
-    lay_out(folder, PODS, 6)
+    lay_out(folder, PODS, 6, PROJECTION_VERSION)
     return folder
 
 
@@ -117,6 +124,37 @@ def test_an_outage_comes_back_as_it_is(backend: Backend) -> None:
         assert done.returncode == 0, done.stderr
     kept = backend.wait(outage.trace_id, lambda kept: kept.count >= len(outage.own))
     assert_same(kept, outage)
+
+
+@pytest.mark.parametrize("real", [True, False])
+def test_the_critical_path_is_seen_by_eye(
+    backend: Backend, journal: Path, episodes: list[Shutdown], real: bool
+) -> None:
+    """What Jaeger's waterfall marks as waited for is what ``replay critical-chain`` says, to the nanosecond,
+    and each of its spans names the workload: read back, also from Tempo.
+    """
+    folder = DEMO if real else journal
+    shutdown = (shutdowns(DEMO) if real else episodes)[0]
+    account = next(shutdown_records(History([DirectorySource(folder)])))
+    trio.run(deliver, backend, [readable_spans(shutdown.own, shutdown.resource)], "http/protobuf")
+    kept = backend.wait(shutdown.trace_id, lambda kept: kept.count >= len(shutdown.own))
+    path = critical_path(kept.spans)
+    seen: Counter[str] = Counter()
+    for section in path:
+        uid = next(
+            (each.value.string_value for each in section.span.attributes if each.key == at.POD_UID), ""
+        )
+        seen[uid] += section.ended_ns - section.began_ns
+    said: Counter[str] = Counter()
+    for segment in critical_chain(account).segments:
+        for within in segment.within:
+            said[within.uid] += within.took_ns
+    assert seen.keys() - {""} == said.keys() - {""} != set()
+    assert {uid: ns for uid, ns in seen.items() if uid} == {uid: ns for uid, ns in said.items() if uid}
+    if not real:  # the demo's journal began with names that say no workload
+        names = {section.span.name for section in path}
+        assert names <= {"stop default/web SIGTERM", "shutdown", "deliver", "flush", "release"}
+        assert "stop default/web SIGTERM" in names
 
 
 def test_the_collector_reads_our_json_file(

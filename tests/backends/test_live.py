@@ -102,7 +102,7 @@ async def test_a_shutdown_is_there_when_the_lock_is_released(
     await rig.traced("db", "TERM")
     trace_id = await the_trace(rig)
     live = await until(backend, trace_id, lambda kept: bool(kept.spans))
-    assert "pod" in {span.name for span in live.spans.values()}
+    assert any(span.name.startswith("pod ") for span in live.spans.values())
     assert not rig.records(ReleaseLock)
     await rig.recorded(ReleaseLock)
     (flush,) = rig.events(FlushTraces)
