@@ -96,7 +96,7 @@ def test_a_report_of_it_says_so(run: Run, hurt: tuple[str, Path]) -> None:
     state, journal = hurt
     page = run("replay", "report", "--journal", journal).out
     assert f"⚠ {state}: the journal" in page
-    assert "the record ends here: damaged" in page
+    assert "then the record ends (damaged)" in page
 
 
 def _flipped(data: bytes) -> bytes:
