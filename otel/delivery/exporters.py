@@ -55,26 +55,36 @@ class ExporterSender:
     """
 
     def __init__(self, make: Callable[[], Made], destination: Destination) -> None:
-        self._make, self._made = make, make()
+        self._make = make
+        self._made: Made | None = self._new()
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
         self._mask = mask_for(destination.headers)
 
     async def send(self, batch: Any) -> Answer:
         """Until it is answered or its time is over; raises nothing but cancellation."""
-        answered = False
+        if self._made is None:
+            try:
+                self._made = self._new()
+            except BadDestination as error:
+                return Again(str(error))
+        made, answered = self._made, False
         try:
             with trio.move_on_after(self._timeout_seconds + SLACK_SECONDS):
-                answer = await trio.to_thread.run_sync(
-                    self._export, self._made, batch, abandon_on_cancel=True
-                )
+                answer = await trio.to_thread.run_sync(self._export, made, batch, abandon_on_cancel=True)
                 answered = True
                 return answer
             return Again(f"no answer within {self._timeout_seconds:g} s")
         finally:
             if not answered:
                 # The thread may still be in it: its connection is cut, and the next request has another.
-                self._shut_down()
-                self._made = self._make()
+                # Nobody waits for that, because libraries may take their time.
+                self._made = None
+                threading.Thread(target=_shut_down, args=(made,), daemon=True).start()
+
+    def _new(self) -> Made:
+        # What a library says of the environment while it is made may hold somebody's header.
+        with LastMessage():
+            return self._make()
 
     def _export(self, made: Made, batch: Any) -> Answer:
         if made.session is not None:
@@ -93,13 +103,15 @@ class ExporterSender:
         masked = self._mask(text.encode("utf-8", "replace")).decode("utf-8", "replace")
         return printable_line(masked) or "the exporter failed, and did not say why"
 
-    def _shut_down(self) -> None:
-        with LastMessage(), suppress(Exception):
-            self._made.exporter.shutdown()
-
     async def aclose(self) -> None:
         """At once for OTLP; another exporter may take its time, which whoever waits bounds."""
-        await trio.to_thread.run_sync(self._shut_down, abandon_on_cancel=True)
+        if self._made is not None:
+            await trio.to_thread.run_sync(_shut_down, self._made, abandon_on_cancel=True)
+
+
+def _shut_down(made: Made) -> None:
+    with LastMessage(), suppress(Exception):
+        made.exporter.shutdown()
 
 
 class LastMessage(logging.Handler):
