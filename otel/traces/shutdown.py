@@ -142,40 +142,9 @@ def shutdown_closed(trace: Trace, event: EpisodeClosed) -> None:
     """What is still open ends here, or where the record of its boot ended."""
     if event.followed:
         # The next shutdown waits for the same hooks and signals: there they are spans again, linked to these.
-        trace.carried = {
-            uid: [
-                CarriedSpan(
-                    place, child.key, tuple(child.attributes.items()), trace.link(child.span_id, "continued")
-                )
-                for place, child in pod.children.items()
-                if place[0] in CONTINUED_ROLES
-            ]
-            for uid, pod in trace.open_pods.items()
-        }
+        trace.carried = {uid: _spans_to_continue(trace, pod) for uid, pod in trace.open_pods.items()}
     if trace.gone and trace.start is not None:
-        # The time without a daemon, in a trace of its own: hours of it would leave nothing to see in this
-        # one.
-        start = trace.start
-        trace_id = boot_trace_id(start.raw.hash)
-        attributes: Attributes = (
-            (at.EPISODE, trace.root.attributes[at.EPISODE]),
-            (at.BOOT_ID, start.boot_id),
-            (at.OUTCOME, event.outcome),
-            (at.LAST_WAVE, trace.last_wave),
-        )
-        span = Span(
-            trace_id,
-            SpanIds(trace_id).of(NEXT_BOOT, ""),
-            b"",
-            NEXT_BOOT,
-            start.cut_ns,
-            max(start.cut_ns + LENGTH_NS_MIN, trace.now_ns),
-            attributes,
-            trace.episode,
-            trace.raw.seq,
-            links=(trace.link(trace.root.span_id, "shutdown"),),
-        )
-        trace.finished.append(span)
+        _next_boot(trace, event.outcome, trace.start)
     close_trace(trace, event.outcome, trace.cut_ns, gone=trace.gone)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import grpc
 import pytest
+import trio
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTracePartialSuccess,
     ExportTraceServiceResponse,
@@ -151,6 +153,25 @@ async def test_a_request_that_is_too_large_is_not_sent() -> None:
     assert isinstance(answer, Rejected)
     assert answer.too_large
     assert service.got == []
+
+
+async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library asks it for a tunnel; for the hosts of NO_PROXY it does not."""
+    asked = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        asked.append((await stream.receive_some(4096)).split(b"\r\n")[0])
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}")
+        assert isinstance(await send("http://collector.invalid:4317"), Again)
+        assert asked[0] == b"CONNECT collector.invalid:4317 HTTP/1.1"
+        count = len(asked)
+        monkeypatch.setenv("no_proxy", "collector.invalid")
+        assert isinstance(await send("http://collector.invalid:4317"), Again)
+        assert len(asked) == count
+        nursery.cancel_scope.cancel()
 
 
 async def test_mutual_tls(keys: Keys) -> None:
