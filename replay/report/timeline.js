@@ -30,6 +30,7 @@ function makeTimeline({ $, make, fill, draw, data, pods, SIGNS, clock, counted, 
   };
   const ranks = {};
   const rankOf = (sort) => (ranks[sort] ??= pods.toSorted(ORDERS[sort]).reduce((places, pod, at) => { places[pod.index] = at; return places; }, []));
+  const folds = (line) => ["wave", "group", "beside"].includes(line?.kind);
   const isOpen = (line) => opened.get(line.key) ?? line.kind === "wave";
   /** Like pods have the same kind; one that is like no other has its own. */
   const together = (pod) => view.rows === "alike" || (view.rows !== "single" && (pod.alike >= 0 || pods.length > WHOLE_MAX));
@@ -183,9 +184,9 @@ function makeTimeline({ $, make, fill, draw, data, pods, SIGNS, clock, counted, 
   }
   function paintName(names, line, middle) {
     const small = line.pod && line.h < 15, pixels = small ? 10 : 12, left = line.kind === "pod" || line.kind === "order" ? 4 + 10 * (line.depth ?? 1) : line.kind === "group" ? 10 : 0;
-    const folds = ["wave", "group", "beside"].includes(line.kind) ? (isOpen(line) ? "▾ " : "▸ ") : "";
+    const sign = folds(line) ? (isOpen(line) ? "▾ " : "▸ ") : "";
     const kind = line.kind === "wave" ? "head" : line.kind === "pod" || line.kind === "group" ? "" : "soft";
-    draw(names, "text", { x: left, y: middle + (small ? 3.5 : 4.5), class: `${kind} ${small ? "small" : ""}` }, fitted(folds + line.title, view.label - 16 - left, pixels));
+    draw(names, "text", { x: left, y: middle + (small ? 3.5 : 4.5), class: `${kind} ${small ? "small" : ""}` }, fitted(sign + line.title, view.label - 16 - left, pixels));
   }
   const bar = (plot, from, to, y, height, kind) => draw(plot, "rect",
     { x: x(from), y, width: Math.max(1.5, x(to ?? data.last) - x(from)), height, class: kind, rx: height > 6 ? 1 : 0 });
@@ -338,7 +339,7 @@ function makeTimeline({ $, make, fill, draw, data, pods, SIGNS, clock, counted, 
   const lineOf = (key) => view.lines.find((line) => line.key === key);
   function activate(line) {
     view.active = line?.key ?? "";
-    tell(line, line && hint(line));
+    tell(line, line && `${hint(line)}${folds(line) ? `. Enter ${isOpen(line) ? "closes" : "opens"} it.` : ""}`);
     late();
     changed();
   }
@@ -352,7 +353,7 @@ function makeTimeline({ $, make, fill, draw, data, pods, SIGNS, clock, counted, 
     if (line.y + line.h + AXIS > chart.scrollTop + chart.clientHeight) chart.scrollTop = line.y + line.h + AXIS + 2 - chart.clientHeight;
   }
   function toggle(line) {
-    if (!["wave", "group", "beside"].includes(line?.kind)) return;
+    if (!folds(line)) return;
     opened.set(line.key, !isOpen(line));
     layOut(view.shown);
     activate(lineOf(line.key));

@@ -31,6 +31,7 @@ NAMED = (
     "region",
     "search",
     "searchbox",
+    "slider",
     "table",
 )
 VISIBLE = "[...document.querySelectorAll('#pod-rows > tr:not([hidden]) bdi')].map((each) => each.textContent)"
@@ -223,7 +224,9 @@ def test_waves_close_and_open(desk: Browser, urls: Urls) -> None:
     whole = hints(desk)
     assert [each for each in whole if "shop/stuck-0" in each]
     walk_to(desk, "Wave 0")
+    assert value(desk, "said").endswith("1 killed. Enter closes it.")
     desk.press("Enter")
+    assert value(desk, "said").endswith("1 killed. Enter opens it.")
     assert not [each for each in hints(desk) if "shop/stuck-0" in each]
     assert [each for each in hints(desk) if "shop/api-0" in each]
     desk.press("Enter")
