@@ -31,6 +31,7 @@ EXPORTS: dict[str, str] = {
     "what_if": "ebbtide.replay.library:what_if",
     "WrongChange": "ebbtide.replay.whatif.record:WrongChange",
     "advise": "ebbtide.replay.library:advise",
+    "Caution": "ebbtide.replay.advise:Caution",
     "NoEvidence": "ebbtide.replay.advise:NoEvidence",
     "simulate": "ebbtide.replay.library:simulate",
     "rows": "ebbtide.replay.library:rows",

@@ -7,6 +7,7 @@ can end by itself would have done so; what cannot be known is "not reached".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import groupby
@@ -22,7 +23,7 @@ from ebbtide.actors.policy.grace_periods import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Period, workload_name
-from ebbtide.events.record.causes import ignored_stop
+from ebbtide.events.record.causes import Cause, cause_key, cause_of, ignored_stop
 from ebbtide.events.record.format import plural, span
 from ebbtide.events.record.model import (
     ConfigurationRecord,
@@ -42,7 +43,9 @@ from ebbtide.events.record.model import (
 # * A wave with a pod that was killed before the time that it asks for was over, of a workload whose need is
 #   not known, keeps at least the period that it has: taking from what was too little already would be a
 #   guess.
-# * A wave of which no pod was stopped, or none ended by itself, keeps its period.
+# * A wave of which no pod was stopped, or none ended by itself, keeps its period. So does one that would get
+#   less on fewer stops, or on a smaller share of its pods, than `Caution` asks for: who was left out may have
+#   been left out for being slow.
 
 
 #: ends: every stop; mostly: its longest ended by itself, shorter ones were killed too soon;
@@ -51,8 +54,29 @@ from ebbtide.events.record.model import (
 WorkloadVerdict = Literal["ends", "mostly", "deaf", "own-grace", "too-short", "unsteady"]
 
 
-#: Why a wave keeps its period: nobody of it was stopped, nobody of it ended by itself, or it was too short.
-KeptBecause = Literal["", "never-stopped", "never-ended", "too-short"]
+#: Why a wave keeps its period: nobody of it was stopped, none of its pods is evidence, nobody of it ended by
+#: itself, it was too short; or it would get less, on too few stops, or on too few of its pods.
+KeptBecause = Literal["", "never-stopped", "left-out", "never-ended", "too-short", "few-stops", "few-pods"]
+
+#: Added to what the slowest pod needed, in percent: a day with more to write, or a slower disk, is no rarity,
+#: and a period that is too long costs nothing on the days on which every pod ends sooner.
+MARGIN_PERCENT = 25
+#: A wave is not shortened on fewer stops. Whatever the pods are like, one stop more is slower than the
+#: slowest of n with a probability of 1 in n + 1: below one in ten that is evidence, above it luck.
+SHRINK_STOPS_MIN = 10
+#: Nor where less than this share of its pods is evidence: the others may have been left out for being slow.
+SHRINK_SHARE_MIN = Fraction(3, 4)
+
+
+class Caution(NamedTuple):
+    """How far the evidence is trusted."""
+
+    margin_percent: int = MARGIN_PERCENT
+    stops_min: int = SHRINK_STOPS_MIN
+    share_min: Fraction = SHRINK_SHARE_MIN
+
+
+CAUTION = Caution()
 
 
 class NoEvidence(Exception):
@@ -95,7 +119,10 @@ def _longest_stop(stops: Iterable[Stop]) -> Stop | None:
 
 
 class WaveAdvice(NamedTuple):
-    """``seconds`` is what is advised; ``because`` the workload that decides it, "" where it is only kept."""
+    """``seconds`` is what is advised; ``because`` the workload that decides it, "" where it is only kept.
+
+    ``left_out``: so many of its pods say nothing of how long they need.
+    """
 
     priority: int
     configured_seconds: int
@@ -104,6 +131,19 @@ class WaveAdvice(NamedTuple):
     kept: KeptBecause
     stops: int
     survival: Survival
+    left_out: int = 0
+    caution: Caution = CAUTION
+
+    @property
+    def pods(self) -> int:
+        return self.stops + self.left_out
+
+
+class LeftOut(NamedTuple):
+    """Pods that are no evidence, for one cause: ``text`` says which, ``labels`` whose."""
+
+    text: str
+    labels: tuple[str, ...]
 
 
 class Advice(NamedTuple):
@@ -124,6 +164,8 @@ class Advice(NamedTuple):
     hopeless: tuple[Stop, ...] = ()
     short: tuple[ShortGrant, ...] = ()
     cut: tuple[Stop, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    caution: Caution = CAUTION
 
     @property
     def periods(self) -> tuple[Period, ...]:
@@ -147,12 +189,13 @@ class Advice(NamedTuple):
         return self.drop_in_seconds * NS_PER_SECOND
 
 
-def advise(shutdowns: Iterable[ShutdownRecord]) -> Advice:
+def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> Advice:
     """From all these shutdowns together; keeps their stops, not the shutdowns. Raises NoEvidence."""
     newest: ShutdownRecord | None = None
     ids: dict[str, None] = {}
     machines: dict[tuple[str, str], None] = {}
     stops: list[Stop] = []
+    silent: list[tuple[PodRecord, Cause]] = []
     shorts: list[ShortGrant] = []
     for shutdown in shutdowns:
         ids[shutdown.id] = machines[shutdown.node, shutdown.machine_id] = None
@@ -161,29 +204,75 @@ def advise(shutdowns: Iterable[ShutdownRecord]) -> Advice:
         ):
             newest = shutdown
         stops += observed_stops((shutdown,))
+        silent += _silent_pods(shutdown)
         asked_ns = shutdown.configuration.requested_ns + shutdown.configuration.reserve_ns
         if 0 < shutdown.grant_ns < asked_ns:
             margin_ns = (shutdown.margins or LEAST_MARGINS).total_ns
             shorts.append(ShortGrant(shutdown.id, shutdown.node, shutdown.grant_ns, asked_ns, margin_ns))
+    left_out = _left_out(silent)
     if newest is None or not stops:
-        raise NoEvidence("no shutdown that stopped a pod is on record")
+        raise NoEvidence(
+            "; ".join(["no shutdown that stopped a pod is on record", *left_out_sentences(left_out)])
+        )
     periods = newest.configuration.periods
     groups: dict[tuple[int, str], list[Stop]] = {}
     for stop in stops:
-        # A pod without a priority counts as the kubelet counts it.
-        priority = DEFAULT_PRIORITY if stop.priority is None else stop.priority
-        groups.setdefault((group_index(periods, priority), stop.workload), []).append(stop)
+        groups.setdefault((group_index(periods, _priority(stop.priority)), stop.workload), []).append(stop)
     workloads = []
     # By wave, then in the order in which they were first seen.
     for (wave, name), members in sorted(groups.items(), key=lambda item: item[0][0]):
         curve = survival(each.observed for each in members)
         workloads.append(Workload(name, wave, tuple(members), curve, _verdict(members, curve)))
+    missing = Counter(group_index(periods, _priority(pod.priority)) for pod, _ in silent)
     waves = tuple(
-        _wave(period, [each for each in workloads if each.wave == at]) for at, period in enumerate(periods)
+        _wave(period, [each for each in workloads if each.wave == at], missing[at], caution)
+        for at, period in enumerate(periods)
     )
-    advice = Advice(tuple(ids), len(machines), newest.configuration, waves, tuple(workloads))
+    advice = Advice(
+        tuple(ids),
+        len(machines),
+        newest.configuration,
+        waves,
+        tuple(workloads),
+        left_out=left_out,
+        caution=caution,
+    )
     # A grant that was too small for the configuration of then may be enough for these periods.
     return _under_grants(advice, [each for each in shorts if each.grant_ns < advice.drop_in_ns])
+
+
+def _priority(known: int | None) -> int:
+    """A pod without one counts as the kubelet counts it."""
+    return DEFAULT_PRIORITY if known is None else known
+
+
+def _silent_pods(shutdown: ShutdownRecord) -> Iterator[tuple[PodRecord, Cause]]:
+    """Those that did not end by themselves, and of which nobody knows how long they need."""
+    for pod in shutdown.pods:
+        if shutdown.outcome == "running" and pod.outcome is None:
+            continue
+        cause = cause_of(pod)
+        if cause is not None and _observed(pod, shutdown) is None:
+            yield pod, cause
+
+
+def _left_out(silent: Iterable[tuple[PodRecord, Cause]]) -> tuple[LeftOut, ...]:
+    """By their causes, as everywhere; what most have comes first."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for pod, cause in silent:
+        groups.setdefault(cause_key(pod, cause), []).append((pod.label, cause.sentence))
+    found = []
+    for key, members in groups.items():
+        same = len({sentence: None for _, sentence in members}) == 1
+        found.append(LeftOut(members[0][1] if same else key, tuple(label for label, _ in members)))
+    return tuple(sorted(found, key=lambda each: -len(each.labels)))
+
+
+def left_out_sentences(left_out: Iterable[LeftOut]) -> Iterator[str]:
+    """Who is no evidence, and why; a sentence a cause."""
+    for each in left_out:
+        pods = plural(len(each.labels), "pod")
+        yield f"left out, since nobody saw how long it takes: {pods}: {each.text}"
 
 
 def _under_grants(advice: Advice, shorts: Sequence[ShortGrant]) -> Advice:
@@ -193,10 +282,11 @@ def _under_grants(advice: Advice, shorts: Sequence[ShortGrant]) -> Advice:
     kinds: dict[str, list[Stop]] = {"saved": [], "perhaps": [], "hopeless": []}
     cut: list[Stop] = []
     for each in advice.workloads:
+        need_ns = each.need_ns  # once: it looks through the whole curve, which has a step a stop
         for stop in each.stops:
-            now = outlook(stop, each.need_ns, left.get(stop.shutdown, enough)[each.wave])
+            now = outlook(stop, need_ns, left.get(stop.shutdown, enough)[each.wave])
             kinds[now].append(stop)
-            if now == "hopeless" and outlook(stop, each.need_ns, enough[each.wave]) != now:
+            if now == "hopeless" and outlook(stop, need_ns, enough[each.wave]) != now:
                 cut.append(stop)
     return advice._replace(
         saved=tuple(kinds["saved"]),
@@ -219,25 +309,41 @@ def _verdict(members: Sequence[Stop], curve: Survival) -> WorkloadVerdict:
     return "own-grace" if curve.censored == curve.total else "unsteady"
 
 
-def _wave(period: Period, workloads: Sequence[Workload]) -> WaveAdvice:
+def _wave(period: Period, workloads: Sequence[Workload], left_out: int, caution: Caution) -> WaveAdvice:
     known = [(each.ended_ns, each.name) for each in workloads if each.ended_ns is not None]
     need_ns, because = max(known, key=lambda each: each[0], default=(None, ""))
-    # More than the need, because at the end of its grace a pod is killed.
-    seconds = 0 if need_ns is None else need_ns // NS_PER_SECOND + 1
+    seconds = 0 if need_ns is None else _with_margin(need_ns, workloads, caution)
+    curve = survival(stop.observed for each in workloads for stop in each.stops)
     kept: KeptBecause = ""
     if not workloads:
-        kept = "never-stopped"
+        kept = "left-out" if left_out else "never-stopped"
     elif not seconds:
         kept = "never-ended"
     elif seconds < period.seconds:
         # To take from a pod that had too little already, and whose need nobody knows, would be a guess. One
         # that ignores its stop signal is no such pod: no period saves it.
         unknown = [each for each in workloads if not (each.survival.is_complete or each.verdict == "deaf")]
-        kept = "too-short" if any(stop.limited for each in unknown for stop in each.stops) else ""
+        if any(stop.limited for each in unknown for stop in each.stops):
+            kept = "too-short"
+        elif curve.total < caution.share_min * (curve.total + left_out):
+            kept = "few-pods"
+        elif curve.total < caution.stops_min:
+            kept = "few-stops"
     if kept:
         seconds, because = period.seconds, ""
-    curve = survival(stop.observed for each in workloads for stop in each.stops)
-    return WaveAdvice(period.priority, period.seconds, seconds, because, kept, curve.total, curve)
+    return WaveAdvice(
+        period.priority, period.seconds, seconds, because, kept, curve.total, curve, left_out, caution
+    )
+
+
+def _with_margin(need_ns: int, workloads: Sequence[Workload], caution: Caution) -> int:
+    """Whole seconds, and more than the need, because at the end of its grace a pod is killed."""
+    least = need_ns // NS_PER_SECOND + 1
+    whole = need_ns * (100 + caution.margin_percent) // (100 * NS_PER_SECOND) + 1
+    # More than the pods themselves ask for is of no use to any of them.
+    asked = [each.wanted_seconds for each in workloads]
+    useful = whole if None in asked else max(seconds for seconds in asked if seconds is not None)
+    return max(least, min(whole, useful))
 
 
 # Whom the advised periods save: what each stop would have under the grant of its node.
@@ -327,6 +433,9 @@ def configuration_to_paste(advice: Advice, columns: int = COMMENT_COLUMNS) -> st
         "kind: EbbtideConfiguration",
         "shutdownGracePeriodByPodPriority:",
     ]
+    if advice.left_out:
+        said = (line for each in left_out_sentences(advice.left_out) for line in _comment(each, columns))
+        lines = [*said, *lines]
     for wave in advice.waves:
         lines += _comment(wave_comment(wave), columns, "  # ")
         lines += [f"  - priority: {wave.priority}", f"    shutdownGracePeriodSeconds: {wave.seconds}"]
@@ -371,17 +480,30 @@ def _comment(text: str, columns: int, prefix: str = "# ") -> list[str]:
 
 _KEPT_TEXTS: dict[KeptBecause, str] = {
     "never-stopped": "as it is: no pod of it was ever stopped",
+    "left-out": "as it is: none of its {pods} says how long it needs",
     "never-ended": "as it is: no pod of it ever ended by itself",
     "too-short": "as it is: a pod of it was killed before its own grace was over",
+    "few-stops": "as it is: {stops}, too few to shorten it ({stops_min} are needed)",
+    "few-pods": "as it is: known of {seen} of its {pods}, too few to shorten it ({share} are needed)",
 }
 
 
 def wave_comment(wave: WaveAdvice) -> str:
     """What decides a wave's period."""
+    caution = wave.caution
     if wave.kept:
-        return _KEPT_TEXTS[wave.kept]
-    ended = [step.ns for step in wave.survival.steps]
-    return f"the slowest, {_plain_text(wave.because)}, took {span(ended[-1]) if ended else '-'}"
+        return _KEPT_TEXTS[wave.kept].format(
+            pods=plural(wave.pods, "pod"),
+            stops=plural(wave.stops, "stop"),
+            seen=wave.stops,
+            stops_min=caution.stops_min,
+            share=f"{caution.share_min.numerator} of {caution.share_min.denominator}",
+        )
+    ended_ns = wave.survival.steps[-1].ns if wave.survival.steps else 0
+    # Where others of it were killed the longest of all is not known, and its column says so.
+    who = "the slowest that ended" if wave.survival.censored else "the slowest"
+    margin = f", and {caution.margin_percent} % for a slower day" if caution.margin_percent else ""
+    return f"{who}, {_plain_text(wave.because)}, took {span(ended_ns)}{margin}"
 
 
 def _plain_text(name: str) -> str:

@@ -18,7 +18,7 @@ from ebbtide.events.record.outages import OutageRecord
 from ebbtide.replay import blame as blamed
 from ebbtide.replay import critical_chain as chain
 from ebbtide.replay import diff as diffing
-from ebbtide.replay.advise import Advice
+from ebbtide.replay.advise import CAUTION, Advice, Caution
 from ebbtide.replay.advise import advise as advise_on
 from ebbtide.replay.journal import Journal, Outage, Shutdown
 from ebbtide.replay.outages import recovery_chain
@@ -130,12 +130,13 @@ def what_if(
     return compare(decide(history, shutdown.account.first_seq, changes))
 
 
-def advise(shutdowns: Iterable[ShutdownOrRecord]) -> Advice:
+def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) -> Advice:
     """The smallest periods with which every pod would have ended by itself, from all of these together.
 
-    Raises replay.advise.NoEvidence.
+    ``caution``: the margin on top, and on how much evidence a wave is shortened. Raises
+    replay.advise.NoEvidence.
     """
-    return advise_on(map(_account, shutdowns))
+    return advise_on(map(_account, shutdowns), caution)
 
 
 def simulate(seed: int = 0, **wanted: Any) -> Simulated:

@@ -301,6 +301,11 @@ def _names_of(pod: PodRecord) -> tuple[str, ...]:
     return (pod.label, pod.name, pod.uid, pod.namespace, *containers)
 
 
+def cause_key(pod: PodRecord, cause: Cause) -> str:
+    """Its sentence without what is this pod's alone: the same for pods of one group."""
+    return cause._replace(detail=shape(cause.detail, _names_of(pod))).sentence
+
+
 def _fates(shutdown: ShutdownRecord) -> Iterator[_Found]:
     """Pods that did not end by themselves; one of a shutdown that goes on has no fate yet."""
     many = shutdown.summary.is_killing
@@ -310,7 +315,7 @@ def _fates(shutdown: ShutdownRecord) -> Iterator[_Found]:
         cause = cause_of(pod)
         if cause is not None:
             mixed = shutdown.is_accounted_for(pod) or (pod.outcome == "killed" and not many)
-            key = cause._replace(detail=shape(cause.detail, _names_of(pod))).sentence
+            key = cause_key(pod, cause)
             yield _Found(cause.code, 1, "mixed" if mixed else "bad", cause.sentence, key, pod.uid)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,16 +26,20 @@ from ebbtide.events.record.model import (
     ShutdownRecord,
 )
 from ebbtide.replay.advise import (
+    CAUTION,
     LONGEST,
+    MARGIN_PERCENT,
     MEDIAN,
     P95,
+    SHRINK_STOPS_MIN,
     Advice,
+    Caution,
     ContainerTimes,
     NoEvidence,
     Observation,
+    Survival,
     Workload,
     WorkloadVerdict,
-    advise,
     configuration_to_paste,
     observed_stops,
     problems,
@@ -41,7 +47,11 @@ from ebbtide.replay.advise import (
     wave_comment,
     workload,
 )
+from ebbtide.replay.advise import advise as advise_with
 from tests.replay.whatif.bed import SECOND
+
+#: The estimate alone: no margin, and any evidence is enough.
+BARE = Caution(margin_percent=0, stops_min=1, share_min=Fraction(0))
 
 PERIODS = (Period(priority=0, seconds=20), Period(priority=1000, seconds=10))
 
@@ -99,6 +109,10 @@ def account(*pods: PodRecord, number: int = 1, **more: Any) -> ShutdownRecord:
         pods=pods,
         **fields,
     )
+
+
+def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = BARE) -> Advice:
+    return advise_with(shutdowns, caution)
 
 
 def named(advice: Advice, name: str) -> Workload:
@@ -389,6 +403,96 @@ def test_a_kill_that_came_sooner_than_its_replicas_end_keeps_no_wave_long() -> N
     """Its replicas took up to 12 s, and it was killed after 5 s: 13 s are what is known to be needed."""
     wave = advise([account(ended("web-1", 12), killed("web-2", 5))]).waves[0]
     assert (wave.seconds, wave.kept) == (13, "")
+
+
+# --- how far the evidence is trusted ------------------------------------------------------------
+
+
+def refused(name: str, priority: int = 0) -> PodRecord:
+    """The runtime would not send its stop signal: it was never asked."""
+    container = ContainerRecord(
+        name="main", signalled_ns=SECOND, stop_refused=True, stop_refusal="no answer", killed_ns=9 * SECOND
+    )
+    return killed(name, 9, priority=priority, containers=(container,))
+
+
+def many(count: int, seconds: float = 3) -> list[PodRecord]:
+    return [ended(f"web-{at}", seconds) for at in range(count)]
+
+
+def test_no_wave_is_shortened_on_a_few_stops() -> None:
+    """One less than enough keeps it, and says so; one that is too short is made longer on any evidence."""
+    few = advise([account(*many(SHRINK_STOPS_MIN - 1))], CAUTION).waves[0]
+    assert (few.seconds, few.kept) == (20, "few-stops")
+    assert wave_comment(few) == "as it is: 9 stops, too few to shorten it (10 are needed)"
+    enough = advise([account(*many(SHRINK_STOPS_MIN))], CAUTION).waves[0]
+    assert (enough.seconds, enough.kept) == (4, "")
+    longer = advise([account(ended("web-0", 25))], CAUTION).waves[0]
+    assert (longer.seconds, longer.kept) == (32, "")
+
+
+def test_no_wave_is_shortened_on_a_part_of_its_pods() -> None:
+    """Those of which nobody knows may be the slow ones: 3 of 4 is enough, less is not."""
+    lost = [refused(f"db-{at}") for at in range(10)]
+    most = advise([account(*many(30), *lost)], CAUTION)
+    assert (most.waves[0].seconds, most.waves[0].left_out) == (4, 10)
+    part = advise([account(*many(29), *lost)], CAUTION)
+    assert (part.waves[0].seconds, part.waves[0].kept) == (20, "few-pods")
+    assert wave_comment(part.waves[0]) == (
+        "as it is: known of 29 of its 39 pods, too few to shorten it (3 of 4 are needed)"
+    )
+
+
+def test_who_was_left_out_is_said_with_the_cause() -> None:
+    """By cause, most first; a wave with nobody else says so; and what is pasted says it too."""
+    lost = [refused(f"db-{at}", 1000) for at in range(3)]
+    released = "the lock was released before its wave"
+    late = told("late-0", 5, 1000, outcome="unknown", began_ns=None, reason=released)
+    advice = advise([account(*many(1), *lost, late, told("kept", 5, 0, outcome="spared"))], CAUTION)
+    assert [(each.text, len(each.labels)) for each in advice.left_out] == [
+        ("the runtime refused the stop signal (no answer)", 3),
+        (released, 1),
+    ]
+    assert wave_comment(advice.waves[1]) == "as it is: none of its 4 pods says how long it needs"
+    pasted = configuration_to_paste(advice, 200)
+    assert "3 pods: the runtime refused the stop signal (no answer)\n" in pasted
+    with pytest.raises(NoEvidence, match="3 pods: the runtime refused the stop signal"):
+        advise([account(*lost)], CAUTION)
+
+
+@pytest.mark.parametrize(
+    ("percent", "took", "wanted", "seconds"),
+    [
+        (0, 12, 60, 13),
+        (MARGIN_PERCENT, 12, 60, 16),
+        (MARGIN_PERCENT, 12, None, 16),
+        (100, 12, 60, 25),
+        # More than the pod asks for it cannot use; and it has what it took in any case.
+        (100, 12, 20, 20),
+        (100, 12, 12, 13),
+    ],
+)
+def test_the_margin_is_on_top(percent: int, took: int, wanted: int | None, seconds: int) -> None:
+    """Of what the slowest took, as far as a pod can use it; the comment names it."""
+    pods = (ended("web-0", took, wanted=wanted),)
+    wave = advise([account(*pods)], BARE._replace(margin_percent=percent)).waves[0]
+    assert wave.seconds == seconds
+    assert wave_comment(wave).endswith(f", and {percent} % for a slower day") == bool(percent)
+
+
+def test_a_curve_is_not_looked_through_once_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a step a stop: the evidence of two thousand journals would take minutes."""
+    looked = Counter[int]()
+    whole = Survival.quantile_ns
+
+    def counted(curve: Survival, of: Fraction) -> int | None:
+        looked[curve.total] += 1
+        return whole(curve, of)
+
+    monkeypatch.setattr(Survival, "quantile_ns", counted)
+    for count in (20, 200):
+        assert len(advise([account(*many(count))]).saved) == count
+    assert looked[20] == looked[200] > 0
 
 
 # --- Kaplan-Meier, exactly ---------------------------------------------------------------------

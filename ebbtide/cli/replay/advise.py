@@ -31,9 +31,11 @@ from ebbtide.events.record.model import ConfigurationRecord, ShutdownRecord
 from ebbtide.replay.advise import (
     COMMENT_COLUMNS,
     LONGEST,
+    MARGIN_PERCENT,
     MEDIAN,
     P95,
     Advice,
+    Caution,
     NoEvidence,
     Stop,
     Survival,
@@ -41,6 +43,7 @@ from ebbtide.replay.advise import (
     advise,
     configuration_to_paste,
     grant_sentences,
+    left_out_sentences,
     observed_stops,
     problems,
     wave_comment,
@@ -62,21 +65,37 @@ without what tells replicas apart. Times begin with the pod's stop, hooks includ
 """
 
 
+#: Ten times what was needed is no margin any more.
+MARGIN_PERCENT_MAX = 1000
+
+
 @click.command("advise", epilog=EPILOG, context_settings=EPISODE_NAMES)
 @click.argument("episode", required=False)
 @pooled_option("--journal", "journals")
+@click.option(
+    "--margin",
+    "margin",
+    type=click.IntRange(0, MARGIN_PERCENT_MAX),
+    default=MARGIN_PERCENT,
+    show_default=True,
+    metavar="PERCENT",
+    help="So much more than the slowest pod took.",
+)
 @output_option("table", "json", "yaml")
-def advise_command(episode: str | None, journals: tuple[Path, ...], output: str) -> int:
-    """Advise the smallest periods with which every pod would have ended by itself.
+def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int, output: str) -> int:
+    """Advise the smallest periods with which every pod would have ended by itself, and a margin.
+
+    No wave is shortened on a few stops, or on a part of its pods; who was left out, and why, is said.
 
     From all shutdowns of all journals named, or from EPISODE alone. With -o yaml only the configuration is
     printed, to be named after the one in force. Exit code 1: no shutdown that stopped a pod is on record.
     """
     pool = JournalPool(journals)
     found = pool.shutdown_records()
+    caution = Caution(margin_percent=margin)
     try:
         if episode is None:
-            advice = advise(found)
+            advice = advise(found, caution)
         else:
             # ``last`` is the last of the journal named last.
             chosen = pick(found, episode)
@@ -86,7 +105,7 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], output: str)
                     f"ebbtide: of {plural(len(pool), 'journal')} this is shutdown {chosen.id} of"
                     f" {chosen.node} alone; leave EPISODE out for all of them"
                 )
-            advice = advise((chosen,))
+            advice = advise((chosen,), caution)
     except NoSuchShutdown as error:
         raise Refused(f"{error}; 'ebbtide journal ls' lists them", pool.code or WRONG) from None
     except NoEvidence as error:
@@ -109,9 +128,9 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], output: str)
 
 ADVICE_VERSION = 1
 
-_WAVES = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "KILLED", "P50", "P95", "MAX", "WHY")
+_WAVES = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", "KILLED", "P50", "P95", "MAX", "WHY")
 _WORKLOADS = ("WORKLOAD", "PRIORITY", "STOPS", "KILLED", "P50", "P95", "MAX", "ASKS", "VERDICT")
-_NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "KILLED", "P50", "P95", "MAX", "ASKS")
+_NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", "KILLED", "P50", "P95", "MAX", "ASKS")
 
 
 # --- tables ------------------------------------------------------------------------------------
@@ -120,17 +139,20 @@ _NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "KILLED", "P50", "P95", "M
 def advice_tables(advice: Advice) -> RenderableType:
     """Waves, workloads, what cannot be saved; below them the configuration is to be printed."""
     hopeless = [Text(visible(f"{each.name} {said}"), style="yellow") for each, said in problems(advice)]
+    left_out = [Text(visible(said), style="yellow") for said in left_out_sentences(advice.left_out)]
     short = [Text(visible(said), style="yellow") for said in grant_sentences(advice)]
     parts = (("saved", "end by themselves"), ("perhaps", "perhaps"), ("hopeless", "not"))
     stops = [f"{len(getattr(advice, name))} {words}" for name, words in parts if getattr(advice, name)]
     total = sum(len(getattr(advice, name)) for name, _ in parts)
+    pods = total + sum(len(each.labels) for each in advice.left_out)
+    counted = plural(total, "stop") if pods == total else f"{total} of {plural(pods, 'stop')}"
     # One shutdown by its name: its journal can be asked for more.
     source = (
         f"{plural(len(advice.shutdowns), 'shutdown')} of {plural(advice.nodes, 'node')}"
         if len(advice.shutdowns) > 1
         else f"shutdown {advice.shutdowns[0]} of {advice.workloads[0].stops[0].node}"
     )
-    sentence = f"from {source}: {plural(total, 'stop')}, under these periods {', '.join(stops)}"
+    sentence = f"from {source}: {counted}, under these periods {', '.join(stops)}"
     workloads = (
         (
             each.name,
@@ -143,6 +165,7 @@ def advice_tables(advice: Advice) -> RenderableType:
     )
     return Group(
         Text(visible(sentence)),
+        *left_out,
         Text(""),
         NarrowTable(_WAVES, map(_wave_row, advice.waves), right=_NUMBERS, spare=("WHY", "P50")),
         Text(""),
@@ -159,17 +182,18 @@ def _wave_row(wave: WaveAdvice) -> tuple[str, ...]:
         str(wave.priority),
         f"{wave.configured_seconds}s",
         f"{wave.seconds}s",
-        *_survival_cells(wave.survival),
+        *_survival_cells(wave.survival, str(wave.left_out)),
         wave_comment(wave),
     )
 
 
-def _survival_cells(curve: Survival) -> tuple[str, ...]:
+def _survival_cells(curve: Survival, *beside_stops: str) -> tuple[str, ...]:
     times = (curve.quantile_ns(of) for of in (MEDIAN, P95, LONGEST))
     # Beyond the longest stop that ended by itself the curve ends: no number there would be evidence.
     unknown = "not reached" if curve.total else "-"
     return (
         str(curve.total),
+        *beside_stops,
         str(curve.censored),
         *(unknown if each is None else span(each) for each in times),
     )
@@ -188,12 +212,21 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         "requestedSeconds": advice.requested_seconds,
         "reserveSeconds": advice.reserve_seconds,
         "inhibitDelayMaxSeconds": advice.drop_in_seconds,
+        "marginPercent": advice.caution.margin_percent,
+        "shrinkStopsMin": advice.caution.stops_min,
+        "shrinkShareMin": float(advice.caution.share_min),
+        "leftOut": [
+            {"count": len(each.labels), "text": each.text, "pods": list(each.labels)}
+            for each in advice.left_out
+        ],
         "waves": [
             {
                 "priority": wave.priority,
                 "configuredSeconds": wave.configured_seconds,
                 "adviseSeconds": wave.seconds,
                 "why": wave_comment(wave),
+                "kept": wave.kept or None,
+                "leftOut": wave.left_out,
                 **_survival_document(wave.survival),
             }
             for wave in advice.waves

@@ -41,7 +41,7 @@ from ebbtide.replay.timeline import Line, LineFilter, LineKind, Moment, Timeline
 EPILOG = """\b
 Examples:
   ebbtide replay timeline
-  ebbtide replay timeline -2 --pod shop/web-0           # one pod's story, in sentences
+  ebbtide replay timeline -2 --pod shop/web-0           # the story of one pod, in sentences
   ebbtide replay timeline -2 --pod shop/web-0 --all     # every record about it
   ebbtide replay timeline --wave 1 --since +10s --until +20s
   ebbtide replay timeline -f

@@ -89,11 +89,12 @@ def test_what_if_tables_of_simulated_nodes(run: Run, fleet: Path, name: str) -> 
     golden(f"what-if-node-{name}.txt", ran.out + ran.err)
 
 
-@pytest.mark.parametrize("name", ["shutdown", "fleet", "calm"])
-def test_advice_tables(run: Run, fleet: Path, name: str) -> None:
-    """Of one shutdown, of one node, and of a folder of nodes."""
-    where = {"shutdown": SHUTDOWN, "fleet": fleet, "calm": fleet / "calm"}[name]
-    ran = run("replay", "advise", "--journal", where)
+@pytest.mark.parametrize("name", ["shutdown", "fleet", "calm", "refused", "no-margin"])
+def test_advice_tables(run: Run, fleet: Path, refused: Path, name: str) -> None:
+    """Of one shutdown, of one node, of a folder of nodes, and of a night that is hardly any evidence."""
+    wheres = {"shutdown": SHUTDOWN, "calm": fleet / "calm", "refused": refused}
+    margin = ("--margin", "0") if name == "no-margin" else ()
+    ran = run("replay", "advise", "--journal", wheres.get(name, fleet), *margin)
     assert (ran.code, ran.err) == (0, "")
     golden(f"advise-{name}.txt", ran.out)
 
@@ -182,6 +183,23 @@ def test_advice_as_json(run: Run, fleet: Path) -> None:
     stuck = json.loads(run("replay", "advise", "--journal", SHUTDOWN, "-o", "json").out)
     deaf = next(each for each in stuck["workloads"] if each["verdict"] == "deaf")
     assert (deaf["stops"], deaf["censored"], deaf["maxSeconds"]) == (1, 1, None)
+
+
+def test_who_was_left_out_stands_in_the_json(run: Run, refused: Path) -> None:
+    """With the cause; and why a wave keeps its period, as a word."""
+    document = json.loads(run("replay", "advise", "--journal", refused, "-o", "json").out)
+    (left_out,) = document["leftOut"]
+    assert (left_out["count"], len(left_out["pods"])) == (106, 106)
+    assert left_out["text"] == "the runtime refused the stop signal (the runtime does not answer)"
+    assert [(each["kept"], each["leftOut"]) for each in document["waves"]] == [
+        ("few-pods", 63),
+        ("few-pods", 36),
+        ("left-out", 7),
+    ]
+    limits = [document[name] for name in ("marginPercent", "shrinkStopsMin", "shrinkShareMin")]
+    assert limits == [25, 10, 0.75]
+    pasted = run("replay", "advise", "--journal", refused, "-o", "yaml").out
+    assert pasted.startswith("# left out, since nobody saw how long it takes: 106 pods: ")
 
 
 def test_advice_is_a_configuration(run: Run) -> None:

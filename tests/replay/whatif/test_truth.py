@@ -24,6 +24,7 @@ from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.whatif.record import Changes, attribute_facts, facts_under
 from ebbtide.replay.whatif.run import PodLine, PodSide, compare
 from tests.conftest import Sample
+from tests.replay.test_advise import BARE
 from tests.replay.whatif.bed import SECOND, Recorded, drawn, is_in, recorded
 
 SEEDS, SEEDS_A_TEST = 60, 20
@@ -126,7 +127,8 @@ def told(known: Recorded) -> list[ShutdownRecord]:
 
 
 def advised(known: Recorded) -> tuple[Advice, Settings]:
-    advice = advise(told(known))
+    # Without caution, which would keep the periods of most of these small nodes as they are.
+    advice = advise(told(known), BARE)
     return advice, replace(drawing.DEFAULT_SETTINGS, by_pod_priority=advice.periods)
 
 
