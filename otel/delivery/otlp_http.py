@@ -196,8 +196,9 @@ def failure_text(error: BaseException) -> str:
     sent.
     """
     where = "the proxy of the environment: " if isinstance(error, requests.exceptions.ProxyError) else ""
-    # The libraries wrap what happened several times; the innermost is what the system or the server said.
-    while inner := error.__cause__ or error.__context__:
+    # The libraries wrap what happened several times, as a cause or as an argument; the innermost is what the
+    # system or the server said.
+    while inner := error.__cause__ or error.__context__ or _argument(error):
         error = inner
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{where}the server's certificate is not accepted: {printable_line(error.verify_message)}"
@@ -207,3 +208,7 @@ def failure_text(error: BaseException) -> str:
         return f"{where}the answer is not HTTP: is this the right endpoint?"
     said = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
     return where + printable_line(str(said))
+
+
+def _argument(error: BaseException) -> BaseException | None:
+    return next((each for each in error.args if isinstance(each, BaseException)), None)
