@@ -112,6 +112,7 @@
     shown = pods.filter((pod) => fates.includes(pod.fate) && (wave === "" || pod.wave === Number(wave)) &&
       words.every((word) => texts[pod.index].includes(word)));
     const fits = new Set(shown);
+    if (pods.some((pod) => rows[pod.index].hidden && fits.has(pod))) later();
     for (const pod of pods) rows[pod.index].hidden = !fits.has(pod);
     $("no-pods").hidden = shown.length > 0;
     $("found").textContent = shown.length === pods.length ? `${grouped(pods.length)} pods`
@@ -120,6 +121,20 @@
   }
 
   // --- the table of pods ---------------------------------------------------------------------------
+  const idly = window.requestIdleCallback ?? ((work) => setTimeout(work, 50)), SETTLED_AT_ONCE = 30;
+  let unsettled = 0;
+  /** Rows out of sight are laid out when the browser has time. Not never: a screen reader reads only what is. */
+  function later() {
+    for (const row of rows) row.classList.add("later");
+    if (!unsettled) idly(settle);
+    unsettled = rows.length;
+  }
+  function settle() {
+    // So few that their layout, which comes with the next frame, is not felt.
+    for (const row of rows.slice(Math.max(0, unsettled - SETTLED_AT_ONCE), unsettled)) row.classList.remove("later");
+    unsettled = Math.max(0, unsettled - SETTLED_AT_ONCE);
+    if (unsettled) requestAnimationFrame(() => idly(settle));
+  }
   const heads = [...$("pod-table").tHead.rows[0].cells];
   function sorting() {
     heads.forEach((head, column) => head.querySelector("button")?.addEventListener("click", () => {
@@ -134,6 +149,7 @@
     const cell = (row) => row.cells[column];
     keys[column] ??= rows.map(!head ? () => 0 : head.dataset.kind === "number" ? (row) => Number(cell(row).dataset.v) : (row) => cell(row).textContent);
     const keyed = rows.map((row, at) => [keys[column][at], row]).sort((a, b) => way * by(a[0], b[0]));
+    later();
     $("pod-rows").append(...keyed.map((pair) => pair[1]));
     for (const each of heads) if (each.dataset.kind) each.setAttribute("aria-sort", "none");
     head?.setAttribute("aria-sort", down ? "descending" : "ascending");

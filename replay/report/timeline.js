@@ -109,7 +109,7 @@ function makeTimeline({ $, make, fill, draw, data, pods, SIGNS, clock, counted, 
     paintAxis();
     paintLanes(lines, first);
     paintMap();
-    $("range").textContent = `${clock.say(Math.round(Math.max(view.from, 0)))} to ${clock.say(Math.round(view.to))}`;
+    $("range").textContent = `${clock.say(Math.round(Math.max(view.from, 0)), true)} to ${clock.say(Math.round(view.to))}`;
   }
   function size(svg, width, height) {
     fill(svg, { width, height, viewBox: `0 0 ${width} ${height}` }, []);
@@ -213,9 +213,9 @@ function makeTimeline({ $, make, fill, draw, data, pods, SIGNS, clock, counted, 
   /** Text on the side of a bar that has more room. */
   function aside(plot, from, to, middle, text) {
     const left = Math.min(plotWidth(), Math.max(0, x(from))), right = Math.max(0, Math.min(plotWidth(), x(to))), after = plotWidth() - right >= left;
-    const room = (after ? plotWidth() - right : left) - 16;
+    const room = (after ? plotWidth() - right : left) - 16, off = x(from) > plotWidth() ? [text, "→"] : x(to) < 0 ? ["←", text] : [text];
     if (!text || room < SIDE_MIN) return;
-    draw(plot, "text", { x: after ? right + 10 : left - 6, y: middle + 4.5, "text-anchor": after ? "start" : "end", class: "soft aside" }, fitted(text, room));
+    draw(plot, "text", { x: after ? right + 10 : left - 6, y: middle + 4.5, "text-anchor": after ? "start" : "end", class: "soft aside" }, fitted(off.join(" "), room));
   }
   function waveBar(plot, { wave, pods: inside, h }, y) {
     if (!wave) { for (const pod of inside) fateSign(plot, pod, y, h); return; }
