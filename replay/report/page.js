@@ -121,7 +121,8 @@
   }
 
   // --- the table of pods ---------------------------------------------------------------------------
-  const idly = window.requestIdleCallback ?? ((work) => setTimeout(work, 50)), SETTLED_AT_ONCE = 30;
+  const SETTLED_AT_ONCE = 30, WAIT_MS = 500;
+  const idly = (work) => (window.requestIdleCallback ?? setTimeout)(work, window.requestIdleCallback ? { timeout: WAIT_MS } : 0);
   let unsettled = 0;
   /** Rows out of sight are laid out when the browser has time. Not never: a screen reader reads only what is. */
   function later() {
