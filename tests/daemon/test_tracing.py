@@ -223,6 +223,22 @@ async def test_the_rest_of_a_journal_that_was_left_is_sent_first(
     assert cursor.journal == new.journal_id.hex()
 
 
+@pytest.mark.parametrize("exporter", ["", "console"])
+def test_only_another_exporter_reads_the_standard_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exporter: str
+) -> None:
+    """OTLP's words are in the job, decided; a vendor's exporter has its own. Neither is the service."""
+    for name in ("OTEL_EXPORTER_OTLP_HEADERS", "NOTIFY_SOCKET", "LISTEN_FDS", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "x")
+    lay_out(tmp_path, 1, 1)
+    destination = Destination(endpoint="" if exporter else "http://localhost:1/", exporter=exporter)
+    edge = TracingEdge(destination, [str(tmp_path)], Journal(tmp_path), print)
+    environment = edge._environment()
+    assert ("OTEL_EXPORTER_OTLP_HEADERS" in environment) is bool(exporter)
+    assert "HTTPS_PROXY" in environment
+    assert not environment.keys() & {"NOTIFY_SOCKET", "LISTEN_FDS"}
+
+
 def test_a_hook_gets_the_context_of_its_order() -> None:
     """W3C Trace Context: the shutdown's trace, and the span that the hook's order will have."""
     trace = bytes(range(16))
