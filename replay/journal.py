@@ -75,7 +75,7 @@ def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
         count += 1
     if 0 < back <= count:
         return latest[0]
-    known = f"there are {count}, the last is {latest[-1].id}" if count else "there is none yet"
+    known = f"there are {count}, the last is {latest[-1].id}" if count else "there is none"
     raise NoSuchShutdown(f"no shutdown {name!r} in this journal: {known}")
 
 

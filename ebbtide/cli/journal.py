@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ebbtide.cli.common.guard import DONE, Refused
-from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, need_command, output_option
+from ebbtide.cli.common.options import EpisodeCommand, journals_option, need_command, output_option
 from ebbtide.cli.common.output import painter, pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import conclude, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
@@ -115,7 +115,13 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
         )
         show(table(headings, rows, right=("TOOK",)))
     else:
-        show("no outage yet" if outages else "no shutdown yet")
+        kind, state = "outage" if outages else "shutdown", history.verdict.state
+        # Of what cannot be read nobody can say that there was nothing in it.
+        show(
+            f"no {kind} yet"
+            if state == "intact"
+            else f"no {kind} in what can be read: the journal is {state}"
+        )
     # What the list of shutdowns does not tell: why one was cut short, and boots that had none; what that of
     # outages does not: how the boot ended that each is about.
     if other := [each for each in boots if outages or each.event.ending != "graceful" or each.event.why]:
@@ -221,7 +227,7 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
     return conclude(verdict)
 
 
-@journal.command("pack", epilog=PACK_EPILOG, context_settings=EPISODE_NAMES)
+@journal.command("pack", epilog=PACK_EPILOG, cls=EpisodeCommand)
 @click.argument("episode", required=False)
 @journals_option
 @click.option(

@@ -84,6 +84,23 @@ def test_ls_of_a_journal_without_a_shutdown(run: Run, tmp_path: Path) -> None:
     assert (ran.code, ran.out) == (0, "no shutdown yet\n")
 
 
+@pytest.mark.parametrize(("spoil_last", "state"), [(True, "torn"), (False, "corrupt")])
+def test_ls_of_a_damaged_journal_does_not_say_that_there_was_none(
+    run: Run, tmp_path: Path, spoil_last: bool, state: str
+) -> None:
+    """What cannot be read may have been a shutdown."""
+    node = Node()
+    node.start()
+    write(tmp_path, node.records)
+    file = max(tmp_path.glob("*.ebj"))
+    whole = bytearray(file.read_bytes())
+    whole[-1 if spoil_last else len(whole) // 2] ^= 255
+    file.write_bytes(whole)
+    ran = run("journal", "ls", "--journal", tmp_path)
+    assert ran.code == {"torn": 4, "corrupt": 5}[state]
+    assert ran.out == f"no shutdown in what can be read: the journal is {state}\n"
+
+
 def test_ls_table(run: Run, journal: Path) -> None:
     """A line a shutdown, with the id of its trace, plain in a pipe."""
     heading, line = run("journal", "ls", "--journal", journal).out.splitlines()

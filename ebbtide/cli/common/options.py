@@ -66,9 +66,26 @@ def output_option(*formats: str) -> Callable[[F], F]:
 # --- what a verb is about ----------------------------------------------------------------------
 
 
-#: For a command with an EPISODE: ``-2`` is the name of a shutdown and no option. What else begins with a dash
-#: and is unknown comes as an EPISODE too, and is refused where the name is looked up.
-EPISODE_NAMES = {"ignore_unknown_options": True}
+class EpisodeCommand(click.Command):
+    """A command with an EPISODE: ``-2`` is the name of a shutdown and no option.
+
+    What else begins with one dash and is unknown comes as an EPISODE too, and is refused where the name is
+    looked up. With two it can only be an option, and a slip in its name must not be a superfluous EPISODE.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"context_settings": {"ignore_unknown_options": True}, **kwargs})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = [name for each in self.get_params(ctx) for name in (*each.opts, *each.secondary_opts)]
+        for arg in args[: args.index("--") if "--" in args else None]:
+            name = arg.partition("=")[0]
+            if name.startswith("--") and name not in known:
+                from difflib import get_close_matches
+
+                raise click.NoSuchOption(name, possibilities=get_close_matches(name, known, n=1), ctx=ctx)
+        return super().parse_args(ctx, args)
+
 
 #: Nobody has to say which one: one asks for the last far more often than for all others together.
 episode_argument = click.argument("episode", default="last")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, journals_option, pooled_option
+from ebbtide.cli.common.options import EpisodeCommand, episode_argument, journals_option, pooled_option
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import JournalPool, open_journal
 from ebbtide.cli.common.records import record_json_line
@@ -37,7 +37,7 @@ Examples:
 """
 
 
-@click.command("jsonl", epilog=JSONL_EPILOG, context_settings=EPISODE_NAMES)
+@click.command("jsonl", epilog=JSONL_EPILOG, cls=EpisodeCommand)
 @episode_argument
 @journals_option
 @file_option("shutdown.jsonl")
@@ -68,7 +68,7 @@ Examples:
 """
 
 
-@click.command("perfetto", epilog=PERFETTO_EPILOG, context_settings=EPISODE_NAMES)
+@click.command("perfetto", epilog=PERFETTO_EPILOG, cls=EpisodeCommand)
 @episode_argument
 @journals_option
 @file_option("shutdown.pftrace")

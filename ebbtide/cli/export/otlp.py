@@ -17,7 +17,7 @@ import trio
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused, worst
 from ebbtide.cli.common.options import (
     DURATION,
-    EPISODE_NAMES,
+    EpisodeCommand,
     F,
     config_option,
     episode_argument,
@@ -65,7 +65,7 @@ def _file_path_option(name: str, text: str) -> Callable[[F], F]:
     return click.option(name, type=path, default=None, metavar="FILE", help=text)
 
 
-@click.command(epilog=OTLP_EPILOG, context_settings=EPISODE_NAMES)
+@click.command(epilog=OTLP_EPILOG, cls=EpisodeCommand)
 @episode_argument
 @click.option("--endpoint", default=None, metavar="URL", help="Where to; /v1/traces is added where missing.")
 @click.option(
@@ -145,7 +145,7 @@ Jaeger's upload takes the file as it is, and so does the Collector's otlpjsonfil
 """
 
 
-@click.command(epilog=OTLP_JSON_EPILOG, context_settings=EPISODE_NAMES)
+@click.command(epilog=OTLP_JSON_EPILOG, cls=EpisodeCommand)
 @episode_argument
 @journals_option
 @file_option("shutdown.json")

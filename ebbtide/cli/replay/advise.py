@@ -20,7 +20,7 @@ from rich.text import Text
 
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.cli.common.guard import DONE, NOT_SO, WRONG, Refused, worst
-from ebbtide.cli.common.options import EPISODE_NAMES, output_option, pooled_option
+from ebbtide.cli.common.options import EpisodeCommand, output_option, pooled_option
 from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.common.reading import JournalPool
 from ebbtide.cli.common.selection import seconds_or_none, verdict_document
@@ -69,7 +69,7 @@ without what tells replicas apart. Times begin with the pod's stop, hooks includ
 MARGIN_PERCENT_MAX = 1000
 
 
-@click.command("advise", epilog=EPILOG, context_settings=EPISODE_NAMES)
+@click.command("advise", epilog=EPILOG, cls=EpisodeCommand)
 @click.argument("episode", required=False)
 @pooled_option("--journal", "journals")
 @click.option(

@@ -11,7 +11,7 @@ import click
 
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.options import (
-    EPISODE_NAMES,
+    EpisodeCommand,
     count_option,
     episode_argument,
     journals_option,
@@ -42,7 +42,7 @@ Of an outage a line is a pod or a volume and one thing that it waited for; > sta
 """
 
 
-@click.command("blame", epilog=EPILOG, context_settings=EPISODE_NAMES)
+@click.command("blame", epilog=EPILOG, cls=EpisodeCommand)
 @episode_argument
 @journals_option
 @wave_option

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, journals_option, output_option
+from ebbtide.cli.common.options import EpisodeCommand, episode_argument, journals_option, output_option
 from ebbtide.cli.common.output import headline_text, show, show_json
 from ebbtide.cli.common.selection import choose_record, seconds_or_none, shutdown_document
 from ebbtide.events.record.format import span, visible
@@ -29,7 +29,7 @@ The smallest parts follow each other without a gap: they add up to the total.
 """
 
 
-@click.command("critical-chain", epilog=EPILOG, context_settings=EPISODE_NAMES)
+@click.command("critical-chain", epilog=EPILOG, cls=EpisodeCommand)
 @episode_argument
 @journals_option
 @output_option("table", "json")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ebbtide.cli.common.guard import worst
-from ebbtide.cli.common.options import EPISODE_NAMES, count_option, journals_option, output_option
+from ebbtide.cli.common.options import EpisodeCommand, count_option, journals_option, output_option
 from ebbtide.cli.common.output import remark, show, show_json, table
 from ebbtide.cli.common.selection import choose_shutdown, seconds_or_none, shutdown_document
 from ebbtide.events.record.format import plural, span
@@ -28,7 +28,7 @@ as the same below a millisecond.
 """
 
 
-@click.command("diff", epilog=EPILOG, context_settings=EPISODE_NAMES)
+@click.command("diff", epilog=EPILOG, cls=EpisodeCommand)
 @click.argument("a")
 @click.argument("b")
 @journals_option

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, journals_option
+from ebbtide.cli.common.options import EpisodeCommand, episode_argument, journals_option
 from ebbtide.cli.common.reading import open_journal
 from ebbtide.cli.common.saving import file_option, save
 from ebbtide.cli.common.selection import choose_record
@@ -34,7 +34,7 @@ PAGES: dict[type[Any], Callable[[Any, Iterator[Line], str], str]] = {
 }
 
 
-@click.command("report", epilog=EPILOG, context_settings=EPISODE_NAMES)
+@click.command("report", epilog=EPILOG, cls=EpisodeCommand)
 @episode_argument
 @journals_option
 @file_option("report.html")

@@ -15,7 +15,7 @@ import click
 
 from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, Refused, worst
-from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, output_option
+from ebbtide.cli.common.options import EpisodeCommand, journals_option, output_option
 from ebbtide.cli.common.output import remark, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.selection import (
@@ -49,7 +49,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG, context_settings=EPISODE_NAMES)
+@click.command(epilog=EPILOG, cls=EpisodeCommand)
 @click.argument("episode", required=False)
 @journals_option
 @click.option(
@@ -97,6 +97,11 @@ def state(
             remark(f"ebbtide: record {seq} cannot be executed")
             return conclude(verdict)
         raise Refused(f"there is no record {seq}: the last one is {verdict.end.seq}")
+    # Not as if it were the state of that moment: who has slipped by a digit sees no other sign of it.
+    when = states.when.since_ns if since_signal else states.when.wall_ns
+    after_end = place.scale != "seq" and seq == verdict.end.seq and when != place.value
+    if after_end:
+        remark(f"ebbtide: nothing is on record so late: these are the states after the last record, {seq}")
     shown: dict[str, KnownState] = {}
     for label, known in states.known.items():
         # By the label that a record has, by the name that is printed for it, or by a short one.
@@ -112,7 +117,8 @@ def state(
         there = ", ".join(kind if of == 1 else f"{of} of {kind}" for kind, of in kinds.items())
         raise Refused(f"no such actor at record {seq}: there are {there}")
     if output == "json":
-        show_json({**_states_document(states, shown, every), "journal": verdict_document(verdict)})
+        document = {**_states_document(states, shown, every), "afterEnd": after_end}
+        show_json({**document, "journal": verdict_document(verdict)})
     else:
         # Thousands of rows, at once: a table that is laid out for the eye would take its time.
         rows = [tuple(map(visible, row)) for row in _rows(states, shown, every)]

@@ -18,7 +18,7 @@ import click
 
 from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, INCOMPATIBLE, Refused, worst
-from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, journals_option, output_option
+from ebbtide.cli.common.options import EpisodeCommand, episode_argument, journals_option, output_option
 from ebbtide.cli.common.output import json_line, remark
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.selection import MOMENT_FORMS, MOMENT_METAVAR, choose_episode, parse_moment
@@ -54,7 +54,7 @@ On a terminal a key is a command, and ? lists them; in a pipe, and on a dumb ter
 """
 
 
-@click.command(epilog=EPILOG, context_settings=EPISODE_NAMES)
+@click.command(epilog=EPILOG, cls=EpisodeCommand)
 @episode_argument
 @journals_option
 @click.option("--at", default="", metavar=MOMENT_METAVAR, help=f"Begin here: {MOMENT_FORMS}.")

@@ -18,7 +18,7 @@ import click
 
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import DONE, Refused
-from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, output_option, wave_option
+from ebbtide.cli.common.options import EpisodeCommand, journals_option, output_option, wave_option
 from ebbtide.cli.common.output import json_line, painter, remark
 from ebbtide.cli.common.reading import conclude, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal
@@ -53,7 +53,7 @@ The column without a heading: < is a fact, . a decision, > an order, # bookkeepi
 """
 
 
-@click.command(epilog=EPILOG, context_settings=EPISODE_NAMES)
+@click.command(epilog=EPILOG, cls=EpisodeCommand)
 @click.argument("episode", required=False)
 @journals_option
 @click.option(

@@ -14,7 +14,7 @@ from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, Refused, code_of, unreadable, worst
 from ebbtide.cli.common.options import (
     DURATION,
-    EPISODE_NAMES,
+    EpisodeCommand,
     config_option,
     episode_argument,
     journals_option,
@@ -74,7 +74,7 @@ class RecordDelay(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # o
         return int(seq), DURATION.convert(duration, param, ctx)
 
 
-@click.command("what-if", epilog=EPILOG, context_settings=EPISODE_NAMES)
+@click.command("what-if", epilog=EPILOG, cls=EpisodeCommand)
 @episode_argument
 @journals_option
 @config_option

@@ -193,3 +193,19 @@ def test_an_actor_that_fails_is_shown_as_failed(replay: Run, monkeypatch: pytest
     assert ran.code == 3
     changes = json.loads(ran.out)["changes"]
     assert {"actor": "hook:shop/web-0", "field": "failed", "before": False, "after": True} in changes
+
+
+@pytest.mark.parametrize(("at", "after"), [("+999s", True), ("2030-01-01T00:00:00Z", True), ("+5s", False)])
+def test_a_moment_behind_the_record_is_said(run: Run, at: str, after: bool) -> None:
+    """Its last states are shown, and not as if they were those of that moment."""
+    ran = run("replay", "state", "--at", at, "--journal", SHUTDOWN, "-o", "json")
+    assert (ran.code, json.loads(ran.out)["afterEnd"]) == (0, after)
+    assert ("nothing is on record so late: these are the states after the last record" in ran.err) == after
+
+
+def test_the_moment_of_the_last_record_is_not_behind_it(run: Run) -> None:
+    """Nor is a record's number."""
+    last = json.loads(run("replay", "state", "--at", "+999s", "--journal", SHUTDOWN, "-o", "json").out)
+    for at in (str(last["seq"]), last["time"]):
+        ran = run("replay", "state", "--at", at, "--journal", SHUTDOWN, "-o", "json")
+        assert (ran.code, ran.err, json.loads(ran.out)["afterEnd"]) == (0, "", False)
