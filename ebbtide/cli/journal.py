@@ -6,23 +6,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from ebbtide.cli.common.guard import DONE, Refused
+from ebbtide.cli.common.guard import DONE, Refused, worst
 from ebbtide.cli.common.options import EpisodeCommand, journals_option, need_command, output_option
 from ebbtide.cli.common.output import painter, pairs, remark, show, show_json, table
-from ebbtide.cli.common.reading import conclude, open_journal, sources_of
+from ebbtide.cli.common.reading import JournalPool, conclude, journals_below, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
 from ebbtide.cli.common.stored import refuse_following
 from ebbtide.events.base import NS_PER_SECOND, head_text
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.messages import Names, boot_end_text
 from ebbtide.events.reader import Batch, History
-from ebbtide.events.record.episodes import BootRecord
+from ebbtide.events.record.episodes import BootRecord, Episode
 from ebbtide.events.record.format import utc_text
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Header
@@ -32,6 +32,7 @@ LS_EPILOG = """\b
 Examples:
   ebbtide journal ls
   ebbtide journal ls --journal /mnt/old/journal -o json
+  ebbtide journal ls --journal ./fleet                 # a folder of journals
 """
 
 SHOW_EPILOG = """\b
@@ -68,66 +69,120 @@ def journal(ctx: click.Context) -> None:
 @journals_option
 @output_option("table", "json")
 def ls_command(journals: tuple[Path, ...], output: str) -> int:
-    """List the shutdowns, or the outages, that a journal tells of."""
-    from ebbtide.cli.common.selection import (
-        boot_document,
-        episode_document,
-        outcomes_text,
-        read_episodes,
-        verdict_document,
-        whole_verdict,
-    )
-    from ebbtide.events.record.episodes import is_outage_history
+    """List the shutdowns, or the outages, that a journal tells of, or each journal in a folder of them."""
+    from ebbtide.cli.common.selection import read_episodes
 
-    # To its end also where damage hides the rest: what can be listed is listed, and the code tells of the
-    # rest.
-    history, boots = open_journal(journals), list[BootRecord]()
-    found, code = read_episodes(history, boots)
-    outages = is_outage_history(history)
+    # Several places are one journal's, as everywhere; only a folder of journals stands for each of them.
+    pool = JournalPool(journals) if any(map(journals_below, journals)) else None
+    histories = [open_journal(journals)] if pool is None else list(pool.histories())
+    listed, codes = [], []
+    for history in histories:
+        # To its end also where damage hides the rest: what can be listed is listed, and the code tells of the
+        # rest.
+        boots = list[BootRecord]()
+        found, code = read_episodes(history, boots)
+        listed.append(Listed(history, tuple(found), tuple(boots)))
+        codes.append(code)
     if output == "json":
-        show_json(
-            {
-                "kind": "EpisodeList",
-                "version": LIST_VERSION,
-                "journalId": history.journal_id.hex(),
-                "journal": verdict_document(whole_verdict(history)),
-                "head": head_text(history.verdict.end.seq, history.verdict.head) or None,
-                "episodes": [episode_document(episode) for episode in found],
-                "boots": [boot_document(boot) for boot in boots],
-            }
-        )
-        return code
-    if found:
-        headings = ("EPISODE", "KIND", "STARTED", "TOOK", "OUTCOME", "PODS", "TRACE")
-        rows = (
-            (
-                each.id,
-                each.kind,
-                utc_text(each.started_wall_ns),
-                "-"
-                if each.ended_wall_ns is None
-                else f"{(each.ended_wall_ns - each.started_wall_ns) / NS_PER_SECOND:.1f} s",
-                each.outcome,
-                outcomes_text(each.pods, each.pods_running) or "none",
-                each.trace_id,
-            )
-            for each in found
-        )
-        show(table(headings, rows, right=("TOOK",)))
+        show_json(listed[0].document() if len(listed) == 1 else _many_document(listed))
     else:
-        kind, state = "outage" if outages else "shutdown", history.verdict.state
-        # Of what cannot be read nobody can say that there was nothing in it.
-        show(
-            f"no {kind} yet"
-            if state == "intact"
-            else f"no {kind} in what can be read: the journal is {state}"
+        for at, each in enumerate(listed):
+            if len(listed) > 1:
+                show("\n" * bool(at) + f"{each.node or 'a node'}, journal {each.history.journal_id.hex()}")
+            each.show_tables()
+    return worst(codes)
+
+
+class Listed(NamedTuple):
+    """A journal, and what it tells of."""
+
+    history: History
+    episodes: tuple[Episode, ...]
+    boots: tuple[BootRecord, ...]
+
+    @property
+    def node(self) -> str:
+        headers = (each.header for each in self.history.segments)
+        return next((header.identity.node for header in headers if header is not None), "")
+
+    def document(self) -> dict[str, Any]:
+        from ebbtide.cli.common.selection import (
+            boot_document,
+            episode_document,
+            verdict_document,
+            whole_verdict,
         )
-    # What the list of shutdowns does not tell: why one was cut short, and boots that had none; what that of
-    # outages does not: how the boot ended that each is about.
-    if other := [each for each in boots if outages or each.event.ending != "graceful" or each.event.why]:
-        show("")
-        show(table(("BOOT", "EPISODE", "LAST SEEN", "ENDED"), map(_boot_row, other)))
-    return code
+
+        history = self.history
+        return {
+            "kind": "EpisodeList",
+            "version": LIST_VERSION,
+            "journalId": history.journal_id.hex(),
+            "journal": verdict_document(whole_verdict(history)),
+            "head": head_text(history.verdict.end.seq, history.verdict.head) or None,
+            "episodes": [episode_document(episode) for episode in self.episodes],
+            "boots": [boot_document(boot) for boot in self.boots],
+        }
+
+    def show_tables(self) -> None:
+        from ebbtide.cli.common.selection import outcomes_text
+        from ebbtide.events.record.episodes import is_outage_history
+        from ebbtide.events.record.severity import SEVERITY_SIGNS
+
+        outages = is_outage_history(self.history)
+        if self.episodes:
+            # An outage's outcome says how bad it was. A shutdown's is the machine's alone: one that is
+            # complete may have killed every pod.
+            judged = () if outages else ("",)
+            headings = ("EPISODE", "KIND", "STARTED", "TOOK", *judged, "OUTCOME", "PODS", "TRACE")
+            rows = (
+                (
+                    each.id,
+                    each.kind,
+                    utc_text(each.started_wall_ns),
+                    "-"
+                    if each.ended_wall_ns is None
+                    else f"{(each.ended_wall_ns - each.started_wall_ns) / NS_PER_SECOND:.1f} s",
+                    *(() if each.severity is None else (SEVERITY_SIGNS[each.severity],)),
+                    each.outcome,
+                    outcomes_text(each.pods, each.pods_running) or "none",
+                    each.trace_id,
+                )
+                for each in self.episodes
+            )
+            show(table(headings, rows, right=("TOOK",)))
+        else:
+            kind, state = "outage" if outages else "shutdown", self.history.verdict.state
+            # Of what cannot be read nobody can say that there was nothing in it.
+            readable = "yet" if state == "intact" else f"in what can be read: the journal is {state}"
+            show(f"no {kind} {readable}")
+        # What the list of shutdowns does not tell: why one was cut short, and boots that had none; what that
+        # of outages does not: how the boot ended that each is about.
+        if other := [
+            each for each in self.boots if outages or each.event.ending != "graceful" or each.event.why
+        ]:
+            show("")
+            show(table(("BOOT", "EPISODE", "LAST SEEN", "ENDED"), map(_boot_row, other)))
+
+
+def _many_document(listed: Sequence[Listed]) -> dict[str, Any]:
+    """Of a folder: all episodes with their journal's id and node, and each journal's verdict."""
+    documents = [each.document() for each in listed]
+    together = [
+        {**episode, "journalId": document["journalId"], "node": each.node}
+        for each, document in zip(listed, documents, strict=True)
+        for episode in document["episodes"]
+    ]
+    parts = ("journalId", "journal", "head", "boots")
+    return {
+        "kind": "EpisodeList",
+        "version": LIST_VERSION,
+        "journals": [
+            {"node": each.node, **{name: document[name] for name in parts}}
+            for each, document in zip(listed, documents, strict=True)
+        ],
+        "episodes": together,
+    }
 
 
 def _boot_row(boot: BootRecord) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -28,7 +29,7 @@ from ebbtide.events.segment import Header, Link
 from ebbtide.replay.timeline import is_actor
 from tests.cli.bed import IDENTITY, WALL_NS, Node, pod, whole_shutdown, write
 from tests.commands import NOWHERE, Run, ebbtide
-from tests.journals import JOURNAL_ID
+from tests.journals import DEMO, JOURNAL_ID
 
 GOLDEN = Path(__file__).parent / "golden"
 HEADER = Header(JOURNAL_ID, 1, WALL_NS, 0, False, Link(), IDENTITY)
@@ -99,6 +100,24 @@ def test_ls_of_a_damaged_journal_does_not_say_that_there_was_none(
     ran = run("journal", "ls", "--journal", tmp_path)
     assert ran.code == {"torn": 4, "corrupt": 5}[state]
     assert ran.out == f"no shutdown in what can be read: the journal is {state}\n"
+
+
+def test_ls_of_a_folder_of_journals(run: Run, tmp_path: Path, journal: Path) -> None:
+    """Each under its node's name; as JSON all episodes, with their journal and node."""
+    for name, source in (("one", journal), ("two", DEMO)):
+        shutil.copytree(source, tmp_path / "fleet" / name)
+    said = run("journal", "ls", "--journal", tmp_path / "fleet").out
+    for source in (journal, DEMO):
+        assert run("journal", "ls", "--journal", source).out in said
+    assert "node-1, journal de300000" in said
+    document = json.loads(run("journal", "ls", "--journal", tmp_path / "fleet", "-o", "json").out)
+    alone = json.loads(run("journal", "ls", "--journal", DEMO, "-o", "json").out)
+    (shutdown,) = (each for each in document["episodes"] if each["journalId"] == alone["journalId"])
+    assert shutdown == {**alone["episodes"][0], "journalId": alone["journalId"], "node": "node-1"}
+    assert [each["journal"]["state"] for each in document["journals"]] == ["intact", "intact"]
+    # One below is that one, in the promised shape.
+    shutil.rmtree(tmp_path / "fleet" / "one")
+    assert json.loads(run("journal", "ls", "--journal", tmp_path / "fleet", "-o", "json").out) == alone
 
 
 def test_ls_table(run: Run, journal: Path) -> None:

@@ -50,6 +50,10 @@ STYLES = {
     "unknown": "yellow",
     "warning": "yellow",
     "note": "dim",
+    # How bad a shutdown was.
+    "✓": "green",
+    "!": "yellow",
+    "✕": "bold red",
 }
 
 

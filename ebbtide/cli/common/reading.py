@@ -92,6 +92,13 @@ def conclude(verdict: Verdict) -> int:
     return verdict.exit_code
 
 
+def journals_below(place: Path) -> list[Path]:
+    """The journals' directories in a folder that has no segment of its own; none where it has."""
+    if not place.is_dir() or any(place.glob(SEGMENT_FILES)):
+        return []
+    return sorted({file.parent for file in place.rglob(SEGMENT_FILES)})
+
+
 class JournalPool:
     """Journals of several nodes, told apart by their ids. Places that hold the same journal count as one.
 
@@ -110,9 +117,7 @@ class JournalPool:
         for named in [[place] for place in folders] or [[]]:
             places: list[Path] = []
             for place in named:
-                has_none = place.is_dir() and not any(place.glob(SEGMENT_FILES))
-                below = sorted({file.parent for file in place.rglob(SEGMENT_FILES)}) if has_none else []
-                places += below or [place]
+                places += journals_below(place) or [place]
             found = False
             for source in sources_of(places):
                 # A segment without a byte holds no journal, whatever its name says.
@@ -126,6 +131,10 @@ class JournalPool:
         """How many journals there are."""
         return len(self._sources)
 
+    def histories(self) -> Iterator[History]:
+        """Each journal, to be read."""
+        return (History(sources, journal=journal) for journal, sources in self._sources.items())
+
     @property
     def kinds(self) -> tuple[type[EpisodeRecord], ...]:
         """What its journals tell of, shutdowns first."""
@@ -133,8 +142,7 @@ class JournalPool:
         from ebbtide.events.record.model import ShutdownRecord
         from ebbtide.events.record.outages import OutageRecord
 
-        histories = (History(sources, journal=journal) for journal, sources in self._sources.items())
-        of_outages = {is_outage_history(history) for history in histories}
+        of_outages = {is_outage_history(history) for history in self.histories()}
         return tuple(kind for kind, of in ((ShutdownRecord, False), (OutageRecord, True)) if of in of_outages)
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
@@ -148,8 +156,7 @@ class JournalPool:
         from ebbtide.actors.edges.linux.proc import boot_id
         from ebbtide.events.record.outages import records_of
 
-        for journal, sources in self._sources.items():
-            history = History(sources, journal=journal)
+        for history in self.histories():
             yield from records_of(history, boot_id=boot_id())
             self.verdicts.append(history.verdict)
             self.code = worst((self.code, conclude(history.verdict)))

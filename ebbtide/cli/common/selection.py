@@ -232,6 +232,7 @@ def episode_document(episode: Episode) -> dict[str, Any]:
         "started": rfc3339(episode.started_wall_ns),
         "ended": None if episode.ended_wall_ns is None else rfc3339(episode.ended_wall_ns),
         "outcome": episode.outcome,
+        "severity": episode.severity,
         "pods": dict(episode.pods),
         "podsRunning": episode.pods_running,
         "firstSeq": episode.first_seq,
