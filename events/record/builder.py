@@ -223,6 +223,8 @@ class RecordBuilder(ProgressBuilder):
         wave = self.fields.get("last_wave", -1)
         if outcome in ("truncated", "never-begun"):
             code = "cut-short" if outcome == "truncated" and wave >= 0 else "never-begun"
+            # Told only where its first records could not be read: every shutdown begins with this one.
+            code = "begin-lost" if outcome == "truncated" and "budget_ns" not in self.fields else code
             code = "record-damaged" if damaged else code
             text = notice_text(code, wave=wave)
             found.append(Notice(seq=self.last_seq, at_ns=self.last_ns, code=code, text=text))
@@ -305,6 +307,7 @@ NOTICE_TEXTS: dict[str, str] = {
     "signal-rejected": "{count} from somebody else than logind, or with a wrong body ({reason})",
     "clock-stepped": "the wall clock was moved by {delta}; no deadline moved with it",
     # --- the record itself
+    "begin-lost": "the record of its begin is lost: what became of its pods is not known",
     "record-damaged": "the record ends here, in damage: what happened after it is not known",
     "unreadable": "{count} could not be read, and is not told of: the journal was edited, or miswritten",
     "unknown-events": "{count} of types that this version does not know ({types}): use a newer ebbtide",

@@ -231,6 +231,7 @@ _NOTICE_SEVERITIES: dict[str, Severity] = {
     "cut-short": "bad",
     "never-begun": "bad",
     "record-damaged": "bad",
+    "begin-lost": "bad",
     "deadline-moved": "good",
     "pod-late": "good",
     "pod-again": "good",
@@ -382,7 +383,7 @@ def fates_text(shutdown: ShutdownRecord) -> str:
     counts = {fate: shutdown.count(fate) for fate in (*BAD_FATES, *FATE_TEXTS)}
     found = [(fate, count) for fate, count in counts.items() if count]
     if not found:
-        return "there was no pod to end"
+        return "no pod is on record" if _lost_its_begin(shutdown) else "there was no pod to end"
     total = len(shutdown.pods)
     if len(found) == 1:
         one, many = FATE_TEXTS[found[0][0]]
@@ -393,6 +394,10 @@ def fates_text(shutdown: ShutdownRecord) -> str:
     return ", ".join(parts)
 
 
+def _lost_its_begin(shutdown: ShutdownRecord) -> bool:
+    return any(each.code == "begin-lost" for each in shutdown.notices)
+
+
 def _end_text(shutdown: ShutdownRecord) -> str:
     """What became of the machine."""
     since = f"{span(shutdown.last_ns)} after the signal"
@@ -400,6 +405,8 @@ def _end_text(shutdown: ShutdownRecord) -> str:
     reached = f"wave {shutdown.last_wave}, {since}" if begun else since
     if shutdown.damage is not None and shutdown.damage.here:
         return f"is on record up to {reached}, then the record ends ({DAMAGED_ENDS[shutdown.damage.state]})"
+    if _lost_its_begin(shutdown):
+        return "is on record without its begin"
     at_ns = shutdown.last_ns if shutdown.cancelled_ns is None else shutdown.cancelled_ns
     texts = {
         "complete": f"let the machine go after {span(shutdown.ended_ns or shutdown.last_ns)}",

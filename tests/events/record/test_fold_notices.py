@@ -11,6 +11,7 @@ from ebbtide.events import facts as f
 from ebbtide.events.base import Event
 from ebbtide.events.model import PlannedPod, PlannedWave
 from ebbtide.events.record.builder import NOTICE_TEXTS
+from ebbtide.events.record.causes import headline
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
 from tests.journals import began, history, pod, started, steps
@@ -236,6 +237,7 @@ ELSEWHERE = (
     "never-begun",
     "unreadable",
     "record-damaged",
+    "begin-lost",
     "unknown-events",
 )
 
@@ -290,6 +292,16 @@ def test_a_shutdown_that_was_cut_short_says_where() -> None:
         )
     ]
     assert codes == [["cut-short"], ["never-begun"], ["never-begun"], []]
+
+
+def test_a_shutdown_without_its_begin_is_not_said_to_have_had_no_wave() -> None:
+    """Only what stands behind the damage of a journal is there: nobody knows how far it came."""
+    account = tell(d.PodsEnded(), boot_id="another")
+    assert [notice.code for notice in account.notices] == ["begin-lost"]
+    assert headline(account) == (
+        "the record of its begin is lost: what became of its pods is not known."
+        f" The shutdown of {account.node} is on record without its begin: no pod is on record."
+    )
 
 
 def test_a_lock_that_was_handed_on_is_not_lost() -> None:
