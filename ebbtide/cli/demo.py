@@ -67,7 +67,11 @@ def demo(journal: Path | None, output: str) -> int:
     )
     if not played.whole or played.shutdown is None:
         number = played.ended_by or signal.SIGINT
-        raise Signalled(number, f"{number.name}: the demo ends early, and its pods with it")
+        text = f"{number.name}: the demo ends early, and its pods with it"
+        # Before the signal there is no shutdown to be told.
+        if played.shutdown is not None:
+            text += f"; what it came to: {program} replay timeline --journal {folder.journal}"
+        raise Signalled(number, text)
     if output == "json":
         show_json(last_page_json(played.shutdown, played.trace_id, folder.journal))
     else:
@@ -81,7 +85,7 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
 
     from ebbtide.cli.common.guard import ReaderGone
     from ebbtide.cli.common.output import console
-    from ebbtide.demo.run import run_demo
+    from ebbtide.demo.run import cleaned_up_if_killed, run_demo
     from ebbtide.events.record.format import visible
 
     def say(line: str) -> None:
@@ -91,9 +95,11 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
             # Inside the demo's nursery: named here, it comes out of the groups as what it is.
             raise ReaderGone from error
 
-    say(f"Twelve pods from {folder.pods} come up as local processes.")
+    begin = f"Twelve pods from {folder.pods} come up as local processes."
     if not live:
-        return trio.run(run_demo, folder, say, lambda level, line: say(line), lambda status, now_ns: None)
+        with cleaned_up_if_killed(folder):
+            say(begin)
+            return trio.run(run_demo, folder, say, lambda level, line: say(line), lambda status, now_ns: None)
     from rich.live import Live
 
     from ebbtide.demo.view import live_frame
@@ -103,8 +109,12 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
 
     def draw(status: DaemonStatus, now_ns: int) -> None:
         if status.pods:
-            view.update(live_frame(status, now_ns), refresh=True)
+            # One less: the cursor has to stand somewhere.
+            frame = live_frame(status, now_ns, view.console.size.height - 1)
+            view.update(frame, refresh=True)
 
     # Not the log's lines: they would push the view away, which shows the same.
-    with view:
-        return trio.run(run_demo, folder, say, lambda level, line: None, draw)
+    with cleaned_up_if_killed(folder):
+        say(begin)
+        with view:
+            return trio.run(run_demo, folder, say, lambda level, line: None, draw)

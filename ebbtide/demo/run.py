@@ -7,16 +7,18 @@ configuration and journal stand in a folder of its own.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import trio
 
@@ -84,6 +86,45 @@ def make_demo_folder(journal: Path | None) -> DemoFolder:
 def bring_late_pod(folder: DemoFolder) -> None:
     """A manifest appears in the watched folder."""
     os.rename(folder.late, folder.pods / folder.late.name)
+
+
+@contextmanager
+def cleaned_up_if_killed(folder: DemoFolder) -> Iterator[None]:
+    """Where this process is killed outright, a child of it ends the demo's pods and removes its folder; the
+    journal stays where it stands elsewhere. To be entered while there are no threads.
+    """
+    # A pipe tells the child: its other end closes with this process, however that ends. A signal at its
+    # parent's death would end the pods' first processes alone, and not what they have started.
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(write_end)
+        _clean_up_after(read_end, folder)
+    os.close(read_end)
+    try:
+        yield
+    finally:
+        # An end in order has seen to its pods.
+        with suppress(OSError):
+            os.write(write_end, b".")
+        os.close(write_end)
+        os.waitpid(child, 0)
+
+
+def _clean_up_after(read_end: int, folder: DemoFolder) -> NoReturn:
+    try:
+        # Away from the terminal, whose Ctrl-C is for the demo, and from its pipes, whose readers wait for
+        # their end.
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard in range(3):
+            os.dup2(nothing, standard)
+        if not os.read(read_end, 1):
+            kill_remaining(folder)
+            (folder.journal / RESERVE_NAME).unlink(missing_ok=True)
+            shutil.rmtree(folder.root, ignore_errors=True)
+    finally:
+        os._exit(0)
 
 
 #: Time to read who is there, before the power goes off.

@@ -47,20 +47,65 @@ PHASE_LOOKS = {
 ENDED_PHASES = frozenset(PHASE_LOOKS) - {"waiting", "SIGKILL"}
 
 
-def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:
-    """One frame; ``now_ns`` is the monotonic clock."""
+#: The lines above the waves and below them.
+OTHER_ROWS = 3
+
+
+def live_frame(status: DaemonStatus, now_ns: int, rows: int | None = None) -> RenderableType:
+    """One frame; ``now_ns`` is the monotonic clock. ``rows``: how many lines there are; None: enough."""
     # Least widths, or the columns would jump each time that a longer phase comes or goes.
     body = Table.grid(padding=(0, 1), expand=True)
     body.add_column(no_wrap=True, min_width=22)
     body.add_column(no_wrap=True, min_width=19)
     body.add_column(no_wrap=True, justify="right", min_width=6)
     body.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    for wave in status.waves.values():
-        pods = [pod for pod in status.pods.values() if pod.wave == wave.wave]
-        body.add_row(*_wave_cells(wave, pods, now_ns))
-        for pod in pods:
+    by_wave = {
+        wave.wave: [pod for pod in status.pods.values() if pod.wave == wave.wave]
+        for wave in status.waves.values()
+    }
+    for number, shown in fitting_pods(status, by_wave, rows).items():
+        body.add_row(*_wave_cells(status.waves[number], by_wave[number], now_ns))
+        for pod in shown:
             body.add_row(*_pod_cells(pod, now_ns))
-    return Group(_frame_head(status, now_ns), body)
+        more = len(by_wave[number]) - len(shown)
+        if shown and more:
+            body.add_row(Text(f"  and {more} more", style="dim"))
+    # The last line is for what the terminal writes itself: behind one that is full its ^C would begin
+    # another, and the view would be drawn a line too low from then on.
+    return Group(_frame_head(status, now_ns), body, Text(" "))
+
+
+def fitting_pods(
+    status: DaemonStatus, by_wave: dict[int, list[PodStatus]], rows: int | None
+) -> dict[int, list[PodStatus]]:
+    """Which waves and which of their pods fit: a view that is longer than its terminal cannot be drawn in
+    place, and what it cuts off is its end.
+    """
+    shown = {wave: list(pods) for wave, pods in by_wave.items()}
+
+    def missing() -> int:
+        hidden = sum(0 < len(pods) < len(by_wave[wave]) for wave, pods in shown.items())
+        lines = OTHER_ROWS + sum(1 + len(pods) for pods in shown.values()) + hidden
+        return 0 if rows is None else max(0, lines - rows)
+
+    over = [wave for wave in shown if status.waves[wave].ended_ns]
+    waiting = [wave for wave in reversed(shown) if status.waves[wave].phase == "waiting"]
+    running = [wave for wave in shown if wave not in over and wave not in waiting]
+    # What has ended goes first, then what comes last: their waves say how many pods they have.
+    for wave in (*over, *waiting):
+        if missing():
+            shown[wave] = []
+    for wave in running:
+        # Of the wave that runs those that are still at work stay longest.
+        shown[wave].sort(key=lambda pod: pod.phase in ENDED_PHASES)
+        while missing() and len(shown[wave]) > 1:
+            shown[wave].pop()
+        by_place = {id(pod): place for place, pod in enumerate(by_wave[wave])}
+        shown[wave].sort(key=lambda pod: by_place[id(pod)])
+    for wave in (*over, *waiting):
+        if missing() and len(shown) > 1:
+            del shown[wave]
+    return shown
 
 
 def _frame_head(status: DaemonStatus, now_ns: int) -> RenderableType:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 from subprocess import PIPE
 
@@ -22,6 +23,8 @@ from tests.demo.bed import COMMAND, SECONDS_MAX, Ran, left_over, run_demo
 
 pytestmark = pytest.mark.slow
 
+#: A look at all processes is some ten milliseconds; on a busy machine more.
+GONE_SECONDS_MAX = 10.0
 #: Every pod, its wave, its outcome, and words of its reason.
 EXPECTED = [
     ("shop/legacy-0", "0", "killed", "ignores SIGTERM"),
@@ -156,7 +159,33 @@ def test_interrupted_it_takes_its_pods_with_it(tmp_path: Path, number: signal.Si
         assert left_over(tmp_path)
         child.send_signal(number)
         assert child.wait(timeout=10) == -number
-        assert child.stderr.read() == f"ebbtide: {number.name}: the demo ends early, and its pods with it\n"
+        (said,) = child.stderr.read().splitlines()
+    begin, _, hint = said.partition("; what it came to: ")
+    assert begin == f"ebbtide: {number.name}: the demo ends early, and its pods with it"
+    assert left_over(tmp_path) == []
+    # Of a shutdown that had begun its journal is named, and can be read.
+    (journal,) = tmp_path.glob("ebbtide-demo-*/journal")
+    assert hint == ("" if "up" in words else f"ebbtide replay timeline --journal {journal}")
+    assert not hint or guarded(hint.split()[1:]) == 0
+
+
+@pytest.mark.parametrize("words", ["come up as local", "pods are up", "wave 1 (priority"])
+def test_killed_outright_it_leaves_neither_pods_nor_its_folder(tmp_path: Path, words: str) -> None:
+    """SIGKILL leaves it no time: a process beside it sees to both. Whoever reads its output sees the end."""
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(COMMAND, stdout=PIPE, stderr=PIPE, text=True, env=environ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        for line in child.stdout:
+            if words in line:
+                break
+        child.kill()
+        assert child.wait(timeout=10) == -signal.SIGKILL
+        assert child.stderr.read() == ""
+    deadline = time.monotonic() + GONE_SECONDS_MAX
+    while list(tmp_path.glob("ebbtide-demo-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(tmp_path.iterdir()) == []
     assert left_over(tmp_path) == []
 
 

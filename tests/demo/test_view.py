@@ -68,10 +68,10 @@ def standing() -> DaemonStatus:
     return made
 
 
-def drawn(of: DaemonStatus, now_ns: int, width: int = 80) -> str:
+def drawn(of: DaemonStatus, now_ns: int, width: int = 80, rows: int | None = None) -> str:
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with console.file:
-        console.print(live_frame(of, now_ns))
+        console.print(live_frame(of, now_ns, rows))
         return console.export_text()
 
 
@@ -94,7 +94,35 @@ def test_a_frame_fits_its_terminal(width: int) -> None:
     of.pods["b"].reason = "a very long reason " * 20
     lines = drawn(of, 3 * NS_PER_SECOND, width).splitlines()
     assert all(len(line) <= width for line in lines)
-    assert len(lines) == 7
+    assert len(lines) == 8
+    # What the terminal echoes of a Ctrl-C has room there.
+    assert lines[-1].strip() == ""
+
+
+@pytest.mark.parametrize("rows", range(5, 25))
+def test_a_frame_fits_its_rows(rows: int) -> None:
+    """However low the terminal is, the wave that runs is there, and what of it is at work first of all."""
+    of = standing()
+    of.waves[2] = WaveStatus(wave=2, priority=2000, period_ns=NS_PER_SECOND, pods=5)
+    of.waves[3] = WaveStatus(wave=3, priority=3000, period_ns=NS_PER_SECOND, pods=5)
+    of.waves[0].phase, of.waves[0].ended_ns = "complete", 2 * NS_PER_SECOND
+    of.waves[1].phase, of.waves[1].began_ns, of.waves[1].deadline_ns = "running", 2, 5 * NS_PER_SECOND
+    for number in range(4):
+        of.pods[f"d{number}"] = pod(f"shop/db-1{number}", 1, "graceful")
+        of.pods[f"e{number}"] = pod(f"shop/db-2{number}", 2, "waiting")
+        of.pods[f"f{number}"] = pod(f"shop/db-3{number}", 3, "waiting")
+    of.pods["c"] = pod("shop/db-0", 1, "SIGTERM")
+    lines = drawn(of, 3 * NS_PER_SECOND, rows=rows).splitlines()
+    text = "\n".join(lines)
+    assert len(lines) <= max(rows, 6)
+    assert lines[-1].strip() == ""
+    assert re.search(r"wave 1 +priority 1000 +4/5", text)
+    assert "● shop/db-0" in text
+    hidden = 5 - len(re.findall(r"shop/db-(?:0|1\d) ", text))
+    assert (f"and {hidden} more" in text) == bool(hidden)
+    # All there is, where there is room; else the waves to come and those that are over are a line each.
+    assert (len(lines) == 3 + 4 + 15) == (rows >= 22)
+    assert rows < 10 or text.count("wave ") == 4
 
 
 def test_time_does_not_run_below_zero() -> None:
