@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.guard import guarded
+from ebbtide.cli.replay.blame import TERMINAL_ROWS_MAX
 from tests.journals import SHUTDOWN
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -25,12 +26,12 @@ WAIT_SECONDS = 60.0
 WORDS = ("graceful", "killed", "shop/web-0", "shop/stuck-0", "PRIORITY", "complete")
 
 
-def on_terminal(columns: int, *arguments: str) -> list[str]:
+def on_terminal(columns: int, *arguments: str, journal: Path = SHUTDOWN) -> list[str]:
     """What the command writes to a terminal of so many columns, line by line."""
     mine, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     command = [sys.executable, "-c", "from ebbtide.cli import main; main()", *arguments]
-    command += ["--journal", str(SHUTDOWN)]
+    command += ["--journal", str(journal)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
     process = subprocess.Popen(command, stdin=its, stdout=its, stderr=subprocess.DEVNULL, env=environment)
     os.close(its)
@@ -81,3 +82,16 @@ def test_no_word_is_broken(columns: int, verb: tuple[str, ...]) -> None:
     wanted = WORDS if verb[0] == "what-if" else ("shop/stuck", "shop/web", "PRIORITY", "ADVISED", "reached")
     assert set(wanted) <= set(words)
     assert all(len(line.rstrip()) <= columns for line in lines if "/" not in line or len(line.split()) > 1)
+
+
+def test_the_causes_stay_in_sight_on_a_terminal(refused: Path) -> None:
+    """Of a hundred rows the longest are shown, and how many more there are; with --all each of them."""
+    lines = on_terminal(250, "replay", "blame", journal=refused)
+    assert lines[0].startswith(
+        "✕ 106 pods: the runtime refused the stop signal (the runtime does not answer). "
+    )
+    rows = [line for line in lines if "SIGKILL after" in line or "timed-out" in line]
+    assert len(rows) == TERMINAL_ROWS_MAX
+    assert len(lines) <= 24
+    assert re.fullmatch(r"and \d+ more that took less: --all", lines[-1])
+    assert len(on_terminal(250, "replay", "blame", "--all", journal=refused)) > 200
