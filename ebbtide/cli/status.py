@@ -98,6 +98,7 @@ def _protected(document: dict[str, Any]) -> bool:
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.common.selection import outcomes_text
     from ebbtide.events.record.format import utc_text
+    from ebbtide.events.record.severity import SEVERITY_SIGNS
     from ebbtide.status import LOCK_TEXTS, ended_text, last_boot_text, margins_text, node_rows, progress_text
 
     if not document["running"]:
@@ -136,9 +137,11 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "last shutdown", "none in the journal"
         return
     started = time_text(last["started"])
+    # The outcome is the machine's: one that went down as asked may have killed every pod.
+    sign = f"{SEVERITY_SIGNS[last['severity']]} " if last["severity"] else ""
     yield (
         f"last {'outage' if last['kind'] == 'outage' else 'shutdown'}",
-        f"{last['id']}, {last['kind']}, {started}: {last['outcome']}",
+        f"{last['id']}, {last['kind']}, {started}: {sign}{last['outcome']}",
     )
     yield "", outcomes_text(last["pods"], last["podsRunning"]) or "no pods"
     yield "", f"trace {last['traceId']}"

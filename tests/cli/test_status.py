@@ -35,6 +35,7 @@ from ebbtide.status import (
 )
 from tests.cli.bed import IDENTITY, Node, whole_shutdown, write
 from tests.commands import Run
+from tests.journals import SHUTDOWN
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -138,6 +139,17 @@ def test_status_without_a_daemon(run: Run, tmp_path: Path) -> None:
     assert "poweroff" in ran.out
     assert "complete" in ran.out
     assert re.search(r"trace [0-9a-f]{32}", ran.out)
+
+
+def test_the_last_shutdown_is_not_only_complete(run: Run, tmp_path: Path) -> None:
+    """The machine went down as asked, and one of five pods was killed."""
+    ran = run("status", "--runtime", tmp_path, "--journal", SHUTDOWN)
+    assert re.search(r"00010203-12, reboot, .* UTC: ! complete\n +4 graceful, 1 killed\n", ran.out)
+    document = json.loads(run("status", "--runtime", tmp_path, "--journal", SHUTDOWN, "-o", "json").out)
+    assert (document["lastShutdown"]["outcome"], document["lastShutdown"]["severity"]) == (
+        "complete",
+        "mixed",
+    )
 
 
 def test_status_that_is_not_armed(run: Run, daemon: Daemon, tmp_path: Path) -> None:
