@@ -3,7 +3,7 @@
     quiet -> suspected -> asking -> tainting -> recovering -> out -> untainting -> (following) -> quiet
                ^  ^        |   reading |            contacted -> quarantined
                |  +--------|-----------+        aside: another's taint
-               +- switching (the machine off)
+               +- switching (the machine off)     doubted -> untainting
 
 A node is *suspected* when it is not Ready, its lease is silent, or somebody says that it is off. It is put
 out of service when it is not Ready **and** a proof counts (`actors.outage_proof`), after the storm brake has
@@ -14,7 +14,9 @@ Kubernetes' controllers delete the pods and detach the volumes; each is followed
 
 The way back depends on the boot id. Any other than the one that was proved off: the taint goes at once. That
 one (``contacted``: a heartbeat, of which nobody can say yet whose): an alarm, our own NoSchedule taint, and
-the out-of-service taint goes when the kubelet reports no volume in use (``quarantined``).
+the out-of-service taint goes when the kubelet reports no volume in use (``quarantined``). Which boot that was
+this journal says, or where it has lost that the note beside the taint; where neither does, nobody is blamed
+for a node that speaks, and once it is Ready the taint goes on the same condition (``doubted``).
 
 Where nothing proves that the machine is off, and nobody has heard of the node for a time that is configured
 (by default never), the machine itself is switched off (``switching``), once in five minutes, thrice at most.
@@ -103,6 +105,7 @@ OutagePhase = Literal[
     "out",
     "contacted",
     "quarantined",
+    "doubted",
     "untainting",
     "following",
     "aside",
@@ -136,18 +139,18 @@ DOWN: tuple[Ready, ...] = ("False", "Unknown")
 
 
 #: Why the node is not out of service, or not back. Beside these there is what the storm brake says.
-NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, DRY_TAINT, DRY_POWER_OFF, DRY_QUARANTINE, DRY_UNTAINT = (
-    WAITS
-) = (
+NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NO_NOTE, *DRY = WAITS = (
     "the Node has no Ready condition",
     "nothing proves that the machine is off",
     "the node is Ready",
     "somebody else has taken our taint away",
+    "nothing says which boot our taint is about: it stays until the node reports no volume in use",
     "dry run: the node would be out of service now",
     "dry run: the machine would be switched off now",
     "dry run: the node would be quarantined now",
     "dry run: our taint would be taken away now",
 )
+DRY_TAINT, DRY_POWER_OFF, DRY_QUARANTINE, DRY_UNTAINT = DRY
 BRAKE_SAYS = "the storm brake: "
 #: Why the machine is not switched off any more.
 GIVES_UP = NO_MACHINE_UUID, STILL_NOT_PROVED = (
@@ -171,6 +174,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     ready: Ready = ""
     resource_version: str = ""
     taint: TaintOwner = "none"
+    taint_boot: str = ""
     volumes_in_use: tuple[str, ...] = ()
     lease_mark: str = ""
     status_mark: str = ""
@@ -185,6 +189,9 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     taint_proof: str = ""
     #: The boot that the taint is about: the one that was proved off.
     off_boot: str = ""
+    #: Nothing says which that was. ``off_boot`` is the one that was found, and only another one after it is
+    #: known to be another.
+    doubt: bool = False
     permit: bool = False
     waits: str = ""
     returned: bool = False
@@ -229,14 +236,14 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 #: What is known of the node and of the configuration, and what counts over all outages.
 KEPT_FIELDS = (
     *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns"),
-    *("boot_id", "system_uuid", "ready", "resource_version", "taint", "volumes_in_use"),
+    *("boot_id", "system_uuid", "ready", "resource_version", "taint", "taint_boot", "volumes_in_use"),
     *("lease_mark", "status_mark", "heard", "opposed", "ordinal"),
 )
 
 #: In these one renewal of the lease more decides nothing: no outage, or the node is back.
-WELL = ("quiet", "quarantined", "untainting", "following")
+WELL = ("quiet", "quarantined", "doubted", "untainting", "following")
 #: In these the taint is, or may be, ours.
-TAINTED = ("recovering", "out", "contacted", "quarantined", "untainting")
+TAINTED = ("recovering", "out", "contacted", "quarantined", "doubted", "untainting")
 
 
 def _key(state: OutageState, what: str) -> tuple[OutageState, str]:
@@ -484,6 +491,7 @@ def _with_node(state: OutageState, event: NodeRead, now: int) -> OutageState:
         ready=event.ready,
         resource_version=event.resource_version,
         taint=event.taint,
+        taint_boot=event.taint_boot,
         volumes_in_use=event.volumes_in_use,
         lease_mark=event.lease_mark or state.lease_mark,
         status_mark=event.status_mark or state.status_mark,
@@ -609,11 +617,14 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
 
 def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Result:
     out = OutOfService(effect=state.effect, proof=state.taint_proof, found=found)
+    # What is noted beside the taint is about that taint; this journal knows what it has ordered itself.
+    off_boot = (state.taint_boot if found else "") or state.off_boot
     state = replace(
         state,
         phase="recovering",
         taint="ours",
-        off_boot=state.off_boot or state.boot_id,
+        off_boot=off_boot or state.boot_id,
+        doubt=not off_boot,
         permit=True,
         refused=0,
         changed=0,
@@ -621,7 +632,10 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
         wake_ns=now + state.reminder_ns,
     )
     # It has rebooted while the taint was on its way.
-    after, decisions = _rebooted(state, now) if state.boot_id != state.off_boot else _recovered(state)
+    if state.boot_id != state.off_boot:
+        after, decisions = _rebooted(state, now)
+    else:
+        after, decisions = _doubted(state, now) if state.doubt else _recovered(state)
     return after, [out, *decisions]
 
 
@@ -688,6 +702,7 @@ def _remind(state: OutageState, event: Tick, now: int) -> Result:
         "out": "the node has not come back",
         "aside": "another controller's taint stands on the node",
         "quarantined": "the node is not Ready, or reports volumes in use",
+        "doubted": "the node is not Ready, or reports volumes in use",
         "untainting": state.waits,
         "following": f"waits for {', '.join(_hanging(state)[:3]) or 'the node'}",
     }
@@ -708,6 +723,8 @@ def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
         # A person, or another controller, has taken it away: whatever they know, it is not set again.
         state, decisions = _wait(state, TAKEN_AWAY, phase="following")
         return replace(state, wake_ns=now + state.reminder_ns), decisions
+    if state.doubt:
+        return _doubted(state, now)
     if event.ready == "True" or status:
         return _same_boot(state, f"Ready is {event.ready}" if not status else "it reports its status", now)
     if lease and state.phase != "contacted":
@@ -717,12 +734,27 @@ def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
 
 def _heartbeat_tainted(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
     state = _marked(state, event, now)
+    if state.doubt:
+        return state, ()
     # A status names its boot, and one of another boot would have been read with it. A lease names none.
     if event.source == "status":
         return _same_boot(state, "it reports its status", now)
     # The time is that of the first one, however many follow.
     wake_ns = state.wake_ns if state.phase == "contacted" else now + CONTACT_NS
     return replace(state, phase="contacted", wake_ns=wake_ns), ()
+
+
+def _doubted(state: OutageState, now: int) -> Result:
+    """The boot on record may be the one that was proved off: then volumes that are attached elsewhere may be
+    mounted here. Or any later one: then nothing was wrong. The taint keeps new pods away as well.
+    """
+    if state.ready != "True":
+        return _recovered(state)
+    if state.phase == "doubted":
+        return _freed(_ready_since(state), now)
+    state, returned = _returned(_ready_since(replace(state, phase="doubted")))
+    after, waits = _wait(state, NO_NOTE, wake_ns=now + state.reminder_ns)
+    return after, [*returned, *waits]
 
 
 def _contacted_too_long(state: OutageState, event: Tick, now: int) -> Result:
@@ -742,7 +774,9 @@ def _returned(state: OutageState) -> Result:
     """Said once. While it starts, a node is not Ready."""
     if state.returned or state.ready != "True":
         return state, ()
-    returned = NodeReturned(boot_id=state.boot_id, same_boot=state.boot_id == state.off_boot)
+    same = state.boot_id == state.off_boot
+    doubt = same and state.doubt
+    returned = NodeReturned(boot_id=state.boot_id, same_boot=same and not doubt, doubt=doubt)
     return replace(state, returned=True), [returned]
 
 
@@ -772,7 +806,7 @@ def _read_quarantined(state: OutageState, event: NodeRead, now: int) -> Result:
     state = _with_node(state, event, now)
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
-    return _freed(_ready_since(state), now)
+    return _doubted(state, now) if state.doubt else _freed(_ready_since(state), now)
 
 
 def _freed(state: OutageState, now: int) -> Result:
@@ -938,11 +972,11 @@ _CONSIDER = (
 _BEGIN = (OutageBegan, ListWork, *_CONSIDER)
 _CLOSE = (CancelOrder, ReturnPermit, OutageClosed)
 _FOLLOW = (*_CLOSE, *_BEGIN)
-_CONSIDERED = "suspected aside asking tainting switching recovering out untainting"
+_CONSIDERED = "suspected aside asking tainting switching recovering out doubted untainting"
 _UNTAINTED = f"following quiet {_CONSIDERED}"
 _BEFORE = "suspected asking tainting switching reading"
 _TAINTED = "recovering out contacted"
-_WAITING = "recovering out contacted quarantined untainting following"
+_WAITING = "recovering out contacted quarantined doubted untainting following"
 
 OUTAGE = ActorType(
     NAME,
@@ -952,7 +986,7 @@ OUTAGE = ActorType(
         # --- the process
         Row("quiet", LeaderStarted, _started_quiet),
         Row(f"{_BEFORE} aside", LeaderStarted, _started_before, "reading", decides=(ReadNode, ListWork)),
-        Row("recovering out contacted following", LeaderStarted, _started_tainted, decides=(ListWork,)),
+        Row(f"{_TAINTED} doubted following", LeaderStarted, _started_tainted, decides=(ListWork,)),
         Row("quarantined untainting", LeaderStarted, _started_back,
             decides=(ListWork, OutageWaits, SetQuarantine, RemoveTaint)),
         # --- what the node says
@@ -961,17 +995,17 @@ OUTAGE = ActorType(
         Row("aside", NodeRead, _read_aside, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
         Row(_TAINTED, NodeRead, _read_tainted, f"= contacted quarantined {_UNTAINTED}",
             decides=(*_SAME_BOOT, *_FOLLOW)),
-        Row("quarantined", NodeRead, _read_quarantined, f"= {_UNTAINTED}", decides=_FOLLOW),
+        Row("quarantined doubted", NodeRead, _read_quarantined, f"= {_UNTAINTED}", decides=_FOLLOW),
         Row("untainting", NodeRead, _read_untainting, f"= {_UNTAINTED}", decides=_FOLLOW),
         Row("following", NodeRead, _read_following, f"= {_UNTAINTED}", decides=_FOLLOW),
         ignored("quiet", NodeDeleted),
         Row(f"{_BEFORE} {_WAITING} aside", NodeDeleted, _deleted, "quiet", decides=_CLOSE),
         Row(_BEFORE, HeartbeatSeen, _heartbeat_before, "= quiet", decides=(CancelOrder, *_CLOSE)),
-        Row("recovering out", HeartbeatSeen, _heartbeat_tainted, "contacted quarantined",
+        Row("recovering out", HeartbeatSeen, _heartbeat_tainted, "= contacted quarantined",
             decides=_SAME_BOOT),
         Row("contacted", HeartbeatSeen, _heartbeat_tainted, "= quarantined",
             decides=_SAME_BOOT),
-        Row("quiet quarantined untainting following aside", HeartbeatSeen, _heard),
+        Row("quiet quarantined doubted untainting following aside", HeartbeatSeen, _heard),
         Row("quiet", HeartbeatMissed, _missed_quiet, _CONSIDERED, decides=_BEGIN),
         Row(f"{_BEFORE} {_WAITING} aside", HeartbeatMissed, _missed),
         # --- the proof
@@ -997,10 +1031,10 @@ OUTAGE = ActorType(
         Row("reading", OrderEnded, _read_ended, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
         Row("quarantined", OrderEnded, _quarantine_ended, "= untainting", decides=(RemoveTaint,)),
         Row("untainting", OrderEnded, _untaint_ended, f"= {_UNTAINTED}", decides=_FOLLOW),
-        ignored("quiet recovering out contacted following aside", OrderEnded),
+        ignored("quiet recovering out contacted doubted following aside", OrderEnded),
         Row("suspected", Tick, _reconsider, _CONSIDERED, decides=_CONSIDER),
         Row("reading", Tick, _read_again, decides=(ReadNode,)),
-        Row("recovering out aside following", Tick, _remind, decides=(OutageReminded,)),
+        Row("recovering out doubted aside following", Tick, _remind, decides=(OutageReminded,)),
         Row("contacted", Tick, _contacted_too_long, "quarantined",
             decides=_SAME_BOOT),
         Row("quarantined", Tick, _tick_quarantined, decides=(OutageReminded, SetQuarantine)),

@@ -219,7 +219,6 @@ OUTAGES = ActorSet(
     digested_last=OutageClosed,
     # Before a machine is switched off, and afterwards, its sources are read.
     also_hear={POWER_OFF: PROOF, "sources": OUTAGE_ACTOR},
-    gives_up=GivesUp(OUTAGE_ACTOR, STUCK_POD, OUTAGE_FALLBACK, over=lambda start: False),
 )
 
 

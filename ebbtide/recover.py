@@ -44,8 +44,7 @@ class FailedStarts:
     failures would have the fallback stop pods in fewer steps than they are owed.
     """
 
-    def __init__(self, of_a_start: Sequence[str] = OF_A_START) -> None:
-        self._of_a_start = of_a_start
+    def __init__(self) -> None:
         self._count = 0
         #: Where the start before this one ended, and the last record of this one; empty: it has come to
         #: something.
@@ -53,10 +52,10 @@ class FailedStarts:
 
     def see(self, raw: RawRecord) -> None:
         """A fact. Raises UnknownType and BadPayload."""
-        if raw.tag == self._of_a_start[0]:
+        if raw.tag == OF_A_START[0]:
             self._count, self._before = self.count, self._last
             self._last = raw.tag
-        elif raw.tag in self._of_a_start:
+        elif raw.tag in OF_A_START:
             self._last = self._last and raw.tag
         elif self._last:
             fact = decode_event(raw.tag, raw.payload)

@@ -782,8 +782,15 @@ def _detached_text(names: Names, event: o.Detached, at: Stamp) -> str:
 
 
 def _returned_text(names: Names, event: o.NodeReturned, at: Stamp) -> str:
-    same = "under the same boot id" if event.same_boot else "under another boot id"
-    return f"the node is back {same}"
+    return f"the node is back, {BACK_UNDER[None if event.doubt else event.same_boot]}"
+
+
+#: By `OutageRecord.same_boot`.
+BACK_UNDER = {
+    True: "under the same boot id",
+    False: "under another boot id",
+    None: "and nothing says whether under the boot id that was proved off",
+}
 
 
 def _closed_text(names: Names, event: o.OutageClosed, at: Stamp) -> str:
@@ -1141,6 +1148,7 @@ ROWS: dict[type[Event], Row] = {
             "volumes_in_use": "message",
             "lease_mark": "message",
             "status_mark": "message",
+            "taint_boot": "boot",
         },
     ),
     o.NodeDeleted: Row("the Node object is gone", NOTICE, PLAIN, {}),
@@ -1183,7 +1191,7 @@ ROWS: dict[type[Event], Row] = {
     o.AttachmentGone: Row("attachment {event.name} is gone", INFO, UNLOGGED, {"name": "uid"}),
     # What it decides.
     o.OutageBegan: Row("node {event.node} is suspected: {event.reason}", WARNING, PLAIN, DERIVED),
-    o.OutageWaits: Row("not out of service: {event.reason}", NOTICE, TIMED, DERIVED),
+    o.OutageWaits: Row("the outage waits: {event.reason}", NOTICE, TIMED, DERIVED),
     o.ReadNode: Row("reading the Node and its lease", DEBUG, UNLOGGED, {}),
     o.RequestPermit: Row("asking the storm brake for a permit", DEBUG, UNLOGGED, {"node": "node"}),
     o.ReturnPermit: Row("giving the storm brake's permit back", DEBUG, UNLOGGED, {"node": "node"}),
@@ -1245,7 +1253,9 @@ ROWS: dict[type[Event], Row] = {
     o.WorkRecovered: Row(
         _work_recovered_text, lambda e: WARNING if e.unrecovered else NOTICE, TIMED, DERIVED
     ),
-    o.NodeReturned: Row(_returned_text, lambda e: ERROR if e.same_boot else NOTICE, TIMED, DERIVED),
+    o.NodeReturned: Row(
+        _returned_text, lambda e: ERROR if e.same_boot else WARNING if e.doubt else NOTICE, TIMED, DERIVED
+    ),
     o.ProofWasWrong: Row(
         "it was not off, though {event.proof} said so: {event.what}; two nodes may have written its data",
         ERROR,

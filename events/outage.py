@@ -108,8 +108,6 @@ class LeaderStarted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     node: str
     node_uid: str
     settings: OutageSettings = OutageSettings()
-    #: Starts of this journal that failed at the same sequence number.
-    failed_starts: int = 0
 
 
 @register
@@ -130,6 +128,9 @@ class NodeRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     #: The heartbeats' marks as they stand now, whether this leader saw them come or only found them.
     lease_mark: str = ""
     status_mark: str = ""
+    #: Of our taint, the boot that was proved off when it was set, as our note says; empty: it is none of
+    #: ours, or its note does not say.
+    taint_boot: str = ""
 
 
 @register
@@ -423,10 +424,13 @@ class WorkRecovered(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 @register
 class NodeReturned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """It is back. ``same_boot``: it was never off, or nobody can say so: what follows depends on it."""
+    """It is back. ``same_boot``: under the boot id that was proved off; ``doubt``: perhaps, for nothing says
+    which one that was.
+    """
 
     boot_id: str
     same_boot: bool
+    doubt: bool = False
 
 
 @register

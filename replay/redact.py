@@ -487,7 +487,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
         ("OutageState", field): "message"
         for field in ("volumes_in_use", "lease_mark", "status_mark", "ready_mark", "attachments")
     },
-    ("OutageState", "off_boot"): "boot",
+    **{("OutageState", field): "boot" for field in ("off_boot", "taint_boot")},
     ("OutageState", "proof"): "source",
     ("OutageState", "taint_proof"): "source",
     ("OutageState", "waits"): "outage waits",

@@ -26,18 +26,18 @@ from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.interfaces import NOTICE, WARNING, Clock, Edge, Tell
 from ebbtide.actors.outage import OUTAGE, WELL, OutageState
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
-from ebbtide.actors.system import EDGE, System
+from ebbtide.actors.system import System
 from ebbtide.events.base import Record, shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
-from ebbtide.events.outage import LastBootStated, LeaderStarted, NodeDeleted, NodeRead, OutageSettings
+from ebbtide.events.outage import LeaderStarted, NodeDeleted, NodeRead, OutageSettings
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
 from ebbtide.events.retention import OUTAGE_LIMITS, trim
 from ebbtide.events.segment import JOURNAL_ID_BYTES, Identity
 from ebbtide.events.writer import Writer
 from ebbtide.log import LineContext, Log, Report, TraceIds, journald_fields
-from ebbtide.recover import FailedStarts, Unreadable, begin_segment, beside
+from ebbtide.recover import Unreadable, begin_segment, beside
 from ebbtide.replay.replayer import Replayer
 
 #: A node that was in trouble and is not any more is followed for so long: who comes and goes gets one journal
@@ -47,9 +47,6 @@ from ebbtide.replay.replayer import Replayer
 REST_SECONDS = 120.0
 #: How often that is looked at.
 LOOK_SECONDS = 1.0
-
-#: Facts that every leader's start admits by itself.
-OF_A_START = (LeaderStarted.__name__, NodeRead.__name__, LastBootStated.__name__)
 
 
 @runtime_checkable
@@ -107,7 +104,6 @@ class Recovered(NamedTuple):
 
     system: System
     verdict: Verdict
-    failed_starts: int
     trace_id: str
     diverged: bool
 
@@ -122,11 +118,9 @@ def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -
 
 def _recover(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recovered:
     history = History(sources, from_checkpoint=True, logic_flags=OUTAGE_FLAGS)
-    replayer, starts, hashes = Replayer(goes_on=True), FailedStarts(OF_A_START), dict[int, bytes]()
+    replayer, hashes = Replayer(goes_on=True), dict[int, bytes]()
 
     def see(raw: RawRecord) -> RawRecord:
-        if raw.cause == 0 and raw.actor == EDGE:
-            starts.see(raw)
         if raw.episode == raw.seq:
             hashes[raw.seq] = raw.hash
         return raw
@@ -145,7 +139,6 @@ def _recover(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recov
     return Recovered(
         system,
         verdict,
-        starts.count,
         shutdown_trace_id(first) if first is not None else "",
         replayer.finish() is not None,
     )
@@ -216,7 +209,6 @@ class Follower:
                         node=self.node,
                         node_uid=self.node_uid,
                         settings=shared.settings(self.node),
-                        failed_starts=recovered.failed_starts,
                     )
                 )
                 working.start_soon(sequencer.run)

@@ -529,7 +529,10 @@ def _recovered(outage: OutageBuilder, event: WorkRecovered) -> None:
 
 
 def _returned(outage: OutageBuilder, event: NodeReturned) -> None:
-    outage.fields |= {"returned_ns": outage.point.at_ns, "same_boot": event.same_boot}
+    outage.fields |= {
+        "returned_ns": outage.point.at_ns,
+        "same_boot": None if event.doubt else event.same_boot,
+    }
 
 
 def _aside(outage: OutageBuilder, event: StoodAside) -> None:

@@ -152,7 +152,9 @@ def stood_aside(trace: OutageTrace, event: StoodAside) -> None:
 
 def returned(trace: OutageTrace, event: NodeReturned) -> None:
     if trace.returned is None:
-        attributes: Attributes = ((at.NODE_BOOT, event.boot_id), (at.SAME_BOOT, event.same_boot))
+        attributes: Attributes = ((at.NODE_BOOT, event.boot_id),)
+        if not event.doubt:
+            attributes += ((at.SAME_BOOT, event.same_boot),)
         trace.returned = trace.begin(RETURN, "", trace.root.span_id, attributes)
 
 

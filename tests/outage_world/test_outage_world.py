@@ -101,16 +101,20 @@ def check(world: World) -> list[str]:
             episodes[record.episode] += 1
     if any(count > 1 for count in episodes.values()):
         broken.append("a node is put out of service once in an outage")
-    if world.taints > sum(episodes.values()) + 1:
+    if world.taints - world.taints_lost > sum(episodes.values()) + 1:
         broken.append("no taint stands of which no record tells")
     if world.twice >= 0 and true_at_write and world.timed_out < 0:
         broken.append(f"two nodes never write where the proof was true: {world.twice} ms")
     writes = world.leader is not None and world.leader.writes
-    if writes and world.back_since >= 0 and world.now - world.back_since > BACK_MS_MAX:
+    # Who does not know which boot that was waits until the node says that it uses no volume.
+    known = not world.lost or not world.old_notes
+    if writes and known and world.back_since >= 0 and world.now - world.back_since > BACK_MS_MAX:
         broken.append("a node that is back under another boot id does not keep our taint")
     quiet = world.leader is not None and not world.leader.suspects() and not world.leader.system.open_orders
     if quiet and (world.quarantined or world.taint == "ours"):
         broken.append("nothing of ours is left on a node without an outage")
+    if world.blamed:
+        broken.append("nobody is blamed for a boot of which nobody said that it was off")
     if world.killed_alive:
         broken.append("no machine is switched off that could have spoken")
     broken += held_in_vain(records)
@@ -268,6 +272,7 @@ if __name__ == "__main__":
         seen["taints"] += world.taints
         seen["written twice, after a false proof"] += world.twice >= 0
         seen["leaders"] += world.store.epoch
+        seen["journals lost"] += world.lost
         seen["machines switched off"] += world.switched_off
         seen["pods deleted by force"] += world.by_hand >= 0
         seen["volumes detached by the timer"] += world.timed_out >= 0

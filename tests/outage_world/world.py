@@ -6,7 +6,8 @@ pod collector every 20 s and only where the node is not Ready, the detach when t
 controller of outages sees comes late, and in order; what it writes is a compare-and-swap that lands late.
 
 A person may force-delete the pod of a node that is not Ready: then it is the six-minute timer that detaches.
-In some the API server is away for a while, so that nobody is heard, and nothing can be stored; in some
+In some the API server is away for a while, so that nobody is heard, and nothing can be stored; in some a
+leader cannot read the journal and begins without it, knowing of a taint what is noted beside that; in some
 machines are switched off, through a management controller that may lie, refuse or be stuck.
 
 Everything is drawn from one seed. `World.twice` is the witness on the volume: it says when both nodes
@@ -58,9 +59,9 @@ class Machine:
 class Store:
     """The journal in the API server: the state behind the last record that it took."""
 
-    def __init__(self) -> None:
+    def __init__(self, epoch: int = 0) -> None:
         #: Of the leader that appended last: it has taken no step that is not stored.
-        self.system, self.epoch = System(flags=OUTAGE_FLAGS), 0
+        self.system, self.epoch = System(flags=OUTAGE_FLAGS), epoch
         self.records: list[Record] = []
 
 
@@ -73,6 +74,8 @@ class World:
         # The API server's objects.
         self.ready, self.version, self.taint, self.quarantined = "True", 1, "none", False
         self.boot, self.lease, self.status = 1, 0, 0
+        #: The boot that our taint is about, and what is noted of that beside it.
+        self.off_boot, self.noted_boot = "", ""
         self.last_beat = 0
         self.pod, self.attached, self.elsewhere = "bound", True, False
         # What is drawn once: how each source lies.
@@ -91,6 +94,8 @@ class World:
         #: Since when the node is Ready under another boot id with our taint; -1: it is not.
         self.back_since = -1
         self.leader: Leader | None = None
+        #: How often somebody was said to have been wrong, of a boot that nobody had said to be off.
+        self.blamed = 0
         #: Streams of their own, so that the seeds' worlds stay what they are.
         self.dry, self.boots = self.draws.fork("dry run"), self.draws.fork("boots")
         self.power, self.person = self.draws.fork("power"), self.draws.fork("person")
@@ -102,6 +107,10 @@ class World:
         #: When a person has deleted the pod by force, and when the timer has detached its volume; -1: never.
         self.by_hand, self.timed_out = -1, -1
         self.in_use = True
+        #: The journal is lost between two leaders; whether notes are of a version that names no boot.
+        self.losses = self.draws.fork("journal")
+        self.old_notes = self.losses.chance(1, 2)
+        self.lost = self.taints_lost = 0
         #: When the API server is away: until then; and since when it was there without a break.
         self.api, self.away_until, self.there_since = self.draws.fork("api"), 0, 0
         self.renewed_at = 0
@@ -277,6 +286,7 @@ class World:
             volumes_in_use=("v",) if self.in_use else (),
             lease_mark=f"l{self.lease}",
             status_mark=f"s{self.status}",
+            taint_boot=self.noted_boot if self.taint == "ours" else "",
         )
 
     def _peer(self) -> None:
@@ -344,6 +354,13 @@ class World:
         if not self.there:
             self.after(self.away_until - self.now + 1, self._elected)
             return
+        if self.losses.chance(1, 3 if self.taint == "ours" else 12):
+            # The node may be back meanwhile, and has said so before anybody looks.
+            if self.losses.chance(1, 2):
+                self._mended()
+                self._report()
+            self.lost, self.taints_lost = self.lost + 1, self.taints
+            self.store = Store(self.store.epoch)
         self.leader = Leader(self)
 
 
@@ -425,6 +442,12 @@ class Leader:
             self._read_version = int(fact.resource_version)
         records = self.system.step(fact, Stamp(world.now * MS, world.now * MS))
         world.store.records += records
+        # A renewal names no boot, and the Node may not show the new one yet.
+        wrong = any(
+            isinstance(record.event, o.ProofWasWrong) and record.event.what != "it renews its lease"
+            for record in records
+        )
+        world.blamed += wrong and world.off_boot != f"b{world.machine.boot}"
         for record in records:
             if isinstance(record.event, Order):
                 self._begin(record.event)
@@ -498,6 +521,8 @@ class Leader:
             self._done(order, o.CHANGED)
         else:
             world.taints += 1
+            world.off_boot = order.boot_id
+            world.noted_boot = "" if world.old_notes else order.boot_id
             self._change(order, "ours")
 
     def _change(self, order: Any, taint: str) -> None:

@@ -1,6 +1,7 @@
 """The commands of the scripts of outages: one node, ``node-1``, with UID ``n1``, boot ``b1`` and UUID ``u1``.
 
-``reads`` gives the Node as it was read last but for what is named. A pod is its name and words:
+``reads`` gives the Node as it was read last but for what is named; ``about``: the boot that the note of our
+taint names. A pod is its name and words:
 ``db-0 owner=StatefulSet/db tolerates terminating finalizers=a,b volumes=pv-a``; an attachment its name,
 ``deleting``, ``error=words-with-dashes`` and ``unique=name``, and its volume that name after ``pv-``. The UID
 of an owner is its name.
@@ -12,6 +13,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ebbtide.actors.actor import OUTAGE_FLAGS
+from ebbtide.actors.system import System
 from ebbtide.events import outage as o
 from ebbtide.events.base import Fact
 from tests.scripts.bench import Bench
@@ -22,6 +25,7 @@ NODE = {
     "ready": "True",
     "boot": "b1",
     "taint": "none",
+    "about": "",
     "in-use": "",
     "lease": "l1",
     "status": "s1",
@@ -50,9 +54,16 @@ def _leader(bench: Bench, command: Command) -> None:
             node="node-1",
             node_uid="n1",
             settings=settings,
-            failed_starts=int(command.options.get("failed", "0")),
         )
     )
+
+
+def _lost_journal(bench: Bench, command: Command) -> None:
+    """Nobody can read what was recorded: whoever leads next begins beside it."""
+    next_seq = bench.system.next_seq
+    bench.system = System(flags=OUTAGE_FLAGS)
+    bench.system.next_seq, bench.daemon_runs = next_seq, False
+    bench.orders.clear()
 
 
 def _reads(bench: Bench, command: Command) -> None:
@@ -72,6 +83,7 @@ def _reads(bench: Bench, command: Command) -> None:
             volumes_in_use=tuple(each for each in seen["in-use"].split(",") if each),
             lease_mark=seen["lease"],
             status_mark=seen["status"],
+            taint_boot=seen["about"],
         )
     )
 
@@ -193,6 +205,7 @@ OUTAGE_FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
 
 OUTAGE_VERBS: dict[str, Callable[[Bench, Command], list[str] | None]] = {
     "leader": _leader,
+    "journal-lost": _lost_journal,
     "reads": _reads,
     "beats": _beats,
     "says": _says,

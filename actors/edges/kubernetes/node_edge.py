@@ -115,6 +115,7 @@ def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[
                 volumes_in_use=node.volumes_in_use,
                 lease_mark=now.lease_mark,
                 status_mark=node.status_mark,
+                taint_boot=node.taint_boot,
             )
         )
     # Whichever boot it is about: what it means for an outage, whoever tells of that outage says.
@@ -147,7 +148,7 @@ def taint_patch(node: ApiNode, order: SetTaint) -> JsonObject:
         "effect": order.effect,
         "timeAdded": added,
     }
-    note = msgspec.json.encode(OutageNote(order.key, order.effect, added)).decode()
+    note = msgspec.json.encode(OutageNote(order.key, order.effect, added, order.boot_id)).decode()
     meta = {"resourceVersion": order.resource_version, "annotations": {NOTE_ANNOTATION: note}}
     return {"metadata": meta, "spec": {"taints": [*node.spec.taints, taint]}}
 

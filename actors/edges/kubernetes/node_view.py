@@ -75,6 +75,8 @@ LAST_BOOT_CHARACTERS_MAX = 1024
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 HEX_ID = re.compile(r"|[0-9a-f]{32}")
+#: A boot's id has 36 characters; a note is longer only where somebody has spoilt it.
+NOTED_BOOT_CHARACTERS_MAX = 64
 #: Far more waves than a node has; `journal ls` and the page show the number.
 WAVE_MAX = 9999
 #: The year 2242: what is much later does not fit the nanoseconds of a record.
@@ -84,11 +86,15 @@ ALIVE_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class OutageNote(msgspec.Struct, omit_defaults=True, frozen=True):
-    """The annotation: which taint on this Node is ours, and by which order."""
+    """The annotation: which taint on this Node is ours, by which order, about which boot. A leader that has
+    lost the journal knows it from here.
+    """
 
     order: str = ""
     effect: str = ""
     added: str = ""
+    #: Empty: written by a version that did not say.
+    boot: str = ""
 
 
 class Certificate(NamedTuple):
@@ -138,6 +144,8 @@ class NodeView(NamedTuple):
     #: Namespace and name of its Machine of Cluster API; None: it has none.
     machine: tuple[str, str] | None = None
     last_boot: LastBootStated | None = None
+    #: The boot that our taint is about; empty: there is none of ours, or its note does not say.
+    taint_boot: str = ""
 
 
 class LeaseView(NamedTuple):
@@ -175,9 +183,10 @@ def read_machine(node: ApiNode) -> tuple[str, str] | None:
 def read_note(node: ApiNode) -> OutageNote:
     """An annotation that somebody has spoilt says nothing."""
     try:
-        return msgspec.json.decode(node.metadata.annotations.get(NOTE_ANNOTATION, "{}"), type=OutageNote)
+        note = msgspec.json.decode(node.metadata.annotations.get(NOTE_ANNOTATION, "{}"), type=OutageNote)
     except (ValueError, RecursionError):
         return OutageNote()
+    return note if len(note.boot) <= NOTED_BOOT_CHARACTERS_MAX else msgspec.structs.replace(note, boot="")
 
 
 def is_our_taint(taint: JsonObject, note: OutageNote) -> bool:
@@ -311,6 +320,7 @@ def project_node(node: ApiNode) -> NodeView:
         alive=read_alive(node),
         machine=read_machine(node),
         last_boot=read_last_boot(node),
+        taint_boot=note.boot if ours else "",
     )
 
 

@@ -32,7 +32,7 @@ from ebbtide.cli.outage.summary import (
     summary_of,
 )
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.messages import boot_end_text
+from ebbtide.events.messages import BACK_UNDER, boot_end_text
 from ebbtide.events.record.format import utc_text
 from ebbtide.events.record.outages import Subject
 
@@ -130,7 +130,7 @@ def facts(summary: OutageSummary, now: NodeNow, now_wall_ns: int) -> Iterator[tu
     elif summary.is_open:
         yield "taint", "not set"
     if record.returned_ns is not None:
-        yield "back", "under the same boot id" if record.same_boot else "under another boot id"
+        yield "back", BACK_UNDER[record.same_boot]
     if (ended := record.last_boot) is not None:
         yield "last boot", boot_end_text(ended.ending, ended.why, ended.wave)
         if ended.journal_id:

@@ -193,7 +193,7 @@ async def test_the_taint_and_back(rights: Path, kubelet: Kubelet, effect: str) -
         added = ours.pop("timeAdded")
         assert (theirs, ours) == (OTHERS, {**OUT_OF_SERVICE, "effect": effect})
         said = (await kubelet.annotations())[NOTE]
-        assert said == f'{{"order":"{order.key}","effect":"{effect}","added":"{added}"}}'
+        assert said == f'{{"order":"{order.key}","effect":"{effect}","added":"{added}","boot":"boot-1"}}'
 
         async with asking(rights, kubelet) as another_leader:
             assert another_leader.last().taint == "ours"

@@ -137,6 +137,28 @@ def test_words_of_closed_lists_are_left_out_as_defaults() -> None:
 
 
 @pytest.mark.parametrize(
+    ("added", "boot", "told"),
+    [
+        ("T", '"b1"', "b1"),
+        ("T", '""', ""),
+        # It is about another taint than the one that stands.
+        ("U", '"b1"', ""),
+        # Spoilt by somebody: it is our taint, and about what, nobody says.
+        ("T", '"' + "b" * 65 + '"', ""),
+    ],
+)
+def test_which_boot_our_taint_is_about(added: str, boot: str, told: str) -> None:
+    taint = {"key": OUT_OF_SERVICE, "effect": "NoExecute", "timeAdded": "T"}
+    found = node_object(spec={"taints": [taint]})
+    note = f'{{"effect":"NoExecute","added":"{added}","boot":{boot}}}'
+    found["metadata"]["annotations"] = {NOTE_ANNOTATION: note}
+    view = project_node(msgspec.convert(found, ApiNode))
+    (read,) = facts_between(None, Look(view, ""))
+    assert isinstance(read, NodeRead)
+    assert (read.taint, read.taint_boot) == ("ours" if added == "T" else "other", told)
+
+
+@pytest.mark.parametrize(
     ("note", "taint", "owner"),
     [
         ("", None, "none"),
