@@ -631,12 +631,17 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
         key="",
         wake_ns=now + state.reminder_ns,
     )
+    # Until now pods could still be bound to it, and volumes be attached: what was listed is listed again.
+    again: list[Event] = []
+    if state.listed:
+        state, key = _key(replace(state, listed=False), "list")
+        again = [ListWork(key=key, node=state.node)]
     # It has rebooted while the taint was on its way.
     if state.boot_id != state.off_boot:
         after, decisions = _rebooted(state, now)
     else:
         after, decisions = _doubted(state, now) if state.doubt else _recovered(state)
-    return after, [out, *decisions]
+    return after, [out, *again, *decisions]
 
 
 def _recovered(state: OutageState) -> Result:
@@ -657,12 +662,17 @@ def _listed(state: OutageState, event: WorkListed, now: int) -> Result:
     effect = state.effect if state.phase in TAINTED else ""
     decisions: list[Event] = []
     pods, attachments = dict(state.pods), dict(state.attachments)
-    for pod in (each for each in event.pods if not each.daemon):
+    # Who is followed has its place already, and who came later comes behind it.
+    pods_here = [pod for pod in event.pods if not pod.daemon]
+    late = [pod for pod in pods_here if pod.uid not in known]
+    for pod in (*(pod for pod in pods_here if pod.uid in known), *late):
         place = places.get(pod.owner_uid, 0)
         places[pod.owner_uid] = place + 1
         if pod.uid not in known:
             pods[pod.uid] = pod.label
-            lost = PodLost(pod=pod, place=place, elsewhere=event.elsewhere, effect=effect)
+            lost = PodLost(
+                pod=pod, place=place, elsewhere=event.elsewhere.get(pod.owner_uid, ()), effect=effect
+            )
             decisions.append(lost)
     for each in event.attachments:
         if each.name not in known:
@@ -967,9 +977,9 @@ _REBOOTED = (NodeReturned, RemoveTaint, OutageWaits)
 _SAME_BOOT = (ProofWasWrong, NodeReturned, SetQuarantine, OutageWaits)
 _CONSIDER = (
     *(OutageWaits, StoodAside, RequestPermit, ReturnPermit, SetTaint, PowerOff, PowerOffGivenUp),
-    *(OutOfService, WorkRecovered, *_REBOOTED),
+    *(OutOfService, ListWork, WorkRecovered, *_REBOOTED),
 )
-_BEGIN = (OutageBegan, ListWork, *_CONSIDER)
+_BEGIN = (OutageBegan, *_CONSIDER)
 _CLOSE = (CancelOrder, ReturnPermit, OutageClosed)
 _FOLLOW = (*_CLOSE, *_BEGIN)
 _CONSIDERED = "suspected aside asking tainting switching recovering out doubted untainting"
@@ -1027,7 +1037,7 @@ OUTAGE = ActorType(
             decides=(ReadNode, *_CONSIDER)),
         Row("asking", OrderEnded, _permit_ended, _CONSIDERED, decides=_CONSIDER),
         Row("tainting", OrderEnded, _taint_ended, "= reading recovering out untainting",
-            decides=(OutOfService, WorkRecovered, ReadNode, *_REBOOTED)),
+            decides=(OutOfService, ListWork, WorkRecovered, ReadNode, *_REBOOTED)),
         Row("reading", OrderEnded, _read_ended, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
         Row("quarantined", OrderEnded, _quarantine_ended, "= untainting", decides=(RemoveTaint,)),
         Row("untainting", OrderEnded, _untaint_ended, f"= {_UNTAINTED}", decides=_FOLLOW),

@@ -210,8 +210,8 @@ class WorkListed(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     key: str
     pods: tuple[LostPod, ...] = ()
     attachments: tuple[Attachment, ...] = ()
-    #: UIDs of their owners' pods on other nodes.
-    elsewhere: tuple[str, ...] = ()
+    #: By their owners' UIDs: UIDs of pods that were there already, or that others have been recovered by.
+    elsewhere: dict[str, tuple[str, ...]] = {}
 
 
 @register
@@ -394,7 +394,9 @@ class OutOfService(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 @register
 class PodLost(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod to follow. ``place``: the how manieth of its owner's, from 0."""
+    """A pod to follow. ``place``: the how manieth of its owner's, from 0; ``elsewhere``: of that owner
+    alone, as it was listed.
+    """
 
     pod: LostPod
     place: int = 0

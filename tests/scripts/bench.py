@@ -6,7 +6,7 @@ a script does, a system that was put away and fetched back does the same (design
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,8 @@ class Bench:
         self.saboteur: Saboteur | None = None
         self.accomplice: Saboteur | None = None
         self.daemon_runs = True
+        #: What an edge finds in answer to an order, before its outcome; the records are those of its step.
+        self.finds: Callable[[Order, list[Record]], Event | None] = lambda order, records: None
 
     # --- facts --------------------------------------------------------------------------------
 
@@ -97,6 +99,8 @@ class Bench:
         self.orders.update((order.key, order) for order in fresh)
         for order in fresh:
             if type(order).__name__ not in self.manual and self.daemon_runs:
+                if (found := self.finds(order, records)) is not None:
+                    self.feed(found)
                 self.feed(OrderEnded(key=order.key, result="done"), hide_if_alone=True)
 
     # --- time ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.system import System
 from ebbtide.events import outage as o
-from ebbtide.events.base import Fact
+from ebbtide.events.base import Fact, Order, Record
 from tests.scripts.bench import Bench
 from tests.scripts.notation import duration_ns
 from tests.scripts.parse import Command
@@ -152,16 +152,50 @@ def _attachment(line: str) -> o.Attachment:
 
 
 def _work(bench: Bench, command: Command) -> None:
-    """``work``, and a line each: ``pod …`` or ``va …``."""
+    """``work``, with ``owner=uid,uid`` for who is elsewhere already, and a line each: ``pod …`` or ``va …``.
+    What hangs when the taint stands is listed again, by itself: ``meanwhile`` gives what is found only then.
+    """
     lines = [line.partition(" ") for line in command.body]
+    pods = {pod.uid: pod for pod in (_pod(rest) for kind, _, rest in lines if kind == "pod")}
+    attached = {each.name: each for each in (_attachment(rest) for kind, _, rest in lines if kind == "va")}
+    since = len(bench.records)
+    bench.finds = lambda order, records: _found_again(bench.records[since:], pods, attached, order, records)
+    if "meanwhile" in command.words:
+        return
+    elsewhere = {owner: tuple(uids.split(",")) for owner, uids in command.options.items()}
     bench.feed(
         o.WorkListed(
             key=bench.open_key(o.ListWork),
-            pods=tuple(_pod(rest) for kind, _, rest in lines if kind == "pod"),
-            attachments=tuple(_attachment(rest) for kind, _, rest in lines if kind == "va"),
-            elsewhere=tuple(each for each in command.options.get("elsewhere", "").split(",") if each),
+            pods=tuple(pods.values()),
+            attachments=tuple(attached.values()),
+            elsewhere=elsewhere,
         )
     )
+
+
+def _found_again(
+    told: list[Record],
+    pods: dict[str, o.LostPod],
+    attached: dict[str, o.Attachment],
+    order: Order,
+    records: list[Record],
+) -> o.WorkListed | None:
+    """As it was listed last, with what was told since. A new leader's list the script gives itself."""
+    kinds = [type(each.event) for each in records]
+    if not isinstance(order, o.ListWork) or o.OutOfService not in kinds or o.OutageBegan in kinds:
+        return None
+    pods, attached = dict(pods), dict(attached)
+    for event in (each.event for each in told):
+        match event:
+            case o.LostPodRead() if event.pod.uid in pods:
+                pods[event.pod.uid] = event.pod
+            case o.LostPodGone():
+                pods.pop(event.uid, None)
+            case o.AttachmentRead() if event.attachment.name in attached:
+                attached[event.attachment.name] = event.attachment
+            case o.AttachmentGone():
+                attached.pop(event.name, None)
+    return o.WorkListed(key=order.key, pods=tuple(pods.values()), attachments=tuple(attached.values()))
 
 
 def _elsewhere(command: Command) -> o.ElsewhereRead:

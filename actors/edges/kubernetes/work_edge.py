@@ -74,6 +74,8 @@ class WorkEdge:
         self._changes = Changes()
         #: Of an owner, who is nobody's successor.
         self._before: dict[str, frozenset[str]] = {}
+        #: And by whom one of its pods is recovered: nobody's successor who is found later.
+        self._claimed: dict[str, dict[str, None]] = {}
         #: The owner's UID, of each pod that is not over.
         self._open: dict[str, str] = {}
         for each in lost:
@@ -109,7 +111,7 @@ class WorkEdge:
         """
         for event in (record.event for record in records):
             if isinstance(event, PodRecovered):
-                self._drop_pod(event.uid)
+                self._drop_pod(event.uid, event.by)
             elif isinstance(event, Detached):
                 for uid in [uid for uid, each in self._attachments.items() if each.name == event.name]:
                     del self._attachments[uid]
@@ -122,10 +124,10 @@ class WorkEdge:
                     each.clear()
 
     def _followed(self) -> tuple[dict[str, Any], ...]:
-        owners = (self._before, self._open, self._replaced)
+        owners = (self._before, self._claimed, self._open, self._replaced)
         return (*owners, self._lost, self._new, self._attachments, self._unheard)
 
-    def _drop_pod(self, uid: str) -> None:
+    def _drop_pod(self, uid: str, by: str) -> None:
         self._lost.pop(uid, None)
         owner = self._open.pop(uid, None)
         if owner is None:
@@ -133,8 +135,10 @@ class WorkEdge:
         if owner in self._open.values():
             # It may be there still, and is nobody's successor.
             self._before[owner] |= {uid}
+            self._claimed.setdefault(owner, {})[by] = None
             return
         del self._before[owner]
+        self._claimed.pop(owner, None)
         self._new = {uid: each for uid, each in self._new.items() if each.owner_uid != owner}
         if self._changes.node:
             self._view.follow(self._changes, self._node, self._before)
@@ -160,7 +164,7 @@ class WorkEdge:
         for pod in pods:
             if (pod.terminating or pod.ended) and not pod.same_name and pod.uid not in self._open:
                 self._replaced[pod.uid] = None
-        self._lost = {pod.uid: self._lost_pod(pod) for pod in pods}
+        told_new, self._lost = self._new, {pod.uid: self._lost_pod(pod) for pod in pods}
         # A pod of the same name cannot have been elsewhere, and one of another name is no successor.
         owned = {
             pod.uid: pod.owner_uid
@@ -174,11 +178,15 @@ class WorkEdge:
         self._open |= owned
         self._before = {**there, **self._before}
         named = dict.fromkeys(owned[pod.uid] for pod in pods if pod.uid in owned and not pod.same_name)
-        others = [uid for owner in named for uid in sorted(there.get(owner, ()))]
+        others = {
+            owner: tuple(sorted({*self._before[owner], *self._claimed.get(owner, ())})) for owner in named
+        }
         self._view.follow(self._changes, self._node, self._before)
         self._changes.take()
         news = [each for owner in self._before for each in self._siblings(owner) if self._is_new(each)]
         self._new = {each.uid: elsewhere(each) for each in news}
+        # Bound to this node since, and lost as well: it takes nobody's place any more.
+        lost_again = [_gone(each) for uid, each in told_new.items() if uid in self._lost]
         self._unheard = {}
         now = trio.current_time()
         self._attachments = {
@@ -188,9 +196,9 @@ class WorkEdge:
             key=key,
             pods=tuple(self._lost.values()),
             attachments=tuple(self._attachments.values()),
-            elsewhere=tuple(others),
+            elsewhere={owner: uids for owner, uids in others.items() if uids},
         )
-        return listed, list(self._new.values())
+        return listed, [*lost_again, *self._new.values()]
 
     def _lost_pod(self, pod: PodView) -> LostPod:
         return LostPod(

@@ -197,7 +197,7 @@ async def test_an_outage_from_list_to_end(rights: Path, hands: Hands) -> None:
                 lost(web, "web-a", owner_uid="ReplicaSet/web", owner="ReplicaSet/web"),
             ),
             attachments=(va,),
-            elsewhere=(there,),
+            elsewhere={"ReplicaSet/web": (there,)},
         )
         await hands.delete("db-0")
         await told.hears(LostPodRead(pod=msgspec.structs.replace(lost_db, terminating=True)))

@@ -366,7 +366,7 @@ async def test_the_list(autojump_clock: MockClock) -> None:
                     lost("web-a", **OF_WEB),
                 ),
                 attachments=(VA,),
-                elsewhere=("uid-web-b", "uid-web-c"),
+                elsewhere={"ReplicaSet/web": ("uid-web-b", "uid-web-c")},
             )
         ]
 
@@ -522,7 +522,8 @@ async def test_it_starts_anew(autojump_clock: MockClock) -> None:
         await hand.said()
         listed, *facts = await hand.list()
         pods = (lost("db-0", **OF_DB), lost("web-a", **OF_WEB))
-        assert listed == WorkListed(key="k", pods=pods, elsewhere=("uid-web-b",))
+        # It takes somebody's place: whose, nobody can say before there are as many as are lost.
+        assert listed == WorkListed(key="k", pods=pods)
         assert facts == [elsewhere("web-b", "other")]
         server.remove(PODS_PATH, "uid-db-0")
         assert await hand.said() == [LostPodGone(uid="uid-db-0")]
@@ -532,6 +533,27 @@ def recorded(*events: Event) -> list[Record]:
     """As an actor's decisions."""
     step = {"mono_ns": 0, "wall_ns": 0, "episode": 1, "cause": 1, "actor": "a", "last": True}
     return [Record(seq=at, event=event, **step) for at, event in enumerate(events, 2)]
+
+
+async def test_who_is_bound_to_it_meanwhile(autojump_clock: MockClock) -> None:
+    """It is lost as well, and takes nobody's place any more; none takes its place that has another's."""
+    server = Server()
+    for made in (web("web-a", "worker"), web("web-b", "worker"), web("web-z", "other")):
+        server.pod(made)
+    async with working(server) as hand:
+        await hand.list()
+        server.remove(PODS_PATH, "uid-web-a")
+        server.pod(web("web-c"))
+        server.pod(web("web-d", "other", status=ready()))
+        await hand.said()
+        hand.edge.observe(recorded(PodRecovered(uid="uid-web-a", by="uid-web-d")))
+        server.pod(web("web-c", "worker"))
+        assert await hand.said() == [elsewhere("web-c", "worker")]
+        listed, *facts = await hand.list()
+        assert isinstance(listed, WorkListed)
+        assert [each.uid for each in listed.pods] == ["uid-web-b", "uid-web-c"]
+        assert set(listed.elsewhere["ReplicaSet/web"]) == {"uid-web-a", "uid-web-d", "uid-web-z"}
+        assert facts == [elsewhere("web-c"), elsewhere("web-d", "other", is_ready=True)]
 
 
 async def test_nothing_more_of_what_is_over(autojump_clock: MockClock) -> None:
