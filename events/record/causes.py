@@ -197,7 +197,8 @@ _COUNTED = re.compile(rf"{_ELIDED} (pod|wave|effect|delete|signal|record|event)s
 
 def shape(text: str, names: Iterable[str] = ()) -> str:
     """``text`` without what differs from one of a kind to the next; ``names`` are left out as well."""
-    for name in sorted(filter(None, names), key=len, reverse=True):
+    # Only those that are in it: to make a pattern takes longer than to use it, and most texts have no name.
+    for name in sorted((each for each in names if each and each in text), key=len, reverse=True):
         text = re.sub(rf"(?<![\w/-]){re.escape(name)}(?![\w/-])", _ELIDED, text)
     return _COUNTED.sub(rf"{_ELIDED} \1", _VARIES.sub(_ELIDED, text))
 
