@@ -8,7 +8,12 @@ a daemon that starts has no time for it.
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 #: The packages of each extra, by the names of modules at the top: to look below one is to import it.
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -37,7 +42,24 @@ def require(extra: str, what: str) -> None:
 
 
 def install_command(extra: str) -> str:
-    return f"pip install 'ebbtide[{extra}]'"
+    """Of the wheel or the checkout that this is: on an index our name is whoever's has taken it."""
+    return f"pip install '{_installed_from()}[{extra}]'"
+
+
+def _installed_from() -> str:
+    checkout = Path(__file__).absolute().parents[1]
+    if (checkout / "pyproject.toml").exists():
+        return str(checkout)
+    # What pip was given (PEP 610); nothing where it came from an index.
+    version = "VERSION"
+    with suppress(PackageNotFoundError, ValueError, AttributeError):
+        found = distribution("ebbtide")
+        version = found.version
+        address = urlsplit(json.loads(found.read_text("direct_url.json") or "{}").get("url", ""))
+        path = Path(unquote(address.path))
+        if address.scheme == "file" and path.exists():
+            return str(path)
+    return f"ebbtide-{version}-py3-none-any.whl"
 
 
 def extra_of(module: str) -> str:

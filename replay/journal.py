@@ -55,8 +55,13 @@ class HasShutdownId(Protocol):
 HasShutdownIdT = TypeVar("HasShutdownIdT", bound=HasShutdownId)
 
 
+#: Less of an id is more likely a slip; as git has it.
+BEGIN_LENGTH_MIN = 4
+
+
 def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
-    """The one that is called so: ``last``, ``-1``, ``-2``, … or its id. Keeps no more of them than it must.
+    """The one that is called so: ``last``, ``-1``, ``-2``, … or its id, of which the begin or the number
+    behind the dash is enough where only one has it. Keeps no more of them than it must.
 
     Raises NoSuchShutdown, which says how many there are.
     """
@@ -67,14 +72,21 @@ def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
         back = int(digits)
     # An id may be that of the first of many, and ``-3`` is known only at the end: one pass serves for both.
     latest: deque[HasShutdownIdT] = deque(maxlen=back or 1)
-    count = 0
+    count, alike = 0, list[HasShutdownIdT]()
     for each in found:
         if each.id == name:
             return each
+        begins = len(name) >= BEGIN_LENGTH_MIN and each.id.startswith(name)
+        if len(alike) < 2 and (begins or each.id.endswith(f"-{name}")):
+            alike.append(each)
         latest.append(each)
         count += 1
     if 0 < back <= count:
         return latest[0]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise NoSuchShutdown(f"{name!r} begins several shutdowns, {alike[0].id} and {alike[1].id} among them")
     known = f"there are {count}, the last is {latest[-1].id}" if count else "there is none"
     raise NoSuchShutdown(f"no shutdown {name!r} in this journal: {known}")
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from ebbtide.extras import EXTRAS, PackagesMissing, extra_of, missing_packages, require
+from ebbtide.extras import EXTRAS, PackagesMissing, extra_of, install_command, missing_packages, require
 
 ROOT = Path(__file__).parent.parent
 #: Runs a command as it runs on the base wheel: nothing of any extra is to be found.
@@ -49,7 +51,7 @@ def test_what_is_missing_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch
     assert missing_packages("node") == ("no_such_package", "no_such_other")
     with pytest.raises(PackagesMissing) as refused:
         require("node", "mode api")
-    assert str(refused.value) == "mode api needs no_such_package, no_such_other: pip install 'ebbtide[node]'"
+    assert str(refused.value) == f"mode api needs no_such_package, no_such_other: {install_command('node')}"
 
 
 def test_every_extra_of_the_project_is_in_the_table() -> None:
@@ -68,7 +70,7 @@ def test_uninstall_needs_no_extra(tmp_path: Path) -> None:
     )
     assert "Traceback" not in ran.stderr
     assert "unexpected" not in ran.stderr
-    assert "pip install 'ebbtide[node]'" in ran.stdout
+    assert install_command("node") in ran.stdout
     assert "kubelet" in ran.stdout
 
 
@@ -85,4 +87,27 @@ def test_what_needs_an_extra_says_so_in_a_line(tmp_path: Path, words: str, extra
     (tmp_path / "j").mkdir()
     ran = on_the_base_wheel(*words.format(d=tmp_path).split())
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran
-    assert f"pip install 'ebbtide[{extra}]'" in ran.stderr
+    assert install_command(extra) in ran.stderr
+
+
+class FromWheel(NamedTuple):
+    """What is known of a distribution that was installed from a file."""
+
+    url: str
+    version: str = "1.2"
+
+    def read_text(self, name: str) -> str:
+        return json.dumps({"url": self.url, "archive_info": {}})
+
+
+def test_the_wheel_that_is_installed_is_named_and_never_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a checkout that; else the file that pip was given, as long as it is there; else its name."""
+    assert install_command("node") == f"pip install '{ROOT}[node]'"
+    monkeypatch.setattr("ebbtide.extras.__file__", str(tmp_path / "ebbtide" / "extras.py"))
+    wheel = tmp_path / "a b.whl"
+    monkeypatch.setattr("ebbtide.extras.distribution", lambda name: FromWheel(wheel.as_uri()))
+    assert install_command("node") == "pip install 'ebbtide-1.2-py3-none-any.whl[node]'"
+    wheel.touch()
+    assert install_command("node") == f"pip install '{wheel}[node]'"

@@ -94,6 +94,28 @@ def completion(shell: str) -> None:
     click.echo(maker(cli, {}, "ebbtide", "_EBBTIDE_COMPLETE").source())
 
 
+HELP_EPILOG = """\b
+Examples:
+  ebbtide help
+  ebbtide help replay timeline
+"""
+
+
+@click.command("help", epilog=HELP_EPILOG)
+@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@click.pass_context
+def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of COMMAND, as its --help; without one, the list of commands."""
+    command: click.Command = cli
+    at = ctx.find_root()
+    for word in words:
+        found = command.get_command(at, word) if isinstance(command, click.Group) else None
+        if found is None:
+            at.fail(f"no such command {word!r}")
+        command, at = found, click.Context(found, info_name=word, parent=at)
+    click.echo(command.get_help(at))
+
+
 #: The commands in the order in which ``--help`` shows them, by what one wants to do.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "See it": {
@@ -125,6 +147,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "export": Entry("export:export", "Hand a shutdown to other tools: files, traces."),
     },
     "Your shell": {
+        "help": Entry("app:help_command", "Help on a command, as its --help."),
         "completion": Entry("app:completion", "Print the completion script of your shell."),
     },
 }

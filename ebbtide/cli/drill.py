@@ -124,6 +124,10 @@ def drill(
     show(Text(visible(f"kept free at a shutdown's end: {margins_text(margins)}")))
     if untold:
         show(Text(visible(f"the daemon does not go by that: {untold}"), style="yellow"))
+    if not plan.enabled:
+        needed = _ms_text(budget.overhead_ns)
+        show(Text(f"no budget to hold: a shutdown would need {needed} beside its waves", style="yellow"))
+        return NOT_SO
     verdict = "holds" if budget.holds else "does not hold"
     room = "" if budget.slack_ns is None else f" of {_ms_text(budget.slack_ns)} beside the waves"
     needed = f"a shutdown would need {_ms_text(budget.overhead_ns)}{room}"

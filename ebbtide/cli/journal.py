@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 import click
 
 from ebbtide.cli.common.guard import DONE, Refused, worst
-from ebbtide.cli.common.options import EpisodeCommand, journals_option, need_command, output_option
+from ebbtide.cli.common.options import (
+    EpisodeCommand,
+    journals_option,
+    need_command,
+    optional_episode_argument,
+    output_option,
+)
 from ebbtide.cli.common.output import painter, pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import JournalPool, conclude, journals_below, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
@@ -283,7 +289,7 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
 
 
 @journal.command("pack", epilog=PACK_EPILOG, cls=EpisodeCommand)
-@click.argument("episode", required=False)
+@optional_episode_argument
 @journals_option
 @click.option(
     "-o",

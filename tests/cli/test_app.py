@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -14,6 +15,7 @@ from ebbtide import __version__
 from ebbtide.actors.policy.termination_mode import NODE_MODES
 from ebbtide.cli.app import SECTIONS, LazyGroup, cli
 from ebbtide.options import MODES, PROCESS
+from tests.cli.bed import whole_shutdown
 from tests.commands import Run, ebbtide
 
 
@@ -46,6 +48,7 @@ def test_the_commands_of_the_interface_are_there() -> None:
         ("export", "otlp-json"),
         ("export", "parquet"),
         ("export", "perfetto"),
+        ("help",),
         ("hurry",),
         ("journal", "check"),
         ("journal", "ls"),
@@ -151,6 +154,27 @@ def test_completion_answers_the_shell(words: str, index: int, expected: str) -> 
     """What the script asks is answered: commands, options, and an option's values."""
     ran = ebbtide(_EBBTIDE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(index))
     assert expected in ran.out.splitlines()
+
+
+def test_completion_knows_the_shutdowns_of_the_journal_that_is_named(tmp_path: Path) -> None:
+    """With what each is, for shells that show it; of no journal there is nothing to offer."""
+    whole_shutdown(tmp_path / "journal")
+    for journal, offered in ((tmp_path / "journal", True), (tmp_path / "none", False)):
+        words = f"ebbtide replay timeline --journal {journal} 0"
+        ran = ebbtide(_EBBTIDE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD="5")
+        assert [line[:15] for line in ran.out.split()] == ["plain,00010203-"] * offered
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("journal",), ("journal", "ls"), ("replay", "timeline"), ("help",)], ids=str
+)
+def test_help_is_a_command_too(run: Run, words: tuple[str, ...]) -> None:
+    """The same text as by the option, on standard output."""
+    ran = run("help", *words)
+    assert (ran.code, ran.out) == (0, run(*words, "--help").out)
+    wrong = run("help", *words, "nothing")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "no such command 'nothing'" in wrong.err
 
 
 @pytest.mark.parametrize("words", [(), ("journal",), ("config",), ("replay",)], ids=str)

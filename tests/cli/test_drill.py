@@ -195,6 +195,17 @@ def test_drill_on_this_machine(run: Run, tmp_path: Path) -> None:
     assert ran.err.count("measured: ") == 3
 
 
+def test_a_drill_while_switched_off_has_no_budget(run: Run, tmp_path: Path) -> None:
+    """What a shutdown would need is said, and why nothing holds, once."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n")
+    ran = run("drill", "--config", config, "--journal", tmp_path, "--runtime", tmp_path, *HERE)
+    assert ran.code == 1
+    assert ran.out.count("graceful shutdown is off: set shutdownGracePeriod") == 1
+    assert ran.out.splitlines()[-1].startswith("no budget to hold: a shutdown would need ")
+    assert "the budget" not in ran.out
+
+
 def test_the_daemon_is_told_what_was_measured_of_it(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     """Of its own journal's disk: another one's says nothing of its shutdowns."""
     config = tmp_path / "config.yaml"

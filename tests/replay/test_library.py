@@ -55,6 +55,19 @@ def test_a_shutdown_is_chosen_by_its_place_or_its_id(name: str, found: str) -> N
     assert pick(iter(THINGS), name).id == found
 
 
+@pytest.mark.parametrize(
+    "name, found", [("2", "bcde-2"), ("bcde-1", "bcde-1"), ("bcde-17", "bcde-175"), ("efgh", "efghi-3")]
+)
+def test_the_begin_of_an_id_or_its_number_is_enough(name: str, found: str) -> None:
+    """Where only one has it; a whole id is nobody's begin."""
+    things = [Thing(each) for each in ("bcde-1", "bcde-2", "bcde-175", "efghi-3")]
+    assert pick(iter(things), name).id == found
+    with pytest.raises(NoSuchShutdown, match="'bcde' begins several shutdowns, bcde-1 and bcde-2 among them"):
+        pick(iter(things), "bcde")
+    with pytest.raises(NoSuchShutdown, match="no shutdown 'efg' in this journal"):
+        pick(iter(things), "efg")
+
+
 @pytest.mark.parametrize("name", ["-4", "-0", "first", "-", "-1x", "--", "-99999999999"])
 def test_who_asks_for_a_shutdown_that_is_not_there_hears_which_there_are(name: str) -> None:
     """In one line."""

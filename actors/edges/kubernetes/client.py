@@ -77,7 +77,8 @@ def load_client() -> ClientPackage:
             aiohttp, url = import_module("aiohttp"), import_module("yarl").URL
             open_loop = import_module("trio_asyncio").open_loop
     except ImportError as error:
-        text = f"the Kubernetes client cannot be loaded ({error}): pip install 'ebbtide[node]'"
+        cure = "install the extra 'node' of this wheel or checkout"
+        text = f"the Kubernetes client cannot be loaded ({error}): {cure}"
         raise ClientMissing(text) from None
     return ClientPackage(rest.RESTClientObject, settings.Configuration, aiohttp, url, open_loop)
 

@@ -87,8 +87,29 @@ class EpisodeCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
+def complete_episodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Their ids, the newest first, of the journal that the command line names so far."""
+    from click.shell_completion import CompletionItem
+
+    try:
+        from ebbtide.cli.common.reading import open_journal
+        from ebbtide.events.record.episodes import episodes
+        from ebbtide.events.record.format import utc_text
+
+        found = list(episodes(open_journal(ctx.params.get("journals") or ())))
+    except Exception:
+        # Between two keystrokes nobody reads an error: what cannot be read has nothing to offer.
+        return []
+    items = [
+        CompletionItem(each.id, help=f"{each.kind}, {utc_text(each.started_wall_ns)}: {each.outcome}")
+        for each in reversed(found)
+    ]
+    return [item for item in [CompletionItem("last"), *items] if item.value.startswith(incomplete)]
+
+
 #: Nobody has to say which one: one asks for the last far more often than for all others together.
-episode_argument = click.argument("episode", default="last")
+episode_argument = click.argument("episode", default="last", shell_complete=complete_episodes)
+optional_episode_argument = click.argument("episode", required=False, shell_complete=complete_episodes)
 
 count_option = click.option(
     "-n", "count", type=click.IntRange(min=1), default=None, metavar="N", help="Only so many."

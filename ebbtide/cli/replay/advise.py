@@ -20,7 +20,7 @@ from rich.text import Text
 
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.cli.common.guard import DONE, NOT_SO, WRONG, Refused, worst
-from ebbtide.cli.common.options import EpisodeCommand, output_option, pooled_option
+from ebbtide.cli.common.options import EpisodeCommand, optional_episode_argument, output_option, pooled_option
 from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.common.reading import JournalPool
 from ebbtide.cli.common.selection import seconds_or_none, verdict_document
@@ -70,7 +70,7 @@ MARGIN_PERCENT_MAX = 1000
 
 
 @click.command("advise", epilog=EPILOG, cls=EpisodeCommand)
-@click.argument("episode", required=False)
+@optional_episode_argument
 @pooled_option("--journal", "journals")
 @click.option(
     "--margin",

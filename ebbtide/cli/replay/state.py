@@ -15,7 +15,12 @@ import click
 
 from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, Refused, worst
-from ebbtide.cli.common.options import EpisodeCommand, journals_option, output_option
+from ebbtide.cli.common.options import (
+    EpisodeCommand,
+    journals_option,
+    optional_episode_argument,
+    output_option,
+)
 from ebbtide.cli.common.output import remark, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.selection import (
@@ -50,7 +55,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG, cls=EpisodeCommand)
-@click.argument("episode", required=False)
+@optional_episode_argument
 @journals_option
 @click.option(
     "--at",

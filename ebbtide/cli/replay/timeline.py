@@ -18,7 +18,13 @@ import click
 
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import DONE, Refused
-from ebbtide.cli.common.options import EpisodeCommand, journals_option, output_option, wave_option
+from ebbtide.cli.common.options import (
+    EpisodeCommand,
+    journals_option,
+    optional_episode_argument,
+    output_option,
+    wave_option,
+)
 from ebbtide.cli.common.output import json_line, painter, remark
 from ebbtide.cli.common.reading import conclude, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal
@@ -54,7 +60,7 @@ The column without a heading: < is a fact, . a decision, > an order, # bookkeepi
 
 
 @click.command(epilog=EPILOG, cls=EpisodeCommand)
-@click.argument("episode", required=False)
+@optional_episode_argument
 @journals_option
 @click.option(
     "-f", "--follow", is_flag=True, help="Go on until the machine is let go, or the shutdown closed."

@@ -19,7 +19,12 @@ import msgspec
 from ebbtide import __version__
 from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import CORRUPT, DIVERGED, DONE, NOT_SO, Refused, code_of, unreadable, worst
-from ebbtide.cli.common.options import EpisodeCommand, journals_option, output_option
+from ebbtide.cli.common.options import (
+    EpisodeCommand,
+    journals_option,
+    optional_episode_argument,
+    output_option,
+)
 from ebbtide.cli.common.output import painter, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal, sources_of
 from ebbtide.events.base import head_text
@@ -43,7 +48,7 @@ Examples:
 
 
 @click.command("verify", epilog=EPILOG, cls=EpisodeCommand)
-@click.argument("episode", required=False)
+@optional_episode_argument
 @journals_option
 @click.option(
     "--head",

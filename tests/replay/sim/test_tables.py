@@ -131,9 +131,7 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(
-        PackagesMissing, match=r"export parquet needs pyarrow: pip install 'ebbtide\[tables\]'"
-    ):
+    with pytest.raises(PackagesMissing, match=r"export parquet needs pyarrow: pip install '.*\[tables\]'"):
         write_tables([a_node(tmp_path / "fleet", 1)], tmp_path / "t")
 
 
