@@ -8,12 +8,9 @@ a daemon that starts has no time for it.
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 #: The packages of each extra, by the names of modules at the top: to look below one is to import it.
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -47,13 +44,18 @@ def install_command(extra: str) -> str:
 
 
 def _installed_from() -> str:
+    # Late: most that load this say nothing, an idle daemon above all.
+    import json
+    from importlib import metadata
+    from urllib.parse import unquote, urlsplit
+
     checkout = Path(__file__).absolute().parents[1]
     if (checkout / "pyproject.toml").exists():
         return str(checkout)
     # What pip was given (PEP 610); nothing where it came from an index.
     version = "VERSION"
-    with suppress(PackageNotFoundError, ValueError, AttributeError):
-        found = distribution("ebbtide")
+    with suppress(metadata.PackageNotFoundError, ValueError, AttributeError):
+        found = metadata.distribution("ebbtide")
         version = found.version
         address = urlsplit(json.loads(found.read_text("direct_url.json") or "{}").get("url", ""))
         path = Path(unquote(address.path))

@@ -107,7 +107,7 @@ def test_the_wheel_that_is_installed_is_named_and_never_an_index(
     assert install_command("node") == f"pip install '{ROOT}[node]'"
     monkeypatch.setattr("ebbtide.extras.__file__", str(tmp_path / "ebbtide" / "extras.py"))
     wheel = tmp_path / "a b.whl"
-    monkeypatch.setattr("ebbtide.extras.distribution", lambda name: FromWheel(wheel.as_uri()))
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: FromWheel(wheel.as_uri()))
     assert install_command("node") == "pip install 'ebbtide-1.2-py3-none-any.whl[node]'"
     wheel.touch()
     assert install_command("node") == f"pip install '{wheel}[node]'"

@@ -302,7 +302,7 @@ def test_packages_that_are_missing(mode: str, level: str) -> None:
     sight = WELL._replace(node=NodeSnapshot(mode, "node-1", missing=("grpc", "kubernetes")))
     (finding,) = found(sight)
     assert (finding.level, finding.code) == (level, "packages-missing")
-    assert "ebbtide[node]" in finding.cure
+    assert "[node]" in finding.cure
 
 
 def test_what_run_would_refuse() -> None:
