@@ -18,7 +18,7 @@ restart in mid-shutdown, after a boot): then one list of this node's pods answer
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -490,6 +490,18 @@ async def list_in_parts(
     query's fields; ``limit``: so many in the first part. Raises Unanswered, and what ``ask`` raises.
     """
     found: list[ResultT] = []
+    version = await take_parts(ask, path, decoder, lambda part: found.extend(map(project, part)), limit)
+    return found, version
+
+
+async def take_parts(
+    ask: Callable[[str], Awaitable[Answer]],
+    path: Callable[..., str],
+    decoder: msgspec.json.Decoder[ListPart[ItemT]],
+    take: Callable[[Sequence[ItemT]], None],
+    limit: int,
+) -> str:
+    """The same of a list that need not be in memory as a whole: ``take`` is given each part."""
     more = ""
     while True:
         fields = {"limit": limit, "continue": more} if more else {"limit": limit}
@@ -504,10 +516,10 @@ async def list_in_parts(
             part = decoder.decode(answer.body)
         except (ValueError, RecursionError) as error:
             raise Unanswered(f"a list that cannot be read: {error}") from None
-        found += map(project, part.items or ())
+        take(part.items or ())
         more = part.metadata.more
         if not more:
-            return found, part.metadata.resource_version
+            return part.metadata.resource_version
         if len(answer.body) > PART_BYTES:
             limit = max(1, limit * PART_BYTES // len(answer.body))
 

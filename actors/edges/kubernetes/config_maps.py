@@ -45,6 +45,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     Unanswered,
     answer_text,
     list_in_parts,
+    take_parts,
 )
 from ebbtide.actors.edges.kubernetes.client import UNAUTHORIZED
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
@@ -63,6 +64,8 @@ FIRST_ANNOTATION, NODE_ANNOTATION = "ebbtide.dev/first", "ebbtide.dev/node"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 #: Of these half a KiB each in one part of that list.
 PART_METADATA = 500
+#: Of the pieces of all journals, some KiB each; after a part of some MiB the next ones are smaller.
+PART_OF_ALL = 250
 #: Of a Node's UID, which is part of names and a label: a UUID, or whatever else fits there.
 _UID = re.compile(r"[0-9a-z](?:[0-9a-z-]{0,61}[0-9a-z])?")
 #: Of what any writer says: no journal comes to a hundred million gibibytes.
@@ -169,6 +172,10 @@ def _to_ns(text: str) -> int:
         return 0
 
 
+def _location(namespace: str, node_uid: str) -> str:
+    return f"configmaps {namespace}/{PREFIX}-{node_uid}"
+
+
 class ConfigMapSource:
     """`events.catalog.Source` over pieces that were read: `ConfigMapStorage.call` reads them."""
 
@@ -201,6 +208,12 @@ class ConfigMapSource:
         if self._files is None:
             raise OSError(errno.EAGAIN, "the journal has not been read from the API server", self.location)
         return self._files
+
+
+def _whole(pieces: Sequence[Piece], first: int = 1) -> list[Piece]:
+    """Without what stands below the journal's first, as far as anybody has said which that is."""
+    first = max((first, *(piece.first for piece in pieces)))
+    return [piece for piece in pieces if piece.number >= first]
 
 
 def _files_of(pieces: Sequence[Piece]) -> dict[str, tuple[bytes, int]]:
@@ -268,7 +281,7 @@ class ConfigMapStorage:
         #: Another leader goes on with it.
         self.fenced = False
         self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps"
-        self._source = ConfigMapSource(f"configmaps {namespace}/{PREFIX}-{node_uid}")
+        self._source = ConfigMapSource(_location(namespace, node_uid))
         #: Every piece that is there, as far as we know: its segment by its number.
         self._index: dict[int, str] = {}
         #: The number that is created next: 0 before the journal was read.
@@ -339,8 +352,7 @@ class ConfigMapStorage:
                 self._source.forget()
 
     def _load(self, pieces: Sequence[Piece]) -> None:
-        first = max((piece.first for piece in pieces), default=self._first)
-        self._source.load([piece for piece in pieces if piece.number >= max(first, self._first)])
+        self._source.load(_whole(pieces, self._first))
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -502,9 +514,61 @@ class StoredJournal(NamedTuple):
 
 async def list_journals(caller: ApiCaller, namespace: str) -> list[StoredJournal]:
     """By UID, of their metadata alone. Raises OSError where they cannot be listed now."""
+    found: list[tuple[int, _Meta]] = []
+
+    def take(part: Sequence[_ConfigMap]) -> None:
+        found.extend((_piece_of(each).number, each.metadata) for each in part)
+
+    await _list_all(caller, namespace, take, PART_METADATA, accept=METADATA_LIST)
+    newest = {meta.labels.get(NODE_LABEL, ""): meta for _, meta in sorted(found, key=itemgetter(0))}
+    return [
+        StoredJournal(uid, meta.annotations.get(NODE_ANNOTATION, ""), REST_LABEL in meta.labels)
+        for uid, meta in sorted(newest.items())
+        if _UID.fullmatch(uid)
+    ]
+
+
+async def read_journals(
+    caller: ApiCaller, namespace: str, take: Callable[[str, ConfigMapSource], None]
+) -> None:
+    """All of a namespace, in one list, and one at a time in memory: each is given to ``take`` with its Node's
+    UID. Their pieces lie together, since that is how they are named; one of which others lie in between comes
+    more than once, and never whole. Raises OSError where they cannot be listed now, or not to the end.
+
+    A list of one journal alone has the server look through all pieces that there are.
+    """
+    node_uid, pieces = "", list[Piece]()
+
+    def end() -> None:
+        if pieces:
+            source = ConfigMapSource(_location(namespace, node_uid))
+            source.load(_whole(sorted(pieces, key=lambda piece: piece.number)))
+            take(node_uid, source)
+
+    def take_part(part: Sequence[_ConfigMap]) -> None:
+        nonlocal node_uid, pieces
+        for each in part:
+            uid = each.metadata.labels.get(NODE_LABEL, "")
+            if uid != node_uid:
+                end()
+                node_uid, pieces = uid, []
+            pieces.append(_piece_of(each))
+
+    await _list_all(caller, namespace, take_part, PART_OF_ALL)
+    end()
+
+
+async def _list_all(
+    caller: ApiCaller,
+    namespace: str,
+    take: Callable[[Sequence[_ConfigMap]], None],
+    limit: int,
+    **how: Any,
+) -> None:
+    """The pieces of all journals, in the order of their names. Raises OSError."""
 
     async def ask(path: str) -> Answer:
-        answer = await caller.call("GET", path, seconds_max=TRY_SECONDS_MAX, accept=METADATA_LIST)
+        answer = await caller.call("GET", path, seconds_max=TRY_SECONDS_MAX, **how)
         if not answer.ok:
             raise OSError(errno.EIO, f"the journals cannot be listed: {answer_text(answer)}")
         return answer
@@ -514,17 +578,9 @@ async def list_journals(caller: ApiCaller, namespace: str) -> list[StoredJournal
         return f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps?{query}"
 
     try:
-        found, _ = await list_in_parts(
-            ask, path, _part_decoder, lambda each: (_piece_of(each).number, each.metadata), PART_METADATA
-        )
+        await take_parts(ask, path, _part_decoder, take, limit)
     except Unanswered as error:
         raise OSError(errno.EIO, f"the journals cannot be listed: {error}") from None
-    newest = {meta.labels.get(NODE_LABEL, ""): meta for _, meta in sorted(found, key=itemgetter(0))}
-    return [
-        StoredJournal(uid, meta.annotations.get(NODE_ANNOTATION, ""), REST_LABEL in meta.labels)
-        for uid, meta in sorted(newest.items())
-        if _UID.fullmatch(uid)
-    ]
 
 
 async def read_journal(caller: ApiCaller, namespace: str, node: str) -> ConfigMapSource:

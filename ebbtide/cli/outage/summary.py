@@ -23,10 +23,14 @@ from ebbtide.events.record.outages import (
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal
+    from ebbtide.events.catalog import Source
     from ebbtide.events.recovery import Verdict
 
 #: Of one journal; it is read in parts of some MiB at most.
 READ_SECONDS_MAX = 60.0
+#: For each journal by itself the server looks through the pieces of all, so more of them than these come
+#: sooner in one list of all.
+SINGLY_MAX = 20
 #: The word in the key of what is ordered of the storm brake.
 PERMIT = "permit"
 
@@ -219,29 +223,52 @@ async def stored_journals(cluster: Cluster, namespace: str) -> list[StoredJourna
         raise Refused(f"{error.strerror or error} in namespace {namespace}") from None
 
 
+def _read(source: Source) -> tuple[list[OutageRecord], Verdict]:
+    """Oldest first, and what the journal is worth: what is damaged may hide the newest."""
+    from ebbtide.events.reader import History
+
+    history = History([source])
+    return [*outage_records(history)], history.verdict
+
+
 async def _outages_of(
     cluster: Cluster, namespace: str, journal: StoredJournal
 ) -> tuple[list[OutageRecord], Verdict]:
-    """Oldest first, and what the journal is worth: what is damaged may hide the newest. Raises Refused."""
+    """Of one journal. Raises Refused."""
     import trio
 
     from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
-    from ebbtide.events.reader import History
 
     def refuse(level: int, line: str) -> None:
         # A controller would wait until somebody mends that.
         raise Refused(line)
 
-    def read() -> tuple[list[OutageRecord], Verdict]:
-        history = History([place.source])
-        return [*outage_records(history)], history.verdict
-
     place = ConfigMapStorage(cluster.caller, namespace, journal.node_uid, "", refuse, journal.node)
     try:
         with trio.fail_after(READ_SECONDS_MAX):
-            return await place.call(read)
+            return await place.call(_read, place.source)
     except trio.TooSlowError:
         raise Refused(f"{place.location} could not be read in {READ_SECONDS_MAX:g} s: try again") from None
+
+
+async def _outages_of_all(cluster: Cluster, namespace: str) -> dict[str, tuple[list[OutageRecord], Verdict]]:
+    """Of every journal that lies in one piece, by the Node's UID. Raises Refused."""
+    from ebbtide.actors.edges.kubernetes.config_maps import read_journals
+
+    found: dict[str, tuple[list[OutageRecord], Verdict]] = {}
+    parted: set[str] = set()
+
+    def take(node_uid: str, source: Source) -> None:
+        if node_uid in found:
+            parted.add(node_uid)
+        else:
+            found[node_uid] = _read(source)
+
+    try:
+        await read_journals(cluster.caller, namespace, take)
+    except OSError as error:
+        raise Refused(f"{error.strerror or error} in namespace {namespace}") from None
+    return {node_uid: read for node_uid, read in found.items() if node_uid not in parted}
 
 
 class Damaged(NamedTuple):
@@ -286,8 +313,11 @@ async def outages_of(cluster: Cluster, namespace: str, journals: list[StoredJour
     """Raises Refused."""
     from ebbtide.actors.edges.kubernetes.calls import for_each
 
+    together = await _outages_of_all(cluster, namespace) if len(journals) > SINGLY_MAX else {}
+
     async def one(journal: StoredJournal) -> tuple[list[OutageRecord], Verdict]:
-        return await _outages_of(cluster, namespace, journal)
+        found = together.get(journal.node_uid)
+        return found if found is not None else await _outages_of(cluster, namespace, journal)
 
     read = await for_each(journals, one)
     return Found(

@@ -6,16 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
 from ebbtide.cli.common.output import NarrowTable, show
+from ebbtide.cli.outage import ls
+from ebbtide.cli.outage import summary as reading
+from ebbtide.cli.outage.common import Cluster
 from ebbtide.cli.outage.ls import HEADINGS, rows_of
 from ebbtide.cli.outage.status import NodeNow, parts
 from ebbtide.cli.outage.summary import OutageSummary, summary_document, summary_of
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage import EvidenceRead, OutageBegan, ProofRefused
 from ebbtide.events.record.outages import OutageBuilder
+from ebbtide.replay.sim.scenario import Draws
+from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.commands import same_as_golden
 from tests.otel.outage_story import OutageTeller, hanging, recovered, suspected, wrong
 from tests.otel.records import JOURNAL_ID
+from tests.replay import outages
 
 GOLDEN = Path(__file__).parent / "golden"
 NOW = NodeNow("uid-node", "Unknown", "ours", "3min ago")
@@ -100,3 +107,33 @@ def test_what_a_document_has() -> None:
     closed = summary_document(after(wrong()))
     assert (closed["outcome"], closed["tainted"]) == ("proof-wrong", False)
     assert "proof-wrong" in [each["code"] for each in closed["alarms"]]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_the_same_list_of_many_journals(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in one list, or each by itself; also where somebody's object parts a journal's pieces, and where
+    one is damaged.
+    """
+    server = ConfigMaps(Draws(1))
+    scripts = ["outage-leaders", "outage-recovered", "outage-six-minutes", "outage-recovered"]
+    for number, script in enumerate(scripts):
+        place = ConfigMapStorage(server, "ebbtide", f"uid-{number}", "writer", node=f"node-{number}")
+        await place.acquire("")
+        place.at_rest = script == "outage-recovered"
+        for name, data in outages.script(script).files.items():
+            file = await place.create(name)
+            for at in range(0, len(data), 2048):
+                await file.write(bytes(data[at : at + 2048]))
+    parting = f"{PREFIX}-uid-0-0000000001-x"
+    labels = {"ebbtide.dev/node-uid": "strange"}
+    server.objects[parting] = {"metadata": {"name": parting, "uid": "x", "labels": labels}}
+    del server.objects[f"{PREFIX}-uid-2-0000000002"]
+    found = []
+    for singly in (0, 20):
+        monkeypatch.setattr(reading, "SINGLY_MAX", singly)
+        found.append(await ls.read_outages(Cluster(server), "ebbtide", closed=closed))
+    together, singly_read = found
+    assert together == singly_read
+    assert [(each.node_uid, each.verdict.state) for each in together.damaged] == [("uid-2", "corrupt")]
+    assert together.journals == len(scripts) + 1
+    assert len(together.records) == (4 if closed else 2)

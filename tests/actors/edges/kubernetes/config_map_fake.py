@@ -69,15 +69,23 @@ class ConfigMaps:
         if method == "POST":
             return self._create(copy.deepcopy(body))
         if method == "GET" and name == "configmaps":
-            (selector,) = parse_qs(parts.query)["labelSelector"]
-            label, one, value = selector.partition("=")
-            labels = ((each, each["metadata"]["labels"]) for each in self.objects.values())
-            items = [each for each, of in labels if (of.get(label) == value if one else label in of)]
-            return Answer(200, msgspec.json.encode({"metadata": {}, "items": items}))
+            return self._list({key: values[0] for key, values in parse_qs(parts.query).items()})
         if name not in self.objects:
             return status(404, "not found")
         found = self.objects.pop(name) if method == "DELETE" else self.objects[name]
         return Answer(200, msgspec.json.encode(found))
+
+    def _list(self, query: dict[str, str]) -> Answer:
+        """In the order of their names; the next part begins behind the last name of this one."""
+        label, one, value = query["labelSelector"].partition("=")
+        labels = ((name, each["metadata"]["labels"]) for name, each in sorted(self.objects.items()))
+        names = [name for name, of in labels if (of.get(label) == value if one else label in of)]
+        rest = [name for name in names if name > query.get("continue", "")]
+        part = rest[: int(query.get("limit", len(rest)))]
+        more = {"continue": part[-1]} if len(part) < len(rest) else {}
+        return Answer(
+            200, msgspec.json.encode({"metadata": more, "items": [self.objects[name] for name in part]})
+        )
 
     def _create(self, body: Any) -> Answer:
         name = body["metadata"]["name"]

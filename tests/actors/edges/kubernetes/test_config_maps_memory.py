@@ -11,12 +11,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ebbtide.actors.edges.kubernetes import config_maps
 from ebbtide.actors.edges.kubernetes.config_maps import (
     PIECE_BYTES_MAX,
     PREFIX,
+    ConfigMapSource,
     ConfigMapStorage,
     Fenced,
     read_journal,
+    read_journals,
 )
 from ebbtide.events.base import Checkpoint, Record
 from ebbtide.events.facts import BusLost
@@ -247,6 +250,53 @@ async def test_a_journal_is_read_by_its_nodes_name_or_uid(autojump_clock: MockCl
     with pytest.raises(LookupError, match=r"no journal is of Node 'node-3'.*node-2"):
         await read_journal(server, "ebbtide", "node-3")
     assert server.creates == creates
+
+
+@pytest.mark.parametrize("limit", [1, 3, 250])
+async def test_all_journals_in_one_list(
+    limit: int, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Each as it is by itself, wherever a part of the list ends, without what a removal has left behind; one
+    with somebody else's piece in the middle comes more than once.
+    """
+    monkeypatch.setattr(config_maps, "PART_OF_ALL", limit)
+    server, uids = ConfigMaps(Draws(1)), [f"{UID[:-1]}{number}" for number in range(4)]
+    for uid in uids:
+        async with leading(ConfigMapStorage(server, "ebbtide", uid, "one")) as (writer, place):
+            for _ in range(3):
+                await write_steps(writer, 2, synced=True)
+                writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+            await writer.wait_synced(writer.last_seq)
+            if uid == uids[2]:
+                assert len(await trim([place], 0, None, Limits(total_bytes=0))) > 1
+                await write_steps(writer, 1, synced=True)
+    by_itself = {uid: await contents(server, uid) for uid in uids}
+    assert len(by_itself[uids[2]]) < len(by_itself[uids[1]])
+    assert sum(uids[2] in each for each in server.objects) > sum(uids[1] in each for each in server.objects)
+    assert await all_contents(server) == list(by_itself.items())
+    between = f"{PREFIX}-{uids[3]}-0000000001-x"
+    strange = {"name": between, "uid": "x", "labels": {"ebbtide.dev/node-uid": "strange"}}
+    server.objects[between] = {"metadata": strange}
+    found = [uid for uid, _ in await all_contents(server)]
+    assert found == [*uids, "strange", uids[3]]
+
+
+Contents = list[tuple[str, bytes]]
+
+
+def contents_of(source: ConfigMapSource) -> Contents:
+    return [(each.name, source.read(each.name, 0, each.size)) for each in source.files()]
+
+
+async def contents(server: ConfigMaps, uid: str) -> Contents:
+    place = ConfigMapStorage(server, "ebbtide", uid, "")
+    return await place.call(contents_of, place.source)
+
+
+async def all_contents(server: ConfigMaps) -> list[tuple[str, Contents]]:
+    found: list[tuple[str, Contents]] = []
+    await read_journals(server, "ebbtide", lambda uid, source: found.append((uid, contents_of(source))))
+    return found
 
 
 def test_a_uid_that_no_name_can_hold_is_refused() -> None:
