@@ -187,12 +187,16 @@ class ApiCall:
         content_type: str = JSON,
         again_seconds_max: float = AGAIN_SECONDS_MAX,
     ) -> Answer:
-        """Again after 429, 5xx and silence while there is time. Raises Unanswered."""
+        """Again after 429, 5xx and silence while there is time. Raises Unanswered; AnswerTooLong at once:
+        to the same question it would be the same answer.
+        """
         again = AGAIN_SECONDS
         while True:
             last: Answer | Unanswered
             try:
                 last = await self.once(method, path, body, content_type)
+            except AnswerTooLong:
+                raise
             except Unanswered as error:
                 last = error
             # Any other answer stays what it is, however often the question is asked.

@@ -75,8 +75,9 @@ _DIGITS = re.compile("[0-9]{1,17}")
 PIECE_BYTES_MAX = 512 * 1024
 #: Of pieces that are missing in the middle of a segment: more than retention lets any journal have.
 HOLE_BYTES_MAX = 16 * 1024 * 1024
-#: Read at a time: with base64 and metadata far below what is taken of one answer.
-PART_PIECES = 16
+#: Of one journal read at a time, some KiB each: most outages come in one answer, and a leader that begins
+#: with hundreds of them may not ask often. Where so many are too long for one answer, fewer are asked for.
+PART_PIECES = 100
 #: Between two tries while the API server is away: a hundred journals wait together.
 AGAIN_SECONDS_MAX = 5.0
 #: Between two tries of what we may not do, or where our namespace is missing: somebody has to mend that.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes import config_maps
+from ebbtide.actors.edges.kubernetes.calls import Answer, AnswerTooLong
 from ebbtide.actors.edges.kubernetes.config_maps import (
     PIECE_BYTES_MAX,
     PREFIX,
@@ -250,6 +252,26 @@ async def test_a_journal_is_read_by_its_nodes_name_or_uid(autojump_clock: MockCl
     with pytest.raises(LookupError, match=r"no journal is of Node 'node-3'.*node-2"):
         await read_journal(server, "ebbtide", "node-3")
     assert server.creates == creates
+
+
+async def test_an_answer_that_is_too_long_is_asked_for_in_parts(autojump_clock: MockClock) -> None:
+    """However large the pieces are, the journal is read: to ask the same again would be too long again."""
+
+    class Narrow(ConfigMaps):
+        async def call(self, method: str, path: str, **fields: Any) -> Answer:
+            answer = await super().call(method, path, **fields)
+            if len(answer.body) > 5000:
+                raise AnswerTooLong("an answer of more than 5000 bytes")
+            return answer
+
+    server = Narrow(Draws(1))
+    async with leading(storage(server, "one")) as (writer, _):
+        await write_steps(writer, 20, synced=True)
+    place = storage(server)
+    with trio.fail_after(60):
+        await place.acquire("")
+    raws, verdict = await read(place)
+    assert (verdict.state, len(raws)) == ("intact", 61)
 
 
 @pytest.mark.parametrize("limit", [1, 3, 250])
