@@ -105,7 +105,7 @@ def test_aliases_and_merges_stand_for_what_they_name() -> None:
         ("a: &a [*a]", 1, "contains itself"),
         ("a: 1\nb: *c", 2, "has no anchor"),
         ("a: 1\nb: 2\na: 3", 3, "'a' stands twice, first on line 1"),
-        ("a:\n\t- b", 2, "not YAML"),
+        ("a:\n\t- b", 2, "indented with a tab"),
         ("a: b\n- c", 2, "not YAML"),
         ("a: !!set {b}", 1, "tag 'tag:yaml.org,2002:set'"),
         ("a: !!float x", 1, "does not fit its tag"),
