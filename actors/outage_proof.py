@@ -94,24 +94,28 @@ SAYS_OTHERWISE, REBOOTED, TOO_LONG_AGO = (
 )
 
 #: Why a statement that the machine is off does not count.
-REFUSALS = NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTDATED, ASKED_BEFORE = (
+REFUSALS = NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTDATED, ASKED_BEFORE, OVER = (
     "it does not say which machine it is about",
     "it is about another machine",
     "it is about another boot",
     "it does not say which boot it is about",
     "the node has renewed its lease since it was written",
     "it was asked for before the last heartbeat",
+    "its time is over: it has to be declared again",
 )
 
 
 class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A source's statement. ``first_ns``: when it was first asked and has said the same since."""
+    """A source's statement. ``first_ns``: when it was first asked and has said the same since;
+    ``valid_seconds``: how long a person wants it to count.
+    """
 
     source: Source
     name: str
     first_ns: int
     begun_ns: int
     until_ns: int
+    valid_seconds: int = 0
 
 
 class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -133,6 +137,8 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     on: dict[str, int] = {}
     #: The accepted one, by source and name.
     proof: str = ""
+    #: For how many seconds each statement of a person counted whose time is over: read again, it is the same.
+    spent: dict[str, int] = {}
     #: Why a source was refused, said once for each reason.
     refused: dict[str, str] = {}
     read_key: str = ""
@@ -145,7 +151,7 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 #: Who this machine is, and who has said that it runs: that is not forgotten because this actor has failed.
 KEPT_FIELDS = (
     *("node", "proof_ns", "node_uid", "system_uuid", "provider_id", "boot_id", "lease_mark", "status_mark"),
-    *("on", "ordinal"),
+    *("on", "spent", "ordinal"),
 )
 
 
@@ -187,6 +193,8 @@ def _objection(state: ProofState, event: EvidenceRead) -> str:
         return NO_BOOT
     if event.source == "declared" and (not event.mark or event.mark != state.lease_mark):
         return OUTDATED
+    if event.source == "declared" and state.spent.get(_of(event)) == event.valid_seconds:
+        return OVER
     if event.begun_ns <= state.heartbeat_ns:
         return ASKED_BEFORE
     return ""
@@ -199,7 +207,8 @@ def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
     off = {each: said for each, said in state.off.items() if each != who}
     # Under whichever boot: one that the Node does not show yet is a node that has rebooted.
     if event.verdict == "unknown" and event.source in STATED:
-        return _taken_back(replace(state, off=off), who)
+        spent = {each: seconds for each, seconds in state.spent.items() if each != who}
+        return _taken_back(replace(state, off=off, spent=spent), who)
     if event.verdict == "unknown" or _stranger(state, event):
         # Not to be reached is no contradiction, and no proof any more either way once its time is over: what
         # a source has said goes on to count, but two readings in a row are not these.
@@ -243,7 +252,12 @@ def _says_off(state: ProofState, event: EvidenceRead, who: str) -> Result:
     else:
         until_ns = event.begun_ns + state.proof_ns
     said = Off(
-        source=event.source, name=event.name, first_ns=first_ns, begun_ns=event.begun_ns, until_ns=until_ns
+        source=event.source,
+        name=event.name,
+        first_ns=first_ns,
+        begun_ns=event.begun_ns,
+        until_ns=until_ns,
+        valid_seconds=event.valid_seconds,
     )
     state, accepted = _weigh(replace(state, off={**state.off, who: said}), who)
     return state, [*ended, *accepted]
@@ -285,7 +299,7 @@ def _voided(state: ProofState, reason: str) -> Result:
 
 def _heart_beat(state: ProofState, now: int, reason: str) -> Result:
     """All that was said before is about a time when it ran."""
-    return _voided(replace(state, heartbeat_ns=now, off={}, refused={}), reason)
+    return _voided(replace(state, heartbeat_ns=now, off={}, spent={}, refused={}), reason)
 
 
 def _heartbeat(state: ProofState, event: HeartbeatSeen, now: int) -> Result:
@@ -367,7 +381,10 @@ def _pause_ns(state: ProofState) -> int:
 
 def _tick(state: ProofState, event: Tick, now: int) -> Result:
     """Statements whose time is over; then the next reading, if its time has come."""
-    state = replace(state, off={each: said for each, said in state.off.items() if now < said.until_ns})
+    ended = [each for each, said in state.off.items() if said.until_ns <= now]
+    spent = {each: state.off[each].valid_seconds for each in ended if state.off[each].source == "declared"}
+    off = {each: said for each, said in state.off.items() if each not in ended}
+    state = replace(state, off=off, spent={**state.spent, **spent})
     over = tuple(each for each, until_ns in state.on.items() if until_ns <= now)
     state, decisions = _ended(state, over, TOO_LONG_AGO)
     if state.proof and state.proof not in state.off:

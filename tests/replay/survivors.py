@@ -126,6 +126,9 @@ UNTOLD = (
     " -> down.hook_since_ns < daemon_ns >= now - steps.FOLLOWED_NS",
     "hook._adopted_again: down.since_ns == max(now, 1) -> down.since_ns != max(now, 1)",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
+    "outage_proof._missed: state.reading == 'pausing' -> state.reading != 'pausing'",
+    "policy.plan.first_names: len(names) > NAMES_MAX -> len(names) <= NAMES_MAX",
+    "policy.plan.first_names: len(names) > NAMES_MAX -> len(names) >= NAMES_MAX",
 )
 
 #: Of the coming release's logic flags, on a Kubernetes node: no golden journal of a node is written under

@@ -128,6 +128,8 @@ class StatementsEdge:
     ) -> None:
         self._sources, self._view, self._node, self._clock = sources, view, node, clock
         self._told: dict[tuple[Source, str], Said] = {}
+        #: When what was told last of somebody's word was written, by its author.
+        self._written = ""
         self.effects: Mapping[type[Order], Effect] = {}
 
     async def run(self, outlet: Outlet) -> None:
@@ -137,9 +139,14 @@ class StatementsEdge:
         while True:
             news = self._view.of(self._node).news
             found = {(each.source, each.name): said for each in self._sources if (said := each.said())}
+            # Written anew in the same words, it is another statement: the one before stands no longer.
+            replaced = {who for who in found if who[0] == "declared" and self._written != self._declared_at()}
+            self._written = self._declared_at()
             gone = {who: _taken_back(who[0]) for who in self._told if who not in found}
-            for (source, name), said in (found | gone).items():
-                if self._told.get((source, name)) != said or (again and said.verdict == "on"):
+            replaced_before = [(who, _taken_back(who[0])) for who in self._told if who in replaced]
+            for (source, name), said in (*replaced_before, *found.items(), *gone.items()):
+                is_news = (source, name) in replaced or self._told.get((source, name)) != said
+                if is_news or (again and said.verdict == "on"):
                     await outlet.put(
                         EvidenceRead(
                             source=source, name=name, begun_ns=self._clock.mono_ns(), **said._asdict()
@@ -149,6 +156,10 @@ class StatementsEdge:
             with trio.move_on_after(self._due_seconds()) as waiting:
                 await news.wait()
             again = waiting.cancelled_caught
+
+    def _declared_at(self) -> str:
+        node = self._view.of(self._node).node
+        return node.declared.at if node is not None and node.declared is not None else ""
 
     def _due_seconds(self) -> float:
         """Until a statement that the node lives ends, or is to be told again; for ever where none stands."""

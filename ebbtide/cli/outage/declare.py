@@ -151,8 +151,11 @@ def _refuse_contradicted(seen: Seen) -> None:
 
 
 def statement_of(seen: Seen, by: str, seconds: int, reason: str) -> dict[str, Any]:
-    """What stands in the annotation."""
+    """What stands in the annotation; ``at`` tells it from one in the same words whose time is over."""
+    from ebbtide.actors.edges.kubernetes.calls import rfc3339_now
+
     said = {"uid": seen.uid, "boot": seen.boot, "mark": seen.mark, "by": by, "seconds": seconds}
+    said |= {"at": rfc3339_now()}
     return said | ({"reason": reason} if reason else {})
 
 

@@ -212,6 +212,23 @@ async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back() -> None
         assert told(box) == []
 
 
+async def test_the_same_words_written_again_are_another_statement() -> None:
+    """Its time counts anew: the one before is taken back first."""
+    first = projected({DECLARED_ANNOTATION: {**DECLARED, "at": "2026-01-01T00:00:00Z"}})
+    async with telling(first) as (view, box):
+        assert told(box) == [("declared", "ann@example.test", "off", "")]
+        again = {**DECLARED, "at": "2026-01-01T00:20:00Z"}
+        view.nodes.put(projected({DECLARED_ANNOTATION: again}, version="2"))
+        await wait_all_tasks_blocked()
+        assert told(box) == [
+            ("declared", "ann@example.test", "unknown", ""),
+            ("declared", "ann@example.test", "off", ""),
+        ]
+        view.nodes.put(projected({DECLARED_ANNOTATION: again}, version="3"))
+        await wait_all_tasks_blocked()
+        assert told(box) == []
+
+
 async def test_what_stands_on_another_node_of_that_name_is_nothing() -> None:
     """It is not this one."""
     async with telling(tainted("1")) as (view, box):
