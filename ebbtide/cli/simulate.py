@@ -23,6 +23,7 @@ from ebbtide.cli.common.options import DURATION, output_option, pods_option
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.saving import refuse_existing
 from ebbtide.cli.common.selection import cause_document
+from ebbtide.cli.common.stored import local
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.causes import cause_groups, headline
 from ebbtide.events.record.model import ShutdownRecord
@@ -110,6 +111,7 @@ class SeedRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # old
     "--journal",
     type=click.Path(path_type=Path),
     metavar="DIR",
+    callback=local,
     help="Keep the journal here; of several runs each in a folder node-SEED.  [default: it is not kept]",
 )
 @output_option("table", "json")

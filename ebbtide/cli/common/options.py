@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ebbtide.cli.common.stored import local
 from ebbtide.options import JOURNAL_PATH, MODES, PROCESS, RUNTIME_PATH, RunOptions
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ journal_option = click.option(
     default=JOURNAL_PATH,
     show_default=True,
     metavar="DIR",
+    callback=local,
     help="The journal.",
 )
 

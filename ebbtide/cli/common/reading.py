@@ -35,12 +35,13 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
     """
     found: list[Source] = []
     for path in journals or default_journals():
+        # First: a folder that happens to have that name is none of the API server's.
+        if is_stored(path):
+            found.append(stored_source(path))
+            continue
         # A default that is not there is looked at all the same: `open_journal` then names all of them.
         if path.is_dir() or not journals:
             found.append(DirectorySource(path))
-            continue
-        if is_stored(path):
-            found.append(stored_source(path))
             continue
         if not path.is_file():
             raise Refused(

@@ -31,6 +31,13 @@ def is_stored(place: Path) -> bool:
     return str(place).startswith(SCHEME)
 
 
+def local(context: click.Context, option: click.Parameter, place: Path | None) -> Path | None:
+    """For a ``--journal`` that is written, or that a daemon of this machine has. Raises Refused."""
+    if place is not None and is_stored(place):
+        raise Refused(f"{place} is a journal of outages, in the API server: name a directory of this machine")
+    return place
+
+
 def stored_source(place: Path) -> Source:
     """The journal as it stands at the first call of a command; later calls give the same. Raises Refused."""
     context = click.get_current_context(silent=True)
