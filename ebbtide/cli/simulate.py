@@ -19,11 +19,10 @@ import click
 
 from ebbtide import __version__
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
-from ebbtide.cli.common.options import DURATION, output_option, pods_option
+from ebbtide.cli.common.options import DURATION, local, output_option, pods_option
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.saving import refuse_existing
 from ebbtide.cli.common.selection import cause_document
-from ebbtide.cli.common.stored import local
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.causes import cause_groups, headline
 from ebbtide.events.record.model import ShutdownRecord

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ebbtide.cli.common.stored import local
 from ebbtide.options import JOURNAL_PATH, MODES, PROCESS, RUNTIME_PATH, RunOptions
 
 if TYPE_CHECKING:
@@ -141,6 +140,22 @@ def pods_option(default: str = "") -> Callable[[F], F]:
         metavar="FILE|-",
         help=f"Pods: a Pod, a List, several documents, YAML or JSON, a folder; repeatable.{default}",
     )
+
+
+#: Begins the name of a journal in the API server (`ebbtide.cli.common.stored`).
+SCHEME = "configmaps:"
+
+
+def is_stored(place: Path) -> bool:
+    """Whether this names a journal in the API server."""
+    return str(place).startswith(SCHEME)
+
+
+def local(context: click.Context, option: click.Parameter, place: Path | None) -> Path | None:
+    """For a ``--journal`` that is written, or that a daemon of this machine has. Raises Refused."""
+    if place is not None and is_stored(place):
+        raise Refused(f"{place} is a journal of outages, in the API server: name a directory of this machine")
+    return place
 
 
 journal_option = click.option(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ebbtide.cli.common.guard import Refused, worst
+from ebbtide.cli.common.options import is_stored
 from ebbtide.cli.common.output import remark
-from ebbtide.cli.common.stored import is_stored, stored_source
+from ebbtide.cli.common.stored import stored_source
 from ebbtide.events.catalog import DirectorySource, Source, find_segments
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict

@@ -14,28 +14,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.common.options import SCHEME, is_stored
 
 if TYPE_CHECKING:
     from ebbtide.events.catalog import Source
 
-SCHEME = "configmaps:"
 #: For the help of an option.
 FORM = f"{SCHEME}NAMESPACE/NODE"
 
 #: A journal of some MiB is read in a second; a server that takes longer is not there.
 READ_SECONDS_MAX = 30.0
-
-
-def is_stored(place: Path) -> bool:
-    """Whether this names a journal in the API server."""
-    return str(place).startswith(SCHEME)
-
-
-def local(context: click.Context, option: click.Parameter, place: Path | None) -> Path | None:
-    """For a ``--journal`` that is written, or that a daemon of this machine has. Raises Refused."""
-    if place is not None and is_stored(place):
-        raise Refused(f"{place} is a journal of outages, in the API server: name a directory of this machine")
-    return place
 
 
 def stored_source(place: Path) -> Source:

@@ -21,6 +21,7 @@ from ebbtide.cli.common.options import (
     F,
     config_option,
     episode_argument,
+    is_stored,
     journals_option,
     output_option,
 )
@@ -28,7 +29,6 @@ from ebbtide.cli.common.output import pairs, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.saving import file_option, save
 from ebbtide.cli.common.selection import choose_episode
-from ebbtide.cli.common.stored import is_stored
 from ebbtide.config import default_paths, load
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.episodes import Episode
