@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ebbtide.cli.common.guard import Refused
 from ebbtide.options import JOURNAL_PATH, MODES, PROCESS, RUNTIME_PATH, RunOptions
 
 if TYPE_CHECKING:
