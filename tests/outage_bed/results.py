@@ -59,7 +59,7 @@ The collector removes pods every 20 s, so the time of a recovery depends on when
 Both of a pair are cut at the same moment of that round and between the same renewals of the node's lease; the
 moments of the pairs are spread evenly over the round. The kubelet of the other node says its status every
 second: it mounts a volume once its status names it, and with the default of 10 s either of a pair may miss
-such a round by a tenth of a second (which of them is luck, and it was the controller's in a third).
+such a round by a tenth of a second.
 
 """
 

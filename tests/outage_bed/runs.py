@@ -18,16 +18,12 @@ from tests.node.programs import version
 from tests.outage_bed.actors import Actor, Controller, Hand
 from tests.outage_bed.relay import relayed
 from tests.outage_bed.scenarios import CONTROLLER, SCENARIOS, Scenario
-from tests.outage_bed.stage import Stage, stage
+from tests.outage_bed.stage import NotMade, Stage, stage
 
 Row = dict[str, Any]
 #: Nothing of a run takes longer: a scenario's own bounds are shorter.
 RUN_SECONDS_MAX = 600
 MESSAGE_CHARACTERS = 1000
-
-
-class NotMade(Exception):
-    """What the bed could not do says nothing about who acts."""
 
 
 class Parts(NamedTuple):

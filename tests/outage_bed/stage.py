@@ -33,6 +33,8 @@ ROUND_SECONDS = 20.0
 #: been when the volume comes is luck, which differs between the two of a pair.
 PAIRS_KUBELET = {"nodeStatusUpdateFrequency": "1s"}
 BEGIN_SECONDS_MAX = 60
+#: The last ones say why a pod does not begin.
+EVENTS_MAX = 5
 #: The collector's round, the attacher, and a kubelet that reports its volumes in use, on a busy machine.
 RECOVERED_SECONDS_MAX = 120
 METRICS = (
@@ -40,6 +42,10 @@ METRICS = (
     "attach_detach_controller_attachdetach_controller_forced_detaches",
     "taint_eviction_controller_pod_deletions_total",
 )
+
+
+class NotMade(Exception):
+    """What the bed could not do says nothing about who acts."""
 
 
 class Stage:
@@ -67,7 +73,10 @@ class Stage:
     # --- what is done ---
 
     async def run(self, *made: tuple[str, Object]) -> None:
-        """Objects by the path of their kind; returns when all their pods are Ready on the node to be lost."""
+        """Objects by the path of their kind; returns when all their pods are Ready on the node to be lost.
+
+        Raises NotMade.
+        """
         await self.cordon(OTHER)
         for path, each in made:
             await self.bed.api.post(path, each)
@@ -77,7 +86,12 @@ class Stage:
                 map(is_ready, pods["items"])
             )
 
-        await self.bed.api.until(PODS, ready, BEGIN_SECONDS_MAX)
+        try:
+            await self.bed.api.until(PODS, ready, BEGIN_SECONDS_MAX)
+        except AssertionError as error:
+            events = (await self.bed.api.get("/api/v1/namespaces/default/events"))["items"]
+            said = [f"{each['reason']}: {each['message']}" for each in events[-EVENTS_MAX:]]
+            raise NotMade(f"the pods do not begin: {'; '.join(said)}") from error
         await self.cordon(OTHER, False)
         # A kubelet reports the volumes that it uses with its status; before, they are detached at once.
         names = len({line.volume for line in self.storage.trail() if line.call == "ControllerPublishVolume"})
