@@ -139,11 +139,12 @@ DOWN: tuple[Ready, ...] = ("False", "Unknown")
 
 
 #: Why the node is not out of service, or not back. Beside these there is what the storm brake says.
-NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NO_NOTE, *DRY = WAITS = (
+NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, *DRY = WAITS = (
     "the Node has no Ready condition",
     "nothing proves that the machine is off",
     "the node is Ready",
     "somebody else has taken our taint away",
+    "by its note the taint on the node is not ours any more: it stays until somebody takes it away by hand",
     "nothing says which boot our taint is about: it stays until the node reports no volume in use",
     "dry run: the node would be out of service now",
     "dry run: the machine would be switched off now",
@@ -650,7 +651,8 @@ def _recovered(state: OutageState) -> Result:
         return state, ()
     if state.phase == "recovering":
         return replace(state, phase="out", waits=""), [WorkRecovered(unrecovered=_hanging(state))]
-    if state.phase == "following" and state.returned and state.ready == "True":
+    # A taint that is not known as ours keeps the node from its work: open until somebody has seen to it.
+    if state.phase == "following" and state.returned and state.ready == "True" and state.taint != "other":
         return _close(state, "recovered")
     return state, ()
 
@@ -714,7 +716,9 @@ def _remind(state: OutageState, event: Tick, now: int) -> Result:
         "quarantined": "the node is not Ready, or reports volumes in use",
         "doubted": "the node is not Ready, or reports volumes in use",
         "untainting": state.waits,
-        "following": f"waits for {', '.join(_hanging(state)[:3]) or 'the node'}",
+        "following": NOT_OURS
+        if state.taint == "other"
+        else f"waits for {', '.join(_hanging(state)[:3]) or 'the node'}",
     }
     reminded = OutageReminded(reason=reasons[state.phase])
     return replace(state, wake_ns=now + state.reminder_ns), [reminded]
@@ -730,8 +734,8 @@ def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
     if event.taint != "ours":
-        # A person, or another controller, has taken it away: whatever they know, it is not set again.
-        state, decisions = _wait(state, TAKEN_AWAY, phase="following")
+        # A person, or another controller, has taken it away, or spoilt its note: it is not set again.
+        state, decisions = _wait(state, _gone_text(state), phase="following")
         return replace(state, wake_ns=now + state.reminder_ns), decisions
     if state.doubt:
         return _doubted(state, now)
@@ -740,6 +744,10 @@ def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
     if lease and state.phase != "contacted":
         return replace(state, phase="contacted", wake_ns=now + CONTACT_NS), ()
     return state, ()
+
+
+def _gone_text(state: OutageState) -> str:
+    return NOT_OURS if state.taint == "other" else TAKEN_AWAY
 
 
 def _heartbeat_tainted(state: OutageState, event: HeartbeatSeen, now: int) -> Result:

@@ -1243,7 +1243,10 @@ ROWS: dict[type[Event], Row] = {
     ),
     o.ListWork: Row("listing what hangs on {event.node}", DEBUG, UNLOGGED, {"node": "node"}),
     o.OutOfService: Row(
-        lambda n, e, at: f"out of service{', as found' if e.found else ''}, on the word of {e.proof}",
+        lambda n, e, at: (
+            f"out of service{', as found' if e.found else ''}, "
+            + (f"on the word of {e.proof}" if e.proof else "and no record says on whose word")
+        ),
         WARNING,
         TIMED,
         DERIVED,

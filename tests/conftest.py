@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import hypothesis
 import pytest
 
 from ebbtide.actors.system import System
@@ -23,6 +24,10 @@ SEGMENTS = "*.ebj"
 T = TypeVar("T")
 
 System.checked = True
+
+# A busy machine is no defect: what is slow is measured in benchmarks.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

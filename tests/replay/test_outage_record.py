@@ -319,6 +319,8 @@ def test_the_verbs_that_tell(run: Run, tmp_path: Path) -> None:
     assert "Outage report" in (tmp_path / "r.html").read_text()
     written = run("export", "jsonl", "--journal", place).out.splitlines()
     assert [json.loads(line)["type"] for line in written][1] == "OutageBegan"
+    packed = run("journal", "pack", "--all", "-o", tmp_path / "pack.zip", "--journal", place)
+    assert packed.out.startswith(f"{tmp_path / 'pack.zip'}: 1 outage, records 1 to ")
     assert run("export", "perfetto", "-o", tmp_path / "o.pftrace", "--journal", place).code == 0
 
 
