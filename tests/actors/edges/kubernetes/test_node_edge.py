@@ -29,7 +29,8 @@ from tests.node.bed import Bed
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
-ACCOUNT = "ebbtide-outage"
+#: Not the shipped account: its roles have this name on the same server, and others would find ours there.
+ACCOUNT = "ebbtide-taints"
 #: What the edge needs, and nothing else: kept by the tests that pass with it.
 CLUSTER_RULES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]}]
 LEASE_RULES = [

@@ -79,8 +79,8 @@ async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
     # What it is about was said before.
     for each in (kubelet.uid, "boot-1", mark, "Unknown", "2h"):
         assert each in ran.err
-    assert await declared(kubelet) == Declared(kubelet.uid, "boot-1", mark, "ann", 7200)
     said = json.loads((await kubelet.annotations())[DECLARED_ANNOTATION])
+    assert await declared(kubelet) == Declared(kubelet.uid, "boot-1", mark, "ann", 7200, at=said["at"])
     assert said["reason"] == "the rack is dark"
     ran = await declare(rights, "--withdraw")
     assert (ran.code, ran.out) == (0, "withdrawn: nothing is declared of worker any more\n")

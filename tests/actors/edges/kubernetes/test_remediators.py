@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 FAR, SNR = KINDS
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-ACCOUNT, STRANGER = "ebbtide-outage-remediators", "ebbtide-outage-no-remediators"
+ACCOUNT, STRANGER = "ebbtide-sees-remediators", "ebbtide-sees-no-remediators"
 LIST_RULES = [
     {"apiGroups": [path.split("/")[2]], "resources": [path.split("/")[4]], "verbs": ["list"]}
     for path, _ in KINDS.values()
