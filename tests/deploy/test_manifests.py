@@ -21,6 +21,8 @@ from tests.node.client import Refused
 KUSTOMIZE_SECONDS_MAX = 60
 #: Of the version that is inside the kubectl of the node's Kubernetes.
 KUSTOMIZE = Module(Path(__file__).parent / "kustomize")
+#: Those that bring their own.
+OF_A_NAMESPACE = tuple(name for name in APPLIED if "/" not in name)
 CHECKED = "?dryRun=All&fieldValidation=Strict"
 
 
@@ -149,16 +151,20 @@ def test_the_nodes_identity_brings_no_right_of_its_own() -> None:
 @pytest.mark.parametrize("name", APPLIED)
 async def test_the_api_server_takes_every_object(bed: Bed, name: str) -> None:
     """A server-side dry run, in which an unknown field is an error."""
-    namespace, *others = rendered(name)
-    assert namespace["kind"] == "Namespace"
-    await made(bed, namespace)
+    objects = rendered(name)
+    # What is added to another has none of its own.
+    namespaces = [each for each in objects if each["kind"] == "Namespace"]
+    assert namespaces == objects[: name in OF_A_NAMESPACE]
+    for namespace in namespaces:
+        await made(bed, namespace)
     try:
-        for each in others:
+        for each in objects[len(namespaces) :]:
             taken = await bed.api.post(place(each) + CHECKED, each)
             assert taken["metadata"]["name"] == each["metadata"]["name"]
     finally:
-        await bed.api.delete(f"{place(namespace)}/{namespace['metadata']['name']}")
-        await gone(bed, namespace)
+        for namespace in namespaces:
+            await bed.api.delete(f"{place(namespace)}/{namespace['metadata']['name']}")
+            await gone(bed, namespace)
 
 
 @pytest.mark.node

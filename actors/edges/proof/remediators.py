@@ -155,6 +155,10 @@ class Remediations:
 
 CLUSTER_API = "cluster-api"
 MACHINES = "/apis/cluster.x-k8s.io/v1beta2"
+#: Cluster API's own word, where the object that stands for the machine was there and is not any more
+#: (`MachineInfrastructureDeletedReason` of core/v1beta2). A provider's `Deleted`, mirrored into the same
+#: condition, is none: some say it once the end of a machine was asked for, while it still runs.
+OBJECT_DELETED = "ObjectDeleted"
 OTHER_PROVIDER_ID = "the Machine that is noted on the Node has another providerID"
 
 
@@ -175,9 +179,9 @@ class _Machine(msgspec.Struct):
 
 
 def _is_gone(status: _MachineStatus) -> bool:
-    """``DoesNotExist`` is of a machine that was never there. While one is deleted it says neither."""
+    """``ObjectDoesNotExist`` is of a machine that was never there. While one is deleted it says neither."""
     found = find_condition(status.conditions, "InfrastructureReady") or {}
-    return (found.get("status"), found.get("reason")) == ("False", "Deleted")
+    return (found.get("status"), found.get("reason")) == ("False", OBJECT_DELETED)
 
 
 class Machines:

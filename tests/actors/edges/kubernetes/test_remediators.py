@@ -244,14 +244,16 @@ async def test_a_machine_whose_infrastructure_was_deleted(
                 (infrastructure("Ready", "True"), CHECKED, REMEDIATED),
                 (infrastructure("NotReady"), CHECKED),
                 (infrastructure("InstanceStopped"), DELETING),
-                (infrastructure("DoesNotExist"), DELETING),
+                (infrastructure("ObjectDoesNotExist"), DELETING),
+                # A provider's word, mirrored: the end of the machine was asked for, and it runs.
+                (infrastructure("Deleted"), DELETING),
                 (infrastructure("InternalError", "Unknown"), DELETING),
             ):
                 await status(api, *said)
                 assert await source.read(machine(kubelet)) == NOT_YET, said
             # What is deleted waits for its own Node to go: it goes on to say so.
             await api_bed.api.delete(f"{api.path}/machine-1")
-            await status(api, infrastructure("Deleted"), DELETING)
+            await status(api, infrastructure("ObjectDeleted"), DELETING)
             assert await source.read(machine(kubelet)) == off
             assert await source.read(machine(kubelet)) == off
             # A finalizer that was taken away by hand: the machine runs.
@@ -270,7 +272,7 @@ async def test_a_machine_that_is_another_nodes(
 ) -> None:
     """A kubelet writes its Node's annotations, and not the Machine."""
     async with managed(api_bed, kubelet, **spec) as api, asking(rights, kubelet, CLUSTER_API) as (source, _):
-        await status(api, infrastructure("Deleted"))
+        await status(api, infrastructure("ObjectDeleted"))
         with pytest.raises(Unread, match=OTHER_PROVIDER_ID):
             await source.read(machine(kubelet))
 
@@ -323,7 +325,7 @@ async def test_a_management_cluster_of_its_own(
                         if "unknown: it has not fenced the machine yet" in told:
                             break
                 assert len(await kubelet.taints()) == 1
-                await status(api, infrastructure("Deleted"))
+                await status(api, infrastructure("ObjectDeleted"))
                 await tainted(kubelet, 2)
                 with trio.fail_after(60):
                     while "remediator cluster-api" not in told.partition("SOURCE")[0]:
