@@ -128,6 +128,9 @@ SIZE_MIN, SIZE_MAX = 2**20, 2**40
 #: A pod's and a Node's name (RFC 1123).
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 SUBDOMAIN_LENGTH_MAX = 253
+#: A namespace's, which stands in paths (RFC 1123 too).
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+LABEL_LENGTH_MAX = 63
 
 #: The gates that concern shutdown.
 GATES = (

@@ -70,8 +70,6 @@ CIPHER_SUITES: tuple[CipherSuite, ...] = get_args(CipherSuite)
 
 #: Kubernetes' rules for a label: a prefix that is a DNS name, and a name.
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9.])?")
-#: As an API server takes it: it stands in paths.
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 #: As AWS writes them: eu-west-1, us-gov-east-1.
 _REGION = re.compile(r"[a-z]{2,}(-[a-z0-9]+){1,4}")
@@ -596,7 +594,7 @@ class OutageConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     namespace: Annotated[
         str,
         Doc(
-            _word(_NAMESPACE, "a namespace's name: small letters, digits and '-'"),
+            _word(readers.DNS_LABEL, "a namespace's name: small letters, digits and '-'"),
             readers.show_plain,
             "name of a namespace",
             "Where the journals and the Lease of the leader are.",

@@ -19,7 +19,7 @@ hand while the machine runs on: then the node gives signs of life afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -44,6 +44,8 @@ OBJECTS_MAX = 1000
 ANSWER_SECONDS_MAX = READ_SECONDS_MAX / 2
 #: As many nodes as there are: one list is about all of them.
 NODES_MAX = 5000
+
+T = TypeVar("T")
 
 EARLIER = "it said so before we began to look: it may be of an earlier boot"
 
@@ -114,6 +116,22 @@ KINDS: dict[str, tuple[str, Callable[[_Status], bool]]] = {
 }
 
 
+async def _get(caller: ApiCaller, path: str, kind: type[T], what: str, asked: str) -> T | None:
+    """None: it is not there. Raises Unread, in which it is called ``what``, and what was ``asked`` of it."""
+    try:
+        answer = await caller.call("GET", path, seconds_max=ANSWER_SECONDS_MAX)
+    except Unanswered as error:
+        raise Unread(f"the API server: {error}") from None
+    if answer.code == HTTP_NOT_FOUND:
+        return None
+    if not answer.ok:
+        raise Unread(f"{what} cannot be {asked}: {answer_text(answer)}")
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except (ValueError, RecursionError):
+        raise Unread(f"{what} cannot be read") from None
+
+
 class Remediations:
     """All objects of one kind, listed for all nodes at once whenever somebody asks."""
 
@@ -130,18 +148,9 @@ class Remediations:
 
     async def _list(self, nodes: list[str]) -> Mapping[str, list[Remediation]] | None:
         path = f"{self._path}?{urlencode({'limit': OBJECTS_MAX}, quote_via=quote)}"
-        try:
-            answer = await self._caller.call("GET", path, seconds_max=ANSWER_SECONDS_MAX)
-        except Unanswered as error:
-            raise Unread(f"the API server: {error}") from None
-        if answer.code == HTTP_NOT_FOUND:
+        listed = await _get(self._caller, path, _List, "its objects", "listed")
+        if listed is None:
             return None
-        if not answer.ok:
-            raise Unread(f"its objects cannot be listed: {answer_text(answer)}")
-        try:
-            listed = msgspec.json.decode(answer.body, type=_List)
-        except (ValueError, RecursionError):
-            raise Unread("its objects cannot be read") from None
         found: dict[str, list[Remediation]] = {}
         for each in listed.items:
             meta = each.metadata
@@ -200,19 +209,10 @@ class Machines:
         if found is None or found.machine is None:
             return None
         namespace, name = (quote(each, safe="") for each in found.machine)
-        try:
-            path = f"{MACHINES}/namespaces/{namespace}/machines/{name}"
-            answer = await self._caller.call("GET", path, seconds_max=ANSWER_SECONDS_MAX)
-        except Unanswered as error:
-            raise Unread(f"the API server: {error}") from None
-        if answer.code == HTTP_NOT_FOUND:
+        path = f"{MACHINES}/namespaces/{namespace}/machines/{name}"
+        machine = await _get(self._caller, path, _Machine, "the node's Machine", "read")
+        if machine is None:
             return None
-        if not answer.ok:
-            raise Unread(f"the node's Machine cannot be read: {answer_text(answer)}")
-        try:
-            machine = msgspec.json.decode(answer.body, type=_Machine)
-        except (ValueError, RecursionError):
-            raise Unread("the node's Machine cannot be read") from None
         provider_id, info = machine.spec.provider_id, machine.status.node_info
         if not provider_id or provider_id != found.provider_id:
             raise Unread(OTHER_PROVIDER_ID)

@@ -103,6 +103,13 @@ class StatementSource:
         said = {"declared": node.declared, "peer": node.alive}.get(self.source)
         return said.by if said is not None else ""
 
+    @property
+    def written(self) -> str:
+        """When a person wrote that it is off, in their words; empty: of other kinds, or not said."""
+        node = self._view.of(self._node).node
+        said = node.declared if node is not None and self.source == "declared" else None
+        return said.at if said is not None else ""
+
     async def read(self, machine: Machine) -> Said | None:
         return self.said()
 
@@ -127,9 +134,8 @@ class StatementsEdge:
         self, sources: Sequence[StatementSource], view: ClusterView, node: str, clock: Clock
     ) -> None:
         self._sources, self._view, self._node, self._clock = sources, view, node, clock
-        self._told: dict[tuple[Source, str], Said] = {}
-        #: When what was told last of somebody's word was written, by its author.
-        self._written = ""
+        #: What each says, and when a person wrote it.
+        self._told: dict[tuple[Source, str], tuple[Said, str]] = {}
         self.effects: Mapping[type[Order], Effect] = {}
 
     async def run(self, outlet: Outlet) -> None:
@@ -138,28 +144,30 @@ class StatementsEdge:
         again = False
         while True:
             news = self._view.of(self._node).news
-            found = {(each.source, each.name): said for each in self._sources if (said := each.said())}
-            # Written anew in the same words, it is another statement: the one before stands no longer.
-            replaced = {who for who in found if who[0] == "declared" and self._written != self._declared_at()}
-            self._written = self._declared_at()
-            gone = {who: _taken_back(who[0]) for who in self._told if who not in found}
-            replaced_before = [(who, _taken_back(who[0])) for who in self._told if who in replaced]
-            for (source, name), said in (*replaced_before, *found.items(), *gone.items()):
-                is_news = (source, name) in replaced or self._told.get((source, name)) != said
-                if is_news or (again and said.verdict == "on"):
-                    await outlet.put(
-                        EvidenceRead(
-                            source=source, name=name, begun_ns=self._clock.mono_ns(), **said._asdict()
-                        )
-                    )
+            found = {
+                (each.source, each.name): (said, each.written)
+                for each in self._sources
+                if (said := each.said())
+            }
+            for who, (said, written) in found.items():
+                before, written_before = self._told.get(who, (None, written))
+                # Written anew in the same words, it is another statement: the one before stands no longer.
+                if written != written_before:
+                    await self._tell(outlet, who, _taken_back(who[0]))
+                if (said, written) != (before, written_before) or (again and said.verdict == "on"):
+                    await self._tell(outlet, who, said)
+            for who in self._told:
+                if who not in found:
+                    await self._tell(outlet, who, _taken_back(who[0]))
             self._told = found
             with trio.move_on_after(self._due_seconds()) as waiting:
                 await news.wait()
             again = waiting.cancelled_caught
 
-    def _declared_at(self) -> str:
-        node = self._view.of(self._node).node
-        return node.declared.at if node is not None and node.declared is not None else ""
+    async def _tell(self, outlet: Outlet, who: tuple[Source, str], said: Said) -> None:
+        source, name = who
+        begun_ns = self._clock.mono_ns()
+        await outlet.put(EvidenceRead(source=source, name=name, begun_ns=begun_ns, **said._asdict()))
 
     def _due_seconds(self) -> float:
         """Until a statement that the node lives ends, or is to be told again; for ever where none stands."""

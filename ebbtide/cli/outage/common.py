@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -42,25 +41,24 @@ HTTP_UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND, HTTP_CONFLICT = 401, 403, 404
 class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older versions of click have none
     """The name of an object: without one a path would be that of the list."""
 
-    def __init__(self, kind: str, length_max: int, *, dots: bool = True) -> None:
-        self.name, self._length_max = kind, length_max
-        self._pattern = re.compile(
-            r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?" if dots else r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-        )
-        self._of = f"small letters, digits{', dots' if dots else ''} and '-'"
+    def __init__(self, kind: str) -> None:
+        self.name = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ebbtide.config import readers
+
         name = str(value)
-        if len(name) > self._length_max or not self._pattern.fullmatch(name):
-            self.fail(
-                f"{name!r} is no name of a {self.name}: {self._of}, {self._length_max} at most", param, ctx
-            )
+        if self.name == "namespace":
+            pattern, length_max, dots = readers.DNS_LABEL, readers.LABEL_LENGTH_MAX, ""
+        else:
+            pattern, length_max, dots = readers.DNS_SUBDOMAIN, readers.SUBDOMAIN_LENGTH_MAX, ", dots"
+        if len(name) > length_max or not pattern.fullmatch(name):
+            of = f"small letters, digits{dots} and '-', {length_max} at most"
+            self.fail(f"{name!r} is no name of a {self.name}: {of}", param, ctx)
         return name
 
 
-#: As long as the API server lets them be.
-NODE_NAME, POD_NAME = Named("Node", 253), Named("pod", 253)
-NAMESPACE_NAME = Named("namespace", 63, dots=False)
+NODE_NAME, POD_NAME, NAMESPACE_NAME = Named("Node"), Named("pod"), Named("namespace")
 
 kubeconfig_option = click.option(
     "--kubeconfig",

@@ -43,11 +43,6 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 STORAGE = "/apis/storage.k8s.io/v1"
 LEASES_NAMESPACE = "kube-node-lease"
-#: Of medik8s, each in a group of its own.
-REMEDIATORS = {
-    "fence-agents-remediation.medik8s.io": "fenceagentsremediations",
-    "self-node-remediation.medik8s.io": "selfnoderemediations",
-}
 
 EPILOG = """\b
 Examples:
@@ -93,7 +88,10 @@ def remediator_rights(configuration: OutageConfiguration, groups: tuple[str, ...
     """Those of ``deploy/kubernetes/outage/remediators`` that are needed: of what is installed, where a pool
     believes it. Of another cluster's Machines nothing is asked here.
     """
-    wanted = [Right("list", plural, group) for group, plural in REMEDIATORS.items()]
+    from ebbtide.actors.edges.proof.remediators import KINDS
+
+    places = [path.split("/") for path, _ in KINDS.values()]
+    wanted = [Right("list", plural, group) for _, _, group, _, plural in places]
     if configuration.cluster_api.kubeconfig is None:
         wanted.append(Right("get", "machines", "cluster.x-k8s.io"))
     believed = any("remediator" in pool.believe for pool in configuration.pools)

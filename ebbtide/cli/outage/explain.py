@@ -132,17 +132,15 @@ def not_declared(view: NodeView, lease_mark: str) -> str:
     from ebbtide.actors.outage_proof import OTHER_BOOT, OTHER_MACHINE, OUTDATED
 
     said = view.declared
-    if said is None or said.problem:
-        return said.problem if said is not None else ""
-    return (
-        OTHER_MACHINE
-        if said.node_uid != view.uid
-        else OTHER_BOOT
-        if said.boot_id != view.boot_id
-        else OUTDATED
-        if not said.mark or said.mark != lease_mark
-        else ""
-    )
+    if said is None:
+        return ""
+    if said.problem:
+        return said.problem
+    if said.node_uid != view.uid:
+        return OTHER_MACHINE
+    if said.boot_id != view.boot_id:
+        return OTHER_BOOT
+    return "" if said.mark and said.mark == lease_mark else OUTDATED
 
 
 async def node_scene(cluster: Cluster, name: str) -> NodeScene:

@@ -30,6 +30,7 @@ from ebbtide.cli.outage.summary import (
     stored_journals,
     summary_document,
     summary_of,
+    waits_for,
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.messages import BACK_UNDER, boot_end_text
@@ -143,10 +144,7 @@ def facts(summary: OutageSummary, now: NodeNow, now_wall_ns: int) -> Iterator[tu
 
 def subject_rows(subjects: tuple[Subject, ...]) -> list[tuple[str, str, str]]:
     """What hung, what became of it, and what it waits for."""
-    return [
-        (each.label, each.outcome, each.waits[-1].reason if each.ended_ns is None and each.waits else "")
-        for each in subjects
-    ]
+    return [(each.label, each.outcome, waits_for(each)) for each in subjects]
 
 
 def source_rows(summary: OutageSummary, now_wall_ns: int) -> list[tuple[str, str, str]]:

@@ -5,6 +5,7 @@ Pure but for the reading. ``now_wall_ns`` is the clock of whoever asks; it is on
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ebbtide.cli.common.guard import Refused, worst
@@ -93,7 +94,7 @@ def summary_of(record: OutageRecord) -> OutageSummary:
         Hanging(
             "volume" if isinstance(each, AttachmentRecord) else "pod",
             each.label,
-            each.waits[-1].reason if each.waits else "",
+            waits_for(each),
         )
         for each in record.subjects
         if each.ended_ns is None
@@ -111,6 +112,11 @@ def summary_of(record: OutageRecord) -> OutageSummary:
         hangs=tuple(hangs),
         reminder=_reminder(record) if is_open else "",
     )
+
+
+def waits_for(subject: Subject) -> str:
+    """What was said last of why it still hangs; empty: it does not, or nobody has said."""
+    return subject.waits[-1].reason if subject.ended_ns is None and subject.waits else ""
 
 
 def _brake(record: OutageRecord) -> str:
@@ -192,7 +198,7 @@ def _subject_document(record: OutageRecord, subject: Subject) -> dict[str, Any]:
     return {
         "name": subject.label,
         "outcome": subject.outcome,
-        "waitsFor": subject.waits[-1].reason if subject.ended_ns is None and subject.waits else "",
+        "waitsFor": waits_for(subject),
         "ended": _moment(record, subject.ended_ns),
     }
 
@@ -251,8 +257,10 @@ async def _outages_of(
         raise Refused(f"{place.location} could not be read in {READ_SECONDS_MAX:g} s: try again") from None
 
 
-async def _outages_of_all(cluster: Cluster, namespace: str) -> dict[str, tuple[list[OutageRecord], Verdict]]:
-    """Of every journal that lies in one piece, by the Node's UID. Raises Refused."""
+async def _outages_together(
+    cluster: Cluster, namespace: str, wanted: Collection[str]
+) -> dict[str, tuple[list[OutageRecord], Verdict]]:
+    """Of those of the ``wanted`` journals that lie in one piece, by the Node's UID. Raises Refused."""
     from ebbtide.actors.edges.kubernetes.config_maps import read_journals
 
     found: dict[str, tuple[list[OutageRecord], Verdict]] = {}
@@ -261,7 +269,7 @@ async def _outages_of_all(cluster: Cluster, namespace: str) -> dict[str, tuple[l
     def take(node_uid: str, source: Source) -> None:
         if node_uid in found:
             parted.add(node_uid)
-        else:
+        elif node_uid in wanted:
             found[node_uid] = _read(source)
 
     try:
@@ -313,7 +321,9 @@ async def outages_of(cluster: Cluster, namespace: str, journals: list[StoredJour
     """Raises Refused."""
     from ebbtide.actors.edges.kubernetes.calls import for_each
 
-    together = await _outages_of_all(cluster, namespace) if len(journals) > SINGLY_MAX else {}
+    together: dict[str, tuple[list[OutageRecord], Verdict]] = {}
+    if len(journals) > SINGLY_MAX:
+        together = await _outages_together(cluster, namespace, {each.node_uid for each in journals})
 
     async def one(journal: StoredJournal) -> tuple[list[OutageRecord], Verdict]:
         found = together.get(journal.node_uid)
