@@ -153,6 +153,7 @@ NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, *DRY = WAITS 
 )
 DRY_TAINT, DRY_POWER_OFF, DRY_QUARANTINE, DRY_UNTAINT = DRY
 BRAKE_SAYS = "the storm brake: "
+ANOTHERS = "another controller's taint stands on the node"
 #: Why the machine is not switched off any more.
 GIVES_UP = NO_MACHINE_UUID, STILL_NOT_PROVED = (
     "the Node does not say which machine it is (status.nodeInfo.systemUUID)",
@@ -712,11 +713,13 @@ def _remind(state: OutageState, event: Tick, now: int) -> Result:
     reasons = {
         "recovering": f"waits for {', '.join(_hanging(state)[:3]) or 'the list of what hangs'}",
         "out": "the node has not come back",
-        "aside": "another controller's taint stands on the node",
+        "aside": ANOTHERS,
         "quarantined": "the node is not Ready, or reports volumes in use",
         "doubted": "the node is not Ready, or reports volumes in use",
         "untainting": state.waits,
         "following": NOT_OURS
+        if state.waits == NOT_OURS
+        else ANOTHERS
         if state.taint == "other"
         else f"waits for {', '.join(_hanging(state)[:3]) or 'the node'}",
     }
@@ -824,6 +827,11 @@ def _read_quarantined(state: OutageState, event: NodeRead, now: int) -> Result:
     state = _with_node(state, event, now)
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
+    if state.doubt and state.taint != "ours":
+        # Somebody has judged what we could not.
+        state, waits = _wait(state, _gone_text(state), phase="following", wake_ns=now + state.reminder_ns)
+        after, decisions = _follow(state, now)
+        return after, [*waits, *decisions]
     return _doubted(state, now) if state.doubt else _freed(_ready_since(state), now)
 
 

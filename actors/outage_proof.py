@@ -7,7 +7,8 @@ From the first suspicion on every source is read, again and again, until the nod
 outage is over. A statement that the machine is off counts if it is about this machine (`_stranger`), about
 the boot on record, and was asked for after the last heartbeat that this leader saw; a management controller
 has to say it twice. It is voided by a later heartbeat, by another boot, by its age, and by anybody who says
-that the machine runs: that stands until the same source says otherwise or its time is over.
+that the machine runs: that stands until the same source says otherwise or its time is over. A person's word
+stays where it was written and is read again and again, and counts once (`Declaration`).
 
 Nothing is measured between two machines' clocks: heartbeats are marks that are equal or not, and every time
 is this process's own. A new leader has seen nothing, so it begins with no proof, and with its own start as
@@ -94,28 +95,40 @@ SAYS_OTHERWISE, REBOOTED, TOO_LONG_AGO = (
 )
 
 #: Why a statement that the machine is off does not count.
-REFUSALS = NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTDATED, ASKED_BEFORE, OVER = (
+REFUSALS = NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTLIVED, ASKED_BEFORE, OVER = (
     "it does not say which machine it is about",
     "it is about another machine",
     "it is about another boot",
     "it does not say which boot it is about",
-    "the node has renewed its lease since it was written",
+    "the node has given a sign of life since it was written",
     "it was asked for before the last heartbeat",
     "its time is over: it has to be declared again",
 )
 
 
 class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A source's statement. ``first_ns``: when it was first asked and has said the same since;
-    ``valid_seconds``: how long a person wants it to count.
-    """
+    """A source's statement. ``first_ns``: when it was first asked and has said the same since."""
 
     source: Source
     name: str
     first_ns: int
     begun_ns: int
     until_ns: int
-    valid_seconds: int = 0
+
+
+class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a person has written on the Node, from when it first counted until it is taken back: read again it
+    is the same statement, whatever has come between. ``at``, ``mark`` and ``valid_seconds`` tell it from the
+    next one. ``seen_ns``: when it was read last; of its time a new leader gives it what was left then.
+    """
+
+    at: str
+    mark: str
+    valid_seconds: int
+    until_ns: int
+    seen_ns: int
+    #: The node has given a sign of life since.
+    outlived: bool = False
 
 
 class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -137,8 +150,8 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     on: dict[str, int] = {}
     #: The accepted one, by source and name.
     proof: str = ""
-    #: For how many seconds each statement of a person counted whose time is over: read again, it is the same.
-    spent: dict[str, int] = {}
+    #: By source and name, also of those that count no more.
+    declared: dict[str, Declaration] = {}
     #: Why a source was refused, said once for each reason.
     refused: dict[str, str] = {}
     read_key: str = ""
@@ -151,7 +164,7 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 #: Who this machine is, and who has said that it runs: that is not forgotten because this actor has failed.
 KEPT_FIELDS = (
     *("node", "proof_ns", "node_uid", "system_uuid", "provider_id", "boot_id", "lease_mark", "status_mark"),
-    *("on", "spent", "ordinal"),
+    *("on", "declared", "ordinal"),
 )
 
 
@@ -183,7 +196,18 @@ def _stranger(state: ProofState, event: EvidenceRead) -> str:
     return "" if event.identity == known else OTHER_MACHINE
 
 
-def _objection(state: ProofState, event: EvidenceRead) -> str:
+def _read_again(state: ProofState, event: EvidenceRead) -> Declaration | None:
+    """The person's statement that this is, if it has counted before."""
+    known = state.declared.get(_of(event))
+    same = known and (known.at, known.mark, known.valid_seconds) == (
+        event.at,
+        event.mark,
+        event.valid_seconds,
+    )
+    return known if same else None
+
+
+def _objection(state: ProofState, event: EvidenceRead, now: int) -> str:
     """Why a statement that this machine is off does not count; empty: it does."""
     if why := _stranger(state, event):
         return why
@@ -191,10 +215,12 @@ def _objection(state: ProofState, event: EvidenceRead) -> str:
         return OTHER_BOOT
     if event.source in NAMES_BOOT and not event.boot_id:
         return NO_BOOT
-    if event.source == "declared" and (not event.mark or event.mark != state.lease_mark):
-        return OUTDATED
-    if event.source == "declared" and state.spent.get(_of(event)) == event.valid_seconds:
-        return OVER
+    if event.source == "declared":
+        known = _read_again(state, event)
+        if not event.mark or event.mark != state.lease_mark or (known is not None and known.outlived):
+            return OUTLIVED
+        if known is not None and known.until_ns <= now:
+            return OVER
     if event.begun_ns <= state.heartbeat_ns:
         return ASKED_BEFORE
     return ""
@@ -203,12 +229,12 @@ def _objection(state: ProofState, event: EvidenceRead) -> str:
 def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
     who = _of(event)
     if event.verdict == "off":
-        return _says_off(state, event, who)
+        return _says_off(state, event, who, now)
     off = {each: said for each, said in state.off.items() if each != who}
     # Under whichever boot: one that the Node does not show yet is a node that has rebooted.
     if event.verdict == "unknown" and event.source in STATED:
-        spent = {each: seconds for each, seconds in state.spent.items() if each != who}
-        return _taken_back(replace(state, off=off, spent=spent), who)
+        declared = {each: said for each, said in state.declared.items() if each != who}
+        return _taken_back(replace(state, off=off, declared=declared), who)
     if event.verdict == "unknown" or _stranger(state, event):
         # Not to be reached is no contradiction, and no proof any more either way once its time is over: what
         # a source has said goes on to count, but two readings in a row are not these.
@@ -232,9 +258,11 @@ def _taken_back(state: ProofState, who: str) -> Result:
     return state, [*voided, *accepted]
 
 
-def _says_off(state: ProofState, event: EvidenceRead, who: str) -> Result:
+def _says_off(state: ProofState, event: EvidenceRead, who: str, now: int) -> Result:
     """Counted, refused, or the first of two."""
-    if event.source not in NO_PROOF and (why := _objection(state, event)):
+    if (known := _read_again(state, event)) is not None:
+        state = replace(state, declared={**state.declared, who: replace(known, seen_ns=event.begun_ns)})
+    if event.source not in NO_PROOF and (why := _objection(state, event, now)):
         state = replace(state, off={each: said for each, said in state.off.items() if each != who})
         if state.refused.get(who) == why:
             return state, ()
@@ -246,18 +274,25 @@ def _says_off(state: ProofState, event: EvidenceRead, who: str) -> Result:
         return state, ended
     before = state.off.get(who)
     first_ns = before.first_ns if before is not None else event.begun_ns
+    until_ns = event.begun_ns + state.proof_ns
     if event.source == "declared":
-        # It is the same statement however often it is read: its time runs from when it was first seen.
-        until_ns = first_ns + (event.valid_seconds * NS_PER_SECOND or DECLARED_NS)
-    else:
-        until_ns = event.begun_ns + state.proof_ns
+        until_ns = event.begun_ns + (event.valid_seconds * NS_PER_SECOND or DECLARED_NS)
+        declaration = known or Declaration(
+            at=event.at,
+            mark=event.mark,
+            valid_seconds=event.valid_seconds,
+            until_ns=until_ns,
+            seen_ns=event.begun_ns,
+        )
+        until_ns = declaration.until_ns
+        if known is None:
+            state = replace(state, declared={**state.declared, who: declaration})
     said = Off(
         source=event.source,
         name=event.name,
         first_ns=first_ns,
         begun_ns=event.begun_ns,
         until_ns=until_ns,
-        valid_seconds=event.valid_seconds,
     )
     state, accepted = _weigh(replace(state, off={**state.off, who: said}), who)
     return state, [*ended, *accepted]
@@ -299,7 +334,8 @@ def _voided(state: ProofState, reason: str) -> Result:
 
 def _heart_beat(state: ProofState, now: int, reason: str) -> Result:
     """All that was said before is about a time when it ran."""
-    return _voided(replace(state, heartbeat_ns=now, off={}, spent={}, refused={}), reason)
+    declared = {who: replace(each, outlived=True) for who, each in state.declared.items()}
+    return _voided(replace(state, heartbeat_ns=now, off={}, declared=declared, refused={}), reason)
 
 
 def _heartbeat(state: ProofState, event: HeartbeatSeen, now: int) -> Result:
@@ -382,9 +418,8 @@ def _pause_ns(state: ProofState) -> int:
 def _tick(state: ProofState, event: Tick, now: int) -> Result:
     """Statements whose time is over; then the next reading, if its time has come."""
     ended = [each for each, said in state.off.items() if said.until_ns <= now]
-    spent = {each: state.off[each].valid_seconds for each in ended if state.off[each].source == "declared"}
     off = {each: said for each, said in state.off.items() if each not in ended}
-    state = replace(state, off=off, spent={**state.spent, **spent})
+    state = replace(state, off=off)
     over = tuple(each for each, until_ns in state.on.items() if until_ns <= now)
     state, decisions = _ended(state, over, TOO_LONG_AGO)
     if state.proof and state.proof not in state.off:
@@ -414,8 +449,13 @@ def _started(state: ProofState, event: LeaderStarted, now: int) -> Result:
     """What another process observed, this one has not; and its clock was another."""
     state, voided = _voided(state, "another leader observed it")
     reading = state.reading
+    declared = {
+        who: replace(each, until_ns=now + max(0, each.until_ns - each.seen_ns), seen_ns=now)
+        for who, each in state.declared.items()
+    }
     state = replace(
         state,
+        declared=declared,
         node=event.node,
         proof_ns=event.settings.proof_seconds * NS_PER_SECOND,
         heartbeat_ns=now,

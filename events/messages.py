@@ -1169,7 +1169,14 @@ ROWS: dict[type[Event], Row] = {
         _evidence_text,
         INFO,
         UNLOGGED,
-        {"name": "message", "identity": "uid", "boot_id": "boot", "mark": "message", "error": "message"},
+        {
+            "name": "message",
+            "identity": "uid",
+            "boot_id": "boot",
+            "mark": "message",
+            "at": "message",
+            "error": "message",
+        },
     ),
     o.WorkListed: Row(_work_text, INFO, UNLOGGED, {"elsewhere": "uid"}, learn=_learn_work),
     o.LostPodRead: Row(

@@ -197,6 +197,8 @@ class EvidenceRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False
     mark: str = ""
     #: How long its author wants it to count, from when this leader first saw it; 0: the default.
     valid_seconds: int = 0
+    #: When its author wrote it, in their words: it tells a statement from the next one in the same words.
+    at: str = ""
     error: str = ""
 
 

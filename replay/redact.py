@@ -472,11 +472,12 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     **{("ProofState", field): "uid" for field in ("node_uid", "system_uuid", "provider_id")},
     ("ProofState", "boot_id"): "boot",
     **{("ProofState", field): "message" for field in ("lease_mark", "status_mark")},
-    **{("ProofState", field): "kept" for field in ("off", "on", "spent")},
+    **{("ProofState", field): "kept" for field in ("off", "on", "declared")},
     ("ProofState", "proof"): "source",
     ("ProofState", "refused"): "word",
     ("ProofState", "read_key"): "key",
     ("Off", "name"): "message",
+    **{("Declaration", field): "message" for field in ("at", "mark")},
     ("OutageState", "node"): "node",
     ("OutageState", "node_uid"): "uid",
     ("OutageState", "system_uuid"): "uid",
@@ -565,7 +566,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
 
 #: Of maps in states whose keys name something else than their values: what the keys name.
 KEY_NAMES: dict[tuple[str, str], TextKind] = {
-    **{("ProofState", field): "source" for field in ("off", "on", "spent", "refused")},
+    **{("ProofState", field): "source" for field in ("off", "on", "declared", "refused")},
     ("OutageState", "pods"): "uid",
     ("OutageState", "attachments"): "uid",
     ("StuckPodState", "successors"): "uid",

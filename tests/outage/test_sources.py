@@ -35,8 +35,8 @@ def view_of(*nodes: NodeView) -> ClusterView:
 @pytest.mark.parametrize(
     ("text", "labels", "expected"),
     [
-        (HEAD, {}, ["cloud-taint", "certificate", "declared", "peer", "kubelet"]),
-        (POOLS, {"k": "v"}, ["declared", "peer"]),
+        (HEAD, {}, ["peer", "cloud-taint", "certificate", "declared", "kubelet"]),
+        (POOLS, {"k": "v"}, ["peer", "declared"]),
         (POOLS, {}, ["peer", "kubelet"]),
         (
             HEAD + "pools: [{name: a, believe: [remediator]}]",

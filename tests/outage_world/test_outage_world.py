@@ -41,7 +41,10 @@ def objections(records: list[Record], proof: int, at: int) -> list[str]:
     """Of the taint ordered at ``at``: what on record spoke against its proof, found without the actors."""
     said = records[proof].event
     assert isinstance(said, o.EvidenceRead)
-    found = [] if said.identity == "u1" else ["no taint is ordered on the word about another machine"]
+    ours = said.identity in ("u1", "n1")
+    found = [] if ours else ["no taint is ordered on the word about another machine"]
+    if said.source == "declared":
+        found += outlived(records[:at], said, records[at].mono_ns)
     running: dict[str, int] = {}
     boot = ""
     for place, record in enumerate(records[:at]):
@@ -62,12 +65,32 @@ def objections(records: list[Record], proof: int, at: int) -> list[str]:
     return found
 
 
+def outlived(records: list[Record], said: o.EvidenceRead, now_ns: int) -> list[str]:
+    """A person's word, from when the first of those who led read it."""
+    found: list[str] = []
+    told_ns = -1
+    heard = False
+    for record in records:
+        event = record.event
+        if isinstance(event, o.EvidenceRead) and (event.source, event.at) == ("declared", said.at):
+            told_ns = record.mono_ns if told_ns < 0 else told_ns
+        heard |= told_ns >= 0 and isinstance(event, o.HeartbeatSeen)
+        if isinstance(event, o.LeaderStarted) and told_ns >= 0:
+            told_ns = record.mono_ns  # that much is left of its time at most
+    if heard:
+        found.append("no taint is ordered on a person's word that the node has outlived")
+    if now_ns - told_ns > said.valid_seconds * NS_PER_SECOND:
+        found.append("no taint is ordered on a person's word whose time is over")
+    return found
+
+
 def check(world: World) -> list[str]:
     """The invariants, one sentence each; what is broken."""
     broken: list[str] = []
     records = world.store.records
     proofs: dict[int, int] = {}
-    evidence = proof = -1
+    evidence: dict[str, int] = {}
+    proof = -1
     true_proof = dry_run = true_at_write = False
     episodes: Counter[int] = Counter()
     for at, record in enumerate(records):
@@ -77,9 +100,9 @@ def check(world: World) -> list[str]:
         if dry_run and isinstance(event, o.SetTaint | o.RemoveTaint | o.SetQuarantine | o.PowerOff):
             broken.append("a dry run orders no write")
         if isinstance(event, o.EvidenceRead) and event.verdict == "off":
-            evidence = at
+            evidence[event.source] = at
         elif isinstance(event, o.ProofAccepted):
-            proof = evidence
+            proof = evidence[event.source]
         elif isinstance(event, o.SetTaint):
             proofs[at] = proof
             if proof < 0:
@@ -88,7 +111,7 @@ def check(world: World) -> list[str]:
             broken += objections(records, proof, at)
             said = records[proof].event
             assert isinstance(said, o.EvidenceRead)
-            true_proof = world.truth[said.begun_ns]
+            true_proof = world.truth[said.source, said.begun_ns]
             if event.ready == "True":
                 broken.append("no taint is ordered for a node that is Ready")
         elif isinstance(event, o.ProofWasWrong) and true_proof and event.what != "it renews its lease":
@@ -282,6 +305,8 @@ if __name__ == "__main__":
                 seen[name] += 1
             elif isinstance(record.event, o.OutageClosed):
                 seen[f"closed {record.event.outcome}"] += 1
+            elif isinstance(record.event, o.ProofAccepted) and record.event.source == "declared":
+                seen["words of a person accepted"] += 1
             elif isinstance(record.event, o.OutOfService) and record.event.found:
                 seen["found after another leader"] += 1
     print(dict(seen))

@@ -8,7 +8,8 @@ controller of outages sees comes late, and in order; what it writes is a compare
 A person may force-delete the pod of a node that is not Ready: then it is the six-minute timer that detaches.
 In some the API server is away for a while, so that nobody is heard, and nothing can be stored; in some a
 leader cannot read the journal and begins without it, knowing of a taint what is noted beside that; in some
-machines are switched off, through a management controller that may lie, refuse or be stuck.
+machines are switched off, through a management controller that may lie, refuse or be stuck; in some a person
+declares that the machine is off, who may be wrong, and what they have written stays where it is.
 
 Everything is drawn from one seed. `World.twice` is the witness on the volume: it says when both nodes
 wrote first.
@@ -89,7 +90,7 @@ class World:
         #: When the witness on the volume first saw two writers; -1: never.
         self.twice = -1
         #: By when it was asked for: was the machine off when the source said so?
-        self.truth: dict[int, bool] = {}
+        self.truth: dict[tuple[str, int], bool] = {}
         self.taints = 0
         #: Since when the node is Ready under another boot id with our taint; -1: it is not.
         self.back_since = -1
@@ -99,6 +100,9 @@ class World:
         #: Streams of their own, so that the seeds' worlds stay what they are.
         self.dry, self.boots = self.draws.fork("dry run"), self.draws.fork("boots")
         self.power, self.person = self.draws.fork("power"), self.draws.fork("person")
+        #: What a person has declared: it stays on the Node.
+        self.word = self.draws.fork("word")
+        self.said: dict[str, Any] = {}
         self.power_off_seconds = (0, 20, 60, 150)[self.power.below(4)]
         #: What the management controller makes of a command to switch off; ``stuck``: it does, and says On.
         self.bmc_obeys = ("yes", "yes", "lies", "refuses", "late", "stuck")[self.power.below(6)]
@@ -136,6 +140,8 @@ class World:
         self.after(5_000 + self.draws.below(20_000), self._misfortune)
         if self.person.chance(1, 4):
             self.after(40_000 + self.person.below(150_000), self._delete_by_hand)
+        if self.word.chance(1, 3):
+            self.after(20_000 + self.word.below(200_000), self._declare)
         for _ in range(self.draws.below(4)):
             self.after(self.draws.below(END_MS), self._leader_dies)
         while self._heap and self._heap[0][0] <= END_MS:
@@ -311,7 +317,7 @@ class World:
         said: o.Verdict = "unknown" if not self.bmc_there else "on" if on else "off"
         identity = "u9" if self.bmc_wrong_machine else "u1"
         if said == "off":
-            self.truth[begun * MS] = not self.machine.on
+            self.truth["redfish", begun * MS] = not self.machine.on
         return o.EvidenceRead(
             source="redfish",
             name="bmc",
@@ -319,6 +325,31 @@ class World:
             begun_ns=begun * MS,
             identity_kind="systemUUID",
             identity=identity,
+        )
+
+    def _declare(self) -> None:
+        """Of a node that seems to be gone: `ebbtide outage declare` refuses where it has just spoken."""
+        silent = self.now - max(self.last_beat, self.away_until) > SPEAKS_MS
+        if self.there and silent and (not self.machine.on or self.word.chance(1, 4)):
+            self.said = {
+                "boot_id": f"b{self.boot}",
+                "mark": f"l{self.lease}",
+                "valid_seconds": (10, 60, 600)[self.word.below(3)],
+                "at": str(self.now),
+            }
+            self._tell(lambda at=self.now: self.person_says(at))
+        self.after(20_000 + self.word.below(200_000), self._declare)
+
+    def person_says(self, begun: int) -> o.EvidenceRead:
+        self.truth["declared", begun * MS] = not self.machine.on
+        return o.EvidenceRead(
+            source="declared",
+            name="ann",
+            verdict="off",
+            begun_ns=begun * MS,
+            identity_kind="nodeUID",
+            identity="n1",
+            **self.said,
         )
 
     def switch_off(self) -> str:
@@ -507,10 +538,15 @@ class Leader:
             case o.ReadSources():
                 world.after(
                     delay + world.draws.below(2_000),
-                    lambda: (self.step(world.bmc(begun)), self._done(order)),
+                    lambda: (self._sources(begun), self._done(order)),
                 )
             case _:
                 world.after(delay, lambda: self._done(order))
+
+    def _sources(self, begun: int) -> None:
+        self.step(self.world.bmc(begun))
+        if self.world.said:
+            self.step(self.world.person_says(begun))
 
     def _done(self, order: Order, reason: str = "") -> None:
         self.step(OrderEnded(key=order.key, result="failed" if reason else "done", reason=reason))

@@ -114,6 +114,7 @@ def _says(bench: Bench, command: Command) -> None:
             boot_id=given.get("boot", ""),
             mark=given.get("mark", ""),
             valid_seconds=duration_ns(given.get("valid", "0s")) // 1_000_000_000,
+            at=given.get("at", ""),
         )
     )
 

@@ -135,7 +135,8 @@ class WorkEdge:
         if owner in self._open.values():
             # It may be there still, and is nobody's successor.
             self._before[owner] |= {uid}
-            self._claimed.setdefault(owner, {})[by] = None
+            if by:
+                self._claimed.setdefault(owner, {})[by] = None
             return
         del self._before[owner]
         self._claimed.pop(owner, None)

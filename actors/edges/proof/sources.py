@@ -48,6 +48,7 @@ class Said(NamedTuple):
     boot_id: str = ""
     mark: str = ""
     valid_seconds: int = 0
+    at: str = ""
     error: str = ""
 
 

@@ -55,7 +55,7 @@ def _declared(node: NodeView, observed: ObservedNode) -> Said | None:
         return None
     if said.problem:
         return Said("unknown", error=said.problem)
-    return Said("off", "nodeUID", said.node_uid, said.boot_id, said.mark, said.seconds)
+    return Said("off", "nodeUID", said.node_uid, said.boot_id, said.mark, said.seconds, said.at)
 
 
 def _ends_at(said: Declared, observed: ObservedNode) -> float:
@@ -76,13 +76,14 @@ def _alive(node: NodeView, observed: ObservedNode) -> Said | None:
     return Said("on", "nodeUID", node.uid, said.boot_id)
 
 
+#: In the order in which they are told: what contradicts before what it contradicts, or a proof would be
+#: accepted that is voided in the same moment.
 _READ: dict[Source, Callable[[NodeView, ObservedNode], Said | None]] = {
+    "peer": _alive,
     "cloud-taint": _cloud_taint,
     "certificate": _certificate,
     "declared": _declared,
-    "peer": _alive,
 }
-#: In the order in which they are told.
 STATED: tuple[Source, ...] = tuple(_READ)
 #: Whatever is believed: these can only hold the cure up.
 CONTRADICT: tuple[Source, ...] = ("peer",)
@@ -102,13 +103,6 @@ class StatementSource:
             return ""
         said = {"declared": node.declared, "peer": node.alive}.get(self.source)
         return said.by if said is not None else ""
-
-    @property
-    def written(self) -> str:
-        """When a person wrote that it is off, in their words; empty: of other kinds, or not said."""
-        node = self._view.of(self._node).node
-        said = node.declared if node is not None and self.source == "declared" else None
-        return said.at if said is not None else ""
 
     async def read(self, machine: Machine) -> Said | None:
         return self.said()
@@ -134,47 +128,39 @@ class StatementsEdge:
         self, sources: Sequence[StatementSource], view: ClusterView, node: str, clock: Clock
     ) -> None:
         self._sources, self._view, self._node, self._clock = sources, view, node, clock
-        #: What each says, and when a person wrote it.
-        self._told: dict[tuple[Source, str], tuple[Said, str]] = {}
+        self._told: dict[tuple[Source, str], Said] = {}
         self.effects: Mapping[type[Order], Effect] = {}
 
     async def run(self, outlet: Outlet) -> None:
         """First what stands there now, then what changes, until cancelled."""
         await self._view.listed()
-        again = False
+        again_at = math.inf
         while True:
             news = self._view.of(self._node).news
-            found = {
-                (each.source, each.name): (said, each.written)
-                for each in self._sources
-                if (said := each.said())
-            }
-            for who, (said, written) in found.items():
-                before, written_before = self._told.get(who, (None, written))
-                # Written anew in the same words, it is another statement: the one before stands no longer.
-                if written != written_before:
-                    await self._tell(outlet, who, _taken_back(who[0]))
-                if (said, written) != (before, written_before) or (again and said.verdict == "on"):
-                    await self._tell(outlet, who, said)
-            for who in self._told:
-                if who not in found:
-                    await self._tell(outlet, who, _taken_back(who[0]))
+            found = {(each.source, each.name): said for each in self._sources if (said := each.said())}
+            gone = {who: _taken_back(who[0]) for who in self._told if who not in found}
+            again = again_at <= trio.current_time()
+            for who, said in (found | gone).items():
+                if self._told.get(who) != said or (again and said.verdict == "on"):
+                    source, name = who
+                    begun_ns = self._clock.mono_ns()
+                    await outlet.put(
+                        EvidenceRead(source=source, name=name, begun_ns=begun_ns, **said._asdict())
+                    )
+                    if said.verdict == "on":
+                        again_at = trio.current_time() + AGAIN_SECONDS
+            if all(said.verdict != "on" for said in found.values()):
+                again_at = math.inf
             self._told = found
-            with trio.move_on_after(self._due_seconds()) as waiting:
+            with trio.move_on_at(min(again_at, self._ends_at())):
                 await news.wait()
-            again = waiting.cancelled_caught
 
-    async def _tell(self, outlet: Outlet, who: tuple[Source, str], said: Said) -> None:
-        source, name = who
-        begun_ns = self._clock.mono_ns()
-        await outlet.put(EvidenceRead(source=source, name=name, begun_ns=begun_ns, **said._asdict()))
-
-    def _due_seconds(self) -> float:
-        """Until a statement that the node lives ends, or is to be told again; for ever where none stands."""
+    def _ends_at(self) -> float:
+        """When a statement that the node lives ends; never where none stands."""
         observed = self._view.of(self._node)
         said = observed.node.alive if observed.node is not None else None
-        left = _ends_at(said, observed) - trio.current_time() if said is not None else 0.0
-        return min(left, AGAIN_SECONDS) if left > 0 else math.inf
+        ends_at = _ends_at(said, observed) if said is not None else 0.0
+        return ends_at if ends_at > trio.current_time() else math.inf
 
     def prewarm(self) -> None:
         """Nothing is to be opened."""

@@ -129,7 +129,7 @@ def attachment_scene(
 
 def not_declared(view: NodeView, lease_mark: str) -> str:
     """Why the statement on this Node does not count, in the controller's words; empty where it may."""
-    from ebbtide.actors.outage_proof import OTHER_BOOT, OTHER_MACHINE, OUTDATED
+    from ebbtide.actors.outage_proof import OTHER_BOOT, OTHER_MACHINE, OUTLIVED
 
     said = view.declared
     if said is None:
@@ -140,7 +140,7 @@ def not_declared(view: NodeView, lease_mark: str) -> str:
         return OTHER_MACHINE
     if said.boot_id != view.boot_id:
         return OTHER_BOOT
-    return "" if said.mark and said.mark == lease_mark else OUTDATED
+    return "" if said.mark and said.mark == lease_mark else OUTLIVED
 
 
 async def node_scene(cluster: Cluster, name: str) -> NodeScene:
