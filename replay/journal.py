@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -108,6 +109,15 @@ class Unreadable(Event, frozen=True, kw_only=True, gc=False):
     data: Any
 
 
+#: What a journal's wall clock counts from.
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def utc(wall_ns: int) -> datetime:
+    """Nanoseconds since 1970 as an aware time in UTC, cut to microseconds: a datetime has no finer ones."""
+    return _UNIX_EPOCH + timedelta(microseconds=wall_ns // 1000)
+
+
 AccountT = TypeVar("AccountT", bound="EpisodeRecord")
 
 
@@ -126,6 +136,15 @@ class JournalEpisode(Generic[AccountT]):
     def trace_id(self) -> str:
         """32 hexadecimal digits."""
         return self.account.trace_id
+
+    @property
+    def started(self) -> datetime:
+        """When it began, by the wall clock, in UTC."""
+        return utc(self.account.started_wall_ns)
+
+    def at(self, moment_ns: int) -> datetime:
+        """A moment of its record, nanoseconds since it began, by the wall clock of then, in UTC."""
+        return utc(self.account.started_wall_ns + moment_ns)
 
     def records(self) -> Iterator[Record]:
         """Its events, in order (see `Journal.records`)."""

@@ -20,11 +20,12 @@ from ebbtide.replay import critical_chain as chain
 from ebbtide.replay import diff as diffing
 from ebbtide.replay.advise import CAUTION, Advice, Caution
 from ebbtide.replay.advise import advise as advise_on
-from ebbtide.replay.journal import Journal, Outage, Shutdown
+from ebbtide.replay.journal import Journal, Outage, Shutdown, utc
 from ebbtide.replay.outages import recovery_chain
 from ebbtide.replay.perfetto import perfetto
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.report.page import report
+from ebbtide.replay.sim.scenario import NodeMode
 from ebbtide.replay.sim.simulate import Simulated
 from ebbtide.replay.sim.simulate import SimulationRequest as Simulation
 from ebbtide.replay.sim.simulate import simulate as simulate_seed
@@ -140,8 +141,24 @@ def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) ->
 
 
 def simulate(seed: int = 0, **wanted: Any) -> Simulated:
-    """A whole shutdown in virtual time; ``wanted`` as in `replay.sim.simulate.SimulationRequest`."""
-    return simulate_seed(Simulation(**wanted), seed)
+    """A whole shutdown in virtual time; ``wanted`` as in `replay.sim.simulate.SimulationRequest`.
+
+    Raises TypeError for a name that is none of these, ValueError for what cannot be simulated.
+    """
+    unknown = [name for name in wanted if name not in Simulation._fields]
+    if unknown:
+        raise TypeError(f"simulate() knows no {unknown[0]!r}: there are {', '.join(Simulation._fields)}")
+    modes = ("process", *filter(None, get_args(NodeMode)))
+    if wanted.get("mode") == modes[0]:
+        del wanted["mode"]
+    asked = Simulation(**wanted)
+    if asked.mode not in ("", *modes):
+        raise ValueError(f"no mode {asked.mode!r}: there are {', '.join(modes)}")
+    if asked.api_lost_after_ns is not None and not (asked.mode or asked.behaviour):
+        raise ValueError("api_lost_after_ns is about a Kubernetes node: name its mode as well")
+    if asked.synthetic < 0:
+        raise ValueError(f"synthetic={asked.synthetic}: there is no such number of pods")
+    return simulate_seed(asked, seed)
 
 
 # --- for others --------------------------------------------------------------------------------
@@ -156,18 +173,24 @@ def report_html(told: ShutdownOrOutage) -> str:
     return report(with_verdict(account, verdict), lines, started)
 
 
-def rows(shutdowns: Iterable[ShutdownOrRecord], table: str = "shutdowns") -> Iterator[dict[str, Any]]:
+def rows(
+    shutdowns: Iterable[ShutdownOrRecord], table: str = "shutdowns", *, datetimes: bool = False
+) -> Iterator[dict[str, Any]]:
     """Flat rows of one of the tables that docs/fleet.md describes, as a data frame wants them.
 
+    ``datetimes``: columns of times are aware datetimes (`replay.journal.utc`) in the place of nanoseconds.
     Raises KeyError, naming the tables that there are.
     """
     tables = {each.name: each for each in TABLES}
     if table not in tables:
         raise KeyError(f"no table {table!r}: there are {', '.join(tables)}")
-    names = [column.name for column in tables[table].columns]
+    columns = tables[table].columns
+    names = [column.name for column in columns]
+    times = [column.name for column in columns if datetimes and column.type == "time"]
     for shutdown in shutdowns:
-        for row in tables[table].rows(_account(shutdown)):
-            yield dict(zip(names, row, strict=True))
+        for values in tables[table].rows(_account(shutdown)):
+            row = dict(zip(names, values, strict=True))
+            yield row | {name: utc(row[name]) for name in times if row[name] is not None}
 
 
 def perfetto_trace(shutdown: ShutdownOrOutage) -> bytes:

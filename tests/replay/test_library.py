@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from ebbtide import replay
+from ebbtide.config import ConfigError
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.facts import PrepareForShutdown
 from ebbtide.events.pack import NotPacked, write_pack
@@ -140,3 +143,77 @@ def test_a_table_that_there_is_not_names_those_that_there_are() -> None:
     """Before a row is made."""
     with pytest.raises(KeyError, match="no table 'nodes': there are shutdowns, waves, pods"):
         list(replay.rows(replay.open(SHUTDOWN).shutdowns(), "nodes"))
+
+
+def test_a_configuration_file_is_the_same_as_its_settings(tmp_path: Path) -> None:
+    """In one call, one file or several of which the last wins; a file and a value is one too many."""
+    long, short = (tmp_path / f"{seconds}.yaml" for seconds in (60, 10))
+    for seconds, file in ((60, long), (10, short)):
+        file.write_text(
+            f"apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: {seconds}s\n"
+        )
+    shutdown = replay.open(SHUTDOWN).shutdown()
+    by_values = replay.what_if(shutdown, settings=replay.load_settings(long), grant_ns=90 * NS_PER_SECOND)
+    assert replay.what_if(shutdown, config=[short, str(long)], grant_ns=90 * NS_PER_SECOND) == by_values
+    assert by_values != replay.what_if(shutdown, config=short, grant_ns=90 * NS_PER_SECOND)
+    with pytest.raises(ValueError, match="config and settings both"):
+        replay.what_if(shutdown, config=long, settings=replay.load_settings(long))
+    with pytest.raises(ConfigError, match=r"none\.yaml"):
+        replay.what_if(shutdown, config=tmp_path / "none.yaml")
+
+
+def test_manifests_stand_in_the_place_of_recorded_pods(tmp_path: Path) -> None:
+    """As files in one call, or as pods."""
+    file = tmp_path / "pods.yaml"
+    file.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: stuck-0, namespace: shop}\n"
+        "spec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: x}]}\n"
+    )
+    shutdown = replay.open(SHUTDOWN).shutdown()
+    pods = replay.load_pods(file)
+    found = replay.what_if(shutdown, manifests=file)
+    assert found == replay.what_if(shutdown, pods=pods)
+    (side,) = (side for side in found.pods if side.line.pod.label == "shop/stuck-0")
+    assert side.now(lambda line: line.grace_ns).bounds == (NS_PER_SECOND, NS_PER_SECOND)
+    with pytest.raises(ValueError, match="manifests and pods both"):
+        replay.what_if(shutdown, manifests=file, pods=pods)
+
+
+def test_times_are_datetimes_where_that_is_asked_for() -> None:
+    """Aware, in UTC, cut to microseconds and never rounded up; and integers where it is not."""
+    shutdown = replay.open(SHUTDOWN).shutdown()
+    started_ns = shutdown.account.started_wall_ns
+    assert shutdown.started == datetime.fromtimestamp(started_ns // NS_PER_SECOND, UTC) + timedelta(
+        microseconds=started_ns % NS_PER_SECOND // 1000
+    )
+    assert shutdown.at(1_500_000_999) - shutdown.started == timedelta(seconds=1.5)
+    assert replay.utc(-1) == datetime(1969, 12, 31, 23, 59, 59, 999999, UTC)
+    (plain,), (timed,) = (list(replay.rows([shutdown], datetimes=wanted)) for wanted in (False, True))
+    assert {name: timed[name] for name in plain if timed[name] != plain[name]} == {
+        "started": shutdown.started
+    }
+    assert plain["started"] == started_ns
+
+
+@pytest.mark.parametrize(
+    "wanted, error, said",
+    [
+        ({"mode": "x"}, ValueError, "no mode 'x': there are process, auto, api, cri, observe"),
+        ({"mode": None}, ValueError, "no mode None: there are"),
+        ({"pod": ()}, TypeError, r"simulate\(\) knows no 'pod': there are settings, sources, pods"),
+        ({"synthetic": -1}, ValueError, "synthetic=-1: there is no such number"),
+        ({"api_lost_after_ns": 1}, ValueError, "name its mode as well"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(
+    wanted: dict[str, object], error: type[Exception], said: str
+) -> None:
+    """With what there is instead; an unknown mode was taken for a node of no kind."""
+    with pytest.raises(error, match=said):
+        replay.simulate(1, **wanted)
+
+
+def test_a_mode_is_named_as_the_command_names_it() -> None:
+    """``process`` is no Kubernetes node's."""
+    assert replay.simulate(1, mode="process").files() == replay.simulate(1).files()
+    assert replay.simulate(1, mode="api").files() != replay.simulate(1).files()

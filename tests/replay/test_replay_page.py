@@ -1,5 +1,5 @@
 """The examples of docs/replay.md: run as they stand, compared with what stands below them; every verb and
-function has one.
+function has one. Those of docs/notebook.md, its neighbour, likewise.
 
     python -m tests.replay.test_replay_page          # writes the page's outputs anew; read the difference
 
@@ -27,6 +27,7 @@ from ebbtide.cli.replay import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "replay.md"
+NOTEBOOK = ROOT / "docs" / "notebook.md"
 
 _BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -39,9 +40,9 @@ class Example(NamedTuple):
     output: str
 
 
-def blocks(kind: str) -> Iterator[tuple[int, str]]:
+def blocks(kind: str, of: Path = PAGE) -> Iterator[tuple[int, str]]:
     """The blocks of a kind, each with the line that it begins in."""
-    page = PAGE.read_text()
+    page = of.read_text()
     for found in _BLOCK.finditer(page):
         if found[1] == kind:
             yield page.count("\n", 0, found.start()) + 2, found[2]
@@ -125,11 +126,12 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_library_does_what_the_page_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", [PAGE, NOTEBOOK], ids=lambda page: page.name)
+def test_the_library_does_what_the_page_shows(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python blocks are one doctest, from the first to the last."""
     monkeypatch.chdir(ROOT)
-    text = "".join(f"{block}\n" for _, block in blocks("python"))
-    test = doctest.DocTestParser().get_doctest(text, {}, "docs/replay.md", str(PAGE), 0)
+    text = "".join(f"{block}\n" for _, block in blocks("python", page))
+    test = doctest.DocTestParser().get_doctest(text, {}, f"docs/{page.name}", str(page), 0)
     assert test.examples
     told: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
@@ -146,8 +148,9 @@ def test_every_verb_has_an_example(verb: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in replay.EXPORTS if name not in NO_VERBS])
 def test_every_function_has_an_example(name: str) -> None:
-    """In a Python block."""
-    assert any(f"replay.{name}(" in block for _, block in blocks("python"))
+    """In a Python block of one of the two pages."""
+    texts = [block for page in (PAGE, NOTEBOOK) for _, block in blocks("python", page)]
+    assert any(f"replay.{name}(" in text for text in texts)
 
 
 def test_a_fresh_clone_is_enough() -> None:
