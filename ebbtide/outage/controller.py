@@ -145,5 +145,6 @@ class Leader:
         self._failed(follower, failure_line("the follower", error))
 
     def _failed(self, follower: Follower, line: str) -> None:
+        self._shared.on_failed()
         self._shared.tell(WARNING, f"{follower.node}: {line}: beginning anew in {AGAIN_SECONDS:g} s")
         self._left[follower.node_uid] = (follower.node, trio.current_time() + AGAIN_SECONDS)

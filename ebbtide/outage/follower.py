@@ -84,6 +84,8 @@ class Shared(NamedTuple):
     report: Report
     #: Told of each step, with the follower whose it is.
     observers: Sequence[Callable[[Follower, Sequence[Record]], None]] = ()
+    #: Called when a follower has failed, and will begin anew.
+    on_failed: Callable[[], None] = lambda: None
 
 
 def in_trouble(view: ClusterView, node: str, uid: str) -> bool:

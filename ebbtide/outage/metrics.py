@@ -1,9 +1,9 @@
 """What Prometheus may ask the controller: counters of what was recorded since it began, and what it follows.
 
-Counters come from the records of each step, so they say what a journal says. They begin anew with the
-process, as every counter of a process does. What is open now is read from the followers' states: a leader
-that goes on with another's outage knows it at once. A replica that does not lead has no outage, and says
-that it does not lead.
+Counters come from the records of each step, so they say what a journal says; but for followers that fail,
+which may store nothing. They begin anew with the process, as every counter of a process does. What is open
+now is read from the followers' states: a leader that goes on with another's outage knows it at once. A
+replica that does not lead has no outage, and says that it does not lead.
 """
 
 from __future__ import annotations
@@ -91,6 +91,10 @@ class OutageMetrics:
             change = _CHANGES.get(type(record.event))
             if change is not None:
                 change(self.counts, record.event)
+
+    def follower_failed(self) -> None:
+        """On no record: what fails may be the journal itself, and what was seen just before is not stored."""
+        self.counts.one["follower_failures"] += 1
 
     def open(self) -> Iterator[Open]:
         for follower in (self.followers or {}).values():
@@ -233,5 +237,11 @@ CATALOG: tuple[Metric, ...] = (
         "counter",
         "Actors that failed: of such an outage nothing is decided until another leader starts.",
         _value("actor_failures"),
+    ),
+    Metric(
+        "ebbtide_outage_follower_failures_total",
+        "counter",
+        "How often following a node failed outside the actors, and began anew.",
+        _value("follower_failures"),
     ),
 )

@@ -156,7 +156,9 @@ def _leader(
         tell=log.tell,
         report=log.report,
     )
-    shared = shared._replace(observers=(*shared.observers, metrics.observe))
+    shared = shared._replace(
+        observers=(*shared.observers, metrics.observe), on_failed=metrics.follower_failed
+    )
     tasks: list[Callable[[Streamer], Awaitable[None]]] = [view.run, work.run]
     destination = outage_destination(configuration.tracing.given, os.environ, log.tell)
     if destination is not None:

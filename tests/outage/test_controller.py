@@ -41,6 +41,7 @@ from ebbtide.events.outage import (
 from ebbtide.events.reader import History
 from ebbtide.outage.controller import AGAIN_SECONDS, BEGUN_MAX, Leader, Watching, urgency
 from ebbtide.outage.follower import Follower, Shared
+from ebbtide.outage.metrics import OutageMetrics
 from ebbtide.outage.program import LEAVE_SECONDS_MAX
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
@@ -128,6 +129,13 @@ class Rest:
         return Ending()
 
 
+class Broken(Rest):
+    """Fails as soon as it runs."""
+
+    async def run(self, outlet: Outlet) -> None:
+        raise RuntimeError("a defect")
+
+
 class Led:
     """``events``: all that was recorded. ``rest``: of the newest follower."""
 
@@ -137,6 +145,7 @@ class Led:
         self.told: list[str] = []
         self.kind: type[Rest] = Rest
         self.rest = Rest()
+        self.metrics = OutageMetrics()
         shared = Shared(
             caller=server,
             view=server.view,
@@ -150,6 +159,7 @@ class Led:
             tell=lambda level, line: self.told.append(line),
             report=lambda level, line, fields: None,
             observers=[self._see],
+            on_failed=self.metrics.follower_failed,
         )
         self.leader = Leader(shared, None, Watching(()))  # type: ignore[arg-type]
 
@@ -196,6 +206,30 @@ async def test_a_follower_that_fails_begins_anew(autojump_clock: MockClock) -> N
         await server.renew_for(AGAIN_SECONDS + 3 * RENEW_SECONDS)
         assert led.count(LeaderStarted) == 2
         assert [line for line in led.told if "a defect" in line]
+        assert "ebbtide_outage_follower_failures_total 1\n" in led.metrics.text()
+
+
+async def test_a_follower_that_fails_at_once_is_counted(autojump_clock: MockClock) -> None:
+    """Each time, and before any of it is stored: nothing else says that nobody cares for this node."""
+    server = Server()
+    async with leading(server) as led:
+        led.kind = Broken
+        server.put(ready="Unknown")
+        await trio.sleep(3 * AGAIN_SECONDS + 1.0)
+    assert server.creates == 0
+    failed = sum("a defect" in line for line in led.told)
+    assert failed >= 3
+    assert f"ebbtide_outage_follower_failures_total {failed}\n" in led.metrics.text()
+
+
+async def test_a_lead_that_ends_is_no_failure(autojump_clock: MockClock) -> None:
+    """Of a follower whose journal another leader has, or that is told to leave."""
+    server = Server()
+    async with leading(server) as led:
+        server.put(ready="Unknown")
+        await led.until(OutageBegan)
+        await led.leader.leave()
+    assert "ebbtide_outage_follower_failures_total 0\n" in led.metrics.text()
 
 
 async def test_the_most_urgent_journals_begin_first(autojump_clock: MockClock) -> None:
