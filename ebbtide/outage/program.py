@@ -125,7 +125,9 @@ def _leader(
     configuration, clock = options.configuration, SystemClock()
     view, work = ClusterView(log.tell), WorkView(log.tell)
     brake = StormBrake(configuration.brake, view)
-    proof = proof_edges(configuration, view, clock, link, manager)
+    paced = PacedCaller(link)
+    # Another server, with a rate of its own.
+    proof = proof_edges(configuration, view, clock, paced, None if manager is None else PacedCaller(manager))
 
     def settings(node: str) -> OutageSettings:
         made, power_off = configuration.settings, pool_of(configuration, view, node).power_off
@@ -144,7 +146,7 @@ def _leader(
         )
 
     shared = Shared(
-        caller=PacedCaller(link),
+        caller=paced,
         view=view,
         namespace=configuration.namespace,
         replica=options.replica,
@@ -165,7 +167,7 @@ def _leader(
         # What encodes spans is loaded only where somebody wants them.
         from ebbtide.outage.traces import OutageTraces
 
-        traces = OutageTraces(link, configuration.namespace, destination, log.tell)
+        traces = OutageTraces(paced, configuration.namespace, destination, log.tell)
         shared = shared._replace(observers=(*shared.observers, traces.observe))
         tasks.append(traces.run)
     leader = Leader(shared, link, Watching(tuple(tasks)))

@@ -18,14 +18,17 @@ hand while the machine runs on: then the node gives signs of life afterwards.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
+import trio
 
 from ebbtide.actors.edges.kubernetes.calls import (
     HTTP_NOT_FOUND,
+    Answer,
     ApiCaller,
     JsonObject,
     NodeInfo,
@@ -34,7 +37,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     find_condition,
 )
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
-from ebbtide.actors.edges.proof.sources import READ_SECONDS_MAX, Gathering, Machine, Said, Unread
+from ebbtide.actors.edges.proof.sources import READ_SECONDS_MAX, Gathering, Machine, Said, Turns, Unread
 from ebbtide.events.outage import IdentityKind, Source
 
 #: Where the object has another name than its node.
@@ -44,6 +47,14 @@ OBJECTS_MAX = 1000
 ANSWER_SECONDS_MAX = READ_SECONDS_MAX / 2
 #: As many nodes as there are: one list is about all of them.
 NODES_MAX = 5000
+
+#: A list is about all nodes, and a hundred that are out are read twenty times a second.
+LIST_EVERY_SECONDS = 1.0
+#: Of Machines each takes a request of its own. A fifth of all that the controller allows itself: with a
+#: hundred nodes out each is read every 25 s, and a proof counts for 60.
+MACHINES_PER_SECOND = 4
+#: What is not installed is not asked for by each node anew.
+NOT_INSTALLED_SECONDS = 60.0
 
 T = TypeVar("T")
 
@@ -70,7 +81,7 @@ class Remediator(Protocol):
     def name(self) -> str: ...
 
     async def of(self, node: str) -> list[Remediation] | None:
-        """None: this kind is not installed. Raises Unread."""
+        """None: this kind is not installed, or says nothing of this node now. Raises Unread."""
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -116,14 +127,35 @@ KINDS: dict[str, tuple[str, Callable[[_Status], bool]]] = {
 }
 
 
+class _Details(msgspec.Struct):
+    name: str = ""
+
+
+class _Refusal(msgspec.Struct):
+    """The API server's Status, which names the object that is not there; not so where its kind is not."""
+
+    details: _Details = msgspec.field(default_factory=_Details)
+
+
+def _is_installed(not_found: Answer) -> bool:
+    try:
+        return bool(msgspec.json.decode(not_found.body, type=_Refusal).details.name)
+    except (ValueError, RecursionError):
+        return False
+
+
 async def _get(caller: ApiCaller, path: str, kind: type[T], what: str, asked: str) -> T | None:
-    """None: it is not there. Raises Unread, in which it is called ``what``, and what was ``asked`` of it."""
+    """None: its kind is not installed. Raises Unread, in which it is called ``what``, and what was ``asked``
+    of it.
+    """
     try:
         answer = await caller.call("GET", path, seconds_max=ANSWER_SECONDS_MAX)
     except Unanswered as error:
         raise Unread(f"the API server: {error}") from None
-    if answer.code == HTTP_NOT_FOUND:
+    if answer.code == HTTP_NOT_FOUND and not _is_installed(answer):
         return None
+    if answer.code == HTTP_NOT_FOUND:
+        raise Unread(f"{what} is not there")
     if not answer.ok:
         raise Unread(f"{what} cannot be {asked}: {answer_text(answer)}")
     try:
@@ -139,10 +171,13 @@ class Remediations:
         self.name = name
         self._path, self._is_done = KINDS[name]
         self._caller = caller
-        self._gathering = Gathering(self._list, NODES_MAX)
+        self._gathering = Gathering(self._list, NODES_MAX, LIST_EVERY_SECONDS)
+        self._missing_until = -math.inf
 
     async def of(self, node: str) -> list[Remediation] | None:
         """None: this kind is not installed. Raises Unread."""
+        if trio.current_time() < self._missing_until:
+            return None
         found = await self._gathering.about(node)
         return None if found is None else found.get(node, [])
 
@@ -150,6 +185,7 @@ class Remediations:
         path = f"{self._path}?{urlencode({'limit': OBJECTS_MAX}, quote_via=quote)}"
         listed = await _get(self._caller, path, _List, "its objects", "listed")
         if listed is None:
+            self._missing_until = trio.current_time() + NOT_INSTALLED_SECONDS
             return None
         found: dict[str, list[Remediation]] = {}
         for each in listed.items:
@@ -168,7 +204,11 @@ MACHINES = "/apis/cluster.x-k8s.io/v1beta2"
 #: (`MachineInfrastructureDeletedReason` of core/v1beta2). A provider's `Deleted`, mirrored into the same
 #: condition, is none: some say it once the end of a machine was asked for, while it still runs.
 OBJECT_DELETED = "ObjectDeleted"
-OTHER_PROVIDER_ID = "the Machine that is noted on the Node has another providerID"
+NOTED = "the Machine that is noted on the Node"
+OTHER_PROVIDER_ID = f"{NOTED} has another providerID"
+#: A cluster that another one manages has the notes, and not the Machines; an older one has them in another
+#: version.
+ELSEWHERE = f"{NOTED} is not looked for: no Cluster API of 1.11 or newer is here (clusterApi.kubeconfig)"
 
 
 class _MachineSpec(msgspec.Struct):
@@ -202,17 +242,24 @@ class Machines:
 
     def __init__(self, caller: ApiCaller, view: ClusterView) -> None:
         self._caller, self._view = caller, view
+        self._turns = Turns(MACHINES_PER_SECOND)
+        self._missing_until = -math.inf
 
     async def of(self, node: str) -> list[Remediation] | None:
-        """None: the node has no Machine, or not any more. Raises Unread."""
+        """None: the node has no Machine, or it is not its turn. Raises Unread."""
         found = self._view.of(node).node
         if found is None or found.machine is None:
             return None
+        if trio.current_time() < self._missing_until:
+            raise Unread(ELSEWHERE)
+        if not self._turns.takes(node):
+            return None
         namespace, name = (quote(each, safe="") for each in found.machine)
         path = f"{MACHINES}/namespaces/{namespace}/machines/{name}"
-        machine = await _get(self._caller, path, _Machine, "the node's Machine", "read")
+        machine = await _get(self._caller, path, _Machine, NOTED, "read")
         if machine is None:
-            return None
+            self._missing_until = trio.current_time() + NOT_INSTALLED_SECONDS
+            raise Unread(ELSEWHERE)
         provider_id, info = machine.spec.provider_id, machine.status.node_info
         if not provider_id or provider_id != found.provider_id:
             raise Unread(OTHER_PROVIDER_ID)

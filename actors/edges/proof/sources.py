@@ -6,6 +6,7 @@ ProofActor decides. All are asked at once, and each within its own time: one tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -59,6 +60,10 @@ class Unread(OSError):
 #: Who is asked for at the same time is asked for at once: what a look at a thousand nodes takes, and more.
 GATHER_SECONDS = 0.05
 GIVEN_UP = "it was given up"
+#: So early a turn may be taken: between two readings, so that a few nodes are asked about at each.
+TURNS_AHEAD_SECONDS = 5.0
+#: The longest pause between two readings of a node: who has not come for so long has no turn any more.
+TURN_KEPT_SECONDS = 300.0
 AnswerT = TypeVar("AnswerT")
 
 
@@ -75,12 +80,15 @@ class _Batch(Generic[AnswerT]):
 class Gathering(Generic[AnswerT]):
     """Questions about many nodes that come within a moment, in one request of at most ``most``; ``ask`` may
     raise OSError and ValueError. A request is sent after all who share it began to ask: one that is under way
-    serves nobody who comes later.
+    serves nobody who comes later. ``every_seconds``: not more often, and who comes meanwhile shares the next.
     """
 
-    def __init__(self, ask: Callable[[list[str]], Awaitable[AnswerT]], most: int) -> None:
-        self._ask, self._most = ask, most
+    def __init__(
+        self, ask: Callable[[list[str]], Awaitable[AnswerT]], most: int, every_seconds: float = 0.0
+    ) -> None:
+        self._ask, self._most, self._every_seconds = ask, most, every_seconds
         self._open: _Batch[AnswerT] | None = None
+        self._next_at = -math.inf
 
     async def about(self, wanted: str) -> AnswerT:
         """The answer to all. Whoever comes first asks; if that one is given up, so are the others. Raises
@@ -100,7 +108,9 @@ class Gathering(Generic[AnswerT]):
 
     async def _send(self, batch: _Batch[AnswerT]) -> None:
         try:
-            await trio.sleep(GATHER_SECONDS)
+            at = max(trio.current_time() + GATHER_SECONDS, self._next_at)
+            self._next_at = at + self._every_seconds
+            await trio.sleep_until(at)
             self._close(batch)
             batch.answers.append(await self._ask(list(dict.fromkeys(batch.wanted))))
             batch.error = ""
@@ -113,6 +123,34 @@ class Gathering(Generic[AnswerT]):
     def _close(self, batch: _Batch[AnswerT]) -> None:
         if self._open is batch:
             self._open = None
+
+
+class Turns:
+    """Of many nodes, each of which takes a request of its own: ``per_second`` in all, everybody in turn, and
+    at once while those are few. Whose turn it is not is not asked about in this reading.
+    """
+
+    def __init__(self, per_second: float) -> None:
+        self._every_seconds = 1 / per_second
+        #: By node, from when on it is its turn.
+        self._turns: dict[str, float] = {}
+        self._last_at = -math.inf
+
+    def takes(self, node: str) -> bool:
+        """Whether it is its turn, which ends that."""
+        now = trio.current_time()
+        if node not in self._turns:
+            self._turns = {each: at for each, at in self._turns.items() if now - at < TURN_KEPT_SECONDS}
+            self._turns[node] = self._following(now)
+        if now < self._turns[node] - TURNS_AHEAD_SECONDS:
+            return False
+        self._turns[node] = self._following(now)
+        return True
+
+    def _following(self, now: float) -> float:
+        """Behind all that others have."""
+        self._last_at = max(now, self._last_at + self._every_seconds)
+        return self._last_at
 
 
 class ProofSource(Protocol):

@@ -18,9 +18,11 @@ from ebbtide.actors.edges.kubernetes.node_view import (
 from ebbtide.actors.edges.proof.remediators import (
     CLUSTER_API,
     EARLIER,
+    ELSEWHERE,
     KINDS,
     MACHINES,
     NODE_NAME_ANNOTATION,
+    NOTED,
     OTHER_PROVIDER_ID,
     Machines,
     Remediations,
@@ -51,6 +53,7 @@ LIST_RULES = [
 ] + [{"apiGroups": ["cluster.x-k8s.io"], "resources": ["machines"], "verbs": ["get"]}]
 LISTED = {name: path for name, (path, _) in KINDS.items()} | {CLUSTER_API: f"{MACHINES}/machines"}
 SERVED_SECONDS_MAX = 20.0
+NOT_THERE = f"{NOTED} is not there"
 NOT_YET = Said("unknown", error="it has not fenced the machine yet")
 
 
@@ -159,23 +162,26 @@ async def test_a_fence_agent_that_has_succeeded(rights: Path, kubelet: Kubelet, 
     """While we looked on. Not one that has not yet, nor another node's, nor one that is being deleted."""
     off = Said("off", "nodeUID", kubelet.uid)
     async with asking(rights, kubelet, FAR) as (source, _):
-        # Not installed at all.
+        # Not installed at all, and so it stays for a minute.
         assert await source.read(machine(kubelet)) is None
-        async with installed(api_bed, FAR, "FenceAgentsRemediation") as far:
-            assert await source.read(machine(kubelet)) is None
-            await far.begin("other")
-            await far.says("other", conditions=[{"type": CONDITION, "status": "True"}])
-            assert await source.read(machine(kubelet)) is None
-            await far.begin(kubelet.name, finalizer="medik8s.io/test")
-            for said in ("Unknown", "False"):
-                await far.says(kubelet.name, conditions=[{"type": CONDITION, "status": said}])
-                assert await source.read(machine(kubelet)) == NOT_YET
-            await far.says(kubelet.name, conditions=[{"type": CONDITION, "status": "True"}])
-            assert await source.read(machine(kubelet)) == off
-            assert await source.read(machine(kubelet)) == off
-            await api_bed.api.delete(f"{far.path}/{kubelet.name}")
-            assert await source.read(machine(kubelet)) is None
-            await api_bed.api.patch(f"{far.path}/{kubelet.name}", {"metadata": {"finalizers": None}})
+    async with (
+        installed(api_bed, FAR, "FenceAgentsRemediation") as far,
+        asking(rights, kubelet, FAR) as (source, _),
+    ):
+        assert await source.read(machine(kubelet)) is None
+        await far.begin("other")
+        await far.says("other", conditions=[{"type": CONDITION, "status": "True"}])
+        assert await source.read(machine(kubelet)) is None
+        await far.begin(kubelet.name, finalizer="medik8s.io/test")
+        for said in ("Unknown", "False"):
+            await far.says(kubelet.name, conditions=[{"type": CONDITION, "status": said}])
+            assert await source.read(machine(kubelet)) == NOT_YET
+        await far.says(kubelet.name, conditions=[{"type": CONDITION, "status": "True"}])
+        assert await source.read(machine(kubelet)) == off
+        assert await source.read(machine(kubelet)) == off
+        await api_bed.api.delete(f"{far.path}/{kubelet.name}")
+        assert await source.read(machine(kubelet)) is None
+        await api_bed.api.patch(f"{far.path}/{kubelet.name}", {"metadata": {"finalizers": None}})
 
 
 async def test_what_it_said_before_we_looked_says_nothing(
@@ -262,8 +268,10 @@ async def test_a_machine_whose_infrastructure_was_deleted(
             with trio.fail_after(SERVED_SECONDS_MAX):
                 await news.wait()
             assert await source.read(machine(kubelet)) == Said("unknown", error=EARLIER)
+            # What is gone is no proof: it may as well have been moved.
             await api_bed.api.patch(f"{api.path}/machine-1", {"metadata": {"finalizers": None}})
-            assert await source.read(machine(kubelet)) is None
+            with pytest.raises(Unread, match=NOT_THERE):
+                await source.read(machine(kubelet))
 
 
 @pytest.mark.parametrize("spec", [{"providerID": "test://another"}, {"providerID": None}])
@@ -277,20 +285,47 @@ async def test_a_machine_that_is_another_nodes(
             await source.read(machine(kubelet))
 
 
-@pytest.mark.parametrize("name", ["..", "a/b", "", "machine-2"])
-async def test_a_machine_that_is_not_there(rights: Path, kubelet: Kubelet, api_bed: Bed, name: str) -> None:
-    """Nor is what is no object's name asked for."""
+@pytest.mark.parametrize("name", ["..", "a/b", ""])
+async def test_what_is_no_objects_name_is_not_asked_for(
+    rights: Path, kubelet: Kubelet, api_bed: Bed, name: str
+) -> None:
+    """Whoever may annotate the Node chooses no path."""
     async with managed(api_bed, kubelet):
         await kubelet.annotate({MACHINE_ANNOTATION: name})
         async with asking(rights, kubelet, CLUSTER_API) as (source, _):
             assert await source.read(machine(kubelet)) is None
 
 
+@pytest.mark.parametrize(
+    "noted",
+    [{MACHINE_ANNOTATION: "machine-2"}, {MACHINE_NAMESPACE_ANNOTATION: "never", MACHINE_ANNOTATION: "a"}],
+)
+async def test_a_machine_that_is_not_there(
+    rights: Path, kubelet: Kubelet, api_bed: Bed, noted: dict[str, str]
+) -> None:
+    """Said, each time that it is looked for: somebody believes that it would tell."""
+    async with managed(api_bed, kubelet):
+        await kubelet.annotate(noted)
+        async with asking(rights, kubelet, CLUSTER_API) as (source, _):
+            for _ in range(2):
+                with pytest.raises(Unread, match=NOT_THERE):
+                    await source.read(machine(kubelet))
+
+
+async def test_machines_that_another_cluster_has(rights: Path, kubelet: Kubelet, api_bed: Bed) -> None:
+    """The Node names one, and Cluster API is not installed where it is looked for."""
+    await kubelet.annotate({MACHINE_NAMESPACE_ANNOTATION: "default", MACHINE_ANNOTATION: "machine-1"})
+    async with asking(rights, kubelet, CLUSTER_API) as (source, _):
+        with pytest.raises(Unread) as refused:
+            await source.read(machine(kubelet))
+        assert str(refused.value) == ELSEWHERE
+
+
 async def test_who_may_not_read_the_machine_says_so(kubelet: Kubelet, api_bed: Bed) -> None:
     """In the server's words as far as we know them."""
     poor = await granted(api_bed, STRANGER, [], CLUSTER_RULES, {"kube-node-lease": LEASE_RULES})
     async with managed(api_bed, kubelet), asking(poor, kubelet, CLUSTER_API) as (source, _):
-        with pytest.raises(Unread, match="the node's Machine cannot be read: 403"):
+        with pytest.raises(Unread, match=f"{NOTED} cannot be read: 403"):
             await source.read(machine(kubelet))
 
 
