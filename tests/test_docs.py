@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -35,6 +36,21 @@ def test_the_readme_names_a_command_for_the_demo_and_one_for_the_tests() -> None
     readme = (ROOT / "README.md").read_text()
     for name in ("demo", "test"):
         assert re.search(rf"<!-- {name}-command -->\n```sh\n.+?\n```", readme, re.DOTALL), name
+
+
+def test_every_page_stands_once_in_the_sites_navigation() -> None:
+    """In docs/site/conf.py, under who reads it; the site's strict build would say so, but it comes late."""
+    conf = ast.parse((ROOT / "docs/site/conf.py").read_text())
+    (navigation,) = (
+        ast.literal_eval(node.value)
+        for node in conf.body
+        if isinstance(node, ast.AnnAssign)
+        and node.value is not None
+        and ast.unparse(node.target) == "NAVIGATION"
+    )
+    placed = [page for pages in navigation.values() for page in pages]
+    pages = [page.relative_to(ROOT).with_suffix("").as_posix() for page in PAGES]
+    assert sorted(placed) == sorted(page for page in pages if page != "README")
 
 
 RECIPES = re.split(r"^## ", (ROOT / "docs" / "extending.md").read_text(), flags=re.MULTILINE)[1:]

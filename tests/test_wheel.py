@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from email import message_from_bytes
 from importlib.metadata import distribution
 from pathlib import Path
 from shutil import copytree, unpack_archive
@@ -55,6 +56,22 @@ def test_nothing_but_the_package_is_installed(wheel: Path) -> None:
     }
     assert sorted(names) == sorted(expected)
     assert "ebbtide/py.typed" in expected
+
+
+@pytest.mark.slow
+def test_an_index_shows_a_readme_whose_links_lead_to_the_site(wheel: Path) -> None:
+    """It has no other file of the repository: no link or picture is relative. docs/site/build looks where
+    each of them leads.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = message_from_bytes(archive.read(name))
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    urls = dict(url.split(", ") for url in metadata.get_all("Project-URL", []))
+    text = str(metadata.get_payload())
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert len(targets) > 30
+    assert [target for target in targets if not target.startswith(urls["Documentation"])] == []
 
 
 @pytest.mark.slow
