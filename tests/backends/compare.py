@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,8 +74,16 @@ def told(span: WireSpan) -> dict[str, Any]:
 
 
 def _values(attributes: Any) -> dict[str, str]:
-    """By name; texts of values, since some back ends keep lists as JSON."""
-    return {each.key: str(_value(each.value)) for each in attributes if not each.key.startswith(ADDED)}
+    """By name; texts of values."""
+    return {each.key: _text(_value(each.value)) for each in attributes if not each.key.startswith(ADDED)}
+
+
+def _text(value: Any) -> str:
+    """The same of a list and of the JSON that some back ends keep in its place, however that is spaced."""
+    if isinstance(value, str) and value.startswith("["):
+        with contextlib.suppress(ValueError):
+            value = json.loads(value)
+    return json.dumps(value) if isinstance(value, list) else str(value)
 
 
 def _value(value: Any) -> Any:
