@@ -13,12 +13,13 @@ python -m tests.outage_bed --table                   # what the results come to
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
 
 from tests.beds.rootfs import Unavailable, cache_folder
-from tests.outage_bed.results import PAGE, Results, comparison, page, table
+from tests.outage_bed.results import KEPT, PAGE, STORM_KEPT, Results, comparison, page, table
 from tests.outage_bed.runs import Parts, parts, run
 from tests.outage_bed.scenarios import BOTH, SCENARIOS
 from tests.outage_bed.stage import ROUND_SECONDS, NotMade
@@ -105,7 +106,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="the scenarios")
     parser.add_argument("--pairs", type=int, default=0, metavar="N", help="so many more pairs of runs")
     parser.add_argument("--table", action="store_true", help="what the results come to")
-    parser.add_argument("--page", action="store_true", help="the same into docs/performance-outage.md")
+    parser.add_argument("--page", action="store_true", help="keep it, and write docs/performance-outage.md")
     asked = parser.parse_args()
     if unknown := [name for name in asked.names if name not in SCENARIOS]:
         parser.error(f"there is no scenario {', '.join(unknown)}: see --list")
@@ -114,7 +115,10 @@ def main() -> int:
         print(f"{table(results)}\n\n{comparison(results)}")
         return 0
     if asked.page:
-        PAGE.write_text(page(results))
+        kept = Results(KEPT)
+        kept.keep(results.all)
+        figures = json.loads(STORM_KEPT.read_text()) if STORM_KEPT.exists() else None
+        PAGE.write_text(page(kept, PAGE.read_text(), figures))
         return 0
     if asked.list or not (asked.names or asked.all or asked.pairs):
         for name, scenario in SCENARIOS.items():

@@ -1,20 +1,31 @@
 """What the runs came to: a JSON line a run, and what of it stands in docs/performance-outage.md.
 
 The last run of each scenario and actor holds. Runs that were made in pairs have the number of their pair, and
-count in the comparison alone.
+count in the comparison alone. What the page is made of is kept in `KEPT`: who has run a few courses changes
+those of the page, and leaves the others.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.outage_bed.scenarios import CONTROLLER, HAND, SCENARIOS, SOON
 
-PAGE = Path(__file__).parents[2] / "docs" / "performance-outage.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "performance-outage.md"
+KEPT = ROOT / "benchmarks" / "results" / "outages.jsonl"
+STORM_KEPT = KEPT.with_name("storm.json")
+#: The storm's rates are of so long each.
+STORM_STEP_SECONDS = 10
+#: Of a row, what the page tells.
+KEPT_FIELDS = (
+    *("scenario", "actor", "pair", "moment", "kubernetes"),
+    *("seconds", "collector", "decided_ms", "broken"),
+)
 COLUMNS = (
     "NotReady",
     "tainted",
@@ -46,7 +57,7 @@ every pod's and volume's end is on record. The controller-manager has a monitor 
 sudo python -m tests.outage_bed --list
 sudo python -m tests.outage_bed --all                 # what the results do not have yet: an hour and a half
 sudo python -m tests.outage_bed --pairs 10            # by hand and by the controller in turn
-sudo python -m tests.outage_bed --page                # this page
+sudo python -m tests.outage_bed --page                # this page: what is kept, with what was run since
 ```
 
 ## Each course
@@ -63,10 +74,28 @@ such a round by a tenth of a second.
 
 """
 
+STORM_HEAD = "\n## A hundred nodes at once\n"
+STORM = """
+`sudo python -m benchmarks.storm`: a real API server, {nodes} nodes whose leases are renewed every 10 s,
+{pods} pods, one controller that may have 5 nodes out of service. It is left alone for a minute; then {out}
+nodes die within seconds, all of them declared off by a person, and it is watched for {seconds} s more.
+
+| | at most | measured |
+|---|---|---|
+| processor while nothing happens | 2 % | {idle_percent:.1f} % |
+| resident memory then, and its peak since the start | 150 MiB | {idle_mib:.0f}, {peak_mib:.0f} MiB |
+| peak of the memory in the storm | 150 MiB | {storm_peak_mib:.0f} MiB |
+| requests a second, the most in any 10 s of the storm | 20 | {most:.1f} |
+| nodes out of service at any moment | 5 | {tainted} |
+| nodes that died without an outage on record | 0 | {missing} |
+"""
+
 Row = dict[str, Any]
 
 
 class Results:
+    """The rows of ``file``, in the order in which they were made."""
+
     def __init__(self, file: Path) -> None:
         self.file = file
         lines = file.read_text().splitlines() if file.exists() else []
@@ -97,6 +126,12 @@ class Results:
     def kept(self, name: str, actor: str) -> Path:
         """The folder of that run."""
         return self.file.with_suffix("") / f"{name}-{actor}"
+
+    def keep(self, rows: Iterable[Row]) -> None:
+        """These too, each in the place of the one of its course, actor and pair."""
+        found = {(row["scenario"], row["actor"], row.get("pair")): row for row in (*self.all, *rows)}
+        self.all = [{name: row[name] for name in KEPT_FIELDS if name in row} for row in found.values()]
+        self.file.write_text("".join(json.dumps(row) + "\n" for row in self.all))
 
     def write(self, row: Row) -> None:
         self.all.append(row)
@@ -146,9 +181,24 @@ def courses(results: Results) -> Iterator[str]:
             yield f"* `{name}`: {said}{' With ' * bool(more)}{', '.join(more)}{'.' * bool(more)}"
 
 
-def page(results: Results) -> str:
+def storm(figures: Row) -> str:
+    """Of `benchmarks.storm`, each beside its limit."""
+    worst = {
+        "most": max(figures["requests_a_second"]),
+        "tainted": max(figures["out_of_service"]),
+        "missing": figures["out"] - figures["journals"],
+        "seconds": len(figures["requests_a_second"]) * STORM_STEP_SECONDS,
+    }
+    return STORM_HEAD + STORM.format(**figures, **worst)
+
+
+def page(results: Results, former: str = "", figures: Row | None = None) -> str:
+    """``former``: the page as it was, whose pairs stay where there are no others. ``figures``: of a storm."""
     version = next((each["kubernetes"] for each in reversed(results.all)), "")
-    pairs = PAIRS + comparison(results) + "\n" if any(results.pairs(name) for name in SCENARIOS) else ""
+    if any(results.pairs(name) for name in SCENARIOS):
+        pairs = PAIRS + comparison(results) + "\n"
+    else:
+        pairs = "".join(former.partition(STORM_HEAD)[0].partition(PAIRS)[1:])
     listed = "\n".join(courses(results))
     broken = [
         f"Broken: `{name}` by {actor}: {'; '.join(row['broken'])}"
@@ -156,4 +206,8 @@ def page(results: Results) -> str:
         if row["broken"]
     ]
     listed = "\n\n".join([listed, *broken])
-    return HEADING.format(version=version) + f"{table(results)}\n\n{listed}\n{pairs}"
+    return (
+        HEADING.format(version=version)
+        + f"{table(results)}\n\n{listed}\n{pairs}"
+        + (storm(figures) if figures else "")
+    )

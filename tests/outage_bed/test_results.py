@@ -32,6 +32,21 @@ def row(actor: str, ready: float, **more: Any) -> dict[str, Any]:
     return head | {"seconds": seconds, "collector": 9.0} | more
 
 
+STORM: dict[str, Any] = {
+    "nodes": 1000,
+    "pods": 30000,
+    "out": 100,
+    "idle_percent": 0.94,
+    "idle_mib": 86.2,
+    "peak_mib": 90.1,
+    "storm_mib": 99.0,
+    "storm_peak_mib": 101.4,
+    "requests_a_second": [19.8, 4.0, 0.5],
+    "out_of_service": [3, 5, 5],
+    "journals": 99,
+}
+
+
 def test_pairs_are_compared(tmp_path: Path) -> None:
     """Only whole ones; the last run outside of them stands in the table."""
     results = Results(tmp_path / "outages.jsonl")
@@ -50,6 +65,33 @@ def test_pairs_are_compared(tmp_path: Path) -> None:
         "| `plain` | 3 | difference | | | +3.0 | |",
     ]
     assert "| `plain` | hand | 14.0 | 14.5 | – | – | – | 37.0 | – | – | – | yes |" in page(again)
+
+
+def test_what_is_kept_stays(tmp_path: Path) -> None:
+    """A machine that has run one course changes that one: the others, and the pairs of the page, stay."""
+    kept = Results(tmp_path / "kept.jsonl")
+    kept.keep(
+        [row(HAND, 37.0), row(CONTROLLER, 38.0), row(HAND, 30.0, pair=0), row(CONTROLLER, 31.0, pair=0)]
+    )
+    former = page(kept, figures=STORM)
+    kept.keep([row(CONTROLLER, 39.0, broken=["two nodes wrote"], records=300)])
+    again = Results(tmp_path / "kept.jsonl")
+    assert [each["seconds"]["ready elsewhere"] for each in again.all] == [37.0, 39.0, 30.0, 31.0]
+    assert "records" not in again.all[1]
+    alone = Results(tmp_path / "alone.jsonl")
+    alone.keep(each for each in again.all if "pair" not in each)
+    assert page(alone, former, STORM) == page(again, figures=STORM)
+    assert "Broken: `plain` by controller: two nodes wrote" in page(alone, former)
+    assert comparison(again) in page(alone, former)
+
+
+def test_a_storm_beside_its_limits() -> None:
+    """The worst of each ten seconds counts, and nodes that are not on record."""
+    said = page(Results(Path("none")), figures=STORM)
+    assert "| requests a second, the most in any 10 s of the storm | 20 | 19.8 |" in said
+    assert "| nodes out of service at any moment | 5 | 5 |" in said
+    assert "| nodes that died without an outage on record | 0 | 1 |" in said
+    assert "watched for 30 s more" in said
 
 
 def test_each_course_says_what_it_is() -> None:
