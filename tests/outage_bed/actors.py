@@ -151,6 +151,13 @@ class Controller:
             raise AssertionError(f"{error}: {self.logs(stage)}") from error
         return str(lease["spec"]["holderIdentity"]).split("_")[0]
 
+    async def declares(self, stage: Stage, *words: str) -> None:
+        """What somebody says of the lost node, with the command. Raises AssertionError."""
+        argv = [*COMMAND, "outage", "declare", LOST, *words, f"--kubeconfig={stage.bed.kubeconfig}"]
+        done = await trio.run_process(argv, capture_stdout=True, capture_stderr=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        stage.mark("declared")
+
     async def cure(self, stage: Stage) -> None:
         try:
             await stage.until_tainted()

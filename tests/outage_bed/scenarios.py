@@ -27,7 +27,7 @@ from tests.node.pods import PODS
 from tests.node.shutdowns import CLASSES, PRIORITIES, power_off
 from tests.outage_bed.actors import Actor, Controller, part_of
 from tests.outage_bed.bmcs import SPARE
-from tests.outage_bed.stage import KEY, LOST, NODES, Stage
+from tests.outage_bed.stage import KEY, LOST, NODES, OTHER, Stage
 from tests.outage_bed.work import CLAIMS, DEPLOYMENTS, STATEFUL_SETS, bare_pod, deployment, stateful_set
 
 HAND, CONTROLLER, NOBODY = "hand", "controller", "nobody"
@@ -37,6 +37,7 @@ SOON = {"node-monitor-grace-period": "15s", "node-monitor-period": "1s"}
 NO_FORCE = {"disable-force-detach-on-timeout": "true"}
 TOLERATES = [{"key": KEY, "operator": "Exists"}]
 WEB = f"{PODS}/web-0"
+PERSON = "ann@example.test"
 #: Longer than the collector's round and the attacher's slowest retry.
 NOTHING_SECONDS = 30
 #: So many lines of each that writes.
@@ -366,6 +367,38 @@ async def late_proof(stage: Stage, actor: Controller) -> None:
     await stage.recovered("web")
 
 
+async def declared(stage: Stage, actor: Controller) -> None:
+    """Nobody can be asked about the machine, until a person says that it is off."""
+    await actor.prepare(stage)
+    actor.configure(stage)
+    await stage.run((STATEFUL_SETS, stateful_set()))
+    await actor.start(stage, "a")
+    await actor.leads(stage)
+    await stage.cut()
+    await stage.not_ready()
+    await actor.declares(stage, "--off", "--yes", f"--by={PERSON}")
+    await actor.cure(stage)
+    await stage.recovered("web")
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+
+
+async def peer(stage: Stage, actor: Controller) -> None:
+    """Its machine's controller says Off of a machine that runs, the kubelet is dead, and a peer says that the
+    node lives: nothing is written twice.
+    """
+    await begin(stage, actor)
+    stage.bmcs.lie(stage.machine, "Off")
+    await stage.cut(stage.machine.kill_kubelet)
+    await actor.declares(stage, "--alive", f"--by={OTHER}")
+    await stage.not_ready()
+    await actor.tells(stage, Contradicted)
+    await never_tainted(stage)
+    await stage.machine.start_kubelet()
+    await stage.is_back()
+    await actor.closes(stage, "false-alarm")
+
+
 async def other_machine(stage: Stage, actor: Controller) -> None:
     """The controller that is configured is another machine's, which is off."""
     await actor.prepare(stage)
@@ -566,6 +599,8 @@ SCENARIOS: dict[str, Scenario] = {
     "false-proof-for-long": Scenario(false_proof_for_long, ALONE, damage=True, seconds=400),
     "same-boot-in-the-middle": Scenario(same_boot_in_the_middle, ALONE, damage=True),
     "late-proof": Scenario(late_proof, ALONE, seconds=130),
+    "declared": Scenario(declared, ALONE, seconds=130),
+    "peer": Scenario(peer, ALONE),
     "other-machine": Scenario(other_machine, ALONE),
     "partition": Scenario(partition, ALONE),
     "switched-off": Scenario(switched_off, ALONE),
