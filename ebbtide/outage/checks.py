@@ -20,6 +20,10 @@ NAMED_MAX = 3
 LOCAL_KINDS = ("local", "hostPath")
 
 
+#: The group of its Machines.
+CLUSTER_API = "cluster.x-k8s.io"
+
+
 class SourceCheck(NamedTuple):
     """One management controller or cloud, as it has answered. ``error``: why it said nothing."""
 
@@ -56,6 +60,8 @@ class NodeCheck(NamedTuple):
     believes: tuple[str, ...] = ()
     sources: tuple[SourceCheck, ...] = ()
     alive: str = ""
+    #: Cluster API has noted one on it.
+    machine: bool = False
 
 
 class VolumeCheck(NamedTuple):
@@ -73,6 +79,7 @@ class ClusterCheck(NamedTuple):
     what other remediators say. ``policy``: whether it is
     there. ``tolerating``: pods that tolerate the taint's effect for good. ``attached``: drivers whose volumes
     are attached, as their CSIDriver says. ``held``: pools in which a kubelet that answers holds up powerOff.
+    ``managed``: the configuration names the cluster that manages this one.
     """
 
     version: tuple[int, int]
@@ -89,6 +96,7 @@ class ClusterCheck(NamedTuple):
     dry_run: bool = False
     configured: bool = True
     held: tuple[str, ...] = ()
+    managed: bool = False
     unread: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
 
@@ -163,6 +171,14 @@ def _unread(seen: ClusterCheck) -> Iterator[Finding]:
         text = f"a pool believes other remediators, and {seen.account} may not: {'; '.join(seen.unread)}"
         cure = "kubectl apply -k deploy/kubernetes/outage/remediators"
         yield Finding("warning", "remediator-rights", text, cure)
+
+
+def _elsewhere(seen: ClusterCheck) -> Iterator[Finding]:
+    noted = [node.name for node in seen.nodes if node.machine and "remediator" in node.believes]
+    if noted and seen.groups and CLUSTER_API not in seen.groups and not seen.managed:
+        text = f"Cluster API notes a Machine on {named(noted)}, and is not installed here: it proves nothing"
+        cure = "name the cluster that manages this one: clusterApi.kubeconfig (docs/outage-configuration.md)"
+        yield Finding("warning", "machine-elsewhere", text, cure)
 
 
 def _policy(seen: ClusterCheck) -> Iterator[Finding]:
@@ -366,6 +382,7 @@ RULES: tuple[Callable[[ClusterCheck], Iterator[Finding]], ...] = (
     _leader,
     _rights,
     _unread,
+    _elsewhere,
     _identities,
     _sources,
     _machines,

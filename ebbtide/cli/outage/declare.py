@@ -48,7 +48,7 @@ Examples:
   ebbtide outage declare worker-2 --off --reason "pulled from the rack"
   ebbtide outage declare worker-2 --off --by ann@example.com --for 4h --yes
   ebbtide outage declare worker-2 --off --print > worker-2-is-off.yaml
-  ebbtide outage declare worker-2 --withdraw
+  ebbtide outage declare worker-2 --off --withdraw
   ebbtide outage declare worker-2 --alive --for 10m --reason "its database answers"
   ebbtide outage declare worker-2 --alive --withdraw
 
@@ -279,7 +279,11 @@ def _show_what(seen: Seen, by: str, seconds: int, reason: str) -> None:
     help="How long that counts; up to 168h.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--withdraw", is_flag=True, help="Take back that it is off; with --alive, that it runs.")
+@click.option(
+    "--withdraw",
+    is_flag=True,
+    help="Take back that it is off (--off may be left out); with --alive, that it runs.",
+)
 @click.option(
     "--print",
     "only_print",
@@ -302,7 +306,7 @@ def declare(
     output: str,
 ) -> int:
     """Say that a machine is off, which is a proof, or that it runs, which contradicts any; with your name."""
-    if is_off == (withdraw or is_alive):
+    if (is_off and is_alive) or not (is_off or is_alive or withdraw):
         raise Refused(f"say what to declare: 'ebbtide outage declare {node} --off', --alive, or --withdraw")
     access = chosen_kubeconfig(kubeconfig)
     if withdraw:

@@ -7,7 +7,7 @@ seen is judged in `ebbtide.outage.checks`.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -65,9 +65,17 @@ class Right(NamedTuple):
     name: str = ""
 
     @property
-    def text(self) -> str:
+    def what(self) -> str:
         where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {self.resource}{f' {self.name}' if self.name else ''}{where}"
+        return f"{self.resource}{f' {self.name}' if self.name else ''}{where}"
+
+
+def rights_text(rights: Iterable[Right]) -> tuple[str, ...]:
+    """``get, list nodes``, one for each resource."""
+    verbs: dict[str, list[str]] = {}
+    for right in rights:
+        verbs.setdefault(right.what, []).append(right.verb)
+    return tuple(f"{', '.join(found)} {what}" for what, found in verbs.items())
 
 
 def rights(namespace: str) -> list[Right]:
@@ -165,6 +173,7 @@ async def gather(
         leader=leader,
         account=account,
         denied=denied,
+        managed=configuration.cluster_api.kubeconfig is not None,
         unread=unread or (),
         policy=None if None in policies else all(policies),
         groups=groups or (),
@@ -212,7 +221,7 @@ async def _denied(
     answers = await for_each(asked, one)
     if None in answers:
         return None
-    return tuple(right.text for right, allowed in zip(asked, answers, strict=True) if not allowed)
+    return rights_text(right for right, allowed in zip(asked, answers, strict=True) if not allowed)
 
 
 def is_bound(volume: JsonObject) -> bool:
@@ -264,6 +273,7 @@ async def _nodes(
             drivers=() if drivers is None else drivers.get(view.name),
             believes=pool.believe,
             alive=alive_by(view),
+            machine=view.machine is not None,
             sources=tuple([await _asked(each, machine) for each in asked]),
         )
 

@@ -58,6 +58,13 @@ def nothing_text(namespace: str, *, closed: bool, journals: int) -> str:
     return "no outage is on record" if closed else "no outage is open"
 
 
+def waits_text(summary: OutageSummary) -> str:
+    """Who says that the machine runs is the reason why nothing proves it off."""
+    if summary.opposed and not summary.proof:
+        return f"contradicted by {'; '.join(summary.opposed)}"
+    return summary.waits
+
+
 def rows_of(summaries: list[OutageSummary], now_wall_ns: int) -> list[tuple[str, ...]]:
     """As under `HEADINGS`."""
     return [
@@ -68,7 +75,7 @@ def rows_of(summaries: list[OutageSummary], now_wall_ns: int) -> list[tuple[str,
             each.proof,
             each.record.effect if each.tainted else "",
             hangs_text(each),
-            each.waits,
+            waits_text(each),
         )
         for each in summaries
     ]

@@ -194,9 +194,12 @@ def status(node: str, kubeconfig: str | None, namespace: str, output: str) -> in
     elif summary is None:
         show(pairs([("node", node), ("now", now_text(now))]))
         if not found.damaged:
-            remark(
-                f"no outage of {node} is on record; 'ebbtide outage explain {node}' looks at what hangs now"
+            hint = (
+                f"'ebbtide outage explain {node}' looks at what hangs now"
+                if now.uid
+                else "'kubectl get nodes' and 'ebbtide outage ls --all' list what there is and was"
             )
+            remark(f"no outage of {node} is on record; {hint}")
     else:
         for each in parts(summary, now, time.time_ns()):
             show(each)

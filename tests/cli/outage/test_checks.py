@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.doctor import print_findings
-from ebbtide.cli.outage.doctor import LEASES_NAMESPACE, remediator_rights, rights
+from ebbtide.cli.outage.doctor import LEASES_NAMESPACE, remediator_rights, rights, rights_text
 from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck, examine
 from ebbtide.outage.configuration import parse_outage
 from tests.commands import same_as_golden
@@ -31,6 +31,10 @@ def first(**fields: object) -> ClusterCheck:
     return WELL._replace(nodes=(ONE._replace(**fields), TWO))  # type: ignore[arg-type]  # by name
 
 
+#: A cluster whose Machines are in the one that manages it.
+NOTED = first(machine=True, believes=("remediator",))._replace(groups=("apps",))
+
+
 @pytest.mark.parametrize(
     ("seen", "found"),
     [
@@ -47,6 +51,12 @@ def first(**fields: object) -> ClusterCheck:
         (WELL._replace(dry_run=True), ["warning dry-run"]),
         (WELL._replace(configured=False), ["note no-configuration"]),
         (WELL._replace(unread=("list selfnoderemediations",)), ["warning remediator-rights"]),
+        (NOTED, ["warning machine-elsewhere"]),
+        (NOTED._replace(managed=True), []),
+        (NOTED._replace(groups=("apps", "cluster.x-k8s.io")), []),
+        # The groups may not be seen, and a pool that does not believe it does not ask.
+        (NOTED._replace(groups=()), []),
+        (first(machine=True)._replace(groups=("apps",)), []),
         (WELL._replace(held=("metal", "old")), ["warning power-off-held"]),
         (WELL._replace(effect="NoSchedule"), ["note no-schedule"]),
         (WELL._replace(groups=("apps", "self-node-remediation.medik8s.io")), ["note other-remediator"]),
@@ -102,6 +112,13 @@ def test_how_they_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     )
     print_findings(examine(ill))
     same_as_golden(GOLDEN / "doctor.txt", capsys.readouterr().out)
+
+
+def test_rights_are_told_by_resource() -> None:
+    """Twenty that are missing are some lines, not a page."""
+    assert rights_text(rights("ours"))[:2] == ("get, list, watch, patch nodes", "list, watch pods")
+    assert rights_text(rights("ours"))[-1] == "get, update leases ebbtide-outage in ours"
+    assert rights_text([]) == ()
 
 
 def test_the_rights_are_those_of_the_role() -> None:

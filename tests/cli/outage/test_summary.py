@@ -11,7 +11,7 @@ from ebbtide.cli.common.output import NarrowTable, show
 from ebbtide.cli.outage import ls
 from ebbtide.cli.outage import summary as reading
 from ebbtide.cli.outage.common import Cluster
-from ebbtide.cli.outage.ls import HEADINGS, rows_of
+from ebbtide.cli.outage.ls import HEADINGS, rows_of, waits_text
 from ebbtide.cli.outage.status import NodeNow, parts
 from ebbtide.cli.outage.summary import OutageSummary, summary_document, summary_of
 from ebbtide.events.base import NS_PER_SECOND
@@ -70,6 +70,13 @@ def test_one_node(name: str, summary: OutageSummary, capsys: pytest.CaptureFixtu
         show(each)
     print(summary.reminder)
     same_as_golden(GOLDEN / f"status-{name}.txt", capsys.readouterr().out)
+
+
+def test_whoever_says_that_it_runs_is_in_the_list() -> None:
+    """That nothing proves it off is no answer while somebody holds every proof back."""
+    opposed, proved = after(recovered(), 5), after(recovered(), 7)
+    assert waits_text(opposed) == "contradicted by peer node-2: the node runs"
+    assert waits_text(proved) == proved.waits
 
 
 def test_what_counts_when() -> None:

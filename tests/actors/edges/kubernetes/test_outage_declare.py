@@ -85,7 +85,8 @@ async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
     ran = await declare(rights, "--withdraw")
     assert (ran.code, ran.out) == (0, "withdrawn: nothing is declared of worker any more\n")
     assert DECLARED_ANNOTATION not in await kubelet.annotations()
-    assert (await declare(rights, "--withdraw")).out == "nothing is declared of worker\n"
+    for words in (("--withdraw",), ("--off", "--withdraw")):
+        assert (await declare(rights, *words)).out == "nothing is declared of worker\n"
 
 
 async def alive(kubelet: Kubelet) -> Declared | None:
@@ -202,8 +203,8 @@ async def test_a_node_that_others_change(rights: Path, kubelet: Kubelet) -> None
 async def test_bad_requests(rights: Path, kubelet: Kubelet) -> None:
     for arguments, said in (
         ((), "say what to declare"),
-        (("--off", "--withdraw"), "say what to declare"),
         (("--off", "--alive"), "say what to declare"),
+        (("--off", "--alive", "--withdraw"), "say what to declare"),
         (("--alive",), "say who you are with --by"),
         (("--alive", "--by", "ann", "--for", "200h"), "from 1s to 168h"),
         (("--off", "--yes"), "say who you are with --by"),

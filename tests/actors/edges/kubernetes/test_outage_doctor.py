@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 
+from ebbtide.actors.edges.kubernetes.node_view import MACHINE_ANNOTATION, MACHINE_NAMESPACE_ANNOTATION
 from ebbtide.outage.program import LEASE
 from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet
 from tests.actors.edges.kubernetes.rights import RBAC, granted
@@ -140,6 +141,20 @@ async def test_the_wrong_machine(
     nobody = configuration(tmp_path, bmc, address="https://127.0.0.1:1")
     assert "source-unreachable" in await found(api_bed, "--config", nobody)
     assert {"no-source", "no-configuration"} <= set(await found(api_bed))
+
+
+async def test_machines_of_another_cluster(
+    api_bed: Bed, account: None, kubelet: Kubelet, bmc: RedfishEmulator, tmp_path: Path
+) -> None:
+    """Cluster API has noted one on the Node, and the configuration does not say where it is."""
+    await kubelet.annotate({MACHINE_NAMESPACE_ANNOTATION: "default", MACHINE_ANNOTATION: "machine-1"})
+    config = configuration(tmp_path, bmc)
+    document = json.loads(config.read_text())
+    document["pools"][0]["believe"] = ["remediator"]
+    config.write_text(json.dumps(document))
+    assert await found(api_bed, "--config", config) == ["no-leader", "machine-elsewhere"]
+    config.write_text(json.dumps(document | {"clusterApi": {"kubeconfig": "/etc/manager"}}))
+    assert await found(api_bed, "--config", config) == ["no-leader"]
 
 
 async def test_what_is_missing(

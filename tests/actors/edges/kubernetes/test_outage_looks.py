@@ -108,6 +108,8 @@ async def test_one_node(api_bed: Bed, rights: Path) -> None:
         assert ran.err.startswith("no outage of calm is on record")
         ran = await outage(rights, "status", "nobody")
         assert (ran.code, "there is no Node of that name" in ran.out) == (1, True)
+        # Nothing hangs on a name that is mistyped: what there is, is what helps.
+        assert "'kubectl get nodes'" in ran.err
     finally:
         await kubelet.remove()
         await calm.remove()
