@@ -176,7 +176,9 @@ def _unread(seen: ClusterCheck) -> Iterator[Finding]:
 def _elsewhere(seen: ClusterCheck) -> Iterator[Finding]:
     noted = [node.name for node in seen.nodes if node.machine and "remediator" in node.believes]
     if noted and seen.groups and CLUSTER_API not in seen.groups and not seen.managed:
-        text = f"Cluster API notes a Machine on {named(noted)}, and is not installed here: it proves nothing"
+        text = (
+            f"Cluster API notes a Machine on {named(noted)}, and is not installed here: nothing is read of it"
+        )
         cure = "name the cluster that manages this one: clusterApi.kubeconfig (docs/outage-configuration.md)"
         yield Finding("warning", "machine-elsewhere", text, cure)
 
