@@ -12,15 +12,13 @@ import yaml
 from ebbtide.config import parse
 from ebbtide.modes import NODE_NAME_VARIABLE, OWN_UID
 from ebbtide.outage.configuration import parse_outage
-from tests.beds.golang import Module, built
 from tests.beds.skipping import or_skip
+from tests.deploy.programs import kustomize
 from tests.deploy.rendering import APPLIED, ROOT, Object, place, rendered
 from tests.node.bed import Bed
 from tests.node.client import Refused
 
 KUSTOMIZE_SECONDS_MAX = 60
-#: Of the version that is inside the kubectl of the node's Kubernetes.
-KUSTOMIZE = Module(Path(__file__).parent / "kustomize")
 #: Those that bring their own.
 OF_A_NAMESPACE = tuple(name for name in APPLIED if "/" not in name)
 CHECKED = "?dryRun=All&fieldValidation=Strict"
@@ -41,7 +39,7 @@ def pod_spec(name: str) -> Object:
 def test_it_renders_as_kustomize_renders_it(name: str) -> None:
     """Our reading of the kustomizations is kustomize's own."""
     with or_skip():
-        program = built(KUSTOMIZE, "kustomize", "sigs.k8s.io/kustomize/kustomize/v5")
+        program = kustomize()
     argv = [program, "build", ROOT / name]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=KUSTOMIZE_SECONDS_MAX, check=True)
     assert key_by_name(yaml.safe_load_all(done.stdout)) == key_by_name(rendered(name))

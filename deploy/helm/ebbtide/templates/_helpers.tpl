@@ -1,0 +1,44 @@
+{{- /* Names are fixed: a node has one daemon and a cluster one leader, and the policies speak of these accounts. */ -}}
+
+{{- define "ebbtide.image" -}}
+{{- $name := required "image.repository: name your own build of the image (docs/deployment.md); there is no public one" .Values.image.repository -}}
+{{- if .Values.image.digest -}}
+{{ $name }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ $name }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The port of a configuration's metricsListen; empty where nothing listens, or only a socket does. */ -}}
+{{- define "ebbtide.metricsPort" -}}
+{{- $listen := .metricsListen | default "" -}}
+{{- if not (hasPrefix "unix:" $listen) -}}
+{{ regexFind "[0-9]+$" $listen }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The controller's journals and its Lease are where its rights are. */ -}}
+{{- define "ebbtide.outageConfig" -}}
+{{ mustMergeOverwrite (deepCopy .Values.outage.config) (dict "namespace" .Release.Namespace) | toYaml }}
+{{- end -}}
+
+{{- /* What a kind of pod says beside the rest. Takes a part of the values: node or outage. */ -}}
+{{- define "ebbtide.podMetadata" -}}
+labels:
+  app.kubernetes.io/name: {{ .name }}
+  {{- with .part.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- $restart := .part.restartOnChange | ternary (dict "checksum/config" (sha256sum .config)) dict }}
+{{- with merge $restart .part.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Whether to make a Prometheus operator's object: asked for, or there is such a kind in this cluster. */ -}}
+{{- define "ebbtide.monitored" -}}
+{{- if or (eq (toString .asked) "true") (and (eq (toString .asked) "auto") (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind))) -}}
+yes
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,418 @@
+"""The Helm chart, by both of Helm's major versions: it renders the kustomizations' objects, its schema holds
+its values, a real API server takes every object, and a release lives from install to uninstall.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import yaml
+
+from ebbtide import __version__
+from ebbtide.config.schema import FIELDS
+from ebbtide.outage.configuration import OUTAGE_FIELDS, parse_outage
+from tests.beds.skipping import or_skip
+from tests.deploy.chart import CHART, KEPT, NAMESPACE, objects, run, template, values_of, written
+from tests.deploy.programs import HELMS, definition, helm
+from tests.deploy.rendering import ROOT, Object, place, rendered
+from tests.deploy.test_manifests import CHECKED, gone, key_by_name, made
+from tests.node.bed import Bed
+from tests.node.ebbtide import PROGRAM
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+PROJECT = ROOT.parents[1]
+#: No node has it: what is deployed starts nowhere, and a rollout of the DaemonSet is over at once.
+NOWHERE = {"example.com/no": "node"}
+#: What a controller of the cluster takes to remove what hung on an object that is gone.
+REMOVED_SECONDS_MAX = 60
+#: Come and go by themselves.
+VOLATILE = ("events", "leases")
+
+of_each_helm = pytest.mark.parametrize("major", HELMS)
+
+#: Every value set to another than its default; one without a default here would not be tried.
+ALL: Object = {
+    "image": {
+        "repository": "registry.example/ebbtide",
+        "tag": "other",
+        "digest": f"sha256:{'0' * 64}",
+        "pullPolicy": "Always",
+    },
+    "imagePullSecrets": [{"name": "registry"}],
+    "node": {
+        "enabled": True,
+        "config": {
+            "shutdownGracePeriod": None,
+            "shutdownGracePeriodCriticalPods": None,
+            "metricsListen": "0.0.0.0:9464",
+            "shutdownGracePeriodByPodPriority": [
+                {"priority": 0, "shutdownGracePeriodSeconds": 60},
+                {"priority": 2_000_000_000, "shutdownGracePeriodSeconds": 20},
+            ],
+        },
+        "restartOnChange": False,
+        "identity": "kubelet",
+        "kubeletKubeconfig": "/var/lib/kubelet/kubeconfig",
+        "criSocket": "/run/crio/crio.sock",
+        "maxUnavailable": 1,
+        "terminationGracePeriodSeconds": 600,
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "kind", "operator": "Exists"}]}],
+        }}},
+    },
+    "outage": {
+        "enabled": True,
+        "config": {
+            "dryRun": False,
+            "pools": [{"name": "all", "believe": ["certificate", "declared", "remediator"]}],
+        },
+        "restartOnChange": False,
+        "replicas": 3,
+        "remediators": True,
+        "bmcSecret": "controllers",
+        "managementSecret": "capi",
+    },
+    "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "30s"},
+    "rules": {"enabled": True, "labels": {"release": "prometheus"}},
+    "dashboard": {"enabled": True, "labels": {"grafana": "yes"}, "annotations": {"folder": "Nodes"}},
+    "global": {"of": "another chart"},
+}  # fmt: skip
+OF_BOTH = {
+    "priorityClassName": "high",
+    "nodeSelector": NOWHERE,
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "resources": {"limits": {"memory": "512Mi"}},
+    "podLabels": {"team": "nodes"},
+    "podAnnotations": {"example.com/note": "true"},
+    "extraEnv": [{"name": "OTEL_SERVICE_NAME", "value": "ebbtide"}],
+    "extraVolumes": [{"name": "authority", "configMap": {"name": "authority"}}],
+    "extraVolumeMounts": [{"name": "authority", "mountPath": "/authority", "readOnly": True}],
+}
+for part in ("node", "outage"):
+    ALL[part] |= OF_BOTH
+ALL["node"]["extraArgs"], ALL["outage"]["extraArgs"] = ["--capture-lines=100"], ["--dry-run"]
+
+
+def leaves(schema: Object, path: str = "") -> Iterator[tuple[str, Object]]:
+    """Each value that can be set, by its path."""
+    for name, each in schema["properties"].items():
+        if "properties" in each and "propertyNames" not in each:
+            yield from leaves(each, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", each
+
+
+def at(values: Object, path: str) -> Any:
+    found: Any = values
+    for name in path.split("."):
+        found = found[name]
+    return found
+
+
+# --- without Helm ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "schema"), list(leaves(SCHEMA)), ids=lambda each: each if isinstance(each, str) else ""
+)
+def test_every_value_has_a_type_a_sentence_and_a_default(path: str, schema: Object) -> None:
+    """And is tried with another one: the controller alone is that of the kustomization."""
+    assert {"type", "enum"} & schema.keys()
+    assert schema["description"].endswith((".", "`."))
+    if path not in ("global", "node.enabled"):
+        assert at(ALL, path) != at(DEFAULTS, path)
+
+
+def test_nothing_has_a_default_that_the_schema_does_not_know() -> None:
+    """Each mapping of the chart's own refuses what it does not name."""
+
+    def closed(schema: Object) -> bool:
+        inner = [each for each in schema["properties"].values() if "properties" in each]
+        return schema.get("additionalProperties") is False and all(
+            closed(each) for each in inner if "propertyNames" not in each
+        )
+
+    assert closed(SCHEMA)
+    for name, values in DEFAULTS.items():
+        known = SCHEMA["properties"][name].get("properties", {})
+        assert set(values) <= set(known)
+
+
+def test_a_configuration_has_the_fields_that_there_are() -> None:
+    """Those of the types: a field that is added is one that the chart lets through."""
+    head = ["apiVersion", "kind"]
+    node, outage = (SCHEMA["properties"][part]["properties"]["config"] for part in ("node", "outage"))
+    assert node["propertyNames"]["enum"] == [*head, *FIELDS]
+    assert outage["propertyNames"]["enum"] == [
+        *head,
+        *(each for each in OUTAGE_FIELDS if each != "namespace"),
+    ]
+
+
+def test_it_is_released_with_the_project() -> None:
+    """Its version and the image's are the project's."""
+    said = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (said["version"], said["appVersion"]) == (__version__, __version__)
+
+
+def test_the_table_of_values_is_current() -> None:
+    """The one of docs/deployment.md is what docs/tools/write_values.py makes of schema and defaults."""
+    argv = [sys.executable, "docs/tools/write_values.py", "--check"]
+    done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# --- rendered by Helm --------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _helm(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("node") is not None:
+        with or_skip():
+            for major in HELMS:
+                helm(major)
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("name", ["daemonset", "node-identity", "outage"])
+@of_each_helm
+def test_the_kustomizations_are_what_the_chart_renders(name: str, major: int) -> None:
+    """Object by object, and the configurations setting by setting. The namespace is the release's own."""
+    theirs = key_by_name(rendered(name))
+    if name == "outage":
+        theirs |= key_by_name(rendered("outage/remediators"))
+    ours = key_by_name(objects(template(values_of(name), major=major)))
+    assert [theirs.pop(key)["kind"] for key in sorted(theirs) if key[0] == "Namespace"] == ["Namespace"]
+    for each in (*ours.values(), *theirs.values()):
+        if each["kind"] == "ConfigMap":
+            each["data"] = {key: yaml.safe_load(text) for key, text in each["data"].items()}
+    assert ours == theirs
+
+
+@pytest.mark.node
+def test_the_kept_files_are_current() -> None:
+    """What deploy/kubernetes has is what `python -m tests.deploy.chart` writes."""
+    assert {path: (ROOT / path).read_text() for path in written()} == written()
+
+
+@pytest.mark.node
+@of_each_helm
+def test_the_linter_has_nothing_to_say(major: int, tmp_path: Path) -> None:
+    """Neither of the defaults nor where everything is set."""
+    path = tmp_path / "all.yaml"
+    path.write_text(yaml.safe_dump(ALL))
+    for words in (("--set", "image.repository=ebbtide"), ("-f", path)):
+        said = run(major, "lint", "--strict", CHART, *words)
+        assert "1 chart(s) linted, 0 chart(s) failed" in said
+        assert "[WARNING]" not in said
+
+
+@pytest.mark.node
+@of_each_helm
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"image": {"repository": ""}}, "name your own build of the image"),
+        ({"nod": {}}, "nod"),
+        ({"node": {"enbaled": True}}, "enbaled"),
+        ({"node": {"config": {"shutdownGracePeriode": "30s"}}}, "shutdownGracePeriode"),
+        ({"node": {"config": {"kind": "KubeletConfiguration"}}}, "EbbtideConfiguration"),
+        ({"node": {"identity": "nobody"}}, "identity"),
+        ({"outage": {"replicas": "two"}}, "replicas"),
+        ({"outage": {"config": {"namespace": "other"}}}, "namespace"),
+        ({"podMonitor": {"enabled": True}}, "set node.config.metricsListen"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_wrong_value_is_refused_by_name(major: int, wrong: Object, said: str, tmp_path: Path) -> None:
+    """By the schema, or in words of its own, before anything is sent."""
+    path = tmp_path / "values.yaml"
+    path.write_text(yaml.safe_dump(KEPT | wrong))
+    assert said in run(major, "template", "ebbtide", CHART, "-f", path, code=1)
+
+
+@pytest.mark.node
+@of_each_helm
+def test_a_server_without_the_policies_is_refused(major: int) -> None:
+    """There a stolen token would delete every pod of the cluster."""
+    words = ("template", "ebbtide", CHART, "--set", "image.repository=ebbtide", "--kube-version")
+    assert run(major, *words, "1.30.0")
+    assert "kubeVersion" in run(major, *words, "1.29.9", code=1)
+
+
+@pytest.mark.node
+@of_each_helm
+@pytest.mark.parametrize("values", [KEPT, ALL], ids=["default", "all"])
+def test_its_configurations_are_valid(major: int, values: Object, tmp_path: Path) -> None:
+    """By `ebbtide config check`, and by the controller's own reading."""
+    enabled = values | {"outage": values["outage"] | {"enabled": True}}
+    found = {
+        each["metadata"]["name"]: each["data"]["config.yaml"]
+        for each in objects(template(enabled, major=major))
+        if each["kind"] == "ConfigMap" and "config.yaml" in each["data"]
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(found["ebbtide"])
+    argv = [sys.executable, "-c", PROGRAM, "config", "check", "--require-enabled", "--grant", "10m"]
+    done = subprocess.run([*argv, "--config", path], cwd=PROJECT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    controllers = parse_outage("config.yaml", found["ebbtide-outage"].encode())
+    assert controllers.namespace == NAMESPACE
+
+
+@pytest.mark.node
+def test_what_prometheus_operator_is_told_depends_on_the_cluster() -> None:
+    """By default its objects are made where the cluster has their kinds, and something listens."""
+    kinds = [f"--api-versions=monitoring.coreos.com/v1/{kind}" for kind in ("PodMonitor", "PrometheusRule")]
+    listening = KEPT | {"node": {"config": {"metricsListen": "[::]:9464"}}, "outage": {"enabled": True}}
+
+    def monitoring(values: Object, *words: str) -> list[tuple[str, str]]:
+        found = key_by_name(objects(template(values, *words)))
+        return sorted((kind, name) for kind, _, name in found if kind in ("PodMonitor", "PrometheusRule"))
+
+    assert monitoring(listening) == []
+    assert monitoring(KEPT, *kinds) == [("PrometheusRule", "ebbtide")]
+    both = ("ebbtide", "ebbtide-outage")
+    assert monitoring(listening, *kinds) == [
+        (kind, name) for kind in ("PodMonitor", "PrometheusRule") for name in both
+    ]
+    (container,) = next(
+        each["spec"]["template"]["spec"]["containers"]
+        for each in objects(template(listening))
+        if each["kind"] == "DaemonSet"
+    )
+    assert container["ports"] == [{"name": "metrics", "containerPort": 9464}]
+
+
+# --- on a real API server ----------------------------------------------------------------------
+
+
+@pytest.fixture
+async def namespace(bed: Bed) -> AsyncIterator[str]:
+    (wanted,) = rendered("namespace")
+    await made(bed, wanted)
+    yield NAMESPACE
+    await bed.api.delete(f"{place(wanted)}/{NAMESPACE}")
+    await gone(bed, wanted)
+
+
+@pytest.fixture
+async def monitored(bed: Bed) -> AsyncIterator[None]:
+    """The Prometheus operator's kinds, by its own definitions."""
+    plurals = ("podmonitors", "prometheusrules")
+    with or_skip():
+        wanted = [yaml.safe_load(definition(plural).read_text()) for plural in plurals]
+    for each in wanted:
+        await made(bed, each)
+    for plural in plurals:
+        await bed.api.until(f"/apis/monitoring.coreos.com/v1/{plural}", lambda found: "items" in found)
+    # What Helm asks, and what is among all that is in the cluster.
+    await bed.api.until("/apis", served)
+    yield
+    for each in wanted:
+        await bed.api.delete(f"{place(each)}/{each['metadata']['name']}")
+        await gone(bed, each)
+    await bed.api.until("/apis", lambda found: not served(found))
+
+
+def served(found: Object) -> bool:
+    return "monitoring.coreos.com" in [each["name"] for each in found["groups"]]
+
+
+@pytest.mark.node
+async def test_the_api_server_takes_every_object(bed: Bed, namespace: str, monitored: None) -> None:
+    """A strict dry run of what the chart renders with every value set, once with each identity."""
+    for changed in ({}, {"identity": "serviceAccount"}):
+        values = ALL | {"node": ALL["node"] | changed}
+        for each in objects(await trio.to_thread.run_sync(template, values)):
+            taken = await bed.api.post(place(each) + CHECKED, each)
+            assert taken["metadata"]["name"] == each["metadata"]["name"]
+
+
+async def names(bed: Bed) -> set[tuple[str, str, str]]:
+    """Of everything in the cluster: resource, namespace and name."""
+    found = await bed.api.get("/apis")
+    groups = ["/api/v1", *(f"/apis/{each['preferredVersion']['groupVersion']}" for each in found["groups"])]
+    kept = set()
+    for group in groups:
+        for resource in (await bed.api.get(group))["resources"]:
+            if "list" in resource["verbs"] and resource["name"] not in VOLATILE:
+                listed = await bed.api.get(f"{group}/{resource['name']}")
+                kept |= {
+                    (resource["name"], each["metadata"].get("namespace", ""), each["metadata"]["name"])
+                    for each in listed["items"]
+                }
+    return kept
+
+
+@pytest.mark.node
+@of_each_helm
+async def test_a_releases_life(bed: Bed, namespace: str, monitored: None, tmp_path: Path, major: int) -> None:
+    """Installed as the package of an earlier version, upgraded with a changed value and with the controller,
+    rolled back, and uninstalled: of all that is in the cluster nothing is left.
+    """
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(KEPT | {part: {"nodeSelector": NOWHERE} for part in ("node", "outage")}))
+    to_cluster = ("-n", namespace, "--kubeconfig", bed.kubeconfig)
+
+    async def ask(*words: object) -> str:
+        return await trio.to_thread.run_sync(partial(run, major, *words))
+
+    async def daemon_set() -> Object:
+        found: Object = await bed.api.get(f"/apis/apps/v1/namespaces/{namespace}/daemonsets/ebbtide")
+        return found["spec"]["template"]
+
+    async def period() -> str:
+        found = await bed.api.get(f"/api/v1/namespaces/{namespace}/configmaps/ebbtide")
+        return str(yaml.safe_load(found["data"]["config.yaml"])["shutdownGracePeriod"])
+
+    before = await names(bed)
+    await ask("package", CHART, "--version", "0.0.1", "--app-version", "0.0.1", "-d", tmp_path)
+    package = tmp_path / "ebbtide-0.0.1.tgz"
+    said = await ask("install", "ebbtide", package, "-f", values, "--wait", "--timeout", "1m", *to_cluster)
+    assert f"kubectl -n {namespace} rollout status daemonset/ebbtide" in said
+    # The namespace has the label.
+    assert "kubectl label" not in said
+    first = await daemon_set()
+    assert first["spec"]["containers"][0]["image"] == "ebbtide:0.0.1"
+    assert await period() == "60s"
+
+    changed = "outage.enabled=true,node.config.shutdownGracePeriod=90s,node.config.metricsListen=0.0.0.0:9464"
+    said = await ask("upgrade", "ebbtide", CHART, "-f", values, "--set", changed, *to_cluster)
+    assert "outage.config.dryRun is on" in said
+    second = await daemon_set()
+    assert second["spec"]["containers"][0]["image"] == f"ebbtide:{__version__}"
+    # A changed configuration rolls the pods out.
+    assert second["metadata"]["annotations"] != first["metadata"]["annotations"]
+    assert await period() == "90s"
+    added = {(resource, name) for resource, _, name in await names(bed) - before}
+    assert {
+        ("deployments", "ebbtide-outage"),
+        ("podmonitors", "ebbtide-outage"),
+        ("prometheusrules", "ebbtide"),
+    } < added
+
+    await ask("rollback", "ebbtide", "1", *to_cluster)
+    assert (await daemon_set(), await period()) == (first, "60s")
+    history = json.loads(await ask("history", "ebbtide", "-o", "json", *to_cluster))
+    assert [each["status"] for each in history] == ["superseded", "superseded", "deployed"]
+
+    # As the page says it, so that each daemon gives back what it holds.
+    off = "node.config.shutdownGracePeriod=0s,node.config.shutdownGracePeriodCriticalPods=0s"
+    await ask("upgrade", "ebbtide", CHART, "--reuse-values", "--wait", "--set", off, *to_cluster)
+    assert f"--set {off}" in (PROJECT / "docs" / "deployment.md").read_text()
+    assert await period() == "0s"
+    await ask("uninstall", "ebbtide", "--wait", *to_cluster)
+    with trio.move_on_after(REMOVED_SECONDS_MAX):
+        while left := await names(bed) - before:
+            await trio.sleep(0.2)
+    assert not left
