@@ -41,16 +41,16 @@ def keep(building: Path, wanted: Path) -> None:
     building.rename(wanted)
 
 
-def rootfs(suite: str) -> Path:
+def rootfs(suite: str, packages: tuple[str, ...] = PACKAGES) -> Path:
     """The root folder of a suite, built if it is not there. Never written to: a layer goes over it.
 
     Raises Unavailable: no root, no mmdebstrap, no mirror.
     """
-    key = hashlib.sha256("\n".join((suite, *PACKAGES)).encode()).hexdigest()[:12]
+    key = hashlib.sha256("\n".join((suite, *packages)).encode()).hexdigest()[:12]
     wanted = cache_folder() / f"rootfs-{suite}-{key}"
     with _alone(wanted):
         if not wanted.exists():
-            _build(suite, wanted)
+            _build(suite, packages, wanted)
     return wanted
 
 
@@ -63,11 +63,11 @@ def _alone(wanted: Path) -> Iterator[None]:
         yield
 
 
-def _build(suite: str, wanted: Path) -> None:
+def _build(suite: str, packages: tuple[str, ...], wanted: Path) -> None:
     if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
         raise Unavailable("needs root and mmdebstrap")
     building = Path(tempfile.mkdtemp(prefix=f"{wanted.name}.", dir=wanted.parent))
-    include = ",".join(PACKAGES)
+    include = ",".join(packages)
     argv = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={include}", suite, str(building)]
     try:
         subprocess.run(argv, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX)
