@@ -3,6 +3,9 @@
 What a daemon takes over this is what its journal, its plan and its care cost. The kubelet has to be stopped,
 else it starts again what ends here. Outside: `Bare`, which ends pods on request. Inside: one asyncio program.
 
+Beside it, the same with the pods' final statuses: the very patches that Ebbtide sends, each as soon as its
+containers have ended, and no wave waits for them.
+
 python -m tests.node.bare SOCKET wipe     # no container, no sandbox is left, also none that has ended
 python -m tests.node.bare SOCKET count    # how many containers run
 """
@@ -12,19 +15,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import aiohttp
 import grpc.aio
+import msgspec
 import trio
 from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.kubernetes.calls import STRATEGIC_PATCH, ApiPod
+from ebbtide.actors.edges.kubernetes.pod_writes import final_status
 from tests.actors.edges.cri import making_pb2 as making
 from tests.beds.inside import PROJECT
-from tests.node.parts import Member
+from tests.node.bed import Bed
+from tests.node.identities import EBBTIDE
+from tests.node.parts import API, Member
 
 SERVICE = "/runtime.v1.RuntimeService/"
 CALL_SECONDS_MAX = 60.0
@@ -34,6 +44,9 @@ NAME_LABEL = "io.kubernetes.pod.name"
 RUNNING = api.ContainerState.CONTAINER_RUNNING
 #: Removed side by side: the network plugins take the processors.
 WIPED_AT_ONCE = 8
+#: As many as Ebbtide opens to a server that answers at once: each costs more than a call.
+CONNECTIONS = 8
+STATUS = ("Succeeded", "Terminated", "ended by a bare client")
 
 
 class Bare:
@@ -58,9 +71,18 @@ class Bare:
 
 
 @contextlib.asynccontextmanager
-async def bare(member: Member, waves: Sequence[Sequence[str]]) -> AsyncIterator[Bare]:
-    """Connected, with the containers of these pods (by name) looked up; ended with the block."""
-    argv = [sys.executable, "-m", "tests.node.bare", str(member.socket), "stop", json.dumps(waves)]
+async def bare(
+    bed: Bed, member: Member, waves: Sequence[Sequence[str]], *, told: bool = False
+) -> AsyncIterator[Bare]:
+    """Connected, with the containers of these pods (by name) looked up; ended with the block.
+
+    ``told``: it writes their final statuses as well.
+    """
+    server = [API, str(bed.secrets.authority), EBBTIDE.token] if told else None
+    words = map(json.dumps, (waves, server))
+    inner = [sys.executable, "-m", "tests.node.bare", str(member.socket), "stop", *words]
+    # In the node's network, and not in its processes': the program then is the one that is ended here.
+    argv = ["nsenter", "-t", str(bed.pid), "-n", "--", *inner] if told else inner
     pipe = subprocess.PIPE
     process = await trio.lowlevel.open_process(argv, stdin=pipe, stdout=pipe, cwd=PROJECT)
     try:
@@ -102,13 +124,22 @@ class Client:
                 by_pod.setdefault(item.labels[NAME_LABEL], []).append(item.id)
         return by_pod
 
-    async def stop(self, waves: list[list[str]]) -> None:
+    async def stop(self, waves: list[list[str]], server: list[str] | None) -> None:
         by_pod = await self.containers()
-        planned = [[each for name in wave for each in by_pod[name]] for wave in waves]
-        print("ready", flush=True)
-        await asyncio.to_thread(sys.stdin.readline)
-        for ids in planned:
-            await asyncio.gather(*map(self.stop_one, ids))
+        writes: list[asyncio.Task[None]] = []
+        async with contextlib.AsyncExitStack() as stack:
+            teller = await stack.enter_async_context(_teller(*server)) if server else None
+            print("ready", flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+
+            async def stop_pod(name: str) -> None:
+                await asyncio.gather(*map(self.stop_one, by_pod[name]))
+                if teller is not None:
+                    writes.append(asyncio.create_task(teller.tell(name)))
+
+            for wave in waves:
+                await asyncio.gather(*map(stop_pod, wave))
+            await asyncio.gather(*writes)
         print("done", flush=True)
 
     async def stop_one(self, container: str) -> None:
@@ -129,6 +160,40 @@ class Client:
 
     async def count(self) -> None:
         print(sum(map(len, (await self.containers()).values())))
+
+
+class Teller:
+    """Inside: the statuses. ``pods`` by name, as they were before anything was stopped."""
+
+    def __init__(self, session: aiohttp.ClientSession, pods: dict[str, ApiPod]) -> None:
+        self.session, self.pods = session, pods
+
+    async def tell(self, name: str) -> None:
+        pod = self.pods[name]
+        body = final_status(pod, *STATUS)
+        # Nobody else writes to it: the kubelet is stopped. So it need not be read again either.
+        del body["metadata"]["resourceVersion"]
+        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{name}/status"
+        kind = {"Content-Type": STRATEGIC_PATCH}
+        async with self.session.patch(path, data=msgspec.json.encode(body), headers=kind) as answer:
+            answer.raise_for_status()
+            await answer.read()
+
+
+@contextlib.asynccontextmanager
+async def _teller(server: str, authority: str, token: str) -> AsyncIterator[Teller]:
+    """Connected, and knows the pods."""
+    trusted = ssl.create_default_context(cafile=authority)
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trusted, keepalive_timeout=CALL_SECONDS_MAX)
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(server, connector=connector, headers=headers) as session:
+        async with session.get("/api/v1/namespaces/default/pods") as answer:
+            found = msgspec.json.decode(await answer.read(), type=_PodList)
+        yield Teller(session, {pod.metadata.name: pod for pod in found.items})
+
+
+class _PodList(msgspec.Struct):
+    items: list[ApiPod]
 
 
 async def main(socket: str, verb: str, *words: str) -> None:

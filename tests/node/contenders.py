@@ -90,19 +90,23 @@ def periods(settings: dict[str, Any]) -> list[dict[str, int]]:
     return found
 
 
-@contextlib.asynccontextmanager
-async def _bare(bed: Bed, setting: Setting) -> AsyncIterator[None]:
-    """A lock, and on the signal the calls."""
-    member = bed.members["node-1"]
-    await set_limit(bed, BARE_LIMIT)
-    await bed.logind.hang_up()
-    await bed.stop(f"kubelet-{member.name}")
-    order = await _order(bed)
-    async with bare(member, order) as client, trio.open_nursery() as nursery:
-        await nursery.start(_wait_and_stop, bed, client.stop)
-        yield
-        nursery.cancel_scope.cancel()
-    await set_limit(bed, "")
+def _bare(*, told: bool) -> Holds:
+    """A lock, and on the signal the calls; ``told``: with the final statuses beside them."""
+
+    @contextlib.asynccontextmanager
+    async def hold(bed: Bed, setting: Setting) -> AsyncIterator[None]:
+        member = bed.members["node-1"]
+        await set_limit(bed, BARE_LIMIT)
+        await bed.logind.hang_up()
+        await bed.stop(f"kubelet-{member.name}")
+        order = await _order(bed)
+        async with bare(bed, member, order, told=told) as client, trio.open_nursery() as nursery:
+            await nursery.start(_wait_and_stop, bed, client.stop)
+            yield
+            nursery.cancel_scope.cancel()
+        await set_limit(bed, "")
+
+    return hold
 
 
 async def _wait_and_stop(
@@ -133,8 +137,9 @@ KUBELET = Contender("kubelet", "the kubelet's graceful node shutdown", True, _ku
 CRI = Contender("cri", "ebbtide, mode cri", False, _ebbtide("cri"))
 API = Contender("api", "ebbtide, mode api", False, _ebbtide("api"))
 AUTO = Contender("auto", "ebbtide, mode auto", False, _ebbtide("auto"))
-BARE = Contender("bare", "bare StopContainer calls", False, _bare)
-ALL = {each.name: each for each in (KUBELET, CRI, API, AUTO, BARE)}
+BARE = Contender("bare", "bare StopContainer calls", False, _bare(told=False))
+TOLD = Contender("told", "bare calls with the final statuses beside them", False, _bare(told=True))
+ALL = {each.name: each for each in (KUBELET, CRI, API, AUTO, BARE, TOLD)}
 
 
 async def fresh(bed: Bed, contender: Contender, setting: Setting) -> None:
