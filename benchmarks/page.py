@@ -32,6 +32,7 @@ TITLES = {
     "exporting_cut": "Traces of shutdowns that were cut short",
     "scale": "Cost against the number of pods",
     "node_obedient": "A real node beside the kubelet: pods that end at once",
+    "node_crowd": "A real node: 500 pods against 105",
     "node_stubborn": "A real node beside the kubelet: one pod of each wave ignores its stop signal",
     "node_requests": "A real node beside the kubelet: requests through a Service",
     "node_daemonset": "A real node beside the kubelet: what DaemonSets make on it",

@@ -52,12 +52,26 @@ class Api:
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted)
         )
 
-    async def ask(self, method: str, path: str, body: Object | None = None, kind: str = "") -> Any:
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        kind: str = "",
+        seconds: float = REQUEST_SECONDS_MAX,
+    ) -> Any:
         """The answer's JSON, or its text. ``kind``: of the body, where it is not the method's usual one."""
-        text = await trio.to_thread.run_sync(self._ask, method, path, body, kind)
+        text = await trio.to_thread.run_sync(self._ask, method, path, body, kind, seconds)
         return json.loads(text) if text.startswith("{") else text
 
-    def _ask(self, method: str, path: str, body: Object | None, kind: str = "") -> str:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Object | None,
+        kind: str = "",
+        seconds: float = REQUEST_SECONDS_MAX,
+    ) -> str:
         request = urllib.request.Request(
             self.server + path,
             method=method,
@@ -68,7 +82,7 @@ class Api:
             },
         )
         try:
-            with self.network(), self._opener.open(request, timeout=REQUEST_SECONDS_MAX) as answer:
+            with self.network(), self._opener.open(request, timeout=seconds) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             with error:
@@ -92,7 +106,13 @@ class Api:
     async def delete(self, path: str, body: Object | None = None) -> Any:
         return await self.ask("DELETE", path, body)
 
-    async def until(self, path: str, holds: Callable[[Any], Any], seconds: float = WAIT_SECONDS_MAX) -> Any:
+    async def until(
+        self,
+        path: str,
+        holds: Callable[[Any], Any],
+        seconds: float = WAIT_SECONDS_MAX,
+        pause: float = POLL_SECONDS,
+    ) -> Any:
         """What ``path`` gives once ``holds``. Raises AssertionError with what it last gave."""
         last: Any = None
         with trio.move_on_after(seconds):
@@ -104,7 +124,7 @@ class Api:
                 else:
                     if holds(last):
                         return last
-                await trio.sleep(POLL_SECONDS)
+                await trio.sleep(pause)
         raise AssertionError(f"{path} after {seconds} s: {str(last)[:3000]}")
 
 

@@ -34,13 +34,14 @@ class Told(NamedTuple):
 
 class Run(NamedTuple):
     """``seconds`` from the request until logind went on; ``final`` of ``pods`` had their final status in the
-    API, or no object, when it did.
+    API, or no object, when it did. ``memory_mib`` is before the shutdown, ``peak_mib`` the daemon's most.
     """
 
     seconds: float
     pods: int
     final: int
     memory_mib: float
+    peak_mib: float
     journal: Told | None
 
 
@@ -55,12 +56,12 @@ async def run_once(
         memory = memory_of_daemon(bed, daemon) if daemon else memory_of(bed, "kubelet")
         asked_ns, over_ns = await power_off(bed, OVER_SECONDS_MAX)
         final = count - await unfinished(bed)
-        told = None
+        told, peak = None, 0.0
         if daemon:
             await daemon.until(lambda: _is_released(daemon), "it did not order the release")
-            told = of_journal(daemon.records())
+            told, peak = of_journal(daemon.records()), memory_of_daemon(bed, daemon, "VmHWM")
             await daemon.verify()
-    return Run((over_ns - asked_ns) / NS, count, final, memory, told)
+    return Run((over_ns - asked_ns) / NS, count, final, memory, peak, told)
 
 
 async def unfinished(bed: Bed) -> int:
@@ -73,12 +74,12 @@ def _is_released(daemon: Daemon) -> bool:
     return bool(daemon.events(ReleaseLock))
 
 
-def memory_of_daemon(bed: Bed, daemon: Daemon) -> float:
-    """Resident, in MiB."""
+def memory_of_daemon(bed: Bed, daemon: Daemon, field: str = "VmRSS") -> float:
+    """Resident, in MiB; by ``VmHWM`` the most that it has been."""
     pid = daemon.events(DaemonStarted)[-1].pid
     status = bed.place(Path(f"/proc/{pid}/status")).read_text()
     fields = dict(line.split(":", 1) for line in status.splitlines())
-    return int(fields["VmRSS"].split()[0]) / MIB
+    return int(fields[field].split()[0]) / MIB
 
 
 def of_journal(records: list[Record]) -> Told:

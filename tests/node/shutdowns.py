@@ -26,7 +26,9 @@ CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 #: The waves, in their order: name to priority.
 PRIORITIES = {"low": 1000, "middle": 2000, "high": 3000}
 WAVE_SECONDS = 10
-UP_SECONDS_MAX = 300
+UP_SECONDS_MAX = 1200
+#: A list of hundreds of pods is work for the server that starts them.
+UP_POLL_SECONDS = 1.0
 OVER_SECONDS_MAX = 120
 POLL_SECONDS = 0.005
 FINAL = ("Succeeded", "Failed")
@@ -45,9 +47,9 @@ class Shutdown(NamedTuple):
     memory_mib: float
 
 
-def waves() -> dict[str, Any]:
+def waves(seconds: int = WAVE_SECONDS) -> dict[str, Any]:
     """The kubelet's settings for a wave for each priority."""
-    groups = [{"priority": each, "shutdownGracePeriodSeconds": WAVE_SECONDS} for each in PRIORITIES.values()]
+    groups = [{"priority": each, "shutdownGracePeriodSeconds": seconds} for each in PRIORITIES.values()]
     return {
         "shutdownGracePeriod": "0s",
         "shutdownGracePeriodCriticalPods": "0s",
@@ -80,7 +82,7 @@ async def fill(bed: Bed, pods: list[Object]) -> None:
     async with trio.open_nursery() as nursery:
         for each in pods:
             nursery.start_soon(bed.api.post, PODS, each)
-    await bed.api.until(PODS, lambda made: all(map(is_ready, made["items"])), seconds=UP_SECONDS_MAX)
+    await bed.api.until(PODS, lambda made: all(map(is_ready, made["items"])), UP_SECONDS_MAX, UP_POLL_SECONDS)
 
 
 async def shut_down(bed: Bed) -> Shutdown:
