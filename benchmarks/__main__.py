@@ -18,6 +18,7 @@ from benchmarks.report import say
 NAMES = (
     "first_signal",
     "start",
+    "first_line",
     "idle",
     "waves",
     "journal",

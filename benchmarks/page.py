@@ -16,6 +16,7 @@ BEGIN, END = "<!-- results: made by benchmarks/page.py -->", "<!-- end of result
 
 TITLES = {
     "first_signal": "From the signal to the first SIGTERM",
+    "first_line": "The first line of the demo",
     "start": "From the start of the process to armed",
     "idle": "While nothing happens",
     "waves": "A whole shutdown of 300 pods in three waves",

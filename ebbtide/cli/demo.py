@@ -18,7 +18,8 @@ import click
 from ebbtide.cli.common.options import output_option
 
 if TYPE_CHECKING:
-    from ebbtide.demo.run import DemoFolder, DemoResult
+    from ebbtide.demo.folder import DemoFolder
+    from ebbtide.demo.run import DemoResult
     from ebbtide.status import DaemonStatus
 
 EPILOG = """\b
@@ -43,10 +44,8 @@ def demo(journal: Path | None, output: str) -> int:
     No root, no configuration, no cluster; under 20 s. Nothing outside its own folder is touched.
     """
     from ebbtide.cli.common.guard import Signalled
-    from ebbtide.cli.common.output import show, show_json
     from ebbtide.cli.common.saving import refuse_existing
-    from ebbtide.demo.run import make_demo_folder
-    from ebbtide.demo.view import last_page, last_page_json
+    from ebbtide.demo.folder import make_demo_folder
 
     if journal is not None:
         refuse_existing(journal, "--journal")
@@ -65,6 +64,9 @@ def demo(journal: Path | None, output: str) -> int:
         and os.environ.get("TERM", "dumb") not in ("dumb", "unknown"),
         quiet=output == "json",
     )
+    from ebbtide.cli.common.output import show, show_json
+    from ebbtide.demo.view import last_page, last_page_json
+
     if not played.whole or played.shutdown is None:
         number = played.ended_by or signal.SIGINT
         text = f"{number.name}: the demo ends early, and its pods with it"
@@ -81,11 +83,8 @@ def demo(journal: Path | None, output: str) -> int:
 
 def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
     """The pods as they come and go: in a live view below the lines, or line by line."""
-    import trio
-
     from ebbtide.cli.common.guard import ReaderGone
-    from ebbtide.cli.common.output import console
-    from ebbtide.demo.run import cleaned_up_if_killed, run_demo
+    from ebbtide.demo.folder import cleaned_up_if_killed
     from ebbtide.events.record.format import visible
 
     def say(line: str) -> None:
@@ -95,26 +94,29 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
             # Inside the demo's nursery: named here, it comes out of the groups as what it is.
             raise ReaderGone from error
 
-    begin = f"Twelve pods from {folder.pods} come up as local processes."
-    if not live:
-        with cleaned_up_if_killed(folder):
-            say(begin)
-            return trio.run(run_demo, folder, say, lambda level, line: say(line), lambda status, now_ns: None)
-    from rich.live import Live
-
-    from ebbtide.demo.view import live_frame
-
-    # Transient: the last page says all of it again, with the reasons.
-    view = Live(console=console(), auto_refresh=False, transient=True)
-
-    def draw(status: DaemonStatus, now_ns: int) -> None:
-        if status.pods:
-            # One less: the cursor has to stand somewhere.
-            frame = live_frame(status, now_ns, view.console.size.height - 1)
-            view.update(frame, refresh=True)
-
-    # Not the log's lines: they would push the view away, which shows the same.
     with cleaned_up_if_killed(folder):
-        say(begin)
+        # Before the rest is loaded, which takes longer than all that came before.
+        say(f"Twelve pods from {folder.pods} come up as local processes.")
+        import trio
+
+        from ebbtide.demo.run import run_demo
+
+        if not live:
+            return trio.run(run_demo, folder, say, lambda level, line: say(line), lambda status, now_ns: None)
+        from rich.live import Live
+
+        from ebbtide.cli.common.output import console
+        from ebbtide.demo.view import live_frame
+
+        # Transient: the last page says all of it again, with the reasons.
+        view = Live(console=console(), auto_refresh=False, transient=True)
+
+        def draw(status: DaemonStatus, now_ns: int) -> None:
+            if status.pods:
+                # One less: the cursor has to stand somewhere.
+                frame = live_frame(status, now_ns, view.console.size.height - 1)
+                view.update(frame, refresh=True)
+
+        # Not the log's lines: they would push the view away, which shows the same.
         with view:
             return trio.run(run_demo, folder, say, lambda level, line: None, draw)

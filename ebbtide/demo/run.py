@@ -7,18 +7,11 @@ configuration and journal stand in a folder of its own.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import socket
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from importlib.resources import files
-from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import trio
 
@@ -27,6 +20,7 @@ from ebbtide.actors.edges.linux.kill_tree import Marker, ProcessScanner, kill_ex
 from ebbtide.actors.interfaces import Tell
 from ebbtide.config import load
 from ebbtide.daemon import Daemon, daemon_with_embedded_logind
+from ebbtide.demo.folder import DemoFolder
 from ebbtide.events.base import Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import PodRejected, WaveStarted
@@ -39,92 +33,10 @@ from ebbtide.modes import process_token
 from ebbtide.options import RunOptions
 from ebbtide.status import DaemonStatus
 
-#: The port that ``web-0`` serves its hook on, as its manifest has it.
-WEB_PORT = 47311
-
-DEMO_FILES = files("ebbtide.demo")
-
-
-class DemoFolder(NamedTuple):
-    """``root`` goes with the machine's temporary files; ``late`` is brought into ``pods`` in mid-shutdown."""
-
-    root: Path
-    pods: Path
-    late: Path
-    config: Path
-    journal: Path
-    runtime: Path
-
-
-def make_demo_folder(journal: Path | None) -> DemoFolder:
-    """Write everything into a fresh folder. Raises OSError.
-
-    The pods' ``python3`` is the one that runs the demo.
-    """
-    root = Path(tempfile.mkdtemp(prefix="ebbtide-demo-"))
-    pods, late, config = root / "pods", root / "late-0.yaml", root / "config.yaml"
-    folder = DemoFolder(root, pods, late, config, journal or root / "journal", root / "run")
-    folder.pods.mkdir()
-    # The manifest's own port, or any other where that one is taken: two demos may run at once.
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", WEB_PORT))
-        except OSError:
-            probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    for manifest in (DEMO_FILES / "pods").iterdir():
-        text = manifest.read_text(encoding="utf-8").replace(str(WEB_PORT), str(port))
-        (folder.pods / manifest.name).write_text(text, encoding="utf-8")
-    for source, target in (("late/late-0.yaml", folder.late), ("config.yaml", folder.config)):
-        target.write_text((DEMO_FILES / source).read_text(encoding="utf-8"), encoding="utf-8")
-    os.environ["PATH"] = os.pathsep.join(
-        (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
-    )
-    return folder
-
 
 def bring_late_pod(folder: DemoFolder) -> None:
     """A manifest appears in the watched folder."""
     os.rename(folder.late, folder.pods / folder.late.name)
-
-
-@contextmanager
-def cleaned_up_if_killed(folder: DemoFolder) -> Iterator[None]:
-    """Where this process is killed outright, a child of it ends the demo's pods and removes its folder; the
-    journal stays where it stands elsewhere. To be entered while there are no threads.
-    """
-    # A pipe tells the child: its other end closes with this process, however that ends. A signal at its
-    # parent's death would end the pods' first processes alone, and not what they have started.
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(write_end)
-        _clean_up_after(read_end, folder)
-    os.close(read_end)
-    try:
-        yield
-    finally:
-        # An end in order has seen to its pods.
-        with suppress(OSError):
-            os.write(write_end, b".")
-        os.close(write_end)
-        os.waitpid(child, 0)
-
-
-def _clean_up_after(read_end: int, folder: DemoFolder) -> NoReturn:
-    try:
-        # Away from the terminal, whose Ctrl-C is for the demo, and from its pipes, whose readers wait for
-        # their end.
-        os.setsid()
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for standard in range(3):
-            os.dup2(nothing, standard)
-        if not os.read(read_end, 1):
-            kill_remaining(folder)
-            (folder.journal / RESERVE_NAME).unlink(missing_ok=True)
-            shutil.rmtree(folder.root, ignore_errors=True)
-    finally:
-        os._exit(0)
 
 
 #: Time to read who is there, before the power goes off.
