@@ -72,9 +72,14 @@ async def _kubelet(bed: Bed, setting: Setting) -> AsyncIterator[None]:
 def _ebbtide(mode: str) -> Holds:
     @contextlib.asynccontextmanager
     async def hold(bed: Bed, setting: Setting) -> AsyncIterator[Daemon]:
-        daemon = Daemon(bed, setting.folder / "journal", mode)
+        journal, second = setting.folder / "journal", setting.folder / "journal-2"
+        daemon = Daemon(bed, journal, mode)
+        # A disk on which hundreds of pods end at once may hang, and the journal then goes on there.
+        daemon.locations = (journal, second)
         daemon.keep_lock = setting.keep_lock
-        daemon.configure(shutdownGracePeriodByPodPriority=periods(setting.waves))
+        daemon.configure(
+            shutdownGracePeriodByPodPriority=periods(setting.waves), journalFallbacks=[str(second)]
+        )
         await daemon.start_ready(granted=not setting.limit)
         try:
             yield daemon
