@@ -8,6 +8,7 @@ lock for a block.
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -19,7 +20,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.trio import Proxy
 from jeepney.wrappers import unwrap_msg
 
-from tests.beds.logind import LOGIN1
+from tests.beds.logind import LOGIN1, MEMORY
 from tests.node.bare import ask, bare
 from tests.node.bed import Bed
 from tests.node.client import Object
@@ -72,19 +73,19 @@ async def _kubelet(bed: Bed, setting: Setting) -> AsyncIterator[None]:
 def _ebbtide(mode: str) -> Holds:
     @contextlib.asynccontextmanager
     async def hold(bed: Bed, setting: Setting) -> AsyncIterator[Daemon]:
-        journal, second = setting.folder / "journal", setting.folder / "journal-2"
-        daemon = Daemon(bed, journal, mode)
-        # A disk on which hundreds of pods end at once may hang, and the journal then goes on there.
-        daemon.locations = (journal, second)
-        daemon.keep_lock = setting.keep_lock
-        daemon.configure(
-            shutdownGracePeriodByPodPriority=periods(setting.waves), journalFallbacks=[str(second)]
-        )
-        await daemon.start_ready(granted=not setting.limit)
-        try:
-            yield daemon
-        finally:
-            await daemon.stop()
+        # Where hundreds of pods end at once a disk may hang, and the journal then goes on in memory.
+        with tempfile.TemporaryDirectory(prefix="ebbtide-run.", dir=MEMORY) as second:
+            daemon = Daemon(bed, setting.folder / "journal", mode)
+            daemon.locations = (daemon.journal, Path(second))
+            daemon.keep_lock = setting.keep_lock
+            daemon.configure(
+                shutdownGracePeriodByPodPriority=periods(setting.waves), journalFallbacks=[second]
+            )
+            await daemon.start_ready(granted=not setting.limit)
+            try:
+                yield daemon
+            finally:
+                await daemon.stop()
 
     return hold
 
