@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAVIGATION: dict[str, tuple[str, ...]] = {
     "You run nodes": (
         "docs/deployment",
+        "docs/packages",
         "docs/node",
         "docs/configuration",
         "docs/operations",

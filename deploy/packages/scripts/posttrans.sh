@@ -1,0 +1,4 @@
+#!/bin/sh
+# RPM's %posttrans.
+set -e
+/usr/lib/ebbtide/settle

@@ -1,0 +1,21 @@
+"""nFPM, which makes the packages of the distributions: built from a Go module of its own here.
+
+python -m tests.packages.programs      # builds it ahead of time, and says where it is
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.beds.golang import Module, built
+
+MODULE = Module(Path(__file__).parent / "nfpm", ("-ldflags", "-s -w"))
+
+
+def nfpm() -> Path:
+    """The binary, built if it is not there. Raises tests.beds.rootfs.Unavailable."""
+    return built(MODULE, "nfpm", "github.com/goreleaser/nfpm/v2/cmd/nfpm")
+
+
+if __name__ == "__main__":
+    print(nfpm(), flush=True)

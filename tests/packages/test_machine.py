@@ -1,0 +1,152 @@
+"""The packages on whole machines: installed, upgraded while they protect, and gone again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+
+from ebbtide.events.facts import ApiRead, DaemonStarted, RuntimeRead
+from tests.beds.inside import PROJECT
+from tests.beds.machine import Machine
+from tests.deploy.test_unit import (
+    KUBECONFIG,
+    KUBELET,
+    LIMIT,
+    NEIGHBOURS,
+    PROPERTY,
+    SOCKET,
+    UNITS,
+    limited,
+    until,
+)
+from tests.machine.node import Node
+from tests.packages.life import Packager, files, watched
+from tests.packages.made import FIRST, GONE, SECOND, Packages
+
+pytestmark = [pytest.mark.root, pytest.mark.machine]
+
+PYTHON = "/usr/lib/ebbtide/bin/python3"
+CONFIGURATION = "/etc/ebbtide/config.yaml"
+LOOKS_MIN = 200
+#: Folders of shells and licences: each distribution of RPM's has them, this machine has not.
+OTHERS_FOLDERS = {
+    "/usr/share/fish",
+    "/usr/share/fish/vendor_completions.d",
+    "/usr/share/licenses",
+    "/usr/share/zsh/site-functions",
+}
+
+
+@pytest.fixture
+def node(machine: Machine) -> Node:
+    """A Kubernetes node as far as a unit can tell, without Ebbtide; not booted."""
+    machine.copy_in(PROJECT / "tests/deploy/neighbours.py", "/opt/neighbours.py")
+    neighbours = NEIGHBOURS.replace("/opt/ebbtide/bin/python3", f"{PYTHON} -IB")
+    for name, text in (("kubelet", KUBELET), ("neighbours", neighbours)):
+        machine.write(f"{UNITS}/{name}.service", text)
+    return Node(machine)
+
+
+async def unit(machine: Machine) -> tuple[str, str]:
+    """Is it enabled, is it active?"""
+    shown = [
+        await machine.run("systemctl", word, "ebbtide", check=False) for word in ("is-enabled", "is-active")
+    ]
+    return shown[0].stdout.strip(), shown[1].stdout.strip()
+
+
+async def main_pid(machine: Machine) -> str:
+    return (await machine.run("systemctl", "show", "-P", "MainPID", "ebbtide")).stdout
+
+
+#: Each format and each systemd once; `tests/packages/lives.py` has the other two.
+SAMPLE = [("trixie", "deb"), ("bookworm", "rpm")]
+
+
+@pytest.mark.parametrize("machine, form", SAMPLE, indirect=["machine"])
+async def test_the_life_of_a_package(node: Node, packages: Packages, form: str) -> None:
+    """Installed it starts nothing; enabled it is armed; an upgrade never leaves the machine without the lock;
+    removed it leaves the configuration and the journal, and purged nothing.
+    """
+    await life(node, packages, form)
+
+
+async def life(node: Node, packages: Packages, form: str) -> None:
+    """As the page says, a step after another."""
+    machine, packager = node.machine, Packager(node.machine, form)
+    await machine.boot()
+    before = await files(machine)
+    await packager.put(packages.first[form])
+    assert await unit(machine) == ("disabled", "inactive")
+    assert (await machine.run(*LIMIT, *PROPERTY)).stdout == "t 5000000\n"
+    await protect(node)
+
+    async with watched(machine) as watch:
+        await packager.put(packages.second[form])
+        await node.armed()
+    assert watch.looks >= LOOKS_MIN
+    assert watch.without == []
+    # It is the same one from beginning to end: logind had nothing to tell.
+    assert watch.said == []
+    started = [(each.version, each.lock_inherited) for each in node.events(DaemonStarted)]
+    assert started == [(FIRST, False), (SECOND, True)]
+    assert "shutdownGracePeriodByPodPriority" in machine.read(CONFIGURATION)
+    left = await machine.run("find", "/usr/lib/ebbtide", "-path", f"*/{GONE}*")
+    assert left.stdout == ""
+    await stays_where_the_new_one_would_not_start(node)
+
+    async with watched(machine) as watch:
+        await packager.remove()
+        await limited(machine, "t 5000000\n")
+    # As it is seen that one goes.
+    assert watch.without
+    assert watch.said == [""]
+    assert (await unit(machine))[1] == "inactive"
+    stayed = await files(machine) - before
+    saved = ".rpmsave" if form == "rpm" else ""
+    stayed -= OTHERS_FOLDERS if form == "rpm" else set()
+    assert {path for path in stayed if not path.startswith("/var/lib/ebbtide/")} == {
+        "/etc/ebbtide",
+        "/etc/ebbtide/kubeconfig",
+        f"{CONFIGURATION}{saved}",
+        "/var/lib/ebbtide",
+    }
+    assert node.records()
+    if form == "deb":
+        await packager.purge()
+        assert await files(machine) - before == set()
+    known = await machine.run("systemctl", "list-unit-files", "ebbtide.service", check=False)
+    assert "ebbtide" not in known.stdout
+    for path in ("/run/ebbtide", "/run/systemd/logind.conf.d/zz-ebbtide.conf"):
+        assert not machine.place(path).exists()
+    await machine.pull_the_plug()
+
+
+async def protect(node: Node) -> None:
+    """As docs/deployment.md says: a configuration, an identity, and the unit."""
+    machine = node.machine
+    machine.write("/etc/ebbtide/kubeconfig", json.dumps(KUBECONFIG), 0o600)
+    node.configure({0: 6}, node={"criSocket": SOCKET, "nodeName": "node-1"})
+    await machine.run("systemctl", "start", "kubelet", "neighbours")
+    await machine.run("systemctl", "enable", "--now", "ebbtide")
+    await node.armed()
+    await limited(machine, "t 11000000\n")
+    # By the libraries that the package has left in.
+    await until(node, RuntimeRead, lambda read: read.reachable)
+    await until(node, ApiRead, lambda read: read.reachable)
+
+
+async def stays_where_the_new_one_would_not_start(node: Node) -> None:
+    """A configuration that the new version refuses costs no daemon that runs."""
+    machine, kept = node.machine, node.machine.read(CONFIGURATION)
+    machine.write(CONFIGURATION, "kind: Nonsense\n")
+    pid = await main_pid(machine)
+    async with watched(machine) as watch:
+        done = await machine.run("/usr/lib/ebbtide/settle")
+        await trio.lowlevel.checkpoint()
+    assert "refuses the configuration" in done.stderr
+    assert watch.without == []
+    assert (await main_pid(machine), await node.status()) == (pid, "armed")
+    machine.write(CONFIGURATION, kept)
