@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,35 @@ def test_every_page_stands_once_in_the_sites_navigation() -> None:
     placed = [page for pages in navigation.values() for page in pages]
     pages = [page.relative_to(ROOT).with_suffix("").as_posix() for page in PAGES]
     assert sorted(placed) == sorted(page for page in pages if page != "README")
+
+
+@pytest.mark.parametrize(
+    "file, text",
+    [
+        ("a.html", '<script src="https://x/y.js"></script>'),
+        ("a.html", '<img srcset="b.png 1x, //x/y.png 2x">'),
+        ("a.html", '<link rel="preconnect stylesheet" href="https://x">'),
+        ("a.html", '<p style="background: url(https://x/y.png)">'),
+        ("a.html", "<style>@import 'https://x/y.css';</style>"),
+        ("_static/a.css", 'src: url("//x/y.woff2")'),
+        ("a.svg", '<svg><image xlink:href="http://x/y.png"/></svg>'),
+    ],
+)
+def test_a_site_that_loads_from_elsewhere_is_found(tmp_path: Path, file: str, text: str) -> None:
+    """Whatever a browser fetches by itself; a link for a hand, and data in the page, are fine."""
+    spec = spec_from_file_location("check", ROOT / "docs/site/check.py")
+    assert spec is not None
+    assert spec.loader is not None
+    check = module_from_spec(spec)
+    spec.loader.exec_module(check)
+    fine = (
+        '<link rel="canonical" href="https://x"><a href="https://x">x</a><img src="data:image/png;base64,">'
+    )
+    (tmp_path / "fine.html").write_text(fine + '<script src="_static/a.js"></script><img src="b.png">')
+    assert list(check.foreign(tmp_path)) == []
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    assert {line.split(" loads ")[0] for line in check.foreign(tmp_path)} == {file}
 
 
 RECIPES = re.split(r"^## ", (ROOT / "docs" / "extending.md").read_text(), flags=re.MULTILINE)[1:]

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
-from readme_renderer import markdown
-
 #: Attributes whose address a browser fetches by itself, by tag. Of links, those of these relations.
 LOADED = {
     **dict.fromkeys(
@@ -71,6 +69,8 @@ def foreign(site: Path) -> Iterator[str]:
 
 def broken(readme: str, base: str, site: Path) -> Iterator[str]:
     """A line for each link or picture of the rendered README that leads nowhere."""
+    from readme_renderer import markdown  # of the site's own environment, as nothing else here
+
     rendered = markdown.render(readme)
     if rendered is None:
         yield "the README does not render"
