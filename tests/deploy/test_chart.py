@@ -241,6 +241,16 @@ def test_a_wrong_value_is_refused_by_name(major: int, wrong: Object, said: str, 
 
 
 @pytest.mark.node
+def test_everything_follows_its_namespace() -> None:
+    """Accounts, bindings, policies and the controller's journals: none stays behind in the usual one."""
+    text = template(KEPT | {"outage": {"enabled": True, "remediators": True}}, "-n", "elsewhere")
+    assert "namespace: ebbtide" not in text
+    assert "serviceaccount:ebbtide:" not in text
+    namespaces = {each["metadata"].get("namespace") for each in objects(text)}
+    assert namespaces == {None, "elsewhere", "kube-node-lease"}
+
+
+@pytest.mark.node
 @of_each_helm
 def test_a_server_without_the_policies_is_refused(major: int) -> None:
     """There a stolen token would delete every pod of the cluster."""
