@@ -47,7 +47,7 @@ from ebbtide.events.reader import History
 from ebbtide.manifests import Manifest
 from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing
 from ebbtide.node import LocalNode
-from ebbtide.options import PROCESS, RunOptions
+from ebbtide.options import MODES, PROCESS, RunOptions
 from ebbtide.plan import build_plan
 
 if TYPE_CHECKING:
@@ -192,7 +192,9 @@ class LastStart:
         if raw.tag == "DaemonStarted":
             data = plain_payload(raw.payload)
             self._failed = {}
-            self.mode = str(data.get("mode", "")) if isinstance(data, dict) else ""
+            mode = data.get("mode") if isinstance(data, dict) else None
+            # A simulated journal's, or a later version's, is none in which a daemon could run here.
+            self.mode = str(mode) if mode in MODES else ""
         # Looked for in the bytes first: nearly all outcomes are of other orders, and decoding each of a
         # year's journal would make the doctor slow.
         elif raw.tag == "OrderEnded" and START_POD_KEY.encode() in raw.payload:

@@ -60,6 +60,12 @@ def test_a_journal_that_is_not_there_yet_is_none_to_complain_of(tmp_path: Path) 
     assert store.free_bytes is not None
 
 
+def test_a_simulated_journal_says_nothing_of_the_mode(run: Run, tmp_path: Path) -> None:
+    """A simulation's is none in which a daemon could run: the doctor finds one out, as without a journal."""
+    run("simulate", "--synthetic", "2", "--journal", tmp_path)
+    assert look_at_journal(tmp_path).mode == ""
+
+
 def test_doctor_on_this_machine(run: Run, tmp_path: Path) -> None:
     """Without bus and daemon: 1, and the findings say so with cures; as JSON the same."""
     config = tmp_path / "config.yaml"
