@@ -2,7 +2,7 @@
 
 It answers with its ``status``, its ``metrics`` and the ``configuration`` that it runs with (never a secret),
 and takes ``hurry``, ``release`` and what a drill has ``measured``. What a person asks for becomes a fact like
-any other, with the asker's uid, and replays.
+any other, with the asker's uid, and replays. A second socket of the same kind only tells (`ebbtide.view`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import trio
 
     from ebbtide.actors.interfaces import Tell
+    from ebbtide.clients import Bounds
 
 #: A request is a verb and a pod's name, or some figures; anything longer is not ours.
 REQUEST_BYTES_MAX = 4096
@@ -63,13 +64,14 @@ class Measurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client may say: one of the verbs, for ``hurry`` the pod's namespace/name, name or UID, and for
-    ``measured`` the figures.
+    """What a client may say: one of the verbs, for ``hurry`` the pod's namespace/name, name or UID, for
+    ``measured`` the figures, and for ``view`` the words of what is to be seen.
     """
 
     verb: str
     pod: str = ""
     measured: Measurements | None = None
+    words: tuple[str, ...] = ()
 
 
 #: A verb's answer, from the request and the asker's uid.
@@ -81,9 +83,16 @@ class ControlError(Exception):
 
 
 async def serve(
-    path: Path, verbs: Mapping[str, Verb], tell: Tell, *, task_status: trio.TaskStatus[None]
+    path: Path,
+    verbs: Mapping[str, Verb],
+    tell: Tell,
+    bounds: Bounds | None = None,
+    *,
+    task_status: trio.TaskStatus[None],
 ) -> None:
-    """Listen until cancelled; the socket's file goes with it. Raises OSError when it cannot be made."""
+    """Listen until cancelled; the socket's file goes with it. ``bounds``: other ones than the control
+    socket's. Raises OSError when it cannot be made.
+    """
     # Only a daemon loads this, with Trio: a verb that asks one would need longer for that than for all else.
     from ebbtide.clients import Bounds, serve_clients
 
@@ -111,7 +120,7 @@ async def serve(
         listener.close()
         raise
     task_status.started()
-    bounds = Bounds(CLIENTS_MAX, REQUEST_SECONDS_MAX, REQUEST_SECONDS_MAX)
+    bounds = bounds or Bounds(CLIENTS_MAX, REQUEST_SECONDS_MAX, REQUEST_SECONDS_MAX)
     try:
         await serve_clients(listener, partial(_answer, verbs, tell), bounds)
     finally:
@@ -153,11 +162,11 @@ async def _handle(line: bytes, verbs: Mapping[str, Verb], uid: int) -> dict[str,
         return {"ok": False, "error": str(error)}
 
 
-def ask(verb: str, path: Path, **arguments: Any) -> Any:
+def ask(verb: str, path: Path, *, seconds_max: float = ANSWER_SECONDS_MAX, **arguments: Any) -> Any:
     """The answer of the daemon at ``path``. Raises ControlError with one line that says what to do."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(ANSWER_SECONDS_MAX)
+            client.settimeout(seconds_max)
             client.connect(os.fspath(path))
             client.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
             with client.makefile("rb") as answers:

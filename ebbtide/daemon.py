@@ -31,6 +31,7 @@ from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager, inhe
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.interfaces import NOTICE, Clock, Edge, Outlet, Tell
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
+from ebbtide.clients import Bounds
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths, load_named
 from ebbtide.control import ControlError, Request, Verb, serve
 from ebbtide.events.base import Record
@@ -62,6 +63,7 @@ from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recove
 from ebbtide.status import DaemonStatus, ended_text, margins_json, status_of
 from ebbtide.tracing import (
     TracingEdge,
+    environment_of_children,
     hook_context,
     usable_destination,
     usable_resource,
@@ -250,6 +252,8 @@ class Daemon:
             nursery.start_soon(self._reload)
             if self._options.control_socket.parent != self._options.control_socket:
                 await nursery.start(self._control)
+                if self._options.of_node:
+                    nursery.start_soon(self._view)
             # Last: units that are ordered after ours may ask the socket, and until now a SIGHUP
             # would kill us.
             nursery.start_soon(self._say_ready)
@@ -330,6 +334,33 @@ class Daemon:
             # A node is protected without it; what people cannot ask for then, the deadlines bring.
             self._tell(4, f"no control socket at {self._options.control_socket}: {error.strerror or error}")
             task_status.started()
+
+    async def _view(self) -> None:
+        """The questions of who may only look. Nobody waits for this: a node is protected without it."""
+        # Here, where the arming is under way already.
+        from ebbtide import view
+
+        options = self._options
+        fallbacks = self._loaded.options.journal_fallbacks if self._loaded is not None else ()
+        viewer = view.Viewer(
+            [options.journal, *map(Path, fallbacks)],
+            options.runtime,
+            options.control_socket,
+            lambda: self.status.phase == "idle",
+            self._until_shutdown,
+            environment_of_children,
+        )
+        path = view.view_socket(options.runtime)
+        bounds = Bounds(view.CLIENTS_MAX, view.CLIENT_SECONDS_MAX, view.RUN_SECONDS_MAX)
+        try:
+            path.parent.mkdir(mode=view.FOLDER_MODE, parents=True, exist_ok=True)
+            await serve(path, viewer.verbs, self._tell, bounds, task_status=trio.TASK_STATUS_IGNORED)
+        except OSError as error:
+            self._tell(4, f"no socket for 'kubectl ebbtide' at {path}: {error.strerror or error}")
+
+    async def _until_shutdown(self) -> None:
+        while self.status.phase == "idle":
+            await self._stepped.wait()
 
     def _status(self) -> dict[str, Any]:
         early = self._episode_state().sleeps_terminated_early

@@ -56,10 +56,15 @@ DURABLE_SECONDS = 0.25
 #: What an exporter that has just been started knows of its back end.
 NOT_ANSWERED = "the back end has not answered"
 
-#: Not for the exporter: it is not the service.
+#: Not for the exporter, nor for any other: it is not the service.
 PRIVATE_VARIABLES = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "INVOCATION_ID", "JOURNAL_STREAM")
 #: Nor these: for OTLP its job says what they said. Another exporter reads its own.
 OTLP_VARIABLES = ("OTEL_",)
+
+
+def environment_of_children(without: tuple[str, ...] = ()) -> dict[str, str]:
+    """Of a process that is not the service; ``without``: beginnings of more names that it does not get."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(PRIVATE_VARIABLES + without)}
 
 
 class SyncedJournal(Protocol):
@@ -184,8 +189,7 @@ class TracingEdge:
                         await trio.aclose_forcefully(stream)
 
     def _environment(self) -> dict[str, str]:
-        private = PRIVATE_VARIABLES + (() if self._job.destination.exporter else OTLP_VARIABLES)
-        return {name: value for name, value in os.environ.items() if not name.startswith(private)}
+        return environment_of_children(() if self._job.destination.exporter else OTLP_VARIABLES)
 
     # --- what is said -------------------------------------------------------------------------
 

@@ -181,3 +181,13 @@ def test_every_verb_of_the_readme_runs_on_the_base_wheel(wheel: Path, tmp_path: 
         if verb in NEEDS_EXTRA:
             assert ran.stderr.count("\n") == 1
             assert f"[{NEEDS_EXTRA[verb]}]'" in ran.stderr
+    plugin = [str(environment / "bin" / "kubectl-ebbtide"), "status", "node-1"]
+    ran = subprocess.run(
+        [*plugin, f"--kubeconfig={folder}/config.yaml"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert (ran.stderr.count("\n"), "[node]'" in ran.stderr) == (1, True)

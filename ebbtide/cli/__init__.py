@@ -14,6 +14,22 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """The entry point ``ebbtide``."""
+    _mend_streams()
+    from ebbtide.cli.common.guard import guarded
+
+    _end(guarded(sys.argv[1:]))
+
+
+def kubectl() -> NoReturn:
+    """The entry point ``kubectl-ebbtide``, which kubectl calls for ``kubectl ebbtide``."""
+    _mend_streams()
+    from ebbtide.cli.common.guard import guarded
+    from ebbtide.cli.kubectl import plugin
+
+    _end(guarded(sys.argv[1:], plugin, "kubectl ebbtide"))
+
+
+def _mend_streams() -> None:
     # A terminal of another century gets a question mark, a closed stream takes everything in silence.
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -21,8 +37,8 @@ def main() -> NoReturn:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # for the life of the process
         else:
             stream.reconfigure(errors="replace")
-    from ebbtide.cli.common.guard import guarded
 
-    code = guarded(sys.argv[1:])
+
+def _end(code: int) -> NoReturn:
     gc.freeze()  # the end of the process frees everything, without a search for what is in cycles
     sys.exit(code)

@@ -131,6 +131,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "drill": Entry("drill:drill", "Measure on the live node what a shutdown would need."),
         "status": Entry("status:status", "Armed or not, the lock, the grant, the last shutdown."),
         "metrics": Entry("metrics:metrics", "The metrics, as Prometheus reads them."),
+        "view": Entry("view:view", "What 'kubectl ebbtide' asks the daemon for."),
         "config": Entry("config:config", "Check the configuration; show where each value comes from."),
         "uninstall": Entry("uninstall:uninstall", "Leave the node as it was before."),
     },

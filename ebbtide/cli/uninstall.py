@@ -270,7 +270,7 @@ async def _stop_and_disable(bus: Bus) -> None:
 
 
 #: In the runtime folder; a journal that had to move there is a journal.
-BOOT_FILES = ("daemon.lock", "ebbtide.sock", "metrics.sock", "cri", "process")
+BOOT_FILES = ("daemon.lock", "ebbtide.sock", "metrics.sock", "view", "cri", "process")
 #: In a journal's folder (`events.disk`, `otel.meters`, `otel.delivery.cursor`).
 JOURNAL_FILES = ("*.ebj", "lock", "reserve", "metrics", "traces.json", "logs.json", "traces.lock")
 #: Beside it, for the next boot.

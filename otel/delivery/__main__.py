@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import resource
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,30 +27,16 @@ from ebbtide.otel.delivery.destination import (
     encode_line,
 )
 from ebbtide.otel.delivery.exporter import LINGER_SECONDS, Exporter, innermost_error
+from ebbtide.otel.delivery.priority import lower_priority
 
-NICE = 19
 #: Five times what 4 096 waiting spans, a journal's chunks and the libraries have been seen to need.
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
-#: Where the kernel looks first when memory is short (proc(5)): the daemon itself asks for the opposite.
-OOM_SCORE = "900"
 #: An exporter of a daemon before may still be finishing.
 LOCK_SECONDS_MAX = 2 * LINGER_SECONDS
 LOCK_LOOK_SECONDS = 0.05
 #: Once the daemon has gone, nobody lingers for a back end that does not answer.
 UNWELL_LOOK_SECONDS = 0.1
 CHUNK_BYTES = 4096
-
-
-def lower_priority() -> None:
-    # What is refused here, by a system call filter, is no reason not to go on: the spans go out all the same,
-    # only less politely. The limit on memory is for a library that leaks: it ends this process, whose work
-    # can be made again from the journal, and not a pod that the kernel chooses.
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, NICE)
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write(OOM_SCORE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
 
 
 class InputLines:
@@ -166,7 +151,7 @@ async def _flush(pipe: DaemonPipe, exporter: Exporter, request: DaemonRequest) -
 
 
 def main() -> int:
-    lower_priority()
+    lower_priority(MEMORY_BYTES_MAX)
     return trio.run(run_exporter)
 
 

@@ -78,6 +78,7 @@ def test_the_commands_of_the_interface_are_there() -> None:
         ("simulate",),
         ("status",),
         ("uninstall",),
+        ("view",),
     ]
 
 

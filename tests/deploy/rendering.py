@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 ROOT = Path(__file__).parents[2] / "deploy/kubernetes"
 #: What a person applies; the others are parts of these.
-APPLIED = ("rbac", "daemonset", "node-identity", "outage", "outage/remediators")
+APPLIED = ("rbac", "daemonset", "node-identity", "outage", "outage/remediators", "view")
 USED = {"apiVersion", "kind", "resources", "patches"}
 
 #: Where objects of a kind are made, below a namespace or not.
@@ -25,6 +25,7 @@ PLACES = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",

@@ -45,12 +45,20 @@ def token() -> list[Object]:
     ]
 
 
+def our_python() -> tuple[list[Object], list[Object]]:
+    """Volumes and mounts with which busybox has it, and this project."""
+    pythons = {str(PROJECT), sys.prefix, os.path.realpath(sys.base_prefix), *LIBRARIES}
+    paths = {f"python-{at}": path for at, path in enumerate(sorted(filter(os.path.isdir, pythons)))}
+    return (
+        [{"name": name, "hostPath": {"path": path}} for name, path in paths.items()],
+        [{"name": name, "mountPath": path, "readOnly": True} for name, path in paths.items()],
+    )
+
+
 def here(bed: Bed, member: Member) -> Object:
     """The strategic patch for this node."""
     bus = bed.logind.address.removeprefix("unix:path=")
-    pythons = {str(PROJECT), sys.prefix, os.path.realpath(sys.base_prefix), *LIBRARIES}
-    mounted = sorted(path for path in pythons if os.path.isdir(path))
-    names = [f"python-{number}" for number in range(len(mounted))]
+    volumes, mounts = our_python()
     container = {
         "name": "ebbtide",
         "image": IMAGE,
@@ -64,15 +72,11 @@ def here(bed: Bed, member: Member) -> Object:
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
         ],
         "volumeMounts": [
-            *(
-                {"name": name, "mountPath": path, "readOnly": True}
-                for name, path in zip(names, mounted, strict=True)
-            ),
+            *mounts,
             {"name": "token", "mountPath": ACCOUNT, "readOnly": True},
         ],
     }
-    volumes = [
-        *({"name": name, "hostPath": {"path": path}} for name, path in zip(names, mounted, strict=True)),
+    volumes += [
         {"name": "token", "projected": {"sources": token()}},
         {"name": "bus", "hostPath": {"path": str(Path(bus).parent)}},
         {"name": "runtime", "hostPath": {"path": str(member.socket.parent)}},

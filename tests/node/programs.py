@@ -27,6 +27,8 @@ PACKAGED = {
     "iptables": "iptables",
     "unshare": "util-linux",
     "nsenter": "util-linux",
+    # Of any version: it calls our plugin, and asks nothing itself.
+    "kubectl": "kubernetes-client",
 }
 CNI = Path("/usr/lib/cni")
 CNI_PACKAGE = "containernetworking-plugins"

@@ -32,7 +32,14 @@ from weakref import WeakSet
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import JSON, Answer, AnswerTooLong, Unanswered
+from ebbtide.actors.edges.kubernetes.calls import (
+    HTTP_FORBIDDEN,
+    HTTP_NOT_FOUND,
+    JSON,
+    Answer,
+    AnswerTooLong,
+    Unanswered,
+)
 from ebbtide.actors.edges.kubernetes.credentials import Access, Credentials, UnusableCredentials, failure_text
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 
@@ -143,6 +150,19 @@ async def _refuse_redirect(*ignored: object) -> NoReturn:
     raise Unanswered("the server sends us elsewhere, where nothing is asked")
 
 
+#: Of a command in a container (k8s.io/apimachinery, remotecommand): the first byte of a message says whose.
+EXEC_PROTOCOL = "v4.channel.k8s.io"
+STDOUT, STDERR, ENDED = 1, 2, 3
+
+
+class CommandResult(NamedTuple):
+    """``ended``: a ``Status`` as JSON, which has the exit code; empty where the connection was lost."""
+
+    out: bytes
+    err: bytes
+    ended: bytes
+
+
 class ApiSession:
     """Opens a connection with the first call. To be made in a thread: it reads the machine's trust.
 
@@ -153,6 +173,7 @@ class ApiSession:
         #: Another access needs another session when this differs.
         self.key = access.connection()
         self._url, self._server = client.url, access.server
+        self._refused = client.aiohttp.WSServerHandshakeError
         # Time is Trio's business: the caller's bound cancels the call, and two bounds would disagree.
         self._timeout = client.aiohttp.ClientTimeout(total=None)
         #: Those that are open: closed with it, where calls are let finish.
@@ -233,6 +254,32 @@ class ApiSession:
             method, url, headers=headers, body=body, _request_timeout=self._timeout
         )
         return made.response
+
+    async def execute(self, path: str, headers: dict[str, str], bytes_max: int) -> CommandResult | int:
+        """What a container's command says, or HTTP's code where the server does not let us. On asyncio."""
+        pieces: dict[int, bytearray] = {number: bytearray() for number in (STDOUT, STDERR, ENDED)}
+        # As `request` does with the first call.
+        self._rest.pool_manager = self._rest.pool_manager or self._rest._create_pool_manager()
+        asked = self._rest.pool_manager.ws_connect(
+            self._url(self._server + path, encoded=True),
+            headers=headers,
+            protocols=(EXEC_PROTOCOL,),
+            proxy=self._rest.proxy,
+            server_hostname=self._rest.configuration.tls_server_name,
+            max_msg_size=bytes_max,
+        )
+        try:
+            async with asked as channels:
+                async for message in channels:
+                    # A channel's first message is empty, and so is its last.
+                    if isinstance(message.data, bytes) and message.data[:1] and message.data[0] in pieces:
+                        pieces[message.data[0]] += message.data[1:]
+                    if sum(map(len, pieces.values())) > bytes_max:
+                        raise AnswerTooLong(f"a command that says more than {bytes_max} bytes")
+        except self._refused as error:
+            code: int = error.status
+            return code
+        return CommandResult(bytes(pieces[STDOUT]), bytes(pieces[STDERR]), bytes(pieces[ENDED]))
 
     @contextmanager
     def holding(self, response: Any) -> Iterator[None]:
@@ -383,10 +430,14 @@ IDLE_SECONDS_MAX = 1.0
 
 
 class ApiClient:
-    """``kubeconfig`` None: as the pod that we run in. ``tell``: a line for the operator, with its level."""
+    """``kubeconfig`` None: as the pod that we run in. ``tell``: a line for the operator, with its level.
+    ``context``: of the kubeconfig; empty: its current one.
+    """
 
-    def __init__(self, kubeconfig: Path | None, tell: Tell = lambda level, line: None) -> None:
-        self._credentials = Credentials(kubeconfig)
+    def __init__(
+        self, kubeconfig: Path | None, tell: Tell = lambda level, line: None, context: str = ""
+    ) -> None:
+        self._credentials = Credentials(kubeconfig, context)
         self._tell = tell
         self._reported = ""
         self._client: ClientPackage | None = None
@@ -521,6 +572,27 @@ class ApiClient:
             raise Unanswered(self._unusable)
         bearer = {"Authorization": f"Bearer {access.token}"} if access.token else {}
         return session, await session.request(method, path, headers | bearer, body)
+
+    async def execute(self, path: str, *, seconds_max: float, bytes_max: int) -> CommandResult | Answer:
+        """What a command says that ends by itself, by the path of a pod's ``exec``; or the server's refusal.
+        Raises Unanswered.
+        """
+        with trio.move_on_after(seconds_max):
+            session, access = self._session, self._credentials.access
+            if session is None or access is None:
+                raise Unanswered(self._unusable)
+            bearer = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+            headers = {"User-Agent": USER_AGENT} | bearer
+            done: CommandResult | int = await self._run(
+                session.execute(path, headers, bytes_max), "GET", path
+            )
+            if not isinstance(done, int):
+                return done
+            # Of an upgrade that is refused only the code is told; asked plainly, it is refused in words.
+            if done in (UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND):
+                return await self.call("GET", path, seconds_max=seconds_max)
+            return Answer(done)
+        raise self._silent(f"GET {_without_query(path)}", seconds_max)
 
     @asynccontextmanager
     async def stream(self, path: str, *, seconds_max: float) -> AsyncIterator[LineStream]:

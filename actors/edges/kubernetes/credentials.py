@@ -41,12 +41,14 @@ PLUGIN_AGAIN_SECONDS = 5.0
 
 
 class Credentials:
-    """``kubeconfig`` None: those of the pod that we run in. ``access`` is None until the first `refresh`."""
+    """``kubeconfig`` None: those of the pod that we run in. ``context``: of the kubeconfig; empty: its
+    current one. ``access`` is None until the first `refresh`.
+    """
 
-    def __init__(self, kubeconfig: Path | None) -> None:
+    def __init__(self, kubeconfig: Path | None, context: str = "") -> None:
         self.access: Access | None = None
         self._read: Callable[[], Access] = (
-            in_cluster if kubeconfig is None else lambda: read_kubeconfig(kubeconfig)
+            in_cluster if kubeconfig is None else lambda: read_kubeconfig(kubeconfig, context)
         )
         self._base: Access | None = None
         self._marks: tuple[FileMark, ...] = ()
@@ -215,9 +217,9 @@ class _Kubeconfig(msgspec.Struct, rename="kebab"):
     contexts: list[_NamedContext] | None = None
 
 
-def read_kubeconfig(path: Path) -> Access:
-    """The access of a kubeconfig's current context. Raises UnusableCredentials."""
-    return _KubeconfigReader(path).access()
+def read_kubeconfig(path: Path, context: str = "") -> Access:
+    """The access of a kubeconfig's context; empty: its current one. Raises UnusableCredentials."""
+    return _KubeconfigReader(path, context).access()
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT_FOLDER) -> Access:
@@ -264,9 +266,10 @@ def _token_text(path: Path) -> str:
 class _KubeconfigReader:
     """One file, and those that it names, relative to its folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, context: str) -> None:
         self.path = path
         self.files = [path]
+        self._context = context
 
     def access(self) -> Access:
         data = read_bounded(self.path)
@@ -278,7 +281,7 @@ class _KubeconfigReader:
             raise self._wrong(f"no kubeconfig: {error}") from None
         except UnicodeDecodeError:
             raise self._wrong("no kubeconfig: not UTF-8 text") from None
-        context = self._named("context", config.current_context, config.contexts, "context")
+        context = self._named("context", self._context or config.current_context, config.contexts, "context")
         cluster = self._named("cluster", context.cluster, config.clusters, "cluster")
         user = self._named("user", context.user, config.users, "user") if context.user else _User()
         if not cluster.server.startswith(("https://", "http://")):

@@ -51,12 +51,17 @@ def worst(codes: Iterable[int]) -> int:
     return min(codes, key=PRECEDENCE.index, default=DONE)
 
 
-def guarded(arguments: Sequence[str]) -> int:
-    """Run the command line; the exit code. A broken pipe or Ctrl-C ends the process as its signal does."""
-    from ebbtide.cli.app import cli
+def guarded(arguments: Sequence[str], command: click.Command | None = None, name: str = "ebbtide") -> int:
+    """Run the command line, or another ``command`` that is called by ``name``; the exit code. A broken pipe
+    or Ctrl-C ends the process as its signal does.
+    """
+    if command is None:
+        from ebbtide.cli.app import cli
+
+        command = cli
 
     try:
-        code = cli.main(list(arguments), prog_name="ebbtide", standalone_mode=False)
+        code = command.main(list(arguments), prog_name=name, standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         return _die_of(signal.SIGINT)
     except Exception as error:

@@ -184,7 +184,7 @@ def status_text(answer: Answer) -> str:
     return message if isinstance(message, str) else ""
 
 
-def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]]) -> T:
+def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]], context: str = "") -> T:
     """What ``work`` gives, with a connection for the time of it. Raises Refused, PackagesMissing."""
     from ebbtide.extras import require
 
@@ -194,7 +194,7 @@ def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]]
     from ebbtide.actors.edges.kubernetes.client import ApiClient
 
     async def linked() -> T:
-        link = ApiClient(kubeconfig)
+        link = ApiClient(kubeconfig, context=context)
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)
             found = await work(Cluster(link))

@@ -1,0 +1,38 @@
+"""``ebbtide view``: what ``kubectl ebbtide`` executes beside the daemon (`ebbtide.view`)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ebbtide.cli.common.options import runtime_option
+
+EPILOG = """\b
+Examples:
+  sudo ebbtide view status
+  sudo ebbtide view timeline last --pod=shop/web-0 --output=json
+"""
+
+
+@click.command(epilog=EPILOG, context_settings={"ignore_unknown_options": True})
+@runtime_option
+@click.argument(
+    "words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="QUESTION [--NAME=VALUE]..."
+)
+def view(runtime: Path, words: tuple[str, ...]) -> int:
+    """Ask the daemon's read-only socket for status, plan, doctor or timeline.
+
+    The daemon answers with what the command of that name says on its node, and its exit code; journal,
+    configuration and pods are its own. People use 'kubectl ebbtide', or the command itself.
+    """
+    from ebbtide.control import ask
+    from ebbtide.view import CLIENT_SECONDS_MAX, view_socket
+
+    answer = ask("view", view_socket(runtime), seconds_max=CLIENT_SECONDS_MAX, words=words)
+    sys.stdout.write(answer["out"])
+    sys.stdout.flush()
+    sys.stderr.write(answer["err"])
+    code: int = answer["code"]
+    return code

@@ -1,0 +1,227 @@
+"""What somebody who may only look is told of this node: a socket that takes four questions and no order.
+
+``kubectl ebbtide`` ends here. Its transport enters a container that holds nothing but this socket
+(docs/operations.md), so whatever somebody does in there, these four questions are all that comes of it. They
+are the command line's own verbs, each executed by a process of its own that gives way to everybody: one at a
+time, for so long and for so many bytes, and none that judges the node while it goes down. No word of a
+question reaches a path or a kubeconfig: what is looked at is this daemon's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ebbtide.control import ControlError, Request, Verb
+
+if TYPE_CHECKING:
+    import trio
+
+#: In the runtime folder, below a folder of its own that a container can be given without the control socket.
+FOLDER, SOCKET_NAME = "view", "ebbtide.sock"
+#: Nobody but root passes: who else may look is the API server's to say.
+FOLDER_MODE = 0o700
+
+#: Clients at once: one is served and the others wait. Whoever holds them all makes the next one wait.
+CLIENTS_MAX = 4
+#: Of one question, beginning with its turn. A doctor on a busy node needs some seconds.
+RUN_SECONDS_MAX = 20.0
+#: With its turn: each of those before it may need as long.
+CLIENT_SECONDS_MAX = 60.0
+#: The timeline of 110 pods has 120 KB, as JSON with all records 470 KB; three times in memory for a moment.
+OUTPUT_BYTES_MAX = 2 * 1024 * 1024
+ERROR_BYTES_MAX = 16 * 1024
+#: A doctor of a Kubernetes node takes 62 MiB, a timeline 27.
+MEMORY_BYTES_MAX = 256 * 1024 * 1024
+#: A process that was killed is gone in a moment, or hangs in the kernel with its disk; nobody waits for that.
+KILLED_SECONDS_MAX = 0.5
+
+WORDS_MAX = 12
+WORD_LENGTH_MAX = 300
+EPISODE = re.compile(r"last|-[0-9]{1,6}|[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+
+
+class View(NamedTuple):
+    """``options`` are those of the ``command`` that a question may name; ``places`` says which of the
+    daemon's own it is given. Of a node that goes down only what is ``cheap`` is told.
+    """
+
+    command: tuple[str, ...]
+    options: frozenset[str]
+    places: tuple[str, ...]
+    cheap: bool = False
+    episode: bool = False
+
+
+VIEWS = {
+    "status": View(("status",), frozenset({"--output"}), ("--journal", "--runtime", "--socket"), cheap=True),
+    "plan": View(("plan",), frozenset({"--output", "--grant"}), ("--runtime",)),
+    "doctor": View(("doctor",), frozenset({"--output"}), ("--first-journal", "--runtime", "--socket")),
+    "timeline": View(
+        ("replay", "timeline"),
+        frozenset({"--output", "--all", "--actor", "--pod", "--wave", "--since", "--until"}),
+        ("--journal",),
+        cheap=True,
+        episode=True,
+    ),
+}
+
+
+def view_socket(runtime: Path) -> Path:
+    """Where a daemon takes the questions."""
+    return runtime / FOLDER / SOCKET_NAME
+
+
+def command_of(words: Sequence[str]) -> tuple[View, list[str]]:
+    """The question, and the words with which the command line answers it. Raises ControlError."""
+    known = ", ".join(VIEWS)
+    view = VIEWS.get(words[0]) if words else None
+    if view is None or len(words) > WORDS_MAX or any(len(word) > WORD_LENGTH_MAX for word in words):
+        raise ControlError(f"not a question: ask for one of {known}")
+    episodes = 0
+    for word in words[1:]:
+        name, _, _ = word.partition("=")
+        if word.startswith("--"):
+            if name not in view.options:
+                raise ControlError(f"{words[0]} takes no {name} here: only {', '.join(sorted(view.options))}")
+        else:
+            episodes += 1
+            if not view.episode or episodes > 1 or not EPISODE.fullmatch(word):
+                raise ControlError(f"{words[0]} takes no {word!r} here: options are --NAME=VALUE")
+    return view, [*view.command, *words[1:]]
+
+
+class Viewer:
+    """``journals``: all of its locations, the first one first. ``idle``: no shutdown runs; ``shutdown``
+    returns when one does.
+    """
+
+    def __init__(
+        self,
+        journals: Sequence[Path],
+        runtime: Path,
+        socket: Path,
+        idle: Callable[[], bool],
+        shutdown: Callable[[], Awaitable[None]],
+        environment: Callable[[], dict[str, str]],
+    ) -> None:
+        import trio
+
+        self._places = {
+            "--journal": [f"--journal={each}" for each in journals],
+            "--first-journal": [f"--journal={journals[0]}"],
+            "--runtime": [f"--runtime={runtime}"],
+            "--socket": [f"--socket={socket}"],
+        }
+        self._idle, self._shutdown, self._environment = idle, shutdown, environment
+        self._turn = trio.Semaphore(1)
+
+    @property
+    def verbs(self) -> dict[str, Verb]:
+        return {"view": self.answer}
+
+    async def answer(self, request: Request, uid: int) -> dict[str, Any]:
+        """``code``, ``out`` and ``err`` of the command. Raises ControlError."""
+        import trio
+
+        view, words = command_of(request.words)
+        async with self._turn:
+            if not (view.cheap or self._idle()):
+                raise _goes_down(request.words[0])
+            words += [word for place in view.places for word in self._places[place] if self._is_there(word)]
+            answer: dict[str, Any] | None = None
+            with trio.move_on_after(RUN_SECONDS_MAX) as in_time:
+                async with trio.open_nursery() as nursery:
+                    if not view.cheap:
+                        nursery.start_soon(self._leave_for_shutdown, nursery.cancel_scope)
+                    answer = await self._run(words)
+                    nursery.cancel_scope.cancel()
+        if in_time.cancelled_caught:
+            raise ControlError(f"{request.words[0]} had no answer in {RUN_SECONDS_MAX:g} s: look on the node")
+        if answer is None:
+            raise _goes_down(request.words[0])
+        if answer["long"]:
+            raise ControlError(
+                f"{request.words[0]} has more than {OUTPUT_BYTES_MAX} bytes to say: ask for a part of it"
+            )
+        return answer
+
+    @staticmethod
+    def _is_there(word: str) -> bool:
+        """A fallback of the journal that was never needed is no error."""
+        name, _, place = word.partition("=")
+        return name != "--journal" or Path(place).is_dir()
+
+    async def _leave_for_shutdown(self, scope: trio.CancelScope) -> None:
+        await self._shutdown()
+        scope.cancel()
+
+    async def _run(self, words: list[str]) -> dict[str, Any]:
+        import trio
+
+        out, err = bytearray(), bytearray()
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-P", "-m", __name__, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._environment(),
+            # So that what it has started goes with it.
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_take, process.stderr, err, ERROR_BYTES_MAX)
+                long = await _take(process.stdout, out, OUTPUT_BYTES_MAX)
+                if long:
+                    nursery.cancel_scope.cancel()
+            code = 0 if long else await process.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with trio.CancelScope(shield=True):
+                with trio.move_on_after(KILLED_SECONDS_MAX):
+                    await process.wait()
+                for stream in (process.stdout, process.stderr):
+                    await trio.aclose_forcefully(stream)
+        said = {"out": out.decode(errors="replace"), "err": err.decode(errors="replace")}
+        return {"code": code, **said, "long": long}
+
+
+def _goes_down(what: str) -> ControlError:
+    return ControlError(
+        f"the node goes down, and {what} is for one that stays up: ask for status or timeline"
+    )
+
+
+async def _take(stream: trio.abc.ReceiveStream, into: bytearray, bytes_max: int) -> bool:
+    """All of it; whether there is more than may be taken, which is then left."""
+    async for chunk in stream:
+        into += chunk[: bytes_max - len(into)]
+        if len(into) >= bytes_max:
+            return True
+    return False
+
+
+def main() -> None:
+    """One question's process. It never outlives the daemon by long."""
+    signal.alarm(int(RUN_SECONDS_MAX) + 1)
+    from ebbtide.otel.delivery.priority import lower_priority
+
+    lower_priority(MEMORY_BYTES_MAX)
+    from ebbtide.cli import main as command_line
+
+    command_line()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The socket that only tells: which questions it takes, and what an answer may cost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from ebbtide import view
+from ebbtide.clients import Bounds
+from ebbtide.control import ControlError, ask, serve
+from ebbtide.tracing import environment_of_children
+from ebbtide.view import Viewer, command_of, view_socket
+from tests.cli.bed import whole_shutdown
+from tests.commands import ebbtide
+
+#: Goes on until it is ended.
+ENDLESS = view.View(("journal", "show", "-f"), frozenset(), ("--journal",))
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("node") / "journal"
+    whole_shutdown(made)
+    return made
+
+
+class Node:
+    """A daemon's side of it."""
+
+    def __init__(self, journal: Path, runtime: Path) -> None:
+        self.runtime, self.idle, self.begun = runtime, True, trio.Event()
+        self.viewer = Viewer(
+            [journal, runtime / "never-needed"],
+            runtime,
+            runtime / "ebbtide.sock",
+            lambda: self.idle,
+            self.begun.wait,
+            environment_of_children,
+        )
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        bounds = Bounds(view.CLIENTS_MAX, view.CLIENT_SECONDS_MAX, view.RUN_SECONDS_MAX)
+        run = partial(serve, view_socket(self.runtime), self.viewer.verbs, lambda level, line: None, bounds)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(run)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def ask(self, *words: str) -> Any:
+        question = partial(ask, "view", view_socket(self.runtime), seconds_max=30, words=words)
+        return await trio.to_thread.run_sync(question, abandon_on_cancel=True)
+
+
+@pytest.fixture
+def node(journal: Path, tmp_path: Path) -> Node:
+    return Node(journal, tmp_path)
+
+
+def children() -> set[str]:
+    """Of this process, that have not ended."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        found |= set((task / "children").read_text().split())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "not a question"),
+        (("run",), "not a question"),
+        (("hurry", "web"), "not a question"),
+        (("timeline", *["--all"] * view.WORDS_MAX), "not a question"),
+        (("timeline", "--pod=" + "x" * view.WORD_LENGTH_MAX), "not a question"),
+        (("status", "--journal=/etc"), "takes no --journal"),
+        (("status", "--ready"), "takes no --ready"),
+        (("doctor", "--kubeconfig=/root/.kube/config"), "takes no --kubeconfig"),
+        (("plan", "--pods=/etc"), "takes no --pods"),
+        (("plan", "-"), "takes no '-'"),
+        (("timeline", "-f"), "takes no '-f'"),
+        (("timeline", "last", "last"), "takes no 'last'"),
+        (("timeline", "../../etc"), "takes no '../../etc'"),
+    ],
+)
+def test_what_is_no_question(words: tuple[str, ...], said: str) -> None:
+    """No order, no path, nobody else's rights, nothing that goes on for ever."""
+    with pytest.raises(ControlError, match=said):
+        command_of(words)
+
+
+@pytest.mark.parametrize("name", sorted(view.VIEWS))
+def test_the_options_are_those_of_the_command(name: str) -> None:
+    """Each that may be asked for, and each that is given, is one of the command line's."""
+    asked = view.VIEWS[name]
+    text = ebbtide(*asked.command, "--help").out
+    places = {each.replace("--first-", "--") for each in asked.places}
+    assert [each for each in sorted(asked.options | places) if each not in text] == []
+
+
+async def test_the_answer_is_the_commands(node: Node, journal: Path) -> None:
+    """Both outputs and the exit code, of this node's own journal and daemon; bad words are its own error."""
+    async with node.serving():
+        told = await node.ask("timeline", "-1", "--pod=web-0")
+        status = await node.ask("status", "--output=table")
+        wrong = await node.ask("timeline", "--since=yesterday")
+    alone = ebbtide("replay", "timeline", "--pod", "web-0", "--journal", journal)
+    assert (told["code"], told["out"]) == (0, alone.out)
+    assert (status["code"], "no daemon answers at" in status["out"]) == (1, True)
+    assert (wrong["code"], wrong["out"], "--since" in wrong["err"]) == (2, "", True)
+
+
+async def test_a_node_that_goes_down_is_not_judged(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A doctor is ended at once when a shutdown begins, and none begins in one; the timeline is told."""
+    monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
+    before = children()
+    async with node.serving(), trio.open_nursery() as nursery:
+        said: list[str] = []
+
+        async def judge() -> None:
+            with pytest.raises(ControlError) as caught:
+                await node.ask("doctor")
+            said.append(str(caught.value))
+
+        nursery.start_soon(judge)
+        with trio.fail_after(10):
+            while children() == before:
+                await trio.sleep(0.01)
+        node.idle = False
+        node.begun.set()
+        with trio.fail_after(5):
+            while not said:
+                await trio.sleep(0.01)
+        assert "the node goes down" in said[0]
+        assert children() == before
+        with pytest.raises(ControlError, match="the node goes down"):
+            await node.ask("plan")
+        assert (await node.ask("timeline"))["code"] == 0
+
+
+async def test_it_takes_so_long_and_says_so_much(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes on, and what is too long, is ended, said in one line, and leaves no process."""
+    before = children()
+    async with node.serving():
+        monkeypatch.setattr(view, "OUTPUT_BYTES_MAX", 100)
+        with pytest.raises(ControlError, match="more than 100 bytes"):
+            await node.ask("timeline")
+        monkeypatch.undo()
+        monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
+        monkeypatch.setattr(view, "RUN_SECONDS_MAX", 0.5)
+        with pytest.raises(ControlError, match=r"no answer in 0\.5 s"):
+            await node.ask("doctor")
+    assert children() == before
+
+
+async def test_the_daemons_end_waits_for_no_question(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ask, and whatever is executed for them."""
+    monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
+    before = children()
+    async with trio.open_nursery() as nursery:
+
+        async def crowd() -> None:
+            with pytest.raises(ControlError):
+                await node.ask("doctor")
+
+        async with node.serving():
+            for _ in range(3 * view.CLIENTS_MAX):
+                nursery.start_soon(crowd)
+            with trio.fail_after(10):
+                while children() == before:
+                    await trio.sleep(0.01)
+            # One at a time, however many wait.
+            assert len(children() - before) == 1
+            began = time.monotonic()
+        assert time.monotonic() - began < view.KILLED_SECONDS_MAX
+        assert children() == before
+
+
+async def test_a_question_gives_way(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process has the lowest priority, and is the first to go when memory is short."""
+    monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
+    before = children()
+    async with node.serving(), trio.open_nursery() as nursery:
+
+        async def judge() -> None:
+            with pytest.raises(ControlError):
+                await node.ask("doctor")
+
+        nursery.start_soon(judge)
+        with trio.fail_after(10):
+            while not (found := children() - before) or _given_way(*found) != (19, 900):
+                await trio.sleep(0.01)
+        node.begun.set()
+
+
+def _given_way(pid: str) -> tuple[int, int]:
+    try:
+        score = int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+        return os.getpriority(os.PRIO_PROCESS, int(pid)), score
+    except OSError:
+        return 0, 0

@@ -1,0 +1,318 @@
+"""``kubectl ebbtide`` on a real node: somebody who has the two roles of ``view`` and nothing else.
+
+The daemon is a program of the node, as a unit of the host is. Of the pod only the image is another (busybox
+with our own Python), and the folder in which this bed has the daemon's sockets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes.client import ApiClient, CommandResult
+from ebbtide.cli.kubectl import CONTAINER, INSTALL, NAMESPACE, SECONDS_MAX, ending
+from ebbtide.control import ControlError, ask
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import WaveStarted
+from ebbtide.view import CLIENTS_MAX, view_socket
+from tests.commands import Ran
+from tests.deploy.granted import applied, speaking
+from tests.deploy.rendering import Object, merged, place, rendered
+from tests.deploy.test_daemonset import READY_SECONDS_MAX, our_python
+from tests.node.bed import Bed
+from tests.node.client import POLL_SECONDS, Refused
+from tests.node.ebbtide import COMMAND, Daemon
+from tests.node.identities import TENANT
+from tests.node.image import IMAGE
+from tests.node.pods import STUBBORN, pod, running
+from tests.node.shutdowns import power_off
+
+pytestmark = pytest.mark.node
+
+#: As an installation has it.
+PLUGIN = f"#!{sys.executable}\nfrom ebbtide.cli import kubectl\n\nkubectl()\n"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+PROGRAMS = "/opt/programs"
+#: Without a graceful shutdown of its own.
+KUBELET = {"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"}
+#: The last 4 of them for what is critical: a wave that is long enough for some looks on a slow machine.
+PERIOD_SECONDS = 18
+#: Less than the critical period: the shutdown waits for no question.
+LATE_SECONDS_MAX = 1
+#: What somebody would be glad of who has this role.
+REFUSED: dict[str, tuple[str, str, Any]] = {
+    "exec elsewhere": ("POST", "/api/v1/namespaces/default/pods/web/exec?command=sh&stdout=1", None),
+    "read a pod elsewhere": ("GET", "/api/v1/namespaces/default/pods/web", None),
+    "all pods": ("GET", "/api/v1/pods", None),
+    "make a pod": ("POST", f"{PODS}?dryRun=All", pod("another")),
+    "attach": ("POST", f"{PODS}/x/attach?stdout=1", None),
+    "forward a port": ("POST", f"{PODS}/x/portforward", None),
+    "a pod's proxy": ("GET", f"{PODS}/x/proxy/", None),
+    "logs": ("GET", f"{PODS}/x/log", None),
+    "delete": ("DELETE", f"{PODS}/x", None),
+    "secrets": ("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets", None),
+    "a token": ("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default/token", {}),
+    "all nodes": ("GET", "/api/v1/nodes", None),
+    "cordon": ("PATCH", "/api/v1/nodes/node-1?dryRun=All", {"spec": {"unschedulable": True}}),
+    "the kubelet": ("GET", "/api/v1/nodes/node-1/proxy/pods", None),
+}
+#: A shell in the container: what it is, what it sees, and what the socket takes from it.
+SHELL = """
+grep CapEff /proc/self/status
+ls -A /run/ebbtide /var/run/secrets 2>&1
+touch /run/ebbtide/view/x 2>&1
+"""
+ORDERS = """
+import socket, sys
+for order in (b'{"verb": "release"}', b'{"verb": "hurry", "pod": "web"}',
+              b'{"verb": "view", "words": ["timeline", "--journal=/etc"]}'):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect("/run/ebbtide/view/ebbtide.sock")
+        client.sendall(order + bytes([10]))
+        print(client.makefile().readline(), end="")
+"""
+
+
+def patch(daemon: Daemon, programs: Path) -> Object:
+    """The strategic patch for this bed."""
+    volumes, mounts = our_python()
+    container = {
+        "name": CONTAINER,
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "env": [
+            {"name": "PATH", "value": f"/bin:{PROGRAMS}"},
+            {"name": "PYTHONPATH", "value": str(Path(__file__).parents[2])},
+            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+        ],
+        "volumeMounts": [*mounts, {"name": "programs", "mountPath": PROGRAMS, "readOnly": True}],
+    }
+    volumes += [
+        {"name": "programs", "hostPath": {"path": str(programs)}},
+        {"name": "view", "hostPath": {"path": str(daemon.folder / "run" / "view")}},
+    ]
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": daemon.member.name},
+        "containers": [container],
+        "volumes": volumes,
+    }
+    return {"spec": {"template": {"spec": spec}}}
+
+
+def binding(kind: str, where: str) -> tuple[str, Object]:
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "ebbtide-view"}
+    who = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": TENANT.user}
+    made = {"metadata": {"name": "tenant-views"}, "roleRef": role, "subjects": [who]}
+    return f"{RBAC}/{where}", made
+
+
+BINDINGS = (
+    binding("Role", f"namespaces/{NAMESPACE}/rolebindings"),
+    binding("ClusterRole", "clusterrolebindings"),
+)
+
+
+async def no_policy(bed: Bed) -> None:
+    """There is none to wait for."""
+
+
+class Looking:
+    """``kubectl ebbtide`` as the tenant."""
+
+    def __init__(self, bed: Bed, daemon: Daemon) -> None:
+        self.bed, self.daemon = bed, daemon
+        self.kubeconfig = bed.secrets.kubeconfig(TENANT, bed.server, "tenant")
+        plugin = daemon.folder / "kubectl-ebbtide"
+        plugin.write_text(PLUGIN)
+        plugin.chmod(0o755)
+        self.environ = os.environ | {"PATH": f"{plugin.parent}:{os.environ['PATH']}"}
+
+    async def __call__(self, verb: str, *words: str, node: str = "node-1") -> Ran:
+        argv = ["kubectl", "ebbtide", verb, node, f"--kubeconfig={self.kubeconfig}", "--context=node", *words]
+        done = await trio.run_process(
+            argv, capture_stdout=True, capture_stderr=True, check=False, env=self.environ
+        )
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    async def document(self, verb: str) -> Any:
+        ran = await self(verb, "-o", "json")
+        assert ran.out, ran
+        return json.loads(ran.out)
+
+    async def inside(self, *command: str) -> str:
+        """What a command of one's own says in there."""
+        (found,) = (await speaking(self.bed, TENANT.token).get(PODS))["items"]
+        query = urlencode(
+            [*(("command", word) for word in command), ("container", CONTAINER), ("stdout", 1), ("stderr", 1)]
+        )
+        path = f"{PODS}/{found['metadata']['name']}/exec?{query}"
+        client = ApiClient(self.kubeconfig)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(client.run)
+            done = await client.execute(path, seconds_max=SECONDS_MAX, bytes_max=1 << 20)
+            nursery.cancel_scope.cancel()
+        assert isinstance(done, CommandResult), done
+        assert ending(done.ended)[0] is not None
+        return (done.out + done.err).decode()
+
+
+@pytest.fixture
+async def looking(bed: Bed, tmp_path: Path) -> AsyncIterator[Looking]:
+    """A daemon, a pod that only SIGKILL ends, and the pod to ask in. Nobody has the roles yet."""
+    await bed.start_over(**KUBELET)
+    daemon = Daemon(bed, tmp_path / "state/journal", "auto")
+    daemon.configure(shutdownGracePeriod=f"{PERIOD_SECONDS}s", shutdownGracePeriodCriticalPods="4s")
+    programs = bed.folder / "programs"
+    programs.mkdir()
+    words = [COMMAND[0], *COMMAND[1:2], f"'{COMMAND[2]}'"]
+    (programs / "ebbtide").write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
+    (programs / "ebbtide").chmod(0o755)
+    await running(bed, pod("web", "node-1", STUBBORN, terminationGracePeriodSeconds=60))
+    await daemon.start_ready()
+    async with applied(bed, "view", ("DaemonSet",), no_policy):
+        (made,) = [each for each in rendered("view") if each["kind"] == "DaemonSet"]
+        await bed.api.post(place(made), merged(made, patch(daemon, programs)))
+        try:
+            await bed.api.until(
+                PODS, lambda found: [each["status"].get("phase") for each in found["items"]] == ["Running"]
+            )
+            yield Looking(bed, daemon)
+        finally:
+            await bed.api.delete(f"{place(made)}/{made['metadata']['name']}")
+            await daemon.stop()
+            # The kubelet sees to the end of what is left; after a shutdown it may be stopped.
+            await bed.start_over()
+    for where, made in BINDINGS[1:]:
+        await bed.api.delete(f"{where}/{made['metadata']['name']}")
+
+
+async def test_who_may_only_look(bed: Bed, looking: Looking) -> None:
+    """Nothing without the roles; with them all four answers, also in a shutdown, and nothing else."""
+    ran = await looking("status")
+    assert (ran.code, ran.out) == (2, "")
+    assert 'User "tenant" cannot list resource "pods"' in ran.err
+    for where, made in BINDINGS:
+        await bed.api.post(where, made)
+    await _answers(looking)
+    assert await refused(speaking(bed, TENANT.token)) == set(REFUSED)
+    await _shell(looking)
+    await _nobody_there(bed, looking)
+    await _shutdown(bed, looking)
+
+
+async def _answers(looking: Looking) -> None:
+    found: dict[str, Any] = {}
+
+    async def look(verb: str) -> None:
+        found[verb] = await looking.document(verb)
+
+    async with trio.open_nursery() as nursery:
+        for verb in ("status", "plan", "doctor"):
+            nursery.start_soon(look, verb)
+    assert (found["status"]["armed"], found["status"]["mode"]) == (True, "auto")
+    assert (found["plan"]["kind"], found["plan"]["enabled"]) == ("Plan", True)
+    planned = {each["name"] for wave in found["plan"]["waves"] for each in wave["pods"]}
+    assert "web" in planned
+    assert (found["doctor"]["kind"], found["doctor"]["mode"]) == ("Diagnosis", "auto")
+    nowhere, wrong = await looking("status", node="node-2"), await looking("status", node="node-7")
+    assert (nowhere.code, INSTALL in nowhere.err) == (1, True)
+    assert "node-2, Ready" in nowhere.out
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "there is no Node 'node-7'" in wrong.err
+
+
+async def refused(api: Any) -> set[str]:
+    found = set()
+    for name, (method, path, body) in REFUSED.items():
+        with pytest.raises(Refused, match=r"^403: "):
+            await api.ask(method, path, body)
+        found.add(name)
+    return found
+
+
+async def _shell(looking: Looking) -> None:
+    """Whatever is called in there: no capability, no token, one socket, and no order over that."""
+    said = await looking.inside("sh", "-c", SHELL)
+    assert "CapEff:\t0000000000000000\n" in said
+    assert "/run/ebbtide:\nview\n" in said
+    assert "/var/run/secrets: No such file or directory" in said
+    assert "Read-only file system" in said
+    orders = [json.loads(line) for line in (await looking.inside(sys.executable, "-c", ORDERS)).splitlines()]
+    assert [each["ok"] for each in orders] == [False] * 3
+    assert "verb of view" in orders[0]["error"]
+    assert "verb of view" in orders[1]["error"]
+    assert "takes no --journal" in orders[2]["error"]
+
+
+async def _shutdown(bed: Bed, looking: Looking) -> None:
+    """While it runs: how far it is and what has happened, but no judgement of a node that stays up."""
+    seen: dict[str, Ran] = {}
+    question = partial(
+        ask, "view", view_socket(looking.daemon.folder / "run"), seconds_max=60, words=("timeline",)
+    )
+
+    async def crowd() -> None:
+        """Who has a shell in the pod, and asks without end."""
+        while True:
+            with suppress(ControlError):
+                await trio.to_thread.run_sync(question, abandon_on_cancel=True)
+
+    async with trio.open_nursery() as asking:
+
+        async def look() -> None:
+            await looking.daemon.until(lambda: looking.daemon.events(WaveStarted), "no wave begins")
+            seen["status"] = await looking("status", "-o", "json")
+            seen["plan"] = await looking("plan")
+            seen["timeline"] = await looking("timeline", "--pod", "web")
+            for _ in range(2 * CLIENTS_MAX):
+                asking.start_soon(crowd)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            asked_ns, over_ns = await power_off(bed, seconds=2 * PERIOD_SECONDS)
+        asking.cancel_scope.cancel()
+    # The stubborn pod has its wave's time, and the pod to ask in ends at once in the next one.
+    assert over_ns - asked_ns < (PERIOD_SECONDS + LATE_SECONDS_MAX) * NS_PER_SECOND
+    status = json.loads(seen["status"].out)
+    assert status["phase"] == "running", seen
+    assert status["shutdown"]["kind"] == "poweroff"
+    assert (seen["plan"].code, seen["plan"].out) == (2, "")
+    assert "the node goes down" in seen["plan"].err
+    assert (seen["timeline"].code, "default/web" in seen["timeline"].out) == (0, True)
+    await looking.daemon.verify()
+
+
+async def _nobody_there(bed: Bed, looking: Looking) -> None:
+    """Without a daemon, and without a kubelet, what the API server knows is told."""
+    await looking.daemon.stop()
+    ran = await looking("status")
+    assert ran.code == 1
+    assert "no daemon answers" in ran.err
+    assert "node-1, Ready" in ran.out
+    await bed.stop("kubelet-node-1")
+    ran = await looking("status", "-o", "json")
+    assert ran.code == 1
+    assert "does not reach the kubelet" in ran.err
+    document = json.loads(ran.out)
+    assert (document["kind"], document["running"], document["phase"]) == ("Status", None, "unreachable")
+    judged = await looking("doctor")
+    assert (judged.code, judged.out) == (1, "")
+    assert "node-1, which is Ready, cannot be asked" in judged.err
+    await bed.start_kubelet(looking.daemon.member, **KUBELET)
+    await bed.node_ready(looking.daemon.member)
+    await looking.daemon.start_ready()
+    # The Node is said to be Ready before the kubelet that has just begun listens.
+    with trio.fail_after(READY_SECONDS_MAX):
+        while (await looking("status")).code != 0:
+            await trio.sleep(POLL_SECONDS)
