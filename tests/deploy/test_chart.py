@@ -99,6 +99,14 @@ OF_BOTH = {
 }
 for part in ("node", "outage"):
     ALL[part] |= OF_BOTH
+
+#: The file of values on the page.
+EXAMPLE = yaml.safe_load(
+    (PROJECT / "docs" / "deployment.md")
+    .read_text()
+    .split("<!-- values-example -->\n```yaml\n")[1]
+    .split("```")[0]
+)
 ALL["node"]["extraArgs"], ALL["outage"]["extraArgs"] = ["--capture-lines=100"], ["--dry-run"]
 
 
@@ -261,7 +269,7 @@ def test_a_server_without_the_policies_is_refused(major: int) -> None:
 
 @pytest.mark.node
 @of_each_helm
-@pytest.mark.parametrize("values", [KEPT, ALL], ids=["default", "all"])
+@pytest.mark.parametrize("values", [KEPT, ALL, EXAMPLE], ids=["default", "all", "example"])
 def test_its_configurations_are_valid(major: int, values: Object, tmp_path: Path) -> None:
     """By `ebbtide config check`, and by the controller's own reading."""
     enabled = values | {"outage": values["outage"] | {"enabled": True}}
