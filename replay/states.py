@@ -275,7 +275,11 @@ def put_state(known: KnownStates, actor: str, state_now: KnownState | None) -> N
 FlatValue = str | int | bool | None | list[Any]
 
 #: Ends of the names of fields that hold a moment of the monotonic clock; other ``_ns`` are durations.
-MOMENT_SUFFIXES = ("deadline_ns", "limit_ns", "at_ns", "by_ns", "since_ns", "until_ns", "begun_ns")
+MOMENT_SUFFIXES = (
+    *("deadline_ns", "limit_ns", "at_ns", "by_ns", "since_ns", "until_ns", "begun_ns"),
+    # Of an outage's actors.
+    *("first_ns", "seen_ns", "down_ns", "switch_ns", "wake_ns", "unused_ns"),
+)
 
 #: What names an element of a list, instead of its place.
 _ELEMENT_NAMES = ("spec", "name", "uid")

@@ -34,6 +34,7 @@ from ebbtide.events.outage import (
     LastBootStated,
     LeaderStarted,
     LostPodRead,
+    NodeRead,
     NodeReturned,
     OutageAbandoned,
     OutageBegan,
@@ -528,6 +529,18 @@ def _recovered(outage: OutageBuilder, event: WorkRecovered) -> None:
         outage.enter("out", "the node has not come back")
 
 
+def _node_read(outage: OutageBuilder, event: NodeRead) -> None:
+    """Others may take our taint away, and so may an order whose outcome nobody has heard. One whose note is
+    spoilt still stands.
+    """
+    if outage.fields.get("out_ns") is None:
+        return
+    if event.taint == "ours":
+        outage.fields["untainted_ns"] = None
+    elif event.taint == "none" and outage.fields.get("untainted_ns") is None:
+        outage.fields["untainted_ns"] = outage.point.at_ns
+
+
 def _returned(outage: OutageBuilder, event: NodeReturned) -> None:
     outage.fields |= {
         "returned_ns": outage.point.at_ns,
@@ -673,6 +686,7 @@ _BY_TYPE: dict[type[Event], Callable[[OutageBuilder, Any], None]] = {
     OrderEnded: _order_ended,
     OutOfService: _out_of_service,
     WorkRecovered: _recovered,
+    NodeRead: _node_read,
     NodeReturned: _returned,
     StoodAside: _aside,
     OutageClosed: _closed,

@@ -308,6 +308,11 @@ def declare(
     """Say that a machine is off, which is a proof, or that it runs, which contradicts any; with your name."""
     if (is_off and is_alive) or not (is_off or is_alive or withdraw):
         raise Refused(f"say what to declare: 'ebbtide outage declare {node} --off', --alive, or --withdraw")
+    if withdraw and only_print:
+        raise Refused(
+            "--print writes nothing, and --withdraw takes away: leave one of them out, or take the annotation"
+            " out of your repository"
+        )
     access = chosen_kubeconfig(kubeconfig)
     if withdraw:
         done = ask_cluster(access, lambda each: _withdraw(each, node, alive=is_alive))

@@ -133,10 +133,10 @@ def _reminder(record: OutageRecord) -> str:
     if record.recovered_ns is None or record.returned_ns is not None:
         return ""
     hung = f"{', '.join(record.unrecovered)} still hang" if record.unrecovered else "all that hung is over"
-    return (
-        f"{record.node} has not come back: {hung}, and the taint stays until it does. Start the machine, or"
-        " delete the Node"
-    )
+    taint = "the taint stays until it does"
+    if record.untainted_ns is not None:
+        taint = "somebody else has taken our taint away; it is not set again in this outage"
+    return f"{record.node} has not come back: {hung}, and {taint}. Start the machine, or delete the Node"
 
 
 def hangs_text(summary: OutageSummary) -> str:

@@ -12,14 +12,16 @@ from ebbtide.cli.outage import ls
 from ebbtide.cli.outage import summary as reading
 from ebbtide.cli.outage.common import Cluster
 from ebbtide.cli.outage.ls import HEADINGS, rows_of, waits_text
-from ebbtide.cli.outage.status import NodeNow, parts
+from ebbtide.cli.outage.status import NodeNow, facts, parts
 from ebbtide.cli.outage.summary import OutageSummary, summary_document, summary_of
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage import EvidenceRead, OutageBegan, ProofRefused
-from ebbtide.events.record.outages import OutageBuilder
+from ebbtide.events.reader import History
+from ebbtide.events.record.outages import OutageBuilder, outage_records
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.commands import same_as_golden
+from tests.journals import Memory
 from tests.otel.outage_story import OutageTeller, hanging, recovered, suspected, wrong
 from tests.otel.records import JOURNAL_ID
 from tests.replay import outages
@@ -70,6 +72,18 @@ def test_one_node(name: str, summary: OutageSummary, capsys: pytest.CaptureFixtu
         show(each)
     print(summary.reminder)
     same_as_golden(GOLDEN / f"status-{name}.txt", capsys.readouterr().out)
+
+
+def test_a_taint_that_somebody_else_took_away_stands_no_more() -> None:
+    """The outage goes on, and nobody is told that our taint keeps the node from its work."""
+    (record,) = outage_records(History([Memory(outages.script("outage-bound-late").files)]))
+    taken = summary_of(record)
+    assert taken.waits == "somebody else has taken our taint away"
+    assert taken.is_open
+    assert not taken.tainted
+    assert dict(facts(taken, NOW, now_of(taken)))["taint"].endswith(", is gone again")
+    assert "somebody else has taken our taint away; it is not set again" in taken.reminder
+    assert summary_document(taken)["untainted"] is not None
 
 
 def test_whoever_says_that_it_runs_is_in_the_list() -> None:

@@ -21,6 +21,7 @@ from tests.cli.replay.conftest import EVERY, golden
 from tests.commands import Run
 from tests.handlers import replace_handler
 from tests.journals import CANCELLED, DEMO, SHUTDOWN, records_of
+from tests.replay import outages
 from tests.replay.journals import edit, write
 
 
@@ -209,3 +210,13 @@ def test_the_moment_of_the_last_record_is_not_behind_it(run: Run) -> None:
     for at in (str(last["seq"]), last["time"]):
         ran = run("replay", "state", "--at", at, "--journal", SHUTDOWN, "-o", "json")
         assert (ran.code, ran.err, json.loads(ran.out)["afterEnd"]) == (0, "", False)
+
+
+def test_an_outages_moments_are_told_from_its_begin(replay: Run) -> None:
+    """Which of its times is a moment, the end of the name says; a length has none of these."""
+    ran = replay("state", "--at", "40", "--all", journal=outages.GOLDEN)
+    rows = [line.rsplit("  ", 1) for line in ran.out.splitlines() if "_ns " in line]
+    told = {name.split()[-1]: text for name, text in rows}
+    lengths = {name for name, text in told.items() if text[0].isdigit()}
+    assert lengths == {"proof_ns", "reminder_ns", "power_off_ns"}
+    assert (told["bmc-1].first_ns"], told["down_ns"]) == ("+0.04 s", "+25.04 s")
