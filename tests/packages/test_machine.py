@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.root, pytest.mark.machine]
 PYTHON = "/usr/lib/ebbtide/bin/python3"
 CONFIGURATION = "/etc/ebbtide/config.yaml"
 LOOKS_MIN = 200
+COMPILED_MIN = 500
 #: Folders of shells and licences: each distribution of RPM's has them, this machine has not.
 OTHERS_FOLDERS = {
     "/usr/share/fish",
@@ -57,6 +58,15 @@ async def unit(machine: Machine) -> tuple[str, str]:
     return shown[0].stdout.strip(), shown[1].stdout.strip()
 
 
+async def compiled(machine: Machine) -> int:
+    """How many files by the machine's own Python, in the place that the command loads them from."""
+    code = "import ebbtide, sys; print(ebbtide.__cached__, sys.implementation.cache_tag)"
+    loaded, tag = (await machine.run(PYTHON, "-IB", "-c", code)).stdout.split()
+    assert machine.found(loaded).exists()
+    names = await machine.run("find", "/usr/lib/ebbtide", "-name", f"*.{tag}.pyc")
+    return names.stdout.count("\n")
+
+
 async def main_pid(machine: Machine) -> str:
     return (await machine.run("systemctl", "show", "-P", "MainPID", "ebbtide")).stdout
 
@@ -79,6 +89,7 @@ async def life(node: Node, packages: Packages, form: str) -> None:
     await machine.boot()
     before = await files(machine)
     await packager.put(packages.first[form])
+    assert await compiled(machine) > COMPILED_MIN
     assert await unit(machine) == ("disabled", "inactive")
     assert (await machine.run(*LIMIT, *PROPERTY)).stdout == "t 5000000\n"
     await protect(node)

@@ -9,6 +9,8 @@ configure: | 1:)
     systemctl preset ebbtide.service >/dev/null || true
     ;;
 esac
+# After an upgrade that failed the files of before are back, and what was compiled is gone. After a removal that failed
+# nothing has changed, least of all in mid-shutdown.
 case "$1" in
-configure | abort-*) /usr/lib/ebbtide/settle ;;
+configure | abort-upgrade) /usr/lib/ebbtide/settle ;;
 esac

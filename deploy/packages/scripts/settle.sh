@@ -2,8 +2,9 @@
 # Called by the package's scripts when its files are all there, and by hand after the distribution has got another
 # Python: compiles for the Python of now, and has a daemon that runs take the new version up.
 set -e
-# A unit that may write nothing could not keep what it compiles, and would do so at each start.
-/usr/lib/ebbtide/bin/python3 -IS -m compileall -q -x '/pygments/(lexers|styles)/|_test\.py$' \
+# A unit that may write nothing could not keep what it compiles, and would do so at each start. What Ebbtide never loads
+# is left as it is.
+/usr/lib/ebbtide/bin/python3 -IS -m compileall -q -x '/(_?tests?|lexers|styles|pydantic)/|_test\.py$' \
     /usr/lib/ebbtide/lib/python3/site-packages || true
 [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload || true
