@@ -124,7 +124,10 @@ class Daemon:
                     return
                 assert await self.exited() is None, self.bed.log(NAME)
                 await trio.sleep(POLL_SECONDS)
-        raise AssertionError(f"{otherwise}: {self.bed.log(NAME)[-3000:]}")
+        said = self.bed.log(NAME)
+        # Of hundreds of pods the end alone would not tell where the journal has gone.
+        about = "\n".join(line for line in said.splitlines() if "journal" in line)
+        raise AssertionError(f"{otherwise}: {about[:1000]}\n{said[-3000:]}")
 
     async def armed(self) -> bool:
         return bool(await self.bed.logind.ours())
