@@ -365,17 +365,24 @@ def _declare_alive(
     only_print: bool,
 ) -> int:
     """At once: a mistake costs time, and no data. Of a boot that ends meanwhile it says nothing."""
+    from ebbtide.actors.edges.kubernetes.node_view import project_node
 
-    async def work(cluster: Cluster) -> dict[str, Any]:
+    async def work(cluster: Cluster) -> tuple[dict[str, Any], bool]:
         who = by or await _user_name(cluster)
         _refuse_name(who, given=by is not None)
         node = await _get_node(cluster, name)
         statement = alive_statement_of(node, who, seconds, reason)
         if not only_print:
             await _annotate(cluster, node, _annotation(statement, alive=True))
-        return statement
+        return statement, project_node(node).taint == "ours"
 
-    return _say_declared(name, ask_cluster(access, work), output, alive=True, only_print=only_print)
+    statement, tainted = ask_cluster(access, work)
+    code = _say_declared(name, statement, output, alive=True, only_print=only_print)
+    if tainted:
+        # Whoever says that it lives is to know that its pods are deleted all the same.
+        taken = "its pods are started elsewhere, so stop what still writes there"
+        remark(f"our taint stands already, and is not taken away by that: {taken}")
+    return code
 
 
 def _say_declared(name: str, statement: dict[str, Any], output: str, *, alive: bool, only_print: bool) -> int:

@@ -126,8 +126,13 @@ def node_down(scene: Scene) -> Iterator[Cause]:
     if node is None or not node.is_down or node.taint != "none":
         return
     heard = f", its last heartbeat was {node.heard}" if node.heard else ""
+    # Who cannot be heard is made Unknown within a minute: NotReady is the kubelet's own word.
+    says_so = node.ready == "NotReady"
+    confirms = (
+        "its kubelet says so itself, and has not confirmed" if says_so else "its kubelet cannot confirm"
+    )
     text = (
-        f"{node.name} is {node.ready}{heard}, and it is not out of service: its kubelet cannot confirm"
+        f"{node.name} is {node.ready}{heard}, and it is not out of service: {confirms}"
         " that the pods have ended, so Kubernetes keeps them and their volumes"
     )
     if node.alive:
@@ -143,6 +148,12 @@ def node_down(scene: Scene) -> Iterator[Cause]:
             "make sure that the machine is off: its console, its management controller, its cloud",
             f"then say so: ebbtide outage declare {node.name} --off",
         ]
+    if says_so:
+        do.insert(
+            0,
+            f"see why its kubelet says so: kubectl describe node {node.name}; where the machine is off it is"
+            " Unknown within a minute",
+        )
     if scene.leader == "":
         taint = f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute"
         do.append(

@@ -1,11 +1,19 @@
-"""What `outage declare` refuses before it asks anybody."""
+"""What `outage declare` refuses before it asks anybody, and says of a node that is out of service."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+import trio
 
+from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.actors.edges.kubernetes.node_view import NOTE_ANNOTATION, OUT_OF_SERVICE
+from ebbtide.cli.outage import declare as verb
+from ebbtide.cli.outage.common import Cluster
 from tests.conftest import Run
 
 
@@ -16,3 +24,28 @@ def test_who_prints_takes_nothing_away(run: Run, what: str, tmp_path: Path) -> N
     ran = run(*words, "--kubeconfig", str(tmp_path / "none"))
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("ebbtide: --print writes nothing, and --withdraw takes away")
+
+
+class Server:
+    """One Node, whose taint is ours."""
+
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        added = "2026-01-01T00:00:00Z"
+        taint = {"key": OUT_OF_SERVICE, "effect": "NoExecute", "timeAdded": added}
+        note = msgspec.json.encode({"effect": "NoExecute", "added": added}).decode()
+        meta = {"name": "worker", "uid": "uid-worker", "annotations": {NOTE_ANNOTATION: note}}
+        node = {"metadata": meta, "spec": {"taints": [taint]}, "status": {"nodeInfo": {"bootID": "boot-1"}}}
+        return Answer(200, msgspec.json.encode(node))
+
+
+def test_who_says_that_it_lives_hears_that_it_is_tainted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing proves it off from then on; what was proved before goes on."""
+
+    def ask(access: object, work: Callable[[Cluster], Awaitable[Any]]) -> Any:
+        return trio.run(work, Cluster(Server()))  # type: ignore[arg-type]  # what it calls
+
+    monkeypatch.setattr(verb, "chosen_kubeconfig", lambda kubeconfig: None)
+    monkeypatch.setattr(verb, "ask_cluster", ask)
+    ran = run("outage", "declare", "worker", "--alive", "--by", "db-2")
+    assert (ran.code, ran.out.split(":")[0]) == (0, "declared")
+    assert ran.err.startswith("our taint stands already, and is not taken away by that")

@@ -89,6 +89,14 @@ def test_what_to_do_with_a_dead_node() -> None:
     assert "outage status worker" in said.do[0]
 
 
+def test_what_a_kubelet_says_itself_is_no_silence() -> None:
+    """Where its runtime is dead, say: nobody is told that the kubelet cannot be heard."""
+    (found,) = causes(scene(DOWN._replace(ready="NotReady", heard="3s ago"), DB))
+    assert "its kubelet says so itself, and has not confirmed that the pods have ended" in found.text
+    assert "kubectl describe node worker" in found.do[0]
+    assert "declare worker --off" in found.do[2]
+
+
 @pytest.mark.parametrize(
     ("what", "disk", "text"),
     [
