@@ -50,6 +50,7 @@ from ebbtide.events.facts import (
 from ebbtide.events.retention import SEGMENT_BYTES_MAX, Limits, trim
 from ebbtide.events.seal import SEALS_BYTES_MAX, SEALS_FILE, SEALS_MAX, encode_seals, parse_seals, with_seal
 from ebbtide.events.segment import JOURNAL_ID_BYTES
+from ebbtide.events.units import span_s
 from ebbtide.events.writer import Writer, write_last_resort
 from ebbtide.host import Host, LocalHost, Logind, SystemClock, host_name, journal_identity, lock_runtime
 from ebbtide.log import LineContext, Log, LogOutput, Report, TraceIds, journald_fields, without_fields
@@ -784,7 +785,7 @@ async def recover_in_time(
                 recovered = await storage.call(recover, sources, machine_id, fresh_id)
             break
         except (OSError, trio.TooSlowError, Unreadable) as error:
-            why = str(error) or f"no answer in {RECOVER_SECONDS_MAX} s"
+            why = str(error) or f"no answer in {span_s(RECOVER_SECONDS_MAX)}"
             tell(3, f"the journal at {storage.location} cannot be read ({why}): going on without its history")
     else:
         at, recovered = len(storages), recover((), machine_id, fresh_id)

@@ -30,9 +30,10 @@ from ebbtide.events.base import (
     shutdown_trace_id,
 )
 from ebbtide.events.decisions import ShutdownBegan
-from ebbtide.events.messages import ERROR, ROWS, Message, Names, describe, elapsed_text
+from ebbtide.events.messages import ERROR, ROWS, Message, Names, describe
 from ebbtide.events.outage import LeaderStarted, OutageBegan
 from ebbtide.events.record.format import visible
+from ebbtide.events.units import offset
 from ebbtide.otel.span import pod_of, span_of
 
 #: Takes a line with its level as `Tell` does, and with the fields that a program reads beside it.
@@ -74,7 +75,7 @@ def log_lines_of(lines: LineContext, record: Record) -> Iterator[Message]:
     if callable(row.log):
         found = row.log(lines.names, event, message)
     elif row.log and message.level <= row.log_level_max:
-        since = elapsed_text(record.mono_ns - lines.began_ns)
+        since = offset(record.mono_ns - lines.began_ns)
         text = row.log.format(text=message.text, since=since, pod=lines.names.of(pod_of(event)))
         found = iter((message._replace(text=text),))
     else:

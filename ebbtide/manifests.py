@@ -44,6 +44,7 @@ from ebbtide.actors.policy.plan import first_names, short_name
 from ebbtide.config import readers
 from ebbtide.config.readers import describe, sequence
 from ebbtide.events.model import Container, Pod, Settings
+from ebbtide.events.units import size_text
 
 # Kubernetes' rules for names, as far as a shutdown meets them (RFC 1123, IANA service names).
 
@@ -186,10 +187,14 @@ class Expander:
             pieces.append(piece)
             size += len(piece)
             if size >= ARGUMENT_BYTES_MAX:
-                raise DocumentError(f"{path} is longer than {ARGUMENT_BYTES_MAX} bytes: shorten it", line)
+                raise DocumentError(
+                    f"{path} is longer than {size_text(ARGUMENT_BYTES_MAX)}: shorten it", line
+                )
         self._left -= max(0, size - len(text))
         if self._left < 0:
-            raise DocumentError(f"{path}: variables add more than {EXPANDED_BYTES_MAX} bytes in all", line)
+            raise DocumentError(
+                f"{path}: variables add more than {size_text(EXPANDED_BYTES_MAX)} in all", line
+            )
         return "".join(pieces)
 
 

@@ -19,11 +19,12 @@ from ebbtide.actors.policy.grace_periods import (
     effective_periods,
     priority_of,
 )
-from ebbtide.actors.policy.plan import Plan, PlanWarning, make_plan, seconds_text, short_name
+from ebbtide.actors.policy.plan import Plan, PlanWarning, make_plan, short_name
 from ebbtide.actors.policy.termination_mode import NodeHealth, choose_mode, deletable
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings, ShutdownKind, TerminationMode
 from ebbtide.events.record.format import visible
+from ebbtide.events.units import span, span_s
 from ebbtide.manifests import Manifest
 
 if TYPE_CHECKING:
@@ -59,9 +60,9 @@ def reserve_warnings(plan: Plan, margins: dict[str, Any] | None) -> list[tuple[s
     if as_always or needed_seconds <= plan.reserve_seconds:
         return []
     text = (
-        f"{seconds_text(kept_ns)} are kept free at the end as a drill measured, which the reserve of"
-        f" {plan.reserve_seconds} s has no room for: the last wave has less time, raise reserve to"
-        f" {needed_seconds} s"
+        f"{span(kept_ns)} are kept free at the end as a drill measured, which the reserve of"
+        f" {span_s(plan.reserve_seconds)} has no room for: the last wave has less time, raise reserve to"
+        f" {span_s(needed_seconds)}"
     )
     return [("reserve-too-small", text)]
 
@@ -107,23 +108,23 @@ def plan_tables(plan: Plan, pods: Sequence[Pod]) -> RenderableType:
     for heading in ("WAVE", "PRIORITY", "PERIOD", "POD", "ASKS", "GETS"):
         table.add_column(heading, justify="left" if heading == "POD" else "right", no_wrap=heading != "POD")
     for number, wave in enumerate(plan.waves):
-        head = (str(number), str(wave.priority), f"{wave.period_seconds} s")
+        head = (str(number), str(wave.priority), span_s(wave.period_seconds))
         if not wave.pods:
             table.add_row(*head, Text("no pods", style="dim"), "", "")
         for planned in wave.pods:
             pod = by_uid[planned.uid]
-            asks = "the wave" if pod.grace_seconds is None else f"{pod.grace_seconds} s"
+            asks = "the wave" if pod.grace_seconds is None else span_s(pod.grace_seconds)
             cut = pod.grace_seconds is not None and planned.grace_seconds < pod.grace_seconds
-            gets = Text(f"{planned.grace_seconds} s", style="yellow" if cut else "")
+            gets = Text(span_s(planned.grace_seconds), style="yellow" if cut else "")
             table.add_row(*head, Text(visible(short_name(pod))), asks, gets)
             head = ("", "", "")  # said once a wave
     totals = "graceful shutdown is off"
     if plan.enabled:
-        grant = "not known" if plan.grant_seconds is None else f"{plan.grant_seconds} s"
+        grant = span_s(plan.grant_seconds)
         more = ", more is needed" if plan.override_needed else ""
         totals = (
-            f"requested {plan.requested_seconds} s, granted {grant}{more}, "
-            f"budget {plan.budget_seconds} s, reserve {plan.reserve_seconds} s"
+            f"requested {span_s(plan.requested_seconds)}, granted {grant}{more}, "
+            f"budget {span_s(plan.budget_seconds)}, reserve {span_s(plan.reserve_seconds)}"
         )
     warnings = (Text(visible(line), style="yellow") for line in warning_lines(plan.warnings))
     return Group(Text(totals), *([table] if plan.waves else []), *warnings)

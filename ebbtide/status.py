@@ -21,6 +21,7 @@ from ebbtide.events.base import NS_PER_SECOND, Event, Record, episode_id, head_t
 from ebbtide.events.messages import boot_end_text
 from ebbtide.events.model import Margins, PlannedWave, TerminationMode
 from ebbtide.events.record.format import rfc3339, utc_text
+from ebbtide.events.units import json_seconds, short_span, span_s
 from ebbtide.events.writer import Writer
 from ebbtide.options import PROCESS
 
@@ -306,7 +307,8 @@ def planned_wave(index: int, wave: PlannedWave) -> WaveStatus:
 def status_of(
     status: DaemonStatus, writer: Writer, trace_id: str, sleeps_terminated_early: int, now_ns: int
 ) -> dict[str, Any]:
-    """``kind: Status``. Times are seconds; ``shutdown`` is the running or the last one, or null.
+    """``kind: Status``. Durations are seconds; ``shutdown`` is the running or the last one, or null. A moment
+    is RFC 3339 under a key that ends in ``Time``; the same in seconds since 1970 is of earlier releases.
 
     ``node`` is nulls where the pods are local processes. ``sleeps_terminated_early`` counts over all that
     the journal remembers (KEP-3960).
@@ -320,7 +322,8 @@ def status_of(
             "traceId": trace_id,
             "kind": status.kind,
             "began": status.began_wall_ns / NS_PER_SECOND,
-            "leftSeconds": left_ns / NS_PER_SECOND,
+            "beganTime": rfc3339(status.began_wall_ns),
+            "leftSeconds": json_seconds(left_ns),
             "lock": status.lock or None,
             "waves": [
                 {"wave": wave.wave, "priority": wave.priority, "pods": wave.pods, "phase": wave.phase}
@@ -338,10 +341,11 @@ def status_of(
         "armed": status.armed,
         "armedSince": rfc3339(status.armed_wall_ns) if status.armed_wall_ns else None,
         "whyNot": status.why_not,
-        "grantSeconds": status.grant_ns / NS_PER_SECOND,
-        "neededSeconds": status.needed_ns / NS_PER_SECOND,
+        "grantSeconds": json_seconds(status.grant_ns),
+        "neededSeconds": json_seconds(status.needed_ns),
         "sufficient": status.sufficient,
         "scheduledWallNs": status.scheduled_wall_ns,
+        "scheduledTime": rfc3339(status.scheduled_wall_ns) if status.scheduled_wall_ns else None,
         "phase": status.phase,
         "lastOutcome": status.last_outcome,
         "lastBoot": None if status.last_boot is None else last_boot_json(status.last_boot),
@@ -377,7 +381,7 @@ def progress_text(shutdown: dict[str, Any]) -> str:
     ended = sum(pod["phase"] in OVER for pod in pods)
     running = [number for number, wave in enumerate(waves, start=1) if wave["phase"] == "running"]
     at = ", ".join(f"wave {waves[number - 1]['wave']} ({number} of {len(waves)})" for number in running)
-    left = f"{shutdown['leftSeconds']:.0f} s left"
+    left = f"{short_span(shutdown['leftSeconds'])} left"
     return ", ".join(part for part in (f"{ended} of {len(pods)} pods ended", at, left) if part)
 
 
@@ -395,6 +399,7 @@ def last_boot_json(said: LastBoot) -> dict[str, Any]:
         "why": said.why,
         "wave": said.wave if said.wave >= 0 else None,
         "alive": said.alive_wall_ns / NS_PER_SECOND if said.alive_wall_ns else None,
+        "aliveTime": rfc3339(said.alive_wall_ns) if said.alive_wall_ns else None,
     }
 
 
@@ -411,10 +416,11 @@ def margins_json(measured: Margins | None) -> dict[str, Any]:
     """What a shutdown keeps free at its end, in seconds; ``measured`` (a time) is null for the constants."""
     kept = measured or LEAST_MARGINS
     return {
-        "lastEndsSeconds": kept.reap_ns / NS_PER_SECOND,
-        "lastStatusesSeconds": kept.flush_ns / NS_PER_SECOND,
-        "releaseSeconds": kept.release_ns / NS_PER_SECOND,
+        "lastEndsSeconds": json_seconds(kept.reap_ns),
+        "lastStatusesSeconds": json_seconds(kept.flush_ns),
+        "releaseSeconds": json_seconds(kept.release_ns),
         "measured": None if measured is None else measured.measured_wall_ns / NS_PER_SECOND,
+        "measuredTime": None if measured is None else rfc3339(measured.measured_wall_ns),
     }
 
 
@@ -426,9 +432,9 @@ def margins_text(margins: dict[str, Any]) -> str:
         whence = f"by the drill of {utc_text(round(when * NS_PER_SECOND))}"
     total = margins["lastEndsSeconds"] + margins["lastStatusesSeconds"] + margins["releaseSeconds"]
     return (
-        f"{total:g} s: {margins['lastEndsSeconds']:g} s for the last pods to go, "
-        f"{margins['lastStatusesSeconds']:g} s for their statuses, {margins['releaseSeconds']:g} s for the "
-        f"release ({whence})"
+        f"{span_s(total)}: {span_s(margins['lastEndsSeconds'])} for the last pods to go, "
+        f"{span_s(margins['lastStatusesSeconds'])} for their statuses, "
+        f"{span_s(margins['releaseSeconds'])} for the release ({whence})"
     )
 
 
@@ -499,7 +505,7 @@ def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     taint = ", may not taint this node" if node["api"] and not node["mayTaint"] else ""
     yield "API server", _answer_text(node["api"], node["apiError"]) + taint
     if known := document.get("knownPods"):
-        yield "pods known", f"{known['pods']}, last change {known['changedSecondsAgo']:g} s ago"
+        yield "pods known", f"{known['pods']}, last change {short_span(known['changedSecondsAgo'])} ago"
     if node["means"]:
         yield "pods ended by", f"{node['means']} ({node['meansReason']})"
     if node["handedOver"]:

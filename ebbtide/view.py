@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ebbtide.control import ControlError, Request, Verb
+from ebbtide.events.units import span_s
 
 if TYPE_CHECKING:
     import trio
@@ -144,7 +145,9 @@ class Viewer:
                     answer = await self._run(words)
                     nursery.cancel_scope.cancel()
         if in_time.cancelled_caught:
-            raise ControlError(f"{request.words[0]} had no answer in {RUN_SECONDS_MAX:g} s: look on the node")
+            raise ControlError(
+                f"{request.words[0]} had no answer in {span_s(RUN_SECONDS_MAX)}: look on the node"
+            )
         if answer is None:
             raise _goes_down(request.words[0])
         if answer["long"]:

@@ -25,6 +25,7 @@ import trio
 from ebbtide.events.catalog import DirectorySource, Source
 from ebbtide.events.files import FILE_MODE, own_directory, replace_file, sync_directory, write_all
 from ebbtide.events.segment import parse_segment_file_name
+from ebbtide.events.units import span_s
 
 DIRECTORY_MODE = 0o700
 #: What is above the journal is somebody else's to close; the umask counts.
@@ -367,7 +368,7 @@ async def bounded(
     """Await ``function(*args)``. Raises OSError (ETIMEDOUT) when it does not end in time."""
     with trio.move_on_after(seconds):
         return await function(*args)
-    raise OSError(errno.ETIMEDOUT, f"the disk did not answer within {seconds:g} s")
+    raise OSError(errno.ETIMEDOUT, f"the disk did not answer within {span_s(seconds)}")
 
 
 async def begin_file(storage: Storage, name: str, data: bytes) -> SegmentFile:

@@ -20,9 +20,10 @@ from typing import Any, Literal, NamedTuple
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events import outage as o
-from ebbtide.events.base import NS_PER_MS, Checkpoint, Event, Stamp, StatesDigest, parse_order_key
+from ebbtide.events.base import Checkpoint, Event, Stamp, StatesDigest, parse_order_key
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
 from ebbtide.events.model import Container, Hook, PlannedPod, Pod, ProcessReport, Settings
+from ebbtide.events.units import offset, span, span_s
 
 #: How severe, as sd-daemon(3) counts: smaller is worse. `INFO` may be left out, `DEBUG` is bookkeeping.
 ERROR, WARNING, NOTICE, INFO, DEBUG = 3, 4, 5, 6, 7
@@ -110,8 +111,8 @@ class Row(NamedTuple):
 
 
 UNLOGGED = ""
-PLAIN, TIMED = "{text}", "+{since} s {text}"
-OF_POD, TIMED_OF_POD = "pod {pod} {text}", "+{since} s pod {pod} {text}"
+PLAIN, TIMED = "{text}", "{since} {text}"
+OF_POD, TIMED_OF_POD = "pod {pod} {text}", "{since} pod {pod} {text}"
 
 #: A redacted journal's logic decides it anew from redacted facts, so that nothing in it needs replacing.
 DERIVED: Mapping[str, TextKind] = {}
@@ -232,18 +233,6 @@ def _learn_began(names: Names, event: d.ShutdownBegan) -> None:
     names.waves.clear()
 
 
-def seconds_text(ns: int) -> str:
-    """``20``, ``0.5``: at most one decimal, none where it would be zero."""
-    tenths = (ns + 50_000_000) // 100_000_000
-    return str(tenths // 10) if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}"
-
-
-def elapsed_text(ns: int) -> str:
-    """``3.07``: what was measured, to the hundredth."""
-    hundredths = (abs(ns) + 5_000_000) // 10_000_000
-    return f"{'-' if ns < 0 and hundredths else ''}{hundredths // 100}.{hundredths % 100:02d}"
-
-
 def count_text(number: int, what: str) -> str:
     """``1 pod``, ``2 pods``."""
     return f"{number} {what}{'' if number == 1 else 's'}"
@@ -334,13 +323,11 @@ def _started_text(names: Names, event: f.DaemonStarted, at: Stamp) -> str:
 def _stop_requested_text(names: Names, event: f.StopRequested, at: Stamp) -> str:
     if not event.system_stopping:
         return "stop requested"
-    return f"stop requested while the system stops, {seconds_text(event.stop_time_ns)} s are left"
+    return f"stop requested while the system stops, {span(event.stop_time_ns)} are left"
 
 
 def _clock_text(names: Names, event: f.ClockStepped, at: Stamp) -> str:
-    """Exact to the millisecond, with its sign."""
-    sign, size_ms = ("-" if event.delta_ns < 0 else "+"), abs(event.delta_ns) // 1_000_000
-    return f"the wall clock was stepped by {sign}{size_ms // 1000}.{size_ms % 1000:03d} s"
+    return f"the wall clock was stepped by {offset(event.delta_ns)}"
 
 
 def _order_ended_text(names: Names, event: f.OrderEnded, at: Stamp) -> str:
@@ -367,13 +354,13 @@ def _order_ended_log(names: Names, event: f.OrderEnded, message: Message) -> Ite
 
 
 def _late_text(names: Names, event: f.DurabilityLate, at: Stamp) -> str:
-    order, waited_ms = order_text(names, event.key), event.waited_ns // 1_000_000
-    return f"the disk did not answer within {waited_ms} ms: {order} started before its record was durable"
+    order, waited = order_text(names, event.key), span(event.waited_ns)
+    return f"the disk did not answer within {waited}: {order} started before its record was durable"
 
 
 def _logind_text(names: Names, event: f.LogindRead, at: Stamp) -> str:
     preparing = ", a shutdown is being prepared" if event.preparing else ""
-    return f"logind grants {seconds_text(event.grant_ns)} s{preparing}"
+    return f"logind grants {span(event.grant_ns)}{preparing}"
 
 
 def _scheduled_text(names: Names, event: f.ScheduleRead, at: Stamp) -> str:
@@ -382,32 +369,32 @@ def _scheduled_text(names: Names, event: f.ScheduleRead, at: Stamp) -> str:
     who = f" by uid {event.uid}" if event.uid is not None else ""
     where = f" on {event.tty}" if event.tty else ""
     why = f': "{event.wall_message}"' if event.wall_message else ""
-    left = seconds_text(max(0, event.at_wall_ns - at.wall_ns))
-    return f"{event.kind} scheduled in {left} s{who}{where}{why}"
+    left = span(max(0, event.at_wall_ns - at.wall_ns))
+    return f"{event.kind} scheduled in {left}{who}{where}{why}"
 
 
 def _drop_ins_text(names: Names, event: f.DropInsRead, at: Stamp) -> str:
-    ours = "none" if event.ours_ns is None else f"{seconds_text(event.ours_ns)} s"
-    return f"logind's drop-ins ask for {seconds_text(event.others_ns)} s, ours: {ours}"
+    ours = "none" if event.ours_ns is None else span(event.ours_ns)
+    return f"logind's drop-ins ask for {span(event.others_ns)}, ours: {ours}"
 
 
 def _adopted_text(names: Names, event: d.ConfigAdopted, at: Stamp) -> str:
     if not event.enabled:
         return "configuration adopted: graceful shutdown is off"
-    periods = ", ".join(f"{each.seconds} s from priority {each.priority}" for each in event.periods)
+    periods = ", ".join(f"{span_s(each.seconds)} from priority {each.priority}" for each in event.periods)
     return f"configuration adopted: {periods}, {event.budget} budget"
 
 
 def _assessed_text(names: Names, event: d.GrantAssessed, at: Stamp) -> str:
-    grant, needed = seconds_text(event.grant_ns), seconds_text(event.needed_ns)
+    grant, needed = span(event.grant_ns), span(event.needed_ns)
     if event.sufficient:
-        return f"logind grants {grant} s, {needed} s needed"
+        return f"logind grants {grant}, {needed} needed"
     who = f"; {event.overridden_by} overrides ours" if event.overridden_by else ""
-    return f"logind grants {grant} s of the {needed} s needed{who}; the highest priorities are served first"
+    return f"logind grants {grant} of the {needed} needed{who}; the highest priorities are served first"
 
 
 def _disarmed_text(names: Names, event: d.Disarmed, at: Stamp) -> str:
-    again = f"; next try in {seconds_text(event.retry_at_ns - at.mono_ns)} s" if event.retry_at_ns else ""
+    again = f"; next try in {span(event.retry_at_ns - at.mono_ns)}" if event.retry_at_ns else ""
     return f"not armed: {event.reason}{again}"
 
 
@@ -516,7 +503,7 @@ def _signal_text(names: Names, event: f.PrepareForShutdown, at: Stamp) -> str:
         return "logind's signal: no shutdown is being prepared any more"
     lock = "" if event.lock_held else ", no lock is held"
     lock += ", the kubelet holds one" if event.kubelet_lock else ""
-    return f"logind's signal: {event.kind}, {seconds_text(event.grant_ns)} s are granted{lock}"
+    return f"logind's signal: {event.kind}, {span(event.grant_ns)} are granted{lock}"
 
 
 def _detected_text(names: Names, event: d.ShutdownDetected, at: Stamp) -> str:
@@ -529,11 +516,11 @@ def _began_text(names: Names, event: d.ShutdownBegan, at: Stamp) -> str:
     kept = event.margins
     if kept is not None:
         kept_ns = kept.release_ns + kept.flush_ns + kept.reap_ns
-        lock += f", {seconds_text(kept_ns)} s kept free at its end as a drill measured"
+        lock += f", {span(kept_ns)} kept free at its end as a drill measured"
     return (
-        f"shutdown began: {event.kind}, budget {seconds_text(event.budget_ns)} s of"
-        f" {seconds_text(event.requested_ns)} s asked for,"
-        f" logind grants {seconds_text(event.grant_ns)} s{lock}"
+        f"shutdown began: {event.kind}, budget {span(event.budget_ns)} of"
+        f" {span(event.requested_ns)} asked for,"
+        f" logind grants {span(event.grant_ns)}{lock}"
     )
 
 
@@ -545,13 +532,13 @@ def _measured_text(names: Names, event: f.NodeMeasured, at: Stamp) -> str:
         "a call of the runtime": event.runtime_ns,
         "a call of the API server": event.api_ns,
     }
-    said = (f"{what} {each_ns // NS_PER_MS} ms" for what, each_ns in worst.items() if each_ns)
+    said = (f"{what} {span(each_ns)}" for what, each_ns in worst.items() if each_ns)
     return f"a drill has measured this node, at worst: {', '.join(said) or 'nothing'}"
 
 
 def _moved_text(names: Names, event: d.DeadlineMoved, at: Stamp) -> str:
     why = "in overtime" if event.overtime else "logind starts its delay anew"
-    return f"deadline moved: {seconds_text(event.deadline_ns - at.mono_ns)} s left, {why}"
+    return f"deadline moved: {span(event.deadline_ns - at.mono_ns)} left, {why}"
 
 
 def _inventory_text(names: Names, event: f.InventoryTaken, at: Stamp) -> str:
@@ -570,15 +557,15 @@ def _planned_text(names: Names, event: d.PodPlanned, at: Stamp) -> str:
     # Who asks why a pod had so little reads here that its wave had no more, not that it asked for no more.
     asked_seconds = event.pod.grace_seconds
     short = asked_seconds is not None and asked_seconds > event.grace_seconds
-    asked = f" of the {asked_seconds} s that it asks for: its wave has no more" if short else ""
+    asked = f" of the {span_s(asked_seconds)} that it asks for: its wave has no more" if short else ""
     late = ", started again by its kubelet" if event.again else ", joined late" if event.late else ""
-    return f"wave {event.wave}, {event.grace_seconds} s{asked}{late}"
+    return f"wave {event.wave}, {span_s(event.grace_seconds)}{asked}{late}"
 
 
 def _wave_started_text(names: Names, event: d.WaveStarted, at: Stamp) -> str:
-    pods, period = count_text(len(event.pods), "pod"), seconds_text(event.deadline_ns - at.mono_ns)
+    pods, period = count_text(len(event.pods), "pod"), span(event.deadline_ns - at.mono_ns)
     how = ", over the container runtime" if event.handover else ""
-    return f"wave {event.wave} (priority {event.priority}): {pods}, {period} s{how}"
+    return f"wave {event.wave} (priority {event.priority}): {pods}, {period}{how}"
 
 
 def _wave_ended_text(names: Names, event: d.WaveEnded, at: Stamp) -> str:
@@ -599,7 +586,7 @@ def _pods_ended_text(names: Names, event: d.PodsEnded, at: Stamp) -> str:
 def _hook_ended_text(names: Names, event: d.HookEnded, at: Stamp) -> str:
     if event.result != "done":
         return f"preStop of {event.container} {event.result}: {event.reason}"
-    took = f"after {elapsed_text(event.elapsed_ns)} s"
+    took = f"after {span(event.elapsed_ns)}"
     how = f"ended early {took}: {event.reason}" if event.early else f"done {took}"
     return f"preStop of {event.container} {how}"
 
@@ -650,7 +637,7 @@ def _reachable_text(who: str, event: f.RuntimeRead | f.ApiRead) -> str:
 
 
 def _runtime_text(names: Names, event: f.RuntimeRead, at: Stamp) -> str:
-    again = f" again after {elapsed_text(event.away_ns)} s" if event.away_ns else ""
+    again = f" again after {span(event.away_ns)}" if event.away_ns else ""
     return f"{_reachable_text('the container runtime', event)}{again}"
 
 
@@ -679,9 +666,8 @@ def _kubelet_stopped_text(names: Names, event: d.KubeletStopped, at: Stamp) -> s
 
 
 def _delete_text(names: Names, event: d.DeletePod, at: Stamp) -> str:
-    return (
-        f"delete: {event.grace_seconds} s of grace{', once the node is tainted' if event.after_taint else ''}"
-    )
+    after = ", once the node is tainted" if event.after_taint else ""
+    return f"delete: {span_s(event.grace_seconds)} of grace{after}"
 
 
 def _withdraw_text(names: Names, event: d.WithdrawPods, at: Stamp) -> str:
@@ -764,12 +750,12 @@ def _attachment_text(names: Names, event: o.AttachmentRead | o.AttachmentLeft, a
 
 
 def _recovered_text(names: Names, event: Any, at: Stamp) -> str:
-    took = elapsed_text(event.elapsed_ns)
+    took = span(event.elapsed_ns)
     if not event.by:
-        return f"gone after {took} s; nobody makes it again"
+        return f"gone after {took}; nobody makes it again"
     if event.by == event.uid:
-        return f"runs on here after {took} s"
-    return f"Ready again as {names.of(event.by)} on {event.node} after {took} s"
+        return f"runs on here after {took}"
+    return f"Ready again as {names.of(event.by)} on {event.node} after {took}"
 
 
 def _detached_text(names: Names, event: o.Detached, at: Stamp) -> str:
@@ -778,7 +764,7 @@ def _detached_text(names: Names, event: o.Detached, at: Stamp) -> str:
     before = ", before the node was out of service" if event.before_taint else ""
     if event.forced:
         before = ", by the six-minute timer"
-    return f"attachment {event.name} is gone after {elapsed_text(event.elapsed_ns)} s{before}"
+    return f"attachment {event.name} is gone after {span(event.elapsed_ns)}{before}"
 
 
 def _returned_text(names: Names, event: o.NodeReturned, at: Stamp) -> str:
@@ -861,7 +847,7 @@ ROWS: dict[type[Event], Row] = {
     d.ActorFailed: Row(_failed_text, ERROR, PLAIN, DERIVED, last_resort=True),
     d.FallbackEngaged: Row(_engaged_text, WARNING, UNLOGGED, DERIVED, last_resort=True),
     d.FlushTraces: Row(
-        lambda n, e, at: f"sending the traces, for {seconds_text(e.timeout_ns)} s at most",
+        lambda n, e, at: f"sending the traces, for {span(e.timeout_ns)} at most",
         DEBUG,
         UNLOGGED,
         {},
@@ -910,7 +896,7 @@ ROWS: dict[type[Event], Row] = {
     ),
     d.Disarm: Row("giving the delay lock back", DEBUG, UNLOGGED, {}),
     d.Armed: Row(
-        lambda n, e, at: f"armed: delay lock taken, logind grants {seconds_text(e.grant_ns)} s",
+        lambda n, e, at: f"armed: delay lock taken, logind grants {span(e.grant_ns)}",
         NOTICE,
         PLAIN,
         DERIVED,
@@ -959,7 +945,7 @@ ROWS: dict[type[Event], Row] = {
         last_resort=True,
     ),
     d.StragglerEnded: Row(
-        lambda n, e, at: f"ended {elapsed_text(e.late_ns)} s after the end of wave {e.wave}",
+        lambda n, e, at: f"ended {span(e.late_ns)} after the end of wave {e.wave}",
         INFO,
         UNLOGGED,
         DERIVED,
@@ -994,14 +980,10 @@ ROWS: dict[type[Event], Row] = {
         "manifest {event.path}: {event.error}", ERROR, PLAIN, {"path": "path", "error": "message"}
     ),
     f.ContainerStarted: Row("{event.container}: started", DEBUG, UNLOGGED, {}),
-    d.PodStopBegan: Row(
-        lambda n, e, at: f"stop began: {seconds_text(e.grace_ns)} s of grace", INFO, UNLOGGED, DERIVED
-    ),
+    d.PodStopBegan: Row(lambda n, e, at: f"stop began: {span(e.grace_ns)} of grace", INFO, UNLOGGED, DERIVED),
     d.HookStarted: Row("{event.container}: preStop {event.kind} began", INFO, UNLOGGED, DERIVED),
     d.RunHook: Row(
-        lambda n, e, at: (
-            f"{e.container}: running the preStop hook, for {seconds_text(e.timeout_ns)} s at most"
-        ),
+        lambda n, e, at: f"{e.container}: running the preStop hook, for {span(e.timeout_ns)} at most",
         DEBUG,
         UNLOGGED,
         {},
@@ -1009,7 +991,7 @@ ROWS: dict[type[Event], Row] = {
     d.HookEnded: Row(
         _hook_ended_text,
         lambda e: INFO if e.result == "done" else WARNING,
-        "+{since} s pod {pod}: {text}",
+        "{since} pod {pod}: {text}",
         DERIVED,
         log_level_max=WARNING,
     ),
@@ -1022,7 +1004,7 @@ ROWS: dict[type[Event], Row] = {
     f.AutopsyTaken: Row(_autopsy_text, WARNING, _autopsy_log, {"last_lines": "dropped"}),
     f.ContainerExited: Row(_exited_text, INFO, UNLOGGED, {"signal": "signal"}),
     d.PodEnded: Row(
-        lambda n, e, at: f"{e.outcome} after {elapsed_text(e.elapsed_ns)} s: {e.reason}",
+        lambda n, e, at: f"{e.outcome} after {span(e.elapsed_ns)}: {e.reason}",
         lambda e: INFO if e.outcome in ("graceful", "spared") else WARNING,
         TIMED_OF_POD,
         DERIVED,
@@ -1054,7 +1036,7 @@ ROWS: dict[type[Event], Row] = {
     d.DeleteRefused: Row(
         "the API server did not accept its delete: {event.reason}",
         WARNING,
-        "+{since} s pod {pod}: {text}",
+        "{since} pod {pod}: {text}",
         DERIVED,
     ),
     f.PodJoined: Row(
@@ -1067,8 +1049,7 @@ ROWS: dict[type[Event], Row] = {
     f.VolumesUnmounted: Row("its volumes are unmounted", INFO, UNLOGGED, {}),
     d.AwaitUnmounts: Row(
         lambda n, e, at: (
-            f"waiting for the volumes of {count_text(len(e.uids), 'pod')},"
-            f" for {seconds_text(e.timeout_ns)} s at most"
+            f"waiting for the volumes of {count_text(len(e.uids), 'pod')}, for {span(e.timeout_ns)} at most"
         ),
         DEBUG,
         UNLOGGED,
@@ -1104,7 +1085,7 @@ ROWS: dict[type[Event], Row] = {
     d.AwaitStatuses: Row(
         lambda n, e, at: (
             f"waiting for the final status of {count_text(len(e.uids), 'pod')},"
-            f" for {seconds_text(e.timeout_ns)} s at most"
+            f" for {span(e.timeout_ns)} at most"
         ),
         INFO,
         UNLOGGED,
@@ -1160,7 +1141,7 @@ ROWS: dict[type[Event], Row] = {
     ),
     o.HeartbeatSeen: Row("the node's {event.source} was renewed", INFO, UNLOGGED, {"mark": "message"}),
     o.HeartbeatMissed: Row(
-        lambda n, e, at: f"no renewal of the node's lease for {seconds_text(e.silent_ns)} s",
+        lambda n, e, at: f"no renewal of the node's lease for {span(e.silent_ns)}",
         NOTICE,
         PLAIN,
         {"mark": "message"},
@@ -1308,7 +1289,7 @@ ROWS: dict[type[Event], Row] = {
     o.DetachForced: Row(
         lambda n, e, at: (
             f"attachment {e.name}: detached by the attach-detach controller's timer,"
-            f" {seconds_text(e.waited_ns)} s after its last pod, before NodeUnstage. The node is not out of"
+            f" {span(e.waited_ns)} after its last pod, before NodeUnstage. The node is not out of"
             f" service: if it still writes, the data of volume {e.volume} may be damaged"
         ),
         WARNING,

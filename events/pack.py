@@ -24,6 +24,7 @@ from typing import IO, Any, NamedTuple
 from ebbtide.events.catalog import DirectorySource, JournalPath, Segment, Source, StoredFile, find_path
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Finding, findings_from_documents
+from ebbtide.events.units import size_text
 
 MANIFEST, SEGMENTS_FOLDER = "manifest.json", "segments/"
 #: The first moment that a ZIP archive can name: no moment at all.
@@ -169,7 +170,7 @@ def _check_index(file: IO[bytes]) -> int:
     index_bytes = _INDEX_END.unpack_from(end, at)[5]
     is_large = end[max(0, at - _LARGE_INDEX_BYTES) : at].startswith(_LARGE_INDEX_MAGIC)
     if is_large or index_bytes > INDEX_BYTES_MAX:
-        raise ValueError(f"the list of its members is above {INDEX_BYTES_MAX} bytes ({CURE_OF_LARGE})")
+        raise ValueError(f"the list of its members is above {size_text(INDEX_BYTES_MAX)} ({CURE_OF_LARGE})")
     return size
 
 
@@ -186,9 +187,9 @@ def _check_members(archive: zipfile.ZipFile, packed_bytes: int) -> None:
     # No more than a member says of itself is ever unpacked of it.
     unpacked = sum(info.file_size for info in members)
     if unpacked > UNPACKED_BYTES_FREE + UNPACKED_PER_BYTE_MAX * packed_bytes:
-        raise ValueError(f"it would unpack to {unpacked} bytes ({CURE_OF_LARGE})")
+        raise ValueError(f"it would unpack to {size_text(unpacked)} ({CURE_OF_LARGE})")
     if archive.getinfo(MANIFEST).file_size > MANIFEST_BYTES_MAX:
-        raise ValueError(f"its {MANIFEST} is above {MANIFEST_BYTES_MAX} bytes")
+        raise ValueError(f"its {MANIFEST} is above {size_text(MANIFEST_BYTES_MAX)}")
 
 
 def document_of(text: bytes) -> dict[str, Any]:

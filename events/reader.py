@@ -33,6 +33,7 @@ from ebbtide.events.codec import (
 )
 from ebbtide.events.recovery import SEVERITY, Case, Finding, Verdict, row_for, stated_findings
 from ebbtide.events.segment import DamagedHeader, Header, IncompatibleHeader, Link, parse_header
+from ebbtide.events.units import size_text
 
 #: Nothing of a step is handed out before its end, so all of it is kept till then. The largest that is written
 #: is a checkpoint, one frame; the plan of 5 000 pods has 4 MB in all its records.
@@ -179,7 +180,7 @@ class History:
                 self._open_step += rest
                 open_bytes += sum(len(raw.payload) + FRAME_BYTES_MIN for raw in rest)
                 if open_bytes > STEP_BYTES_MAX:
-                    scan.damage = f"a step is larger than {STEP_BYTES_MAX} bytes"
+                    scan.damage = f"a step is larger than {size_text(STEP_BYTES_MAX)}"
             if not self._open_step:
                 # Behind the last record there may be a trailer: a writer goes on behind that.
                 self._end = scan.end

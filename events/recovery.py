@@ -158,7 +158,8 @@ class Verdict(NamedTuple):
     @property
     def banner(self) -> str:
         """One line for people."""
-        return _BANNERS[self.state].format(seq=self.end.seq, first=self.first_seq, worst=self.worst)
+        banners = _BANNERS if self.end.seq >= self.first_seq else _BANNERS_OF_NOTHING
+        return banners[self.state].format(seq=self.end.seq, first=self.first_seq, worst=self.worst)
 
     def start(self, fresh_id: bytes) -> WriterStart:
         """Where a writer goes on. ``fresh_id`` (16 random bytes) is used for a journal of its own."""
@@ -175,6 +176,13 @@ _BANNERS: dict[State, str] = {
     "torn": "the journal's tail is torn; records {first} to {seq} are intact and are used: {worst}",
     "corrupt": "the journal is corrupt; only records {first} to {seq} can be trusted: {worst}",
     "incompatible": "the journal needs another version of ebbtide to be read in full: {worst}",
+}
+
+#: Where no record can be read, so that no range is told that is none.
+_BANNERS_OF_NOTHING: dict[State, str] = _BANNERS | {
+    "intact": "the journal is intact, and empty",
+    "torn": "the journal's tail is torn before its first record was whole: {worst}",
+    "corrupt": "the journal is corrupt from its first record on, and nothing of it can be trusted: {worst}",
 }
 
 

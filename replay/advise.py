@@ -24,7 +24,7 @@ from ebbtide.actors.policy.grace_periods import (
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Period, workload_name
 from ebbtide.events.record.causes import Cause, cause_key, cause_of, ignored_stop
-from ebbtide.events.record.format import plural, span
+from ebbtide.events.record.format import plural
 from ebbtide.events.record.model import (
     ConfigurationRecord,
     ContainerRecord,
@@ -32,6 +32,7 @@ from ebbtide.events.record.model import (
     PodRecord,
     ShutdownRecord,
 )
+from ebbtide.events.units import span, span_s
 
 # The evidence is pooled over all shutdowns given. A pod belongs to the wave that the newest shutdown's
 # configuration gives it; a wave needs as long as its slowest pod needed, in whole seconds, and more than
@@ -442,8 +443,9 @@ def configuration_to_paste(advice: Advice, columns: int = COMMENT_COLUMNS) -> st
     lines += [
         f"reserve: {advice.reserve_seconds}s",
         *_comment(
-            f"logind must grant {advice.requested_seconds} s requested + {advice.reserve_seconds} s reserved."
-            f" The daemon {'asks for' if advice.short else 'sees to'} it unless raiseGrant is false;"
+            f"logind must grant {span_s(advice.requested_seconds)} requested +"
+            f" {span_s(advice.reserve_seconds)} reserved. The daemon"
+            f" {'asks for' if advice.short else 'sees to'} it unless raiseGrant is false;"
             f" by hand, in a file below {_DROP_IN} or /etc/systemd/logind.conf.d:",
             columns,
         ),
@@ -525,7 +527,8 @@ def problems(advice: Advice) -> Iterator[tuple[Workload, str]]:
             sentence = _SENTENCES[each.verdict].format(
                 killed="every time" if count == total else f"{count} of {plural(total, 'time')}",
                 had=span(longest.observed.ns),
-                asks="asks for no grace of its own" if wanted is None else f"asks for {wanted} s",
+                asks="asks for no grace of its own" if wanted is None else f"asks for {span_s(wanted)}",
+                asked=span_s(wanted or 0),
                 wanted=wanted,
                 ended=span(each.ended_ns or 0),
                 need=span(need_ns),
@@ -545,7 +548,7 @@ _SENTENCES: dict[WorkloadVerdict, str] = {
         " signal, or name another with stopSignal"
     ),
     "own-grace": (
-        "was killed {killed} after all the time that it asks for ({wanted} s): no period helps; raise its"
+        "was killed {killed} after all the time that it asks for ({asked}): no period helps; raise its"
         " terminationGracePeriodSeconds above {wanted}"
     ),
     "too-short": (
@@ -554,7 +557,7 @@ _SENTENCES: dict[WorkloadVerdict, str] = {
     ),
     "unsteady": (
         "ended within {ended}, or was killed ({killed}), at the latest after all the time that it asks for"
-        " ({wanted} s): find out what it waits for, or raise its terminationGracePeriodSeconds"
+        " ({asked}): find out what it waits for, or raise its terminationGracePeriodSeconds"
     ),
 }
 

@@ -21,6 +21,7 @@ from ebbtide.events.record.model import (
     stop_parts,
     wave_end_ns,
 )
+from ebbtide.events.units import span_s
 from ebbtide.replay.critical_chain import critical_chain
 
 Section = Literal["shutdown", "configuration", "notice", "wave", "pod"]
@@ -142,7 +143,7 @@ def _configured_times(shutdown: ShutdownRecord) -> Values:
 def _configured_facts(shutdown: ShutdownRecord) -> Values:
     configured = shutdown.configuration
     return {
-        "periods": ", ".join(f"{period.priority}: {period.seconds}s" for period in configured.periods),
+        "periods": ", ".join(f"{period.priority}: {span_s(period.seconds)}" for period in configured.periods),
         "budget": configured.budget,
         "sleep action": configured.sleep_action,
     }

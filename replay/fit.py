@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Container, Pod
-from ebbtide.events.record.format import plural, span
+from ebbtide.events.record.format import plural
+from ebbtide.events.units import span, span_s
 from ebbtide.replay.advise import ContainerTimes, Stop, workload
 
 #: hook-too-long: its sleep alone takes all that it has; grace-too-short: its own grace is less than it needs;
@@ -123,7 +124,7 @@ def _misfit(place: _PlacedPod, code: MisfitCode, ns: int, because: str) -> Misfi
         f" (priority {place.priority}): {because}"
     )
     if code == "grace-too-short":
-        message += f"; its own grace of {place.pod.grace_seconds} s is the limit"
+        message += f"; its own grace of {span_s(place.pod.grace_seconds)} is the limit"
     return Misfit(place.pod, place.wave, place.priority, ns, at_least, place.grace_ns, code, message)
 
 

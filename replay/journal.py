@@ -43,7 +43,14 @@ LAST = "last"
 
 
 class NoSuchShutdown(LookupError):
-    """The journal tells of no shutdown of this name: ask for ``last``, ``-1``, ``-2``, … or an id of it."""
+    """The journal tells of no shutdown of this name: ask for ``last``, ``-1``, ``-2``, … or an id of it.
+
+    ``count``: how many it tells of.
+    """
+
+    def __init__(self, text: str, count: int) -> None:
+        super().__init__(text)
+        self.count = count
 
 
 class HasShutdownId(Protocol):
@@ -87,9 +94,11 @@ def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
     if len(alike) == 1:
         return alike[0]
     if alike:
-        raise NoSuchShutdown(f"{name!r} begins several shutdowns, {alike[0].id} and {alike[1].id} among them")
+        raise NoSuchShutdown(
+            f"{name!r} begins several shutdowns, {alike[0].id} and {alike[1].id} among them", count
+        )
     known = f"there are {count}, the last is {latest[-1].id}" if count else "there is none"
-    raise NoSuchShutdown(f"no shutdown {name!r} in this journal: {known}")
+    raise NoSuchShutdown(f"no shutdown {name!r} in this journal: {known}", count)
 
 
 _BLANK_PAYLOAD = encode_event(Tick())

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
-from ebbtide.events.record.format import span
 from ebbtide.events.record.model import (
     BY_KUBELET_TEXTS,
     OrderRecord,
@@ -20,6 +19,7 @@ from ebbtide.events.record.model import (
     stop_began_ns,
 )
 from ebbtide.events.record.outages import AttachmentRecord, EpisodeRecord, OutageRecord, Subject
+from ebbtide.events.units import span
 from ebbtide.replay.outages import subject_kind, waits_of
 from ebbtide.replay.timeline import Line
 

@@ -17,7 +17,7 @@ import msgspec
 from ebbtide.actors.actor import NEVER_NS, State
 from ebbtide.actors.system import BareRecord, OpenedOrder, Slot, System
 from ebbtide.actors.wave import PodChecklist
-from ebbtide.events.base import NS_PER_MS, NS_PER_SECOND, Checkpoint, Event
+from ebbtide.events.base import Checkpoint, Event
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
@@ -25,6 +25,7 @@ from ebbtide.events.messages import NAMING_EVENTS, Names
 from ebbtide.events.model import Period, PlannedPod, Pod
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Header
+from ebbtide.events.units import span, span_s
 from ebbtide.replay.replayer import Divergence, Replayer, whole_steps
 from ebbtide.replay.timeline import Moment, Signal, SignalClock, When, named
 
@@ -295,14 +296,20 @@ def flatten(value: Any, names: Names, *, path: str = "", every: bool = False) ->
     return dict(_walk(value, path, names, every))
 
 
-def plain_state(value: Any, *, every: bool = False) -> Any:
-    """The same as nested plain values, exactly as the state has them; UIDs stay, bytes are hexadecimal."""
+def plain_state(value: Any, *, every: bool = False, key_of: Callable[[str], str] = str) -> Any:
+    """The same as nested plain values, exactly as the state has them; UIDs stay, bytes are hexadecimal.
+
+    ``key_of`` a field's name; the keys of a mapping are data, and stay.
+    """
     if isinstance(value, msgspec.Struct):
-        return {name: plain_state(of, every=every) for name, of in _fields(value, every=every)}
+        return {
+            key_of(name): plain_state(of, every=every, key_of=key_of)
+            for name, of in _fields(value, every=every)
+        }
     if isinstance(value, dict):
-        return {str(key): plain_state(of, every=every) for key, of in value.items()}
+        return {str(key): plain_state(of, every=every, key_of=key_of) for key, of in value.items()}
     if isinstance(value, tuple | list):
-        return [plain_state(each, every=every) for each in value]
+        return [plain_state(each, every=every, key_of=key_of) for each in value]
     if isinstance(value, bytes):
         return value.hex()
     # What JSON has no form for stands in an edited record only.
@@ -400,8 +407,8 @@ CHECKLIST_FIELDS = ("open", "ended")
 #: Elements of a list that are a word each.
 ELEMENT_TEXTS: dict[type, Callable[[Any, Names], str]] = {
     Pod: lambda value, names: value.label,
-    PlannedPod: lambda value, names: f"{names.of(value.uid)} {value.grace_seconds} s",
-    Period: lambda value, names: f"{value.seconds} s from priority {value.priority}",
+    PlannedPod: lambda value, names: f"{names.of(value.uid)} {span_s(value.grace_seconds)}",
+    Period: lambda value, names: f"{span_s(value.seconds)} from priority {value.priority}",
 }
 
 
@@ -419,15 +426,8 @@ def value_text(path: str, value: FlatValue, signal_ns: int | None) -> str:
     if path.endswith(MOMENT_SUFFIXES) and not value:
         return "none"
     if path.endswith(MOMENT_SUFFIXES) and signal_ns is not None:
-        return _seconds(value - signal_ns, sign="+")
-    return _seconds(value)
-
-
-def _seconds(ns: int, sign: str = "") -> str:
-    """Cut to the millisecond, as everywhere, and without zeros that say nothing."""
-    whole, rest = divmod(abs(ns) // NS_PER_MS, NS_PER_SECOND // NS_PER_MS)
-    fraction = f".{rest:03d}".rstrip("0") if rest else ""
-    return f"{'-' if ns < 0 else sign}{whole}{fraction} s"
+        return f"{'+' if value >= signal_ns else ''}{span(value - signal_ns)}"
+    return span(value)
 
 
 # Where two states of an actor differ, found by going down only where they do.

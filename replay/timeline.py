@@ -15,19 +15,11 @@ import msgspec
 
 from ebbtide.events.base import TYPES, Event, Fact, Mark, Order, Stamp, parse_order_key
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, plain_payload
-from ebbtide.events.messages import (
-    DEBUG,
-    NAMING_EVENTS,
-    NOTICE,
-    ROWS,
-    Names,
-    elapsed_text,
-    message_of,
-    seconds_text,
-)
+from ebbtide.events.messages import DEBUG, NAMING_EVENTS, NOTICE, ROWS, Names, message_of
 from ebbtide.events.outage import LastBootStated
 from ebbtide.events.reader import Batch
 from ebbtide.events.segment import Header
+from ebbtide.events.units import span, span_s
 
 # A shutdown is measured by the monotonic clock, so that a stepped wall clock moves nothing; that clock begins
 # anew with each boot, and from one boot to the next only the wall clock is left. Outside a shutdown the
@@ -343,11 +335,11 @@ def sentence(line: Line) -> str:
 
 
 def _hook_sentence(data: dict[str, Any], line: Line) -> str:
-    took = elapsed_text(data.get("elapsed_ns", 0))
+    took = span(data.get("elapsed_ns", 0))
     reason = f": {data['reason']}" if data.get("reason") else ""
     what = f"the preStop hook of {line.container}"
     if data["result"] == "done":
-        return f"{what} {'ended early' if data.get('early') else 'was done'} after {took} s{reason}"
+        return f"{what} {'ended early' if data.get('early') else 'was done'} after {took}{reason}"
     return f"{what} {_HOOK_ENDS.get(data['result'], data['result'])}{reason}"
 
 
@@ -366,7 +358,7 @@ def _autopsy_sentence(data: dict[str, Any], line: Line) -> str:
 
 
 def _end_sentence(data: dict[str, Any], line: Line) -> str:
-    after = f" after {elapsed_text(data['elapsed_ns'])} s" if data.get("elapsed_ns") else ""
+    after = f" after {span(data['elapsed_ns'])}" if data.get("elapsed_ns") else ""
     reason = f": {data['reason']}" if data.get("reason") else ""
     return f"{_ENDS[data['outcome']]}{after}{reason}"
 
@@ -383,11 +375,13 @@ _ENDS = {
 
 #: By type tag.
 SENTENCES: dict[str, Callable[[dict[str, Any], Line], str]] = {
-    "PodPlanned": lambda data, line: f"it was planned for wave {line.wave}, with {data['grace_seconds']} s",
-    "PodStopBegan": lambda data, line: (
-        f"its end began with wave {line.wave}; it had {seconds_text(data['grace_ns'])} s of grace"
+    "PodPlanned": lambda data, line: (
+        f"it was planned for wave {line.wave}, with {span_s(data['grace_seconds'])}"
     ),
-    "DeletePod": lambda data, line: f"its delete was ordered, with {data['grace_seconds']} s of grace",
+    "PodStopBegan": lambda data, line: (
+        f"its end began with wave {line.wave}; it had {span(data['grace_ns'])} of grace"
+    ),
+    "DeletePod": lambda data, line: f"its delete was ordered, with {span_s(data['grace_seconds'])} of grace",
     "DeleteRefused": lambda data, line: f"the API server did not accept its delete: {data['reason']}",
     "HookStarted": lambda data, line: f"the preStop hook of {line.container} ({data['kind']}) began",
     "HookEnded": _hook_sentence,
@@ -397,7 +391,7 @@ SENTENCES: dict[str, Callable[[dict[str, Any], Line], str]] = {
     "ContainerExited": _exit_sentence,
     "PodEnded": _end_sentence,
     "StragglerEnded": lambda data, line: (
-        f"that was {elapsed_text(data['late_ns'])} s after the end of wave {line.wave}"
+        f"that was {span(data['late_ns'])} after the end of wave {line.wave}"
     ),
     "PodRejected": lambda data, line: (
         f"it came while the node was going down, and was rejected: {data['message']}"

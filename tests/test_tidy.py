@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -204,6 +205,70 @@ def _check_types(name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) ->
 def test_exceptions_are_needed() -> None:
     """An exception that no longer applies is taken off the list."""
     assert all((ROOT / name).exists() for name in MEETS_THE_OUTSIDE)
+
+
+# --- units -------------------------------------------------------------------------------------
+
+#: A unit behind a value that is put into a text, in an f-string or a template. Bytes are only counted.
+UNIT = r" ?(ns|us|µs|ms|s|sec|seconds|min|h|d|days|kB|KiB|MB|MiB|GiB)(?![A-Za-z0-9_'])"
+TEMPLATE = re.compile(r"\{[a-z_.]*(:[^{}]*)?\}" + UNIT)
+
+#: Where a unit is written by hand, and why. All others ask `events.units`.
+UNITS_BY_HAND = {
+    "actors/hook.py": "reasons that are on record: a replay decides the same words",
+    "actors/outage.py": "the same",
+    "otel/traces/trace.py": "the bytes of a trace: another text is another version of the projection",
+    "ebbtide/config/readers.py": "Go's durations, as the configuration has them",
+    "replay/advise.py": "a configuration's text, as one would write it",
+    "ebbtide/supervisor.py": "runs as a file: it imports nothing of the project, and weighs little",
+    "ebbtide/cli/simulate.py": "an option's value, as Go writes it",
+    "events/units.py": "here it is",
+    "events/record/format.py": "no unit: a plural's s",
+}
+
+
+def _units_by_hand(tree: ast.AST) -> Iterator[ast.expr]:
+    """Values in a text with a unit behind them, and templates of such texts."""
+    parts = [node.values for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    inside = {part for values in parts for part in values}
+    for values in parts:
+        for value, text in pairwise(values):
+            written = isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant)
+            if written and re.match(UNIT, str(text.value)):
+                yield value
+    for node in ast.walk(tree):
+        template = isinstance(node, ast.Constant) and node not in inside
+        if template and TEMPLATE.search(str(node.value)):
+            yield node
+
+
+def test_units_are_written_in_one_place() -> None:
+    """``3 s`` and not ``3s``, ``3.0 s`` or ``3000ms``, because one module writes all of them."""
+    found = {
+        str(path.relative_to(ROOT)): [node.lineno for node in _units_by_hand(ast.parse(path.read_text()))]
+        for path in SOURCES
+    }
+    by_hand = {name: lines for name, lines in found.items() if lines}
+    others = {name: lines for name, lines in by_hand.items() if name not in UNITS_BY_HAND}
+    assert not others, f"use ebbtide.events.units in {others}"
+    assert set(UNITS_BY_HAND) == set(by_hand), "take off the list what writes no unit any more"
+
+
+@pytest.mark.parametrize(
+    ("offence", "finds"),
+    [
+        ("f'{x:.1f} s'", True),
+        ("f'{x}s'", True),
+        ("f'{x // 1000} ms left'", True),
+        ("'after {took} s'.format(took=1)", True),
+        ("f'{size // 1024} KiB'", True),
+        ("f'{x} pods'", False),
+        ("f'{x} so far'", False),
+    ],
+)
+def test_a_unit_by_hand_is_found(offence: str, finds: bool) -> None:
+    """In f-strings and in templates; a word that begins like a unit is none."""
+    assert bool(list(_units_by_hand(ast.parse(offence)))) == finds
 
 
 # --- names -------------------------------------------------------------------------------------

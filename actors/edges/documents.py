@@ -21,6 +21,8 @@ from typing import Any, TypeAlias
 import msgspec
 import yaml
 
+from ebbtide.events.units import size_text
+
 # What one word of YAML means, and how it is shown in a message. The rules are those by which Kubernetes' own
 # tools read a manifest: YAML 1.1 without the base-60 numbers and without dates. A reader that took "on" for a
 # word where they take it for true would accept what the API server refuses.
@@ -242,7 +244,7 @@ def _indent(line: str) -> str:
 def decode_text(raw: bytes, bytes_max: int) -> str:
     """UTF-8 text, with or without a byte order mark. Raises DocumentError when too long or not text."""
     if len(raw) > bytes_max:
-        raise DocumentError(f"larger than {bytes_max} bytes: split it into several files", 0)
+        raise DocumentError(f"larger than {size_text(bytes_max)}: split it into several files", 0)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

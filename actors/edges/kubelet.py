@@ -37,6 +37,7 @@ from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import AwaitUnmounts, CheckMounts, StartKubelet, StopKubelet
 from ebbtide.events.facts import KubeletRead, MountsRead, VolumesUnmounted
+from ebbtide.events.units import span_s
 
 #: How old `KubeletRead` may be: a kubelet that dies is started again by its unit in ten.
 LOOK_SECONDS = 5.0
@@ -226,7 +227,7 @@ class KubeletEdge:
         work = read_mounted_volumes
         with trio.move_on_after(READ_SECONDS_MAX):
             return await trio.to_thread.run_sync(work, self._mount_table, self._root, abandon_on_cancel=True)
-        raise OSError(f"no answer in {READ_SECONDS_MAX:g} s")
+        raise OSError(f"no answer in {span_s(READ_SECONDS_MAX)}")
 
 
 # A kubelet that hangs is as active for its service manager as one that works. Its health endpoint tells them
@@ -447,7 +448,7 @@ class KubeletUnit:
                     return Ending("done", f"by {signal.Signals(number).name} to its process: {why}")
         finally:
             os.close(pidfd)
-        return Ending("failed", f"its process lives on, {KILL_SECONDS_MAX:g} s after SIGKILL: {why}")
+        return Ending("failed", f"its process lives on, {span_s(KILL_SECONDS_MAX)} after SIGKILL: {why}")
 
     async def _stop(self, told: trio.Event, kill_at: float, bus: Bus) -> Ending:
         """``told``: the service manager has heard of it. Raises BusError, also where it falls silent."""
@@ -470,8 +471,8 @@ class KubeletUnit:
             raise BusError(_silent_for(ANSWER_SECONDS_MAX)) from None
         with trio.move_on_after(KILL_SECONDS_MAX):
             await self._ended(bus, unit, invocation)
-            return Ending("done", f"killed: it had not ended after {STOP_SECONDS_MAX:g} s")
-        return Ending("failed", f"{self.name} is not seen to end, {KILL_SECONDS_MAX:g} s after SIGKILL")
+            return Ending("done", f"killed: it had not ended after {span_s(STOP_SECONDS_MAX)}")
+        return Ending("failed", f"{self.name} is not seen to end, {span_s(KILL_SECONDS_MAX)} after SIGKILL")
 
     async def _kill(self, bus: Bus, invocation: str) -> None:
         if not invocation:
@@ -506,7 +507,7 @@ class KubeletUnit:
             while await self._state(bus, unit) not in ACTIVE_STATES:
                 await trio.sleep(UNIT_POLL_SECONDS)
             return Ending()
-        return Ending("timed-out", f"{self.name} is not active after {START_SECONDS_MAX:g} s")
+        return Ending("timed-out", f"{self.name} is not active after {span_s(START_SECONDS_MAX)}")
 
     async def _job(self, bus: Bus, method: str) -> None:
         """No interactive authorization is allowed for, so polkit answers at once."""
@@ -554,7 +555,7 @@ def main_process(pid: int, started_us: int) -> MainProcess | None:
 
 
 def _silent_for(seconds: float) -> str:
-    return f"the service manager did not answer within {seconds:g} s"
+    return f"the service manager did not answer within {span_s(seconds)}"
 
 
 async def _invocation_id(bus: Bus, unit: DBusAddress) -> str:

@@ -21,6 +21,7 @@ from ebbtide.actors.policy.grace_periods import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Budget, Period, PlannedPod, PlannedWave, Pod, Value
+from ebbtide.events.units import span, span_s
 
 
 class Plan(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -173,12 +174,6 @@ def short_name(pod: Pod) -> str:
     return pod.name if pod.namespace == "default" else pod.label
 
 
-def seconds_text(duration_ns: int) -> str:
-    """Nanoseconds as seconds for people, exact: ``15 s``, ``5.25 s``."""
-    whole, rest = divmod(max(0, duration_ns), NS_PER_SECOND)
-    return f"{whole}{f'.{rest:09d}'.rstrip('0') if rest else ''} s"
-
-
 # --- the whole plan ----------------------------------------------------------------------------
 
 
@@ -187,12 +182,12 @@ def _grant_too_small(plan: PlanContext) -> Iterator[PlanWarning]:
         return
     requested_ns = requested_seconds(plan.periods) * NS_PER_SECOND
     needed_ns = requested_ns + plan.reserve_ns
-    granted, requested = seconds_text(plan.grant_ns), seconds_text(requested_ns)
-    cure = f"raise logind's InhibitDelayMaxSec to {-(-needed_ns // NS_PER_SECOND)} s"
+    granted, requested = span(plan.grant_ns), span(requested_ns)
+    cure = f"raise logind's InhibitDelayMaxSec to {span_s(-(-needed_ns // NS_PER_SECOND))}"
     if plan.grant_ns < requested_ns:
         yield "grant-too-small", f"logind grants {granted} of the {requested} that the waves ask for: {cure}"
     elif plan.grant_ns < needed_ns:
-        reserve = seconds_text(plan.reserve_ns)
+        reserve = span(plan.reserve_ns)
         yield (
             "reserve-not-granted",
             f"logind grants {granted}: enough for the waves, not for the whole reserve of {reserve}: {cure}",
@@ -203,12 +198,13 @@ def _wave_cuts(plan: PlanContext) -> Iterator[PlanWarning]:
     # Per wave and not as one sum: from which pods the time is taken is what people have to know.
     for number, (period, wave) in enumerate(zip(plan.periods, plan.waves, strict=True)):
         if wave.period_seconds < period.seconds:
-            granted = seconds_text(plan.grant_ns or 0)
+            granted = span(plan.grant_ns or 0)
             yield (
                 "wave-cut",
                 (
-                    f"wave {number} asks for {period.seconds} s and gets {wave.period_seconds} s: "
-                    f"logind grants {granted}, and higher priorities are served first"
+                    f"wave {number} asks for {span_s(period.seconds)} and gets "
+                    f"{span_s(wave.period_seconds)}: logind grants {granted}, and higher "
+                    "priorities are served first"
                 ),
             )
 
@@ -256,8 +252,8 @@ def _grace_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
         yield (
             "grace-cut",
             (
-                f"{short_name(placed.pod)} asks for {asked_seconds} s and gets {placed.grace_seconds} s: "
-                f"{_wave_has(placed, plan)}"
+                f"{short_name(placed.pod)} asks for {span_s(asked_seconds)} and gets "
+                f"{span_s(placed.grace_seconds)}: {_wave_has(placed, plan)}"
             ),
         )
 
@@ -278,8 +274,8 @@ def _grace_below_floor(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWar
         yield (
             "grace-below-floor",
             (
-                f"{short_name(placed.pod)} gets {placed.grace_seconds} s, but at least {FLOOR_SECONDS} s lie "
-                "between stop signal and SIGKILL"
+                f"{short_name(placed.pod)} gets {span_s(placed.grace_seconds)}, but at least "
+                f"{span_s(FLOOR_SECONDS)} lie between stop signal and SIGKILL"
             ),
         )
 
@@ -301,23 +297,23 @@ def _hooks_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
         if container.hook is not None and container.running:
             hook, grace_seconds = container.hook, placed.grace_seconds
             whose = f"the preStop hook of {short_name(placed.pod)}, container {container.name},"
-            sleeps = f"{whose} sleeps {hook.sleep_seconds} s"
+            sleeps = f"{whose} sleeps {span_s(hook.sleep_seconds)}"
             slept = hook.kind == "sleep" and plan.sleep_action
             if not grace_seconds:
                 yield "hook-not-run", f"{whose} does not run: the pod gets 0 s"
             elif hook.kind == "tcpSocket":
                 yield "hook-invalid", f"{whose} is a tcpSocket, which fails when it runs: use exec or httpGet"
             elif slept and hook.sleep_seconds > grace_seconds:
-                yield "sleep-cut", f"{sleeps} and is cut at {grace_seconds} s, the pod's grace"
+                yield "sleep-cut", f"{sleeps} and is cut at {span_s(grace_seconds)}, the pod's grace"
             elif slept and hook.sleep_seconds == grace_seconds:
-                remain = f"only {FLOOR_SECONDS} s remain to stop"
+                remain = f"only {span_s(FLOOR_SECONDS)} remain to stop"
                 yield "sleep-fills-grace", f"{sleeps}, the pod's whole grace: {remain}"
 
 
 def _wave_has(placed: PodInPlan, plan: PlanContext) -> str:
     cut = " under the grant" if placed.period_seconds < placed.configured_seconds else ""
     more = ", and what earlier waves leave" if plan.budget == "elastic" and placed.wave else ""
-    return f"wave {placed.wave} has {placed.period_seconds} s{cut}{more}"
+    return f"wave {placed.wave} has {span_s(placed.period_seconds)}{cut}{more}"
 
 
 PLAN_RULES: tuple[Callable[[PlanContext], Iterator[PlanWarning]], ...] = (

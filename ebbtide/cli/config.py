@@ -21,6 +21,7 @@ from ebbtide.config.loading import DEFAULT_SOURCE, Loaded, configuration_values,
 from ebbtide.config.schema import FIELDS, OWN_KIND, OWN_VERSION
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.format import visible
+from ebbtide.events.units import span_s
 
 CHECK_EPILOG = """\b
 Examples:
@@ -175,8 +176,9 @@ def check_configuration(loaded: Loaded, grant_ns: int | None) -> Checked:
     # Raised before the first shutdown, the limit takes its own warnings with it; the others stay true.
     others = tuple(warning for warning in plan.warnings if warning[0] not in _CURED_BY_RAISING)
     raised = (
-        f"logind grants {plan.grant_seconds} s now and {plan.requested_seconds + plan.reserve_seconds} s are"
-        " needed: the daemon raises its limit with a drop-in"
+        f"logind grants {span_s(plan.grant_seconds)} now and"
+        f" {span_s(plan.requested_seconds + plan.reserve_seconds)} are needed: the daemon raises its"
+        " limit with a drop-in"
     )
     return Checked(plan.enabled, True, (("grant-raised", raised), *others, *both))
 

@@ -35,8 +35,9 @@ from ebbtide.cli.common.options import (
 )
 from ebbtide.control import MEASURED_NS_MAX, ControlError, ask
 from ebbtide.doctor.gather import FoundPods, HookTarget
-from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_MS, NS_PER_SECOND
+from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND
 from ebbtide.events.facts import NodeMeasured
+from ebbtide.events.units import json_seconds, span, span_s
 
 if TYPE_CHECKING:
     from ebbtide.node import LocalNode
@@ -125,12 +126,12 @@ def drill(
     if untold:
         show(Text(visible(f"the daemon does not go by that: {untold}"), style="yellow"))
     if not plan.enabled:
-        needed = _ms_text(budget.overhead_ns)
+        needed = span(budget.overhead_ns)
         show(Text(f"no budget to hold: a shutdown would need {needed} beside its waves", style="yellow"))
         return NOT_SO
     verdict = "holds" if budget.holds else "does not hold"
-    room = "" if budget.slack_ns is None else f" of {_ms_text(budget.slack_ns)} beside the waves"
-    needed = f"a shutdown would need {_ms_text(budget.overhead_ns)}{room}"
+    room = "" if budget.slack_ns is None else f" of {span(budget.slack_ns)} beside the waves"
+    needed = f"a shutdown would need {span(budget.overhead_ns)}{room}"
     show(Text(f"the budget {verdict}: {needed}", style="green" if budget.holds else "red"))
     return DONE if budget.holds else NOT_SO
 
@@ -142,8 +143,8 @@ def drill_document(plan: Plan, measured: Sequence[Measured], budget: Budget) -> 
         "version": DRILL_VERSION,
         "holds": budget.holds,
         "budgetSeconds": plan.budget_seconds,
-        "overheadSeconds": budget.overhead_ns / 1000 / MILLISECOND,
-        "slackSeconds": None if budget.slack_ns is None else budget.slack_ns / 1000 / MILLISECOND,
+        "overheadSeconds": json_seconds(budget.overhead_ns),
+        "slackSeconds": json_seconds(budget.slack_ns),
         "missing": list(budget.missing),
         "measurements": [
             {
@@ -163,15 +164,11 @@ def drill_document(plan: Plan, measured: Sequence[Measured], budget: Budget) -> 
 
 
 def _measured_row(each: Measured) -> tuple[str, ...]:
-    limit = _ms_text(each.limit_ns)
+    limit = span(each.limit_ns)
     if each.error:
         return each.what, each.target, "-", "-", limit, "failed"
-    median, worst = _ms_text(each.median_ns), _ms_text(each.worst_ns)
+    median, worst = span(each.median_ns), span(each.worst_ns)
     return each.what, each.target, median, worst, limit, "ok" if each.good else "slow"
-
-
-def _ms_text(duration_ns: int) -> str:
-    return f"{duration_ns / MILLISECOND:.2f} ms"
 
 
 #: Enough for a median and a bad case, few enough for a second in all.
@@ -385,11 +382,11 @@ def judge_budget(plan: Plan, measured: Sequence[Measured]) -> Budget:
         return Budget(overhead_ns, None, ("graceful shutdown is off: set shutdownGracePeriod", *missing))
     if slack_ns < 0:
         missing.append(
-            f"logind grants {plan.grant_seconds} s of the {plan.requested_seconds} s that the waves need"
+            f"logind grants {span_s(plan.grant_seconds)} of the {span_s(plan.requested_seconds)} that"
+            " the waves need"
         )
     elif overhead_ns > slack_ns:
         missing.append(
-            f"{overhead_ns / NS_PER_MS:.1f} ms of overhead do not fit into {slack_ns / NS_PER_MS:.1f} ms of"
-            " reserve: raise reserve"
+            f"{span(overhead_ns)} of overhead do not fit into {span(slack_ns)} of reserve: raise reserve"
         )
     return Budget(overhead_ns, max(0, slack_ns), tuple(missing))

@@ -24,7 +24,7 @@ from ebbtide.cli.common.output import painter, pairs, remark, show, show_json, t
 from ebbtide.cli.common.reading import JournalPool, conclude, journals_below, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
 from ebbtide.cli.common.stored import refuse_following
-from ebbtide.events.base import NS_PER_SECOND, head_text
+from ebbtide.events.base import head_text
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.messages import Names, boot_end_text
 from ebbtide.events.reader import Batch, History
@@ -32,6 +32,7 @@ from ebbtide.events.record.episodes import BootRecord, Episode
 from ebbtide.events.record.format import utc_text
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Header
+from ebbtide.events.units import span
 from ebbtide.options import JOURNAL_PATH
 
 LS_EPILOG = """\b
@@ -146,9 +147,7 @@ class Listed(NamedTuple):
                     each.id,
                     each.kind,
                     utc_text(each.started_wall_ns),
-                    "-"
-                    if each.ended_wall_ns is None
-                    else f"{(each.ended_wall_ns - each.started_wall_ns) / NS_PER_SECOND:.1f} s",
+                    "-" if each.ended_wall_ns is None else span(each.ended_wall_ns - each.started_wall_ns),
                     *(() if each.severity is None else (SEVERITY_SIGNS[each.severity],)),
                     each.outcome,
                     outcomes_text(each.pods, each.pods_running) or "none",

@@ -22,6 +22,7 @@ from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes, is_outage_history
 from ebbtide.events.record.format import plural
 from ebbtide.events.recovery import Finding, findings_to_documents
+from ebbtide.events.units import size_text
 from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, redact
 from ebbtide.replay.verify import verify
 
@@ -59,7 +60,7 @@ def pack_journal(
     with_names = "pseudonyms only; which is whose stands nowhere" if redacted else "names as they are"
     count = plural(len(list(episodes(history))), "outage" if is_outage_history(history) else "shutdown")
     records = f"{history.verdict.first_seq} to {history.verdict.end.seq}"
-    show(f"{file}: {count}, records {records}, {file.stat().st_size} bytes, {with_names}")
+    show(f"{file}: {count}, records {records}, {size_text(file.stat().st_size)}, {with_names}")
     return code
 
 

@@ -23,10 +23,10 @@ from ebbtide.cli.common.options import DURATION, local, output_option, pods_opti
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.saving import refuse_existing
 from ebbtide.cli.common.selection import cause_document
-from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.causes import cause_groups, headline
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.events.record.severity import SEVERITY_SIGNS
+from ebbtide.events.units import json_seconds, offset, size_text, span, span_s
 from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS, Breach
 from ebbtide.replay.sim.scenario import NodeMode
 from ebbtide.replay.sim.simulate import SYNTHETIC_PODS, Simulated, SimulationRequest, simulate
@@ -330,21 +330,12 @@ MISFORTUNES = {
 POWER_CUT = "power cut"
 
 
-def seconds_text(duration_ns: int | None) -> str:
-    """With milliseconds."""
-    return "" if duration_ns is None else f"{duration_ns / NS_PER_SECOND:.3f} s"
-
-
 def pod_outcomes(shutdown: ShutdownRecord) -> Counter[str]:
     return Counter(pod.outcome or "unknown" for pod in shutdown.pods)
 
 
 def most_common_text(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.most_common()) or "none"
-
-
-def _json_seconds(duration_ns: int | None) -> float | None:
-    return None if duration_ns is None else round(duration_ns / NS_PER_SECOND, 6)
 
 
 # --- one run -----------------------------------------------------------------------------------
@@ -361,8 +352,8 @@ def run_tables(simulated: Simulated, journal: Path | None) -> Iterator[Renderabl
     ]
     if not shutdowns:
         rows.append(("shutdowns", "none: graceful shutdown is off in this configuration"))
-    size = sum(map(len, files.values()))
-    rows.append(("journal", f"{len(written.records)} events, {len(files)} segments, {size // 1000} kB"))
+    length = sum(map(len, files.values()))
+    rows.append(("journal", f"{len(written.records)} events, {len(files)} segments, {size_text(length)}"))
     rows.append(("head", written.head.hex()))
     if journal is not None:
         rows.append(("kept in", str(journal)))
@@ -373,7 +364,7 @@ def run_tables(simulated: Simulated, journal: Path | None) -> Iterator[Renderabl
         yield ""
         by = shutdown.by
         over = ", handed over to the runtime" if by.handed_over_ns is not None else ""
-        budget, grant = seconds_text(shutdown.budget_ns), seconds_text(shutdown.grant_ns)
+        budget, grant = span(shutdown.budget_ns), span(shutdown.grant_ns)
         yield pairs(
             [
                 ("shutdown", shutdown.id),
@@ -381,7 +372,7 @@ def run_tables(simulated: Simulated, journal: Path | None) -> Iterator[Renderabl
                 ("kind", shutdown.kind),
                 *([("means", f"{by.means}{over}: {by.reason}")] if by.means else []),
                 ("outcome", shutdown.outcome),
-                ("took", seconds_text(shutdown.ended_ns) or "it was cut short"),
+                ("took", "it was cut short" if shutdown.ended_ns is None else span(shutdown.ended_ns)),
                 ("budget", f"{budget} of a grant of {grant}"),
                 ("pods by fate", most_common_text(pod_outcomes(shutdown))),
             ]
@@ -390,12 +381,10 @@ def run_tables(simulated: Simulated, journal: Path | None) -> Iterator[Renderabl
             (
                 str(wave.index),
                 str(wave.priority),
-                seconds_text(wave.planned_ns),
+                span(wave.planned_ns),
                 str(len(wave.pods)),
-                seconds_text(wave.began_ns),
-                ""
-                if wave.began_ns is None or wave.ended_ns is None
-                else seconds_text(wave.ended_ns - wave.began_ns),
+                "" if wave.began_ns is None else span(wave.began_ns),
+                "" if wave.began_ns is None or wave.ended_ns is None else span(wave.ended_ns - wave.began_ns),
                 wave.outcome,
             )
             for wave in shutdown.waves
@@ -421,7 +410,7 @@ def _misfortunes(simulated: Simulated) -> Iterator[str]:
             # A power cut takes the daemon with it, and is named already.
             text = ""
         if text:
-            yield f"{text} at {(seen.at_ns - signal_ns) / NS_PER_SECOND:+.3f} s"
+            yield f"{text} at {offset(seen.at_ns - signal_ns)}"
 
 
 def run_document(simulated: Simulated, command: str, journal: Path | None) -> dict[str, Any]:
@@ -446,17 +435,17 @@ def run_document(simulated: Simulated, command: str, journal: Path | None) -> di
                 "severity": shutdown.severity,
                 "headline": headline(shutdown),
                 "causes": [cause_document(shutdown, group) for group in cause_groups(shutdown)],
-                "seconds": _json_seconds(shutdown.ended_ns),
-                "budgetSeconds": _json_seconds(shutdown.budget_ns),
-                "grantSeconds": _json_seconds(shutdown.grant_ns),
+                "seconds": json_seconds(shutdown.ended_ns),
+                "budgetSeconds": json_seconds(shutdown.budget_ns),
+                "grantSeconds": json_seconds(shutdown.grant_ns),
                 "pods": dict(sorted(pod_outcomes(shutdown).items())),
                 "waves": [
                     {
                         "priority": wave.priority,
-                        "periodSeconds": _json_seconds(wave.planned_ns),
+                        "periodSeconds": json_seconds(wave.planned_ns),
                         "pods": len(wave.pods),
-                        "beganSeconds": _json_seconds(wave.began_ns),
-                        "endedSeconds": _json_seconds(wave.ended_ns),
+                        "beganSeconds": json_seconds(wave.began_ns),
+                        "endedSeconds": json_seconds(wave.ended_ns),
                         "outcome": wave.outcome,
                     }
                     for wave in shutdown.waves
@@ -486,7 +475,7 @@ def many_tables(tally: Tally, journal: Path | None) -> Iterator[RenderableType]:
     held = f"all {CHECKS_COUNT} invariants hold in every run"
     yield pairs(
         [
-            ("runs", f"{tally.runs} in {tally.seconds:.1f} s"),
+            ("runs", f"{tally.runs} in {span_s(tally.seconds)}"),
             ("shutdowns", most_common_text(tally.outcomes)),
             ("pods by fate", most_common_text(tally.pods)),
             ("events", str(tally.events)),

@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.common.guard import DONE, NOT_SO, Refused, say, worst
+from ebbtide.cli.common.guard import CORRUPT, DONE, INCOMPATIBLE, NOT_SO, TORN, Refused, say, worst
 from ebbtide.cli.common.options import journals_option, output_option, runtime_option, socket_option
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import open_journal
+from ebbtide.events.units import span_s
 from ebbtide.options import JOURNAL_PATH, RunOptions
 
 EPILOG = """\b
@@ -57,16 +58,19 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
     from ebbtide.status import cached_pods
 
     answer = answered or {"kind": "Status", "version": 1, "armed": False, "phase": "down"}
-    last, code = None, DONE
+    last, code, damage = None, DONE, None
     try:
         found, code = read_episodes(open_journal(journals))
         last = episode_document(found[-1]) if found else None
+        damage = _STATES_BY_CODE.get(code)
     except Refused:
         # A node on which no daemon has run yet has no journal, and that is no error.
         pass
     except OSError as error:
         remark(f"ebbtide: the journal cannot be read: {error.filename or ''}: {error.strerror}; use sudo")
+        damage = "unreadable"
     document = {**answer, "running": not why, "error": why or None, "lastShutdown": last}
+    document["journalDamage"] = damage
     # The journal that the daemon writes, else the named one: its pods are kept beside it.
     location = document.get("journal", {}).get("location")
     document["knownPods"] = cached_pods(
@@ -81,6 +85,10 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
             rows = [(pod["pod"], str(pod["wave"]), pod["phase"], pod["reason"]) for pod in pods]
             show(table(("POD", "WAVE", "PHASE", "WHY"), rows, right=("WAVE",)))
     return worst((code, DONE if _protected(document) else NOT_SO))
+
+
+#: What ``journalDamage`` calls a journal that is not intact.
+_STATES_BY_CODE = {TORN: "torn", CORRUPT: "corrupt", INCOMPATIBLE: "incompatible"}
 
 
 def _unready(document: dict[str, Any]) -> str:
@@ -116,7 +124,10 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if mode := document.get("mode"):  # likewise
             yield "mode", mode
         enough = "" if document["sufficient"] else ", more is needed"
-        yield "grant", f"{document['grantSeconds']:g} s of {document['neededSeconds']:g} s{enough}"
+        yield (
+            "grant",
+            f"{span_s(document['grantSeconds'])} of {span_s(document['neededSeconds'])}{enough}",
+        )
         if margins := document.get("margins"):  # a daemon of an earlier release does not say it
             yield "kept free", margins_text(margins)
         yield "phase", f"{document['phase']}: {progress_text(shutdown)}" if runs else document["phase"]
@@ -133,8 +144,10 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if journal.get("head"):  # a daemon of an earlier release does not say it
             yield "", f"head {journal['head']}"
     last = document["lastShutdown"]
+    damage = document["journalDamage"]
     if last is None:
-        yield "last shutdown", "none in the journal"
+        # Of what cannot be read nobody can say that there was nothing in it.
+        yield "last shutdown", f"not known: the journal is {damage}" if damage else "none in the journal"
         return
     started = time_text(last["started"])
     # The outcome is the machine's: one that went down as asked may have killed every pod.
@@ -145,6 +158,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     )
     yield "", outcomes_text(last["pods"], last["podsRunning"]) or "no pods"
     yield "", f"trace {last['traceId']}"
+    if damage in ("corrupt", "incompatible"):
+        yield "", f"or a later one that cannot be read: the journal is {damage}"
 
 
 def time_text(time: str) -> str:

@@ -44,6 +44,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import AnnounceNode, PublishLastBoot, StartKubelet, StopKubelet
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.reader import History
+from ebbtide.events.units import span_s
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.calls import ApiNode
@@ -252,7 +253,7 @@ async def remove_unit(dry_run: bool) -> Step:
         await ask_once(system_bus_address(), _stop_and_disable)
         return Step("unit", OWN_UNIT, "done", "stopped and disabled")
     except (BusError, trio.TooSlowError) as error:
-        why = str(error) or f"it has not ended after {STOP_SECONDS_MAX:g} s"
+        why = str(error) or f"it has not ended after {span_s(STOP_SECONDS_MAX)}"
         return Step("unit", OWN_UNIT, "failed", why)
 
 
@@ -444,7 +445,7 @@ async def restore_node(kubeconfig: Path | None, node: str, dry_run: bool) -> Ste
                         break
                 else:
                     return Step(NODE_STEP, node, "done", f"took back {changes}")
-            why = said[-1] if said else f"not done in {API_SECONDS_MAX:g} s"
+            why = said[-1] if said else f"not done in {span_s(API_SECONDS_MAX)}"
             return Step(NODE_STEP, node, "failed", why)
         except Unanswered as error:
             # What the client has said first is the cause; that nobody answers is what follows from it.

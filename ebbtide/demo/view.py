@@ -17,10 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ebbtide.cli.common.output import STYLES, headline_text
-from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import ProcessReport
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.model import AutopsyRecord, PodRecord, ShutdownRecord, pod_end_ns
+from ebbtide.events.units import json_seconds, span, span_s
 from ebbtide.status import DaemonStatus, PodStatus, WaveStatus
 
 #: With it a wave's row fits into 80 columns.
@@ -164,11 +164,11 @@ def _pod_cells(pod: PodStatus, now_ns: int) -> Iterator[RenderableType]:
     )
     yield Text(pod.phase, style=look.style)
     yield Text("" if look is WAITING else _seconds(took_ns))
-    yield Text(visible(pod.reason) or f"grace {pod.grace_seconds} s", style="dim")
+    yield Text(visible(pod.reason) or f"grace {span_s(pod.grace_seconds)}", style="dim")
 
 
 def _seconds(ns: int) -> str:
-    return f"{max(0, ns) / NS_PER_SECOND:.1f} s"
+    return span(max(0, ns))
 
 
 # --- the last page: every pod's outcome and why, the autopsies, and where to look further ---------
@@ -197,7 +197,7 @@ def pod_rows(shutdown: ShutdownRecord) -> list[PodRow]:
             why = [pod.reason, *(text for _, text in sorted(_pod_notes(pod)))]
             asked = pod.wanted_grace_seconds
             if asked is not None and asked > pod.grace_seconds:
-                why.append(f"asked for {asked} s, its wave has {pod.grace_seconds} s")
+                why.append(f"asked for {span_s(asked)}, its wave has {span_s(pod.grace_seconds)}")
         rows.append(PodRow(pod.label, pod.wave, pod.grace_seconds, outcome, took_ns, "; ".join(why)))
     rejected = (pod for pod in shutdown.pods if pod.outcome == "rejected")
     return rows + [PodRow(pod.label, None, None, "rejected", 0, pod.reason) for pod in rejected]
@@ -263,7 +263,7 @@ def last_page_json(shutdown: ShutdownRecord, trace_id: str, journal: Path) -> di
         "kind": "Demo",
         "version": DEMO_VERSION,
         "shutdown": shutdown.kind,
-        "seconds": (shutdown.ended_ns or 0) / NS_PER_SECOND,
+        "seconds": json_seconds(shutdown.ended_ns or 0),
         "traceId": trace_id,
         "journal": str(journal),
         "pods": [
@@ -272,7 +272,7 @@ def last_page_json(shutdown: ShutdownRecord, trace_id: str, journal: Path) -> di
                 "wave": row.wave,
                 "graceSeconds": row.grace_seconds,
                 "outcome": row.outcome,
-                "seconds": row.took_ns / NS_PER_SECOND,
+                "seconds": json_seconds(row.took_ns),
                 "why": row.why,
             }
             for row in pod_rows(shutdown)
@@ -290,9 +290,9 @@ def _pods_table(rows: list[PodRow]) -> Table:
         table.add_row(
             Text(visible(row.pod)),
             "-" if row.wave is None else str(row.wave),
-            "-" if row.grace_seconds is None else f"{row.grace_seconds} s",
+            "-" if row.grace_seconds is None else span_s(row.grace_seconds),
             outcome,
-            "-" if row.wave is None else f"{row.took_ns / NS_PER_SECOND:.1f} s",
+            "-" if row.wave is None else span(row.took_ns),
             Text(visible(row.why)),
         )
     return table

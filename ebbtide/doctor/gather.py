@@ -44,6 +44,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import RawRecord, plain_payload
 from ebbtide.events.messages import START_POD_KEY, Names
 from ebbtide.events.reader import History
+from ebbtide.events.units import span_s
 from ebbtide.manifests import Manifest
 from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing
 from ebbtide.node import LocalNode
@@ -109,7 +110,7 @@ def look_at_logind() -> tuple[LogindState | None, str]:
         found = trio.run(look)
     except BusError as error:
         return None, str(error)
-    return found, "" if found is not None else f"no answer within {LOGIND_SECONDS_MAX:g} s"
+    return found, "" if found is not None else f"no answer within {span_s(LOGIND_SECONDS_MAX)}"
 
 
 async def _ask_logind(bus: Connection) -> LogindState:

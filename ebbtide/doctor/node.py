@@ -41,6 +41,7 @@ from ebbtide.doctor.snapshot import (
     StaticPod,
 )
 from ebbtide.events.model import Pod
+from ebbtide.events.units import span_s
 from ebbtide.extras import missing_packages
 from ebbtide.manifests import FILES_MAX, Manifest
 from ebbtide.modes import OWN_UID, ModeUnavailable, NodeParts, find_node_parts, lasting_folder
@@ -102,7 +103,7 @@ async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
             own = pods_of_cgroups(table.entries(), cgroups_of(os.getpid())) | {os.environ.get(OWN_UID, "")}
             pods = tuple(pod for pod in table.pods.values() if pod.running and pod.uid not in own)
     except (CallFailed, trio.TooSlowError) as error:
-        why = str(error) or f"no list within {LOOK_SECONDS_MAX:g} s"
+        why = str(error) or f"no list within {span_s(LOOK_SECONDS_MAX)}"
         return RunningSandboxes(_runtime_state(socket, probed)._replace(problem=why))
     return RunningSandboxes(_runtime_state(socket, probed), pods)
 

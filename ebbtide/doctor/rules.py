@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from typing import NamedTuple
 
 from ebbtide.actors.edges.logind.drop_ins import DROP_IN_NAME
-from ebbtide.actors.policy.plan import Plan, first_names, seconds_text, short_name
+from ebbtide.actors.policy.plan import Plan, first_names, short_name
 from ebbtide.doctor.snapshot import (
     MASTERS_GROUP,
     NEEDED_RIGHTS,
@@ -26,6 +26,7 @@ from ebbtide.doctor.snapshot import (
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod
 from ebbtide.events.record.format import visible
+from ebbtide.events.units import short_span, size_text, span, span_s
 from ebbtide.extras import install_command
 
 # Which pods are agents that others need, told from what they are made of, and which of them go too early.
@@ -188,8 +189,10 @@ def grace_beyond_waves(snapshot: Snapshot) -> Iterator[Finding]:
     if found:
         most = max(pod.grace_seconds or 0 for pod in found)
         names = first_names([short_name(pod) for pod in found])
-        message = f"no wave is longer than {longest} s, and up to {most} s are asked for by {names}"
-        cure = f"give a wave {most} s, or these pods a shorter terminationGracePeriodSeconds"
+        message = (
+            f"no wave is longer than {span_s(longest)}, and up to {span_s(most)} are asked for by {names}"
+        )
+        cure = f"give a wave {span_s(most)}, or these pods a shorter terminationGracePeriodSeconds"
         yield Finding("warning", "grace-beyond", message, cure)
 
 
@@ -276,17 +279,13 @@ def certificate_expiry(snapshot: Snapshot) -> Iterator[Finding]:
     if left_s <= 0:
         # Where pods can be ended through the runtime, nobody but the cluster misses the API server.
         level: Level = "warning" if node.mode in ("auto", "cri") and not node.runtime.problem else "critical"
-        message = f"the client certificate {found.path} expired {_hours_or_days(-left_s)} ago"
+        message = f"the client certificate {found.path} expired {short_span(-left_s)} ago"
         yield Finding(level, "certificate-expired", message, cure)
     elif left_s * LEFT_DIVISOR < found.ends_s - found.begins_s:
         message = (
-            f"the client certificate {found.path} expires in {_hours_or_days(left_s)}, and nothing renewed it"
+            f"the client certificate {found.path} expires in {short_span(left_s)}, and nothing renewed it"
         )
         yield Finding("warning", "certificate-expires", message, cure)
-
-
-def _hours_or_days(seconds: int) -> str:
-    return f"{seconds // 86400} days" if seconds >= 2 * 86400 else f"{seconds // 3600} h"
 
 
 def rights_missing(snapshot: Snapshot) -> Iterator[Finding]:
@@ -422,13 +421,13 @@ def _kubelet_without_lock(node: NodeSnapshot, grant_ns: int) -> Iterator[Finding
         if asks == 0:
             why = "its graceful shutdown is off"
         elif asks is not None and grant_ns < asks:
-            why = f"logind grants {seconds_text(grant_ns)} of the {seconds_text(asks)} that it asks for"
+            why = f"logind grants {span(grant_ns)} of the {span(asks)} that it asks for"
         message = f"mode observe leaves the pods to the kubelet, and no kubelet holds a delay lock: {why}"
         cure = "set shutdownGracePeriod in the kubelet's configuration and restart it, or use mode auto"
         yield Finding("critical", "kubelet-not-armed", message, cure)
     elif asks:
         message = (
-            f"the kubelet's configuration {node.kubelet.config} asks for {seconds_text(asks)} of graceful "
+            f"the kubelet's configuration {node.kubelet.config} asks for {span(asks)} of graceful "
             "shutdown: it holds no lock now, but takes one when it starts"
         )
         yield Finding("warning", "kubelet-configured", message, _KUBELET_OFF)
@@ -547,8 +546,8 @@ def away_too_long(snapshot: Snapshot) -> Iterator[Finding]:
     waves_ns = (plan.budget_seconds + plan.reserve_seconds) * NS_PER_SECOND
     if plan.enabled and waves_ns + node.boot_ns > TOLERATION_SECONDS * NS_PER_SECOND:
         message = (
-            f"a reboot may take {seconds_text(waves_ns)} of shutdown and, as the last one, "
-            f"{seconds_text(node.boot_ns)} of boot: after {TOLERATION_SECONDS} s pods are evicted, and come "
+            f"a reboot may take {span(waves_ns)} of shutdown and, as the last one, "
+            f"{span(node.boot_ns)} of boot: after {span_s(TOLERATION_SECONDS)} pods are evicted, and come "
             "up elsewhere"
         )
         cure = "shorten the periods, or give pods that shall come back a longer tolerationSeconds"
@@ -652,8 +651,8 @@ def _grant_too_small(snapshot: Snapshot) -> Iterator[Finding]:
     needed_ns = requested_ns + plan.reserve_seconds * NS_PER_SECOND
     if bus.grant_ns >= needed_ns:
         return
-    needed = seconds_text(needed_ns)
-    said = f"logind grants {seconds_text(bus.grant_ns)}, the waves and the reserve need {needed}"
+    needed = span(needed_ns)
+    said = f"logind grants {span(bus.grant_ns)}, the waves and the reserve need {needed}"
     # A daemon that runs has tried, so what is granted now is what there will be.
     if snapshot.raise_grant and snapshot.status is None and not snapshot.files.overridden_by:
         yield Finding("note", "grant-will-be-raised", said, "none needed: the daemon raises it when it arms")
@@ -740,8 +739,8 @@ def _journal_location(snapshot: Snapshot) -> Iterator[Finding]:
             "warning", "journal-read-only", message, "make it writable for root, or mount it read-write"
         )
     if store.free_bytes is not None and store.free_bytes < FREE_BYTES_MIN:
-        message = f"only {store.free_bytes // 2**20} MiB are free at {store.path}: {elsewhere}"
-        yield Finding("warning", "journal-space", message, f"free {FREE_BYTES_MIN // 2**20} MiB or more")
+        message = f"only {size_text(store.free_bytes)} are free at {store.path}: {elsewhere}"
+        yield Finding("warning", "journal-space", message, f"free {size_text(FREE_BYTES_MIN)} or more")
 
 
 def _journal_state(snapshot: Snapshot) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal, list_jour
 from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.actors.edges.kubernetes.watch import Streamer
 from ebbtide.actors.interfaces import WARNING
+from ebbtide.events.units import span_s
 from ebbtide.log import failure_line
 from ebbtide.outage.follower import Follower, JournalLost, Shared, in_trouble
 
@@ -146,5 +147,5 @@ class Leader:
 
     def _failed(self, follower: Follower, line: str) -> None:
         self._shared.on_failed()
-        self._shared.tell(WARNING, f"{follower.node}: {line}: beginning anew in {AGAIN_SECONDS:g} s")
+        self._shared.tell(WARNING, f"{follower.node}: {line}: beginning anew in {span_s(AGAIN_SECONDS)}")
         self._left[follower.node_uid] = (follower.node, trio.current_time() + AGAIN_SECONDS)

@@ -23,6 +23,7 @@ from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload
 from ebbtide.events.outage import LastBootStated, NodeReturned, OutageClosed, OutOfService, WorkRecovered
 from ebbtide.events.reader import History
+from ebbtide.events.units import span_s
 from ebbtide.otel.delivery.destination import BadDestination, Destination
 from ebbtide.otel.delivery.once import Delivered, EpisodeSpans, deliver, spans_of
 from ebbtide.otel.traces.projection import UnknownProjection
@@ -136,7 +137,7 @@ class OutageTraces:
             storage = ConfigMapStorage(self._caller, self._namespace, wanted.node_uid, "")
             await storage.acquire("")
             return await trio.to_thread.run_sync(_project, storage.source, wanted, abandon_on_cancel=True)
-        raise OSError(f"the journal was not read within {READ_SECONDS_MAX:g} s")
+        raise OSError(f"the journal was not read within {span_s(READ_SECONDS_MAX)}")
 
     def _say(self, reason: str) -> None:
         """Once for each reason, whoever's trace it is."""

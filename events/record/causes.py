@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.record.format import plural, span
+from ebbtide.events.record.format import plural
 from ebbtide.events.record.model import (
     DAMAGED_ENDS,
     HookRecord,
@@ -23,6 +23,7 @@ from ebbtide.events.record.model import (
     ShutdownRecord,
 )
 from ebbtide.events.record.severity import SEVERITY_ORDER, Severity
+from ebbtide.events.units import span
 
 # --- the cause of a pod's fate -----------------------------------------------------------------
 

@@ -72,7 +72,7 @@ from ebbtide.events.model import Hook, Pod
 from ebbtide.events.reader import History
 from ebbtide.events.record.builder import Beforehand, RecordBuilder, process_record
 from ebbtide.events.record.episodes import first_record, grouped_by_episode, is_outage_history
-from ebbtide.events.record.format import plural, span
+from ebbtide.events.record.format import plural
 from ebbtide.events.record.model import (
     AutopsyRecord,
     HookRecord,
@@ -83,6 +83,7 @@ from ebbtide.events.record.model import (
 )
 from ebbtide.events.record.progress import PROGRESS_HANDLERS
 from ebbtide.events.segment import Header
+from ebbtide.events.units import span
 
 
 def shutdown_records(history: History, *, boot_id: str | None = None) -> Iterator[ShutdownRecord]:

@@ -1,42 +1,13 @@
-"""Values as people are shown them: systemd's ``1min 2.345s``, RFC 3339, ``2 pods``, and other people's text.
-
-Durations read as in ``systemd-analyze``, which taught people to read them: cut off, never rounded up.
-"""
+"""Values as people are shown them: RFC 3339, ``2 pods``, and other people's text."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 
-from ebbtide.events.base import NS_PER_MS, NS_PER_SECOND
-
-_NS_PER_US = 1_000
+from ebbtide.events.base import NS_PER_SECOND
 
 _BEYOND_ASCII = re.compile(r"[^\n -~]")
-
-#: Larger units, largest first.
-_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
-
-
-def span(duration_ns: int) -> str:
-    """``0``, ``40us``, ``705ms``, ``10.006s``, ``1min 2.345s``, ``2h 5min``; cut off, never rounded up."""
-    if duration_ns < 0:
-        return f"-{span(-duration_ns)}"
-    # Below a second one unit is enough: nobody compares hooks by microseconds that took milliseconds.
-    if duration_ns < _NS_PER_US:
-        return "0"
-    if duration_ns < NS_PER_SECOND:
-        millis = duration_ns // NS_PER_MS
-        return f"{millis}ms" if millis else f"{duration_ns // _NS_PER_US}us"
-    seconds, rest_ns = divmod(duration_ns, NS_PER_SECOND)
-    parts: list[str] = []
-    for name, size in _UNITS:
-        count, seconds = divmod(seconds, size)
-        parts += [f"{count}{name}"] if count else []
-    millis = rest_ns // NS_PER_MS
-    if seconds or millis:
-        parts.append(f"{seconds}.{millis:03d}s" if millis else f"{seconds}s")
-    return " ".join(parts)
 
 
 def plural(count: int, noun: str) -> str:

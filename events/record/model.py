@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from ebbtide.events.decisions import EpisodeOutcome, HookResult, PodOutcome
 from ebbtide.events.model import Budget, Margins, Period, ProcessReport, ShutdownKind, TerminationMode
-from ebbtide.events.record.format import span
 from ebbtide.events.record.severity import Severity, Summary, severity_of
 from ebbtide.events.recovery import State, Verdict
+from ebbtide.events.units import span
 
 #: An order that stands beside the waves.
 SideOrder = Literal[

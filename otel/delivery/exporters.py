@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import trio
 
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.units import span_s
 from ebbtide.otel.delivery.answers import Accepted, Again, Answer, Rejected, mask_for, printable_line
 from ebbtide.otel.delivery.destination import BadDestination, Destination, SignalName
 
@@ -73,7 +74,7 @@ class ExporterSender:
                 answer = await trio.to_thread.run_sync(self._export, made, batch, abandon_on_cancel=True)
                 answered = True
                 return answer
-            return Again(f"no answer within {self._timeout_seconds:g} s")
+            return Again(f"no answer within {span_s(self._timeout_seconds)}")
         finally:
             if not answered:
                 # The thread may still be in it: its connection is cut, and the next request has another.

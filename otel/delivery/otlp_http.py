@@ -28,6 +28,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, TimeoutError
 
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.units import span_s
 from ebbtide.otel.delivery.answers import (
     ANSWER_BYTES_MAX,
     Accepted,
@@ -82,7 +83,7 @@ class HttpSession(requests.Session):
         try:
             self.answer, response = self._ask(request, kwargs | given)
         except (OSError, HTTPError, HTTPException) as error:
-            late = f"no answer within {self._timeout_seconds:g} s"
+            late = f"no answer within {span_s(self._timeout_seconds)}"
             self.answer = Again(late if isinstance(error, TIMEOUTS) else failure_text(error))
             raise NotTaken from None
         if not isinstance(self.answer, Accepted):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import trio
 
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.units import span_s
 from ebbtide.otel.delivery.answers import Accepted, Again, Answer, Refused, Rejected
 from ebbtide.otel.span import Resource, Span
 
@@ -91,7 +92,7 @@ class RetryingSender:
         if self.reason:
             return self.reason
         late = self._asked_at is not None and trio.current_time() - self._asked_at > PATIENCE_SECONDS
-        return f"no answer within {PATIENCE_SECONDS:g} s" if late else ""
+        return f"no answer within {span_s(PATIENCE_SECONDS)}" if late else ""
 
     async def deliver(self, spans: Sequence[Span], resource: Resource) -> None:
         """All of one resource, in order. Raises GaveUp with the rest unsettled."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from html import escape
 
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.record.format import span as systemd_span
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.model import PodRecord, ShutdownRecord
 from ebbtide.events.record.severity import SEVERITY_SIGNS
+from ebbtide.events.units import span
 
 #: Elements without an end.
 VOID_ELEMENTS = ("col", "br", "wbr")
@@ -116,11 +116,6 @@ def seal(shutdown: ShutdownRecord) -> tuple[str, str]:
     if severity == "good" and shutdown.outcome in OUTCOME_SIGNS:
         return OUTCOME_SIGNS[shutdown.outcome], shutdown.outcome
     return SEVERITY_SIGNS[severity], severity
-
-
-def span(duration_ns: int) -> str:
-    """As everywhere; only the sign of the microsecond is that of print."""
-    return systemd_span(duration_ns).replace("us", "µs")
 
 
 # The sign of a time is print's minus: beside a plus a hyphen is easily overlooked.

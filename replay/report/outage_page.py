@@ -13,18 +13,9 @@ from operator import itemgetter
 from ebbtide.events.messages import boot_end_text
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.outages import OutageRecord, Subject
+from ebbtide.events.units import span, span_s
 from ebbtide.replay.outages import record_end_ns, recovery_chain, subject_kind, waits_of
-from ebbtide.replay.report.markup import (
-    Markup,
-    counted,
-    escaped,
-    join,
-    moment,
-    section,
-    span,
-    table,
-    tag,
-)
+from ebbtide.replay.report.markup import Markup, counted, escaped, join, moment, section, table, tag
 from ebbtide.replay.report.page import (
     chain_list,
     damage_section,
@@ -372,8 +363,8 @@ def _orders(outage: OutageRecord) -> Markup:
             [
                 ("Effect", settings.effect),
                 ("Dry run", "yes" if settings.dry_run else "no"),
-                ("A proof counts for", f"{settings.proof_seconds}s"),
-                ("Reminders every", f"{settings.reminder_seconds}s"),
+                ("A proof counts for", span_s(settings.proof_seconds)),
+                ("Reminders every", span_s(settings.reminder_seconds)),
             ],
         )
     )

@@ -20,11 +20,15 @@
   const draw = (parent, tag, attributes = {}, ...children) =>
     parent.appendChild(fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children));
 
-  /** As everywhere in Ebbtide: 12ms, 5.944s, 1min 2.345s, 1min. */
+  /** As everywhere in Ebbtide (`events/units.py`): 40 µs, 8.98 ms, 705 ms, 5.944 s, 90 s, 12 min 5 s. */
   function lasted(us) {
-    if (us < 1e6) return us >= 1e3 ? `${Math.floor(us / 1e3)}ms` : us ? `${us}µs` : "0";
-    const seconds = Math.floor((us % 6e7) / 1e3) / 1e3, minutes = Math.floor(us / 6e7);
-    return [minutes ? `${minutes}min` : "", seconds ? `${seconds}s` : ""].filter(Boolean).join(" ");
+    const decimal = (number, digits) => (number / 10 ** digits).toFixed(number % 10 ** digits ? digits : 0);
+    if (us < 1e3) return us ? `${us} µs` : "0 s";
+    if (us < 1e6) return `${us < 1e4 ? decimal(Math.floor(us / 10), 2) : Math.floor(us / 1e3)} ms`;
+    let ms = Math.floor(us / 1e3);
+    const units = us < 6e8 ? [] : [["d", 864e5], ["h", 36e5], ["min", 6e4]], parts = [];
+    for (const [name, size] of units) if (ms >= size) [parts[parts.length], ms] = [`${Math.floor(ms / size)} ${name}`, ms % size];
+    return [...parts, ...(ms ? [`${decimal(ms, 3)} s`] : [])].join(" ");
   }
   const moment = (us) => (us === null ? "–" : us < 0 ? `−${lasted(-us)}` : `+${lasted(us)}`);
   const counted = (number, noun) => `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
@@ -53,7 +57,7 @@
   }
   clock.say = (us, day = false) => (us === null ? "–" : clock.kind === "signal" ? moment(us) : wall(us, 3, day));
   clock.tick = (us) => {
-    if (clock.kind === "signal") return us ? moment(us) : "0";
+    if (clock.kind === "signal") return us ? moment(us) : "0 s";
     return wall(us, clock.step >= 1e6 ? 0 : clock.step >= 1e3 ? 3 : 6);
   };
   /** Even moments of the clock that is shown, at most ``count``. */

@@ -34,6 +34,7 @@ from ebbtide.events.record.model import (
 )
 from ebbtide.events.record.outages import OutageRecord
 from ebbtide.events.record.severity import SEVERITY_SIGNS
+from ebbtide.events.units import span, span_s
 from ebbtide.replay.critical_chain import Chain, Segment, critical_chain
 from ebbtide.replay.report.markup import (
     FATE_SIGNS,
@@ -49,7 +50,6 @@ from ebbtide.replay.report.markup import (
     moment,
     seal,
     section,
-    span,
     table,
     tag,
 )
@@ -428,7 +428,7 @@ def _pod_row(shutdown: ShutdownRecord, pod: PodRecord, rejected: Mapping[str, in
     # The plan gives whole seconds. What the pod had differs where its stop began late in its wave, or where
     # an elastic budget handed on what an earlier wave left.
     had_ns = planned_ns = pod.grace_seconds * NS_PER_SECOND
-    grace, sorts_as = f"{pod.grace_seconds}s", str(pod.grace_seconds)
+    grace, sorts_as = span_s(pod.grace_seconds), str(pod.grace_seconds)
     if pod.grace_ns is not None and pod.grace_ns != planned_ns:
         had_ns, grace = pod.grace_ns, f"{span(pod.grace_ns)} (planned {grace})"
         sorts_as = f"{had_ns // NS_PER_SECOND}.{had_ns % NS_PER_SECOND // NS_PER_US:06d}"
@@ -449,7 +449,7 @@ def _pod_details(pod: PodRecord, had_ns: int) -> Markup:
     asked = pod.wanted_grace_seconds
     cut = asked is not None and asked * NS_PER_SECOND > had_ns and pod.wave >= 0
     remarks = (
-        (cut, f"Its spec asks for {asked}s."),
+        (cut, f"Its spec asks for {span_s(asked)}."),
         (pod.hurried_ns is not None, f"Hurried at {moment(pod.hurried_ns)}."),
         (bool(pod.means), f"Ended by means of {pod.means}."),
         (bool(pod.owner) and fate(pod) == "killed", f"It belongs to {pod.owner}."),
@@ -557,7 +557,7 @@ def _margin_rows(margins: Margins | None) -> list[tuple[object, ...]]:
 
 def settings_section(shutdown: ShutdownRecord) -> Markup:
     configured = shutdown.configuration
-    periods = ", ".join(f"priority {each.priority}: {each.seconds}s" for each in configured.periods)
+    periods = ", ".join(f"priority {each.priority}: {span_s(each.seconds)}" for each in configured.periods)
     rows: list[tuple[object, ...]] = [
         ("Periods", periods or "none"),
         ("Requested in all", span(configured.requested_ns)),

@@ -39,9 +39,10 @@ from ebbtide.events.decisions import (
     WaveStarted,
 )
 from ebbtide.events.facts import ApiRead, DaemonStarted, EffectPanicked, OrderEnded, PrepareForShutdown
+from ebbtide.events.units import span
 from ebbtide.replay.sim import invariants_kubernetes as kubernetes
 from ebbtide.replay.sim.node import KUBELET, Happening, SimulatedContainer
-from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_seconds, world_times
+from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_times
 
 
 class Breach(NamedTuple):
@@ -75,7 +76,7 @@ def the_lock_waits_for_the_pods(view: BootView) -> BreachSentences:
     for release in orderly_releases(view):
         running = [container_label(box) for box in still_planned(view, release)]
         if running and release.at_ns < _release_by_ns(view, release) - NS_PER_SECOND:
-            yield f"the lock was released at {world_seconds(release.at_ns)} while {', '.join(running)} ran"
+            yield f"the lock was released at {span(release.at_ns)} while {', '.join(running)} ran"
 
 
 def the_lock_goes_at_once(view: BootView) -> BreachSentences:
@@ -92,16 +93,13 @@ def the_lock_goes_at_once(view: BootView) -> BreachSentences:
         flush_ns = max(max(seconds * NS_PER_SECOND, trace_ns) for seconds, trace_ns in flushes)
         by_ns = since_ns + flush_ns + view.slack_ns
         if _undisturbed(view, view.at_ns(plan), by_ns) and not view.of("release"):
-            yield (
-                f"episode {episode}: no release by {world_seconds(by_ns)}, all pods gone at"
-                f" {world_seconds(since_ns)}"
-            )
+            yield (f"episode {episode}: no release by {span(by_ns)}, all pods gone at {span(since_ns)}")
         for release in view.of("release"):
             if view.boot.mode and release.at_ns > _release_by_ns(view, release) - NS_PER_SECOND:
                 continue  # an API server that answers is waited for to the end of the grant
             if release.at_ns > by_ns and _undisturbed(view, view.at_ns(plan), release.at_ns):
-                at = world_seconds(release.at_ns)
-                yield f"episode {episode}: released at {at}, all pods gone at {world_seconds(since_ns)}"
+                at = span(release.at_ns)
+                yield f"episode {episode}: released at {at}, all pods gone at {span(since_ns)}"
 
 
 #: How long the edge tries to deliver statuses.
@@ -184,7 +182,7 @@ def nothing_runs_that_nobody_says(view: BootView) -> BreachSentences:
                 continue
             said = [end.outcome for end_ns, end in view.ends(box.uid) if end_ns <= release.at_ns]
             if said[-1:] and said[-1] in ("graceful", "killed"):
-                at = world_seconds(release.at_ns)
+                at = span(release.at_ns)
                 yield f"{container_label(box)} runs at the release at {at}, and is {said[-1]} on record"
 
 
@@ -229,7 +227,7 @@ def the_grant_is_enough(view: BootView) -> BreachSentences:
             for record, event in view.events(PrepareForShutdown)
         )
         if heard and not raising:
-            at = world_seconds(limit.at_ns)
+            at = span(limit.at_ns)
             yield f"logind's limit came at {at} with the lock still held by {limit.detail}"
 
 
@@ -295,9 +293,9 @@ def waves_keep_their_order(view: BootView) -> BreachSentences:
                 over_ns, (exit_ns, last) = view.mono_at_ns(lower.deadline_ns), lasting[wave]
                 if seen.at_ns < over_ns and exit_ns > seen.at_ns:
                     yield (
-                        f"episode {episode}: {seen.what} for {seen.uid} at {world_seconds(seen.at_ns)},"
+                        f"episode {episode}: {seen.what} for {seen.uid} at {span(seen.at_ns)},"
                         f" while {container_label(last)} "
-                        f"of wave {wave} runs and has until {world_seconds(over_ns)}"
+                        f"of wave {wave} runs and has until {span(over_ns)}"
                     )
 
 
@@ -345,8 +343,8 @@ def waves_do_not_dawdle(view: BootView) -> BreachSentences:
             served = view.served_through(gone_ns, gone_ns + view.slack_ns)
             if next_ns > gone_ns + view.slack_ns and served and not begun:
                 yield (
-                    f"episode {episode}: wave {after.wave} began at {world_seconds(next_ns)}; "
-                    f"those before it were gone by {world_seconds(gone_ns)}"
+                    f"episode {episode}: wave {after.wave} began at {span(next_ns)}; "
+                    f"those before it were gone by {span(gone_ns)}"
                 )
 
 
@@ -366,8 +364,7 @@ def every_pod_is_signalled(view: BootView) -> BreachSentences:
                 and had_time(view, release)
             ):
                 yield (
-                    f"{container_label(box)} ran at the release at {world_seconds(release.at_ns)},"
-                    f" never told to stop"
+                    f"{container_label(box)} ran at the release at {span(release.at_ns)}, never told to stop"
                 )
 
 
@@ -455,10 +452,7 @@ def nobody_is_touched_without_a_shutdown(view: BootView) -> BreachSentences:
     first_ns = min((seen.at_ns for seen in view.of("shutdown", "stopping")), default=view.ended_ns + 1)
     for seen in view.of("hook", "signal", "kill"):
         if seen.at_ns < first_ns:
-            yield (
-                f"{seen.what} for {seen.uid}/{seen.container} at {world_seconds(seen.at_ns)}"
-                f" without any shutdown"
-            )
+            yield (f"{seen.what} for {seen.uid}/{seen.container} at {span(seen.at_ns)} without any shutdown")
 
 
 def grace_is_kept(view: BootView) -> BreachSentences:
@@ -470,11 +464,11 @@ def grace_is_kept(view: BootView) -> BreachSentences:
             began = next(iter(_stop_begins(view, box)), None)
             if began is None:
                 yield (
-                    f"{container_label(box)} was killed at {world_seconds(kill.at_ns)} without"
+                    f"{container_label(box)} was killed at {span(kill.at_ns)} without"
                     f" having been told to stop"
                 )
             elif not _may_kill(view, box, kill, *began) and not view.out_of_reach(box, began[0], kill.at_ns):
-                yield f"{container_label(box)} was killed too early, at {world_seconds(kill.at_ns)}"
+                yield f"{container_label(box)} was killed too early, at {span(kill.at_ns)}"
 
 
 def nobody_is_killed_untold(view: BootView) -> BreachSentences:
@@ -503,7 +497,7 @@ def nobody_is_killed_untold(view: BootView) -> BreachSentences:
             for at_ns, event in begins
         )
         if not told and not no_time and not view.out_of_reach(box, began_ns, kill_ns):
-            yield f"{container_label(box)} was killed at {world_seconds(kill_ns)}, never told to stop"
+            yield f"{container_label(box)} was killed at {span(kill_ns)}, never told to stop"
 
 
 def _is_being_signalled(view: BootView, box: SimulatedContainer, at_ns: int) -> bool:
@@ -588,14 +582,13 @@ def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
             continue
         if not stops and _answerable(view, box, began_ns, stop_by_ns):
             yield (
-                f"{container_label(box)} had no stop signal by {world_seconds(stop_by_ns)}, when"
-                f" its grace was over"
+                f"{container_label(box)} had no stop signal by {span(stop_by_ns)}, when its grace was over"
             )
         if stops:
             kill_by_ns = max(stop_by_ns, stops[-1].at_ns + GRACE_FLOOR_NS + view.slack_ns)
             kills = view.of_box(box, "kill")
             if (not kills or kills[0].at_ns > kill_by_ns) and _answerable(view, box, began_ns, kill_by_ns):
-                yield f"{container_label(box)} was not killed by {world_seconds(kill_by_ns)}"
+                yield f"{container_label(box)} was not killed by {span(kill_by_ns)}"
 
 
 def _grace_anew_ns(view: BootView, began: PodStopBegan) -> int:
@@ -653,7 +646,7 @@ def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
         breaks = view.of("bus-lost", "logind-gone", "logind-back")
         on_bus = not any(off_ns - 2 * NS_PER_SECOND <= seen.at_ns <= at_ns for seen in breaks)
         if on_bus and view.served_through(off_ns, at_ns):
-            at, off_at = world_seconds(at_ns), world_seconds(off_ns)
+            at, off_at = span(at_ns), span(off_ns)
             yield f"{event.uid} was told to stop at {at}, cancelled at {off_at}"
 
 

@@ -26,7 +26,8 @@ from ebbtide.events.decisions import (
     StopKubelet,
 )
 from ebbtide.events.facts import ApiRead, DaemonStarted, OrderEnded
-from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_seconds
+from ebbtide.events.units import span
+from ebbtide.replay.sim.view import BootView, BreachSentences, container_label
 
 #: Kinds after which the same pods do not start here again.
 GOING_FOR_GOOD = ("poweroff", "halt")
@@ -79,7 +80,7 @@ def the_kubelet_is_back(view: BootView) -> BreachSentences:
     tried = view.ended_ns < closed_ns + KUBELET_BACK_NS and any(event.key not in done for event in starts)
     is_coming = tried or not view.served_through(closed_ns, view.ended_ns)
     if closed_ns > stopped_ns and not asked_again and not is_coming:
-        yield f"the kubelet was stopped at {world_seconds(stopped_ns)} and is not running again"
+        yield f"the kubelet was stopped at {span(stopped_ns)} and is not running again"
 
 
 def nobody_is_started_again(view: BootView) -> BreachSentences:
@@ -102,9 +103,7 @@ def nobody_is_started_again(view: BootView) -> BreachSentences:
         if again and "api" in before and "cri" in before:
             continue
         if ["withdraw"] not in last and view.served_through(seen.at_ns - 3 * NS_PER_SECOND, seen.at_ns):
-            yield (
-                f"{seen.uid}/{seen.container} was started again by the kubelet at {world_seconds(seen.at_ns)}"
-            )
+            yield (f"{seen.uid}/{seen.container} was started again by the kubelet at {span(seen.at_ns)}")
 
 
 def who_comes_back_gets_no_last_word(view: BootView) -> BreachSentences:
@@ -117,7 +116,7 @@ def who_comes_back_gets_no_last_word(view: BootView) -> BreachSentences:
     deleted = {seen.uid: None for seen in view.of("delete")}
     for seen in view.of("status"):
         if seen.uid not in deleted:
-            yield f"{seen.uid} got the status {seen.detail} at {world_seconds(seen.at_ns)}, and comes back"
+            yield f"{seen.uid} got the status {seen.detail} at {span(seen.at_ns)}, and comes back"
 
 
 def a_handover_is_final(view: BootView) -> BreachSentences:
@@ -188,7 +187,7 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
                 asked = any(seen.at_ns <= at_ns for seen in view.of("release-asked", "stopping"))
                 if waiting and not (asked or lost or record.mono_ns >= bound_ns - RELEASE_AHEAD_NS):
                     keys = ", ".join(waiting)
-                    yield f"record {record.seq}: released at {world_seconds(at_ns)} while {keys} was open"
+                    yield f"record {record.seq}: released at {span(at_ns)} while {keys} was open"
 
 
 def _over_ns(ordered: Record) -> int:
@@ -218,8 +217,8 @@ def a_silent_server_holds_no_lock(view: BootView) -> BreachSentences:
             since_ns = max(ended_ns, silent_ns)
             if at_ns > since_ns + flush_ns + view.slack_ns and view.served_through(ended_ns, at_ns):
                 yield (
-                    f"record {record.seq}: released at {world_seconds(at_ns)}; all pods gone, and the API"
-                    f" server known to be silent, by {world_seconds(since_ns)}"
+                    f"record {record.seq}: released at {span(at_ns)}; all pods gone, and the API"
+                    f" server known to be silent, by {span(since_ns)}"
                 )
 
 
@@ -235,10 +234,7 @@ def nobody_waits_for_a_kubelet_that_was_stopped(view: BootView) -> BreachSentenc
         end_ns = view.at_ns(over) if over is not None else view.ended_ns
         since_ns = max([at_ns for at_ns in stopped if at_ns < end_ns], default=None)
         if since_ns is not None and end_ns > max(since_ns, view.at_ns(record)) + view.slack_ns:
-            yield (
-                f"record {record.seq}: final statuses awaited until {world_seconds(end_ns)},"
-                f" without a kubelet"
-            )
+            yield (f"record {record.seq}: final statuses awaited until {span(end_ns)}, without a kubelet")
 
 
 def each_status_is_delivered_in_time(view: BootView) -> BreachSentences:
@@ -262,10 +258,7 @@ def each_status_is_delivered_in_time(view: BootView) -> BreachSentences:
                     if not any(seen.uid == uid and seen.at_ns <= release.at_ns for seen in view.of("status"))
                 ]
                 if missing:
-                    yield (
-                        f"released at {world_seconds(release.at_ns)} without the status of"
-                        f" {', '.join(missing)}"
-                    )
+                    yield (f"released at {span(release.at_ns)} without the status of {', '.join(missing)}")
 
 
 OF_NODES = (

@@ -42,6 +42,7 @@ from ebbtide.actors.system import FACT_PRIORITIES, System
 from ebbtide.events.base import BARRIER_NS_MAX, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder
 from ebbtide.events.facts import DurabilityLate, OrderEnded, Result, Tick
+from ebbtide.events.units import span
 from ebbtide.replay.sim.scenario import Draws
 
 #: What the world does by itself at an instant comes before anybody hears of it; the rest are the inbox's
@@ -167,7 +168,7 @@ class Loop:
             if fact is None:
                 return
             yield self.admit(fact)
-        raise RanAway(f"still busy after {STEPS_MAX} steps, at {self.agenda.now_ns} ns")
+        raise RanAway(f"still busy after {STEPS_MAX} steps, at {span(self.agenda.now_ns)}")
 
     def run(self, until_ns: int | None = None) -> None:
         """All steps, for whoever has seen them as the world. Raises RanAway."""
@@ -194,7 +195,7 @@ class Loop:
             if isinstance(what, Fact):
                 return what
             what()
-        raise RanAway(f"the world moves by itself for ever, at {self.agenda.now_ns} ns")
+        raise RanAway(f"the world moves by itself for ever, at {span(self.agenda.now_ns)}")
 
 
 # --- effects as scripts ------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from ebbtide.actors.system import LOOK_NS
 from ebbtide.events.base import NS_PER_MS as MS
-from ebbtide.events.base import NS_PER_SECOND, Event, Record
+from ebbtide.events.base import Event, Record
 from ebbtide.events.decisions import KillContainer, PodEnded, PodPlanned, PodStopBegan
 from ebbtide.events.model import Settings
+from ebbtide.events.units import span
 from ebbtide.replay.sim.node import Happening, SimulatedContainer
 
 EventT = TypeVar("EventT", bound=Event)
@@ -268,11 +269,5 @@ def container_label(box: SimulatedContainer) -> str:
     return f"{box.uid}/{box.name}"
 
 
-def world_seconds(at_ns: int) -> str:
-    """With four digits, cut."""
-    whole, rest_ns = divmod(abs(at_ns), NS_PER_SECOND)
-    return f"{'-' if at_ns < 0 else ''}{whole}.{rest_ns // 100_000:04d} s"
-
-
 def world_times(seen: Sequence[Happening]) -> str:
-    return ", ".join(world_seconds(each.at_ns) for each in seen)
+    return ", ".join(span(each.at_ns) for each in seen)

@@ -57,6 +57,7 @@ from ebbtide.events.facts import (
 )
 from ebbtide.events.model import Container, Pod, Settings
 from ebbtide.events.reader import History
+from ebbtide.events.units import span
 from ebbtide.replay.replayer import STATEMENTS, Divergence, Replayer, whole_steps
 
 # What is kept is the state just before the shutdown's first record, every fact with its place, and how late
@@ -272,10 +273,10 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.grant_ns is not None and self.grant_ns < 0:
-            raise ValueError(f"a grant of {self.grant_ns} ns is negative")
+            raise ValueError(f"a grant of {span(self.grant_ns)} is negative")
         for seq, delay_ns in self.delay:
             if delay_ns < 0:
-                raise ValueError(f"the delay of record {seq}, {delay_ns} ns, is negative")
+                raise ValueError(f"the delay of record {seq}, {span(delay_ns)}, is negative")
 
 
 class ChangedFact(NamedTuple):

@@ -29,8 +29,8 @@ from ebbtide.events.facts import LogindRead, PrepareForShutdown, SettingsLoaded
 from ebbtide.events.model import Pod
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import RecordPoint
-from ebbtide.events.record.format import span
 from ebbtide.events.record.progress import ProgressBuilder, advance
+from ebbtide.events.units import span
 from ebbtide.replay.whatif.record import (
     Changes,
     RecordedBehaviour,

@@ -38,7 +38,7 @@ from ebbtide.events.decisions import (
 )
 from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, OrderEnded, Result
 from ebbtide.events.model import Container
-from ebbtide.events.record.format import span
+from ebbtide.events.units import span
 from ebbtide.replay.sim.loop import RANKS, REST, TICKS, Agenda, Entry, Loop, World
 from ebbtide.replay.whatif.record import (
     Answer,

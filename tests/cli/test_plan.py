@@ -167,13 +167,13 @@ def test_a_plan_says_what_is_kept_free_at_the_end_and_whence(
         daemon.answer["data"] = {**STATUS, "margins": kept}
         return run(*words).out
 
-    assert "kept free at its end: 0.75 s: 0.25 s for the last pods to go" in planned()
+    assert "kept free at its end: 750 ms: 250 ms for the last pods to go" in planned()
     assert "(nobody has measured this node: see 'ebbtide drill')" in planned()
     kept |= {"releaseSeconds": 1.0, "lastEndsSeconds": 1.0, "measured": 1_700_000_000.0}
     assert "(by the drill of 2023-11-14 22:13:20.000 UTC)" in planned()
     assert "reserve-too-small" not in planned()
     config.write_text(CONFIG + "reserve: 2s\n")
-    assert "reserve-too-small: 2.25 s are kept free at the end as a drill measured" in planned()
+    assert "reserve-too-small: 2.250 s are kept free at the end as a drill measured" in planned()
     assert "raise reserve to 5 s" in planned()
 
 

@@ -167,7 +167,9 @@ def test_status_says_what_is_kept_free_and_whence(run: Run, daemon: Daemon, tmp_
     )
     daemon.answer = {"ok": True, "data": {**STATUS, "margins": margins}}
     ran = run("status", "--runtime", tmp_path, "--journal", tmp_path)
-    assert "1.75 s: 1 s for the last pods to go, 0.25 s for their statuses, 0.5 s for the release" in ran.out
+    assert (
+        "1.750 s: 1 s for the last pods to go, 250 ms for their statuses, 500 ms for the release" in ran.out
+    )
     assert "by the drill of 1970-01-01" in ran.out
     assert margins_json(None)["measured"] is None
 
@@ -245,6 +247,30 @@ def test_status_says_since_when_it_is_armed_and_in_which_mode(
     assert "mode           process" in rows
     down = "shop/web-0, shop/web-1 have ended and are not started again: write the manifest anew (touch) to"
     assert f"pods           {down} start them" in rows
+
+
+@pytest.mark.parametrize(
+    ("offset", "first"),
+    [
+        (600, "not known: the journal is corrupt"),
+        (-600, "or a later one that cannot be read: the journal is"),
+    ],
+)
+def test_a_damaged_journal_is_not_called_empty(run: Run, tmp_path: Path, offset: int, first: str) -> None:
+    """With the exit code that every verb has for it; the last shutdown before the damage is shown as such."""
+    whole_shutdown(tmp_path / "journal")
+    (segment,) = (tmp_path / "journal").glob("*.ebj")
+    damaged = bytearray(segment.read_bytes())
+    damaged[offset] ^= 0xFF
+    segment.write_bytes(damaged)
+    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal")
+    assert (ran.code, ran.err.count("the journal is corrupt")) == (5, 1)
+    assert first in ran.out
+    assert "none in the journal" not in ran.out
+    said = json.loads(
+        run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal", "-o", "json").out
+    )
+    assert (said["journalDamage"], said["lastShutdown"] is None) == ("corrupt", offset > 0)
 
 
 def test_pods_that_run_are_not_unknown(run: Run, daemon: Daemon, tmp_path: Path) -> None:

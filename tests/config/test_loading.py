@@ -283,7 +283,7 @@ def test_a_gigabyte_costs_no_more_than_its_first_piece(tmp_path: Path) -> None:
     huge = tmp_path / "huge.yaml"
     with open(huge, "wb") as file:
         os.truncate(file.fileno(), 2**30)
-    with pytest.raises(ConfigError, match=r"huge\.yaml: larger than 1048576 bytes: split it"):
+    with pytest.raises(ConfigError, match=r"huge\.yaml: larger than 1 MiB: split it"):
         load([huge])
 
 

@@ -55,13 +55,13 @@ def test_the_log_tells_by_which_means_pods_are_ended_and_what_is_left() -> None:
     assert [line for _, line in told] == [
         "the API server does not answer: no route",
         "shutdown began: poweroff, budget 30 s of 30 s asked for, logind grants 35 s",
-        "+1.00 s termination mode: api, the pods are deleted and the kubelet ends them (mode api)",
+        "+1.000 s termination mode: api, the pods are deleted and the kubelet ends them (mode api)",
         "pod shop/web-0: wave 0, 20 s",
-        "+3.00 s pod shop/web-0: the API server did not accept its delete: 429",
-        "+4.00 s handed over to the container runtime: the API server did not take a delete: 429",
-        "+7.00 s the kubelet is stopped",
-        "+8.00 s not safe to detach: mounted: shop/web-0 data",
-        "+9.00 s the kubelet did not finish: still running: shop/web-0",
+        "+3.000 s pod shop/web-0: the API server did not accept its delete: 429",
+        "+4.000 s handed over to the container runtime: the API server did not take a delete: 429",
+        "+7.000 s the kubelet is stopped",
+        "+8.000 s not safe to detach: mounted: shop/web-0 data",
+        "+9.000 s the kubelet did not finish: still running: shop/web-0",
         "starting the kubelet again failed: no such unit",
     ]
 

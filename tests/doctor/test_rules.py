@@ -483,7 +483,7 @@ def test_a_certificate_that_expired_where_there_is_no_other_way() -> None:
     (finding,) = found(node(mode="api", api=API._replace(certificate=certificate)))
     assert (finding.level, finding.message) == (
         "critical",
-        "the client certificate /pki/c.pem expired 2 days ago",
+        "the client certificate /pki/c.pem expired 2 d ago",
     )
 
 

@@ -27,9 +27,7 @@ from ebbtide.events.messages import (
     Names,
     Row,
     describe,
-    elapsed_text,
     order_text,
-    seconds_text,
 )
 from ebbtide.events.model import Pod
 from ebbtide.replay.redact import has_text
@@ -102,24 +100,11 @@ def test_a_form_in_the_log_knows_its_places() -> None:
     """The text is always in it; the rest is the time and the pod."""
     for kind, row in ROWS.items():
         if row.log and not callable(row.log):
-            assert "TEXT" in row.log.format(text="TEXT", since="1.00", pod="shop/web-0"), kind.__name__
+            assert "TEXT" in row.log.format(text="TEXT", since="+1.000 s", pod="shop/web-0"), kind.__name__
         assert not row.console or row.log, "what is on the console is in the log"
 
 
 # --- the texts ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "ns, text", [(0, "0.00"), (3_070_000_000, "3.07"), (9_999_000_000, "10.00"), (-1_500_000_000, "-1.50")]
-)
-def test_elapsed_is_to_the_hundredth(ns: int, text: str) -> None:
-    """Rounded, with integers only."""
-    assert elapsed_text(ns) == text
-
-
-def test_seconds_have_no_decimal_that_says_nothing() -> None:
-    """20 s is 20, and half a second is 0.5."""
-    assert (seconds_text(20_000_000_000), seconds_text(500_000_000)) == ("20", "0.5")
 
 
 def test_names_are_learned_before_they_are_used() -> None:

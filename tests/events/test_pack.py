@@ -183,9 +183,9 @@ ZEROS = bytes(64 * MIB)
 @pytest.mark.parametrize(
     ("members", "why"),
     [
-        ({MANIFEST: b'{"a": "' + ZEROS + b'"}'}, "it would unpack to 67108873 bytes"),
+        ({MANIFEST: b'{"a": "' + ZEROS + b'"}'}, "it would unpack to 64 MiB"),
         ({MANIFEST: b"{}", f"segments/{NAME}": ZEROS}, "it would unpack to"),
-        ({MANIFEST: b" " * (300 * 1024)}, "its manifest.json is above 262144 bytes"),
+        ({MANIFEST: b" " * (300 * 1024)}, "its manifest.json is above 256 KiB"),
         ({MANIFEST: b"[" * 100_000}, "its manifest.json is nested too deep"),
         ({MANIFEST: b"[]"}, "its manifest.json is no object"),
         ({MANIFEST: b"{}"} | {f"segments/{at:090}": b"" for at in range(8000)}, "the list of its members"),

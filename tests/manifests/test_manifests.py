@@ -397,7 +397,7 @@ def test_variables_that_double_each_other_are_stopped() -> None:
     """Ten lines could ask for all the memory there is."""
     env = [{"name": "E0", "value": "x" * 100}]
     env += [{"name": f"E{n}", "value": f"$(E{n - 1})" * 10} for n in range(1, 12)]
-    assert "longer than 131072 bytes" in error(with_main(env=env))
+    assert "longer than 128 KiB" in error(with_main(env=env))
 
 
 def test_many_pods_cannot_grow_without_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -544,7 +544,7 @@ def test_a_gigabyte_is_refused_by_its_size(tmp_path: Path) -> None:
     huge = tmp_path / "huge.yaml"
     with open(huge, "wb") as file:
         os.truncate(file.fileno(), 2**30)
-    with pytest.raises(ManifestError, match=r"huge\.yaml: larger than 16777216 bytes"):
+    with pytest.raises(ManifestError, match=r"huge\.yaml: larger than 16 MiB"):
         load_manifest_file(huge)
 
 

@@ -77,7 +77,7 @@ def test_the_killed_pods_end_is_a_warning_with_its_name() -> None:
     )
     assert record.severity_text == "WARN"
     assert dict(record.attributes)[POD_NAME] == "stuck-0"
-    assert "killed after 10.01 s" in record.body
+    assert "killed after 10.006 s" in record.body
 
 
 def test_batching_changes_nothing() -> None:

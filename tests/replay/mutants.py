@@ -59,7 +59,6 @@ PASSED_OVER = tuple(
     for name in (
         "explain_plan",
         "short_name",
-        "seconds_text",
         "_grant_too_small",
         "_wave_cuts",
         "_wave_zeros",

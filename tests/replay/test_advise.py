@@ -123,7 +123,7 @@ def test_a_wave_needs_what_its_slowest_pod_needs() -> None:
     """In whole seconds, and more than it took: at the end of its grace a pod is killed."""
     advice = advise([account(ended("web-0", 3.2), ended("web-1", 7), ended("db-0", 0.1, priority=1000))])
     assert [wave.seconds for wave in advice.waves] == [8, 1]
-    assert wave_comment(advice.waves[0]) == "the slowest, shop/web, took 7s"
+    assert wave_comment(advice.waves[0]) == "the slowest, shop/web, took 7 s"
     assert (advice.requested_seconds, advice.reserve_seconds, advice.drop_in_seconds) == (9, 5, 14)
     assert len(advice.saved) == 3
 
@@ -158,7 +158,7 @@ DEAF = AutopsyRecord(
         ((killed("a-0", 5, wanted=5),), "own-grace", "raise its terminationGracePeriodSeconds above 5"),
         ((killed("a-0", 20),), "too-short", "give its wave more and see"),
         ((ended("a-0", 3), killed("a-1", 20)), "too-short", "was killed 1 of 2 times"),
-        ((ended("a-0", 3), killed("a-1", 9, wanted=9)), "unsteady", "ended within 3s, or was killed"),
+        ((ended("a-0", 3), killed("a-1", 9, wanted=9)), "unsteady", "ended within 3 s, or was killed"),
         (
             (ended("a-0", 12), killed("a-1", 5, wanted=5)),
             "mostly",
@@ -254,7 +254,7 @@ def test_a_node_that_is_granted_too_little_saves_fewer() -> None:
     assert [stop.label for stop in advice.saved] == ["shop/web", "shop/db"]
     assert [stop.label for stop in advice.hopeless] == [stop.label for stop in advice.cut] == ["shop/slow"]
     assert not list(problems(advice)), "no grace of its own helps"
-    assert "# On node-1 the grant was not raised: 18s of the 35s asked for." in configuration_to_paste(
+    assert "# On node-1 the grant was not raised: 18 s of the 35 s asked for." in configuration_to_paste(
         advice, 200
     )
     assert len(advise([account(*fates, grant_ns=35 * SECOND)]).saved) == 3

@@ -32,16 +32,21 @@ def sleeper(name: str, seconds: int, *, priority: int = 0, grace: int = 60) -> P
 @pytest.mark.parametrize(
     "planned, history, code, needs",
     [
-        (pod("web"), (ended("web-1", 25),), "wave-too-short", "needs 25s and has 20s in wave 0"),
+        (pod("web"), (ended("web-1", 25),), "wave-too-short", "needs 25 s and has 20 s in wave 0"),
         (
             pod("web", grace=15),
             (ended("web-1", 16),),
             "grace-too-short",
             "its own grace of 15 s is the limit",
         ),
-        (sleeper("web", 30), (), "hook-too-long", "its preStop sleep alone takes 30s"),
-        (sleeper("web", 12), (ended("web-1", 9),), "wave-too-short", "needs 21s"),
-        (pod("db", HIGH), (killed("db-1", 20),), "never-enough", "needs more than 20s and has 10s in wave 1"),
+        (sleeper("web", 30), (), "hook-too-long", "its preStop sleep alone takes 30 s"),
+        (sleeper("web", 12), (ended("web-1", 9),), "wave-too-short", "needs 21 s"),
+        (
+            pod("db", HIGH),
+            (killed("db-1", 20),),
+            "never-enough",
+            "needs more than 20 s and has 10 s in wave 1",
+        ),
     ],
 )
 def test_what_does_not_fit(planned: Pod, history: tuple[object, ...], code: MisfitCode, needs: str) -> None:
@@ -81,7 +86,7 @@ def test_what_was_killed_after_as_much_time_is_a_finding_though_another_ended() 
     history = past(ended("web-1", 2), killed("web-2", 15), *(killed(f"web-{at}", 30) for at in range(3, 12)))
     (misfit,) = fit(plan(planned), [planned], history).misfits
     assert (misfit.code, misfit.needed_ns, misfit.at_least) == ("sometimes-killed", 30 * SECOND, True)
-    assert "needs more than 30s and has 20s in wave 0" in misfit.message
+    assert "needs more than 30 s and has 20 s in wave 0" in misfit.message
     assert misfit.message.endswith("it was killed 9 of 11 times after as much time or more")
 
 

@@ -26,6 +26,7 @@ from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.interfaces import Outlet, known_text
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import RuntimeRead
+from ebbtide.events.units import bound_text
 
 
 class CallFailed(Exception):
@@ -183,7 +184,7 @@ class CriClient:
             while not self._connected(connect=True):
                 await trio.sleep(READY_POLL_SECONDS)
             return
-        raise Lost(f"the runtime is away for {seconds:.1f} s")
+        raise Lost(f"the runtime is away for {bound_text(seconds)}")
 
     async def gone(self, busy: Callable[[], bool]) -> float:
         """Return once the runtime is no longer connected, with Trio's time at which it was last seen to be.
@@ -240,7 +241,7 @@ class CriClient:
         if code in AWAY_CODES:
             raise Lost(f"{name}: the runtime is away{why}")
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-            raise Lost(f"{name}: no answer in {seconds:.1f} s")
+            raise Lost(f"{name}: no answer in {bound_text(seconds)}")
         if code == grpc.StatusCode.RESOURCE_EXHAUSTED and TOO_LARGE_TEXT in details:
             raise TooLarge(f"{name}: the answer is too large")
         raise RuntimeRefused(f"{name}: {code.name}{why}")
@@ -316,7 +317,7 @@ class RuntimeReach:
                 left = max(0.0, deadline - trio.current_time())
                 await self._connection.call("Version", question, api.VersionResponse, left, wait=False)
                 return
-            raise Lost(f"Version: no answer in {seconds:.1f} s")
+            raise Lost(f"Version: no answer in {bound_text(seconds)}")
         except RuntimeRefused:
             pass  # An answer, if an odd one.
         except Lost as error:

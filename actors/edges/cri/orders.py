@@ -62,6 +62,7 @@ from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy
 from ebbtide.events.facts import AutopsyTaken
 from ebbtide.events.model import ProcessReport
+from ebbtide.events.units import size_text
 
 UNKNOWN_CONTAINER = "no such container is known here"
 RUNTIME_AWAY = "the runtime does not answer"
@@ -409,7 +410,7 @@ EXEC_PAST_SECONDS = 5
 #: The same for a hook, whose time runs on as well.
 EXEC_AGAIN_SECONDS = 0.05
 #: Not a failure of the hook, and not a success that anybody has seen.
-EXEC_TOO_LOUD = f"it ran; its output is over {EXEC_BYTES_MAX // 1024} KiB, so its exit code is not known"
+EXEC_TOO_LOUD = f"it ran; its output is over {size_text(EXEC_BYTES_MAX)}, so its exit code is not known"
 #: How soon it is seen that a hook's process has gone, where its runtime does not tell.
 PROCESS_POLL_SECONDS = 0.1
 HOOK_NOT_KNOWN = "what it does is the runtime's to tell, which has not answered since the daemon's start"

@@ -37,6 +37,7 @@ from ebbtide.actors.edges.kubernetes.pods import (
     mirrored_uid,
 )
 from ebbtide.actors.interfaces import Ending, known_text
+from ebbtide.events.units import bound_text
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -174,7 +175,7 @@ class ApiCall:
                 )
                 self.in_doubt = self.in_doubt or is_doubtful(answer)
                 return answer
-            raise Unanswered(f"no answer in {seconds:.1f} s")
+            raise Unanswered(f"no answer in {bound_text(seconds)}")
         except Unanswered as error:
             self.in_doubt = self.in_doubt or error.sent
             raise

@@ -42,6 +42,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
 )
 from ebbtide.actors.edges.kubernetes.credentials import Access, Credentials, UnusableCredentials, failure_text
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
+from ebbtide.events.units import size_text, span_s
 
 if TYPE_CHECKING:
     import trio_asyncio
@@ -359,7 +360,7 @@ class LineStream:
             with trio.move_on_after(silence_seconds_max) as silence:
                 piece = await self._read()
             if silence.cancelled_caught:
-                raise SilentStream(f"silent for {silence_seconds_max:g} s")
+                raise SilentStream(f"silent for {span_s(silence_seconds_max)}")
             if not piece:
                 return None
             # Pieces are joined once, when their line is whole: a large object comes in many.
@@ -371,7 +372,7 @@ class LineStream:
             self._pieces.append(rest)
             self._size += len(rest)
             if self._size > LINE_BYTES_MAX:
-                raise Unanswered(f"a line of more than {LINE_BYTES_MAX} bytes")
+                raise Unanswered(f"a line of more than {size_text(LINE_BYTES_MAX)}")
         return self._lines.pop()
 
     async def answer(self, silence_seconds_max: float) -> Answer:
@@ -560,7 +561,7 @@ class ApiClient:
                         if size - len(piece) <= LARGE_BYTES < size:
                             await turn.enter_async_context(self.large)
                         if size > ANSWER_BYTES_MAX:
-                            raise AnswerTooLong(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+                            raise AnswerTooLong(f"an answer of more than {size_text(ANSWER_BYTES_MAX)}")
                     return Answer(response.status, b"".join(pieces), _retry_after(response.headers))
 
         answer: Answer = await self._run(exchange(), method, path)
@@ -615,7 +616,7 @@ class ApiClient:
 
     def _silent(self, what: str, seconds: float) -> Unanswered:
         self._doubt.set()
-        return Unanswered(f"{what}: no answer in {seconds:g} s")
+        return Unanswered(f"{what}: no answer in {span_s(seconds)}")
 
     async def _run(self, work: Coroutine[Any, Any, Any], method: str, path: str) -> Any:
         if self._loop is None:

@@ -32,6 +32,7 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.documents import DocumentError, object_of_text, read_file
+from ebbtide.events.units import size_text, span_s
 
 #: A file's identity and age; nothing where it cannot be had.
 FileMark = tuple[int, int, int, int] | None
@@ -249,7 +250,7 @@ def read_bounded(path: Path) -> bytes:
         raise UnusableCredentials(f"{str(path)!r}: {error}") from None
     if len(data) > FILE_BYTES_MAX:
         raise MalformedKubeconfig(
-            f"{path}: larger than {FILE_BYTES_MAX} bytes, so no kubeconfig and no certificate"
+            f"{path}: larger than {size_text(FILE_BYTES_MAX)}, so no kubeconfig and no certificate"
         )
     return data
 
@@ -406,7 +407,9 @@ async def ask_plugin(plugin: ExecPlugin, access: Access) -> GrantedCredential:
                 )
             output = done.stdout[:OUTPUT_BYTES_MAX]
     except trio.TooSlowError:
-        raise UnusableCredentials(f"{plugin.command} gave no credential in {RUN_SECONDS_MAX:.0f} s") from None
+        raise UnusableCredentials(
+            f"{plugin.command} gave no credential in {span_s(RUN_SECONDS_MAX)}"
+        ) from None
     except OSError as error:
         hint = f"; {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""
         raise UnusableCredentials(f"{plugin.command}: {error.strerror}{hint}") from None

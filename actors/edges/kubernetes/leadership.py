@@ -34,6 +34,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     answer_text,
 )
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
+from ebbtide.events.units import span_s
 
 #: client-go's own: a record that has stood for so long is nobody's; its holder stops leading 5 s before; and
 #: how often each asks. The other one has taken over 20 s after its holder was killed: 2.4 s until it sees the
@@ -92,9 +93,9 @@ class Leadership:
             raise ValueError("a leader needs an identity: name this process")
         if not 0 < retry_seconds * (1 + JITTER) < renew_seconds < lease_seconds <= LEASE_SECONDS_MAX:
             raise ValueError(
-                f"a Lease of {lease_seconds:g} s, given up after {renew_seconds:g} s and asked for every "
-                f"{retry_seconds:g} s: each must be shorter than the one before, and the first "
-                f"{LEASE_SECONDS_MAX:g} s at most"
+                f"a Lease of {span_s(lease_seconds)}, given up after {span_s(renew_seconds)} and asked "
+                f"for every {span_s(retry_seconds)}: each must be shorter than the one before, and the first "
+                f"{span_s(LEASE_SECONDS_MAX)} at most"
             )
         self.holder = ""
         self._caller, self._tell, self._identity = caller, tell, identity
@@ -190,7 +191,7 @@ class Leadership:
                 ended = True
                 nursery.cancel_scope.cancel()
         if not ended and trio.current_time() >= term.deadline:
-            what = f"{self._label} could not be renewed for {self._renew_seconds:g} s"
+            what = f"{self._label} could not be renewed for {span_s(self._renew_seconds)}"
             self._tell(WARNING, f"{what}: this replica leads no longer")
         return ended
 

@@ -66,6 +66,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AwaitStatuses, DeletePod, DeliverStatuses, WithdrawPods
 from ebbtide.events.facts import StatusesSeen
 from ebbtide.events.files import read_own, write_atomically
+from ebbtide.events.units import span_s
 
 #: A pod whose delete is not taken by then is the runtime's, with the rest of its grace (docs/node.md).
 #: Counted from the order, whatever was waited for: the stop signal of a pod without grace comes before its
@@ -163,7 +164,7 @@ class PodDeletes:
                 if not answer.ok and call.in_doubt:
                     return Ending("timed-out", f"the API server may have taken it: {answer_text(answer)}")
                 return answer_ending(answer)
-        return Ending("failed", f"not sent: no turn in {DELETE_SECONDS_MAX} s")
+        return Ending("failed", f"not sent: no turn in {span_s(DELETE_SECONDS_MAX)}")
 
     def _call(self, order: DeletePod, until: float) -> ApiCall:
         return ApiCall(self._caller, until - trio.current_time(), self._context(order.key))

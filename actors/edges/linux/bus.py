@@ -26,6 +26,8 @@ from jeepney.bus_messages import MatchRule, message_bus
 from jeepney.fds import FileDescriptor, NoFDError, fds_buf_size
 from jeepney.io.trio import DBusConnection
 
+from ebbtide.events.units import span_s
+
 SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
 #: A local bus answers in under a millisecond; longer than this it is as good as absent.
 CONNECT_SECONDS_MAX = 2.0
@@ -143,7 +145,7 @@ class Bus:
                 return bus
         except trio.TooSlowError as error:
             raise BusError(
-                f"the bus at {address} does not answer within {CONNECT_SECONDS_MAX:g} s"
+                f"the bus at {address} does not answer within {span_s(CONNECT_SECONDS_MAX)}"
             ) from error
         except Exception as error:
             raise BusError(f"cannot reach the bus at {address}: {error}; is dbus running?") from error
@@ -253,7 +255,7 @@ class Bus:
             # machine.
             for late in replies:
                 late.close()
-            raise BusError(f"no answer to {member(message)} within {seconds_max:g} s") from error
+            raise BusError(f"no answer to {member(message)} within {span_s(seconds_max)}") from error
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise BusError(f"the bus connection broke ({type(error).__name__})") from error
         finally:

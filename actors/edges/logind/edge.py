@@ -58,6 +58,7 @@ from ebbtide.events.facts import (
     SignalRejected,
 )
 from ebbtide.events.model import ShutdownKind
+from ebbtide.events.units import span, span_s
 
 #: The state that a start begins with is worth this much waiting, not more.
 START_SECONDS_MAX = 0.3
@@ -291,7 +292,7 @@ async def in_bounded_thread(work: Callable[[], ResultT]) -> ResultT:
     """Raises HungDisk, and what ``work`` raises."""
     with trio.move_on_after(FILE_SECONDS_MAX):
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
-    raise HungDisk(f"the disk did not answer within {FILE_SECONDS_MAX:g} s")
+    raise HungDisk(f"the disk did not answer within {span_s(FILE_SECONDS_MAX)}")
 
 
 class LogindReporter:
@@ -424,7 +425,7 @@ class DelayLimit:
             await self._reporter.report_files(outlet, always=True)
             if reached(grant_ns):
                 return Ending()
-            limit, ours = f"logind's limit is {grant_ns / NS_PER_SECOND:g} s", self._reporter.files.ours
+            limit, ours = f"logind's limit is {span(grant_ns)}", self._reporter.files.ours
             overrider = (await in_bounded_thread(self._reporter.files.read)).overridden_by
             if overrider:
                 return Ending("failed", f"{limit}: {overrider} is read after {ours}; rename or mask it")

@@ -19,6 +19,7 @@ import h11
 import trio
 
 from ebbtide.actors.edges.proof.sources import Unread, read_bounded
+from ebbtide.events.units import size_text
 
 #: What describes a whole machine is some 50 KiB.
 ANSWER_BYTES_MAX = 512 * 1024
@@ -159,7 +160,7 @@ class Service:
                 size += len(event.data)
                 # An endless answer would fill our memory before our time is over.
                 if size > ANSWER_BYTES_MAX:
-                    raise Unread(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
+                    raise Unread(f"the answer is longer than {size_text(ANSWER_BYTES_MAX)}")
             # 1xx is not the answer yet; everything else that is left is its end.
             elif not isinstance(event, h11.InformationalResponse):
                 break

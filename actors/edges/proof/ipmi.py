@@ -20,6 +20,7 @@ import trio
 from ebbtide.actors.edges.proof.sources import NO_UUIDS, Machine, Said, Unread, read_secret
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.outage import Source, Verdict
+from ebbtide.events.units import size_text, span_s
 
 PORT = 623
 #: IPMI v2.0 has twenty bytes for it.
@@ -105,7 +106,7 @@ class Ipmi:
                 if verdict == "on":
                     await self._run(POWER_OFF_COMMAND)
         except trio.TooSlowError:
-            return Ending("timed-out", f"no answer in {POWER_OFF_SECONDS_MAX:g} s")
+            return Ending("timed-out", f"no answer in {span_s(POWER_OFF_SECONDS_MAX)}")
         except Unread as error:
             return Ending("failed", str(error))
         return Ending()
@@ -134,7 +135,7 @@ class Ipmi:
         username = await read_secret(self._username_file)
         if len((await read_secret(self._password_file)).encode()) > PASSWORD_BYTES_MAX:
             raise Unread(
-                f"{self._password_file}: IPMI takes no password of more than {PASSWORD_BYTES_MAX} bytes"
+                f"{self._password_file}: IPMI takes no password of more than {size_text(PASSWORD_BYTES_MAX)}"
             )
         argv = [
             *("ipmitool", "-v", "-I", "lanplus", "-H", self._host, "-p", str(self._port)),

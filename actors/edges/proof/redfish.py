@@ -24,6 +24,7 @@ from ebbtide.actors.edges.proof.https import Answer, Service
 from ebbtide.actors.edges.proof.sources import NO_UUIDS, Machine, Said, Unread, read_secret
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.outage import Source, Verdict
+from ebbtide.events.units import span_s
 
 SYSTEMS = "/redfish/v1/Systems"
 RESET = "#ComputerSystem.Reset"
@@ -133,7 +134,7 @@ class Redfish:
                     return Ending("failed", f"it does not allow {FORCE_OFF}")
                 await self._request("POST", reset.target, msgspec.json.encode({"ResetType": FORCE_OFF}))
         except trio.TooSlowError:
-            return Ending("timed-out", f"no answer in {POWER_OFF_SECONDS_MAX:g} s")
+            return Ending("timed-out", f"no answer in {span_s(POWER_OFF_SECONDS_MAX)}")
         except Unread as error:
             return Ending("failed", str(error))
         return Ending()
@@ -220,7 +221,8 @@ class Redfish:
             refused, at = self._refused
             if value == refused and trio.current_time() < at + REFUSED_AGAIN_SECONDS:
                 raise Unread(
-                    f"401: user name or password refused; not sent again within {REFUSED_AGAIN_SECONDS:g} s"
+                    "401: user name or password refused; "
+                    f"not sent again within {span_s(REFUSED_AGAIN_SECONDS)}"
                 )
             self._refused = None
         return value

@@ -18,6 +18,7 @@ from ebbtide.actors.edges.documents import read_file
 from ebbtide.actors.interfaces import Clock, Effect, Ending, Outlet, error_text
 from ebbtide.events.base import Order
 from ebbtide.events.outage import EvidenceRead, IdentityKind, ReadSources, Source, Verdict
+from ebbtide.events.units import size_text, span_s
 
 #: One reading of one source: a management controller takes seconds for a session, and the next reading of
 #: all comes 5 s after the last answer.
@@ -178,7 +179,7 @@ async def read_bounded(path: Path, bytes_max: int) -> bytes:
     except ValueError:
         raise Unread(f"{path}: no regular file") from None
     if len(data) > bytes_max:
-        raise Unread(f"{path}: larger than {bytes_max} bytes")
+        raise Unread(f"{path}: larger than {size_text(bytes_max)}")
     return data
 
 
@@ -230,7 +231,7 @@ class SourcesEdge:
             with trio.fail_after(READ_SECONDS_MAX):
                 said = await source.read(machine)
         except trio.TooSlowError:
-            said = Said("unknown", error=f"no answer in {READ_SECONDS_MAX:g} s")
+            said = Said("unknown", error=f"no answer in {span_s(READ_SECONDS_MAX)}")
         except (OSError, ValueError) as error:
             said = Said("unknown", error=error_text(error))
         if said is not None:

@@ -20,6 +20,7 @@ from ebbtide.cli.common.options import F
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import default_journals
 from ebbtide.events.segment import SEGMENT_MAGIC, parse_segment_file_name
+from ebbtide.events.units import size_text
 
 STDOUT = "-"
 
@@ -57,10 +58,10 @@ def save(path: Path | None, parts: Iterable[bytes], *, readable: bool, example: 
     if path.exists() and not path.is_file():
         # A pipe or a device is written to: replaced, /dev/null would be a file from then on.
         with path.open("wb") as file:
-            size = sum(file.write(part) for part in parts)
+            length = sum(file.write(part) for part in parts)
     else:
-        size = _write_whole(path, parts)
-    remark(f"wrote {path}: {size} bytes" if size < 10_000 else f"wrote {path}: {size // 1000} kB")
+        length = _write_whole(path, parts)
+    remark(f"wrote {path}: {size_text(length)}")
 
 
 def spare_journals(path: Path) -> None:

@@ -31,6 +31,7 @@ from ebbtide.events.reader import History, Unread
 from ebbtide.events.record.episodes import BootRecord, Episode, episodes
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.recovery import Verdict
+from ebbtide.events.units import json_seconds
 from ebbtide.replay.journal import HasShutdownIdT, NoSuchShutdown, pick
 
 # The timeline, and the table of messages that it brings, are loaded only for what needs them: half of a short
@@ -118,7 +119,12 @@ def _pick_by_name(history: History, found: Iterable[HasShutdownIdT], name: str) 
     except NoSuchShutdown as error:
         # Where a journal is damaged, the damage may be why it is not there, and has the exit code.
         code = conclude(history.verdict) or WRONG
-        raise Refused(f"{error}; 'ebbtide journal ls' lists them", code) from None
+        raise Refused(f"{error}{listed_by(error)}", code) from None
+
+
+def listed_by(error: NoSuchShutdown) -> str:
+    """Where one sees them; empty where there is none to be seen."""
+    return "; 'ebbtide journal ls' lists them" if error.count else ""
 
 
 # --- a moment, an actor, a pod ------------------------------------------------------------------
@@ -218,11 +224,6 @@ def outcomes_text(pods: Mapping[Any, int], running: int = 0) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in shown.items() if count)
 
 
-def seconds_or_none(duration_ns: int | None) -> float | None:
-    """For JSON, where every time is in seconds; null for what did not happen."""
-    return None if duration_ns is None else duration_ns / NS_PER_SECOND
-
-
 def episode_document(episode: Episode) -> dict[str, Any]:
     """The promised shape, and where the episode stands in the journal."""
     return {
@@ -280,7 +281,7 @@ def shutdown_document(shutdown: EpisodeRecord) -> dict[str, Any]:
         "kind": shutdown.kind,
         "started": rfc3339(shutdown.started_wall_ns),
         "outcome": shutdown.outcome,
-        "endedSeconds": seconds_or_none(shutdown.ended_ns),
+        "endedSeconds": json_seconds(shutdown.ended_ns),
         "journal": {
             "state": "intact" if damage is None else damage.state,
             "banner": None if damage is None else damage.banner,
@@ -302,7 +303,7 @@ def cause_document(shutdown: ShutdownRecord, group: CauseGroup) -> dict[str, Any
         "warnings": [
             {
                 "seq": each.seq,
-                "sinceSeconds": seconds_or_none(each.at_ns),
+                "sinceSeconds": json_seconds(each.at_ns),
                 "code": each.code,
                 "text": each.text,
                 "uid": each.pod or None,

@@ -15,6 +15,7 @@ import click
 
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.options import SCHEME, is_stored
+from ebbtide.events.units import span_s
 
 if TYPE_CHECKING:
     from ebbtide.events.catalog import Source
@@ -89,7 +90,7 @@ async def _ask(kubeconfig: Path | None, namespace: str, node: str) -> Source:
                 error = raised
         nursery.cancel_scope.cancel()
     if source is None:
-        raise error or OSError(f"the API server does not answer within {READ_SECONDS_MAX:g} s")
+        raise error or OSError(f"the API server does not answer within {span_s(READ_SECONDS_MAX)}")
     return source
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ebbtide.cli.common.guard import Refused
+from ebbtide.events.units import short_span
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.calls import Answer, ApiCaller, JsonObject
@@ -220,9 +221,9 @@ def age_seconds(text: object, *, signed: bool = False) -> float:
 
 
 def ago(text: object) -> str:
-    """``3s ago``; empty for what is no time."""
+    """``3 s ago``; empty for what is no time."""
     seconds = age_seconds(text)
-    return "" if math.isnan(seconds) else f"{whole_span(seconds)} ago"
+    return "" if math.isnan(seconds) else f"{short_span(seconds)} ago"
 
 
 def alive_by(node: NodeView) -> str:
@@ -233,14 +234,6 @@ def alive_by(node: NodeView) -> str:
     if said is None or said.problem or said.node_uid != node.uid or said.boot_id not in ("", node.boot_id):
         return ""
     return "" if age_seconds(said.at) > (said.seconds or ALIVE_SECONDS) else said.by
-
-
-def whole_span(seconds: float) -> str:
-    """``0s``, ``2min 3s``, ``3d 2h``: the two largest units."""
-    from ebbtide.events.base import NS_PER_SECOND
-    from ebbtide.events.record.format import span
-
-    return " ".join(span(int(seconds) * NS_PER_SECOND).split()[:2]) if seconds >= 1 else "0s"
 
 
 def ready_text(conditions: list[JsonObject]) -> str:

@@ -30,8 +30,8 @@ from ebbtide.cli.outage.common import (
     node_argument,
     ready_text,
     refused,
-    whole_span,
 )
+from ebbtide.events.units import short_span, span_s
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.calls import ApiNode
@@ -242,7 +242,7 @@ def _show_what(seen: Seen, by: str, seconds: int, reason: str) -> None:
         ("machine", view.system_uuid or "not said"),
         ("boot id", seen.boot),
         ("last heartbeat", f"{seen.mark}{f' ({heard}, by this clock)' if heard else ''}"),
-        ("counts for", f"{whole_span(seconds)}, from when the controller sees it"),
+        ("counts for", f"{short_span(seconds)}, from when the controller sees it"),
         ("by", by),
     ]
     rows += [("reason", reason)] if reason else []
@@ -339,7 +339,7 @@ def declare(
     statement = statement_of(seen, who, seconds, reason)
     wait_seconds = _watch_seconds(seen) - (time.monotonic() - looked_at)
     if wait_seconds > 0:
-        remark(f"looking for {wait_seconds:.0f} s whether it renews its lease")
+        remark(f"looking for {span_s(wait_seconds)} whether it renews its lease")
 
     async def finish(cluster: Cluster) -> None:
         import trio
@@ -394,7 +394,7 @@ def _say_declared(name: str, statement: dict[str, Any], output: str, *, alive: b
         said = {"kind": "Declaration", "version": DECLARATION_VERSION, "node": name, **statement}
         show_json(said | {"says": "alive" if alive else "off"})
     elif alive:
-        until = f"for {whole_span(statement['seconds'])}, or until it boots"
+        until = f"for {short_span(statement['seconds'])}, or until it boots"
         print(f"declared: {name} lives, says {statement['by']}; {until}, nothing proves it off")
     else:
         what = f"{name} is off, says {statement['by']}"

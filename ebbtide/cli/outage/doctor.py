@@ -26,6 +26,7 @@ from ebbtide.cli.outage.common import (
     leader_of,
     namespace_option,
 )
+from ebbtide.events.units import span_s
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.calls import ApiNode, JsonObject
@@ -287,7 +288,7 @@ async def _asked(source: ProofSource, machine: Any) -> SourceCheck:
     from ebbtide.actors.edges.proof.sources import READ_SECONDS_MAX
     from ebbtide.outage.checks import SourceCheck
 
-    error = f"no answer in {READ_SECONDS_MAX:g} s"
+    error = f"no answer in {span_s(READ_SECONDS_MAX)}"
     with trio.move_on_after(READ_SECONDS_MAX):
         try:
             said = await source.read(machine)

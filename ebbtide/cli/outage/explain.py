@@ -28,7 +28,6 @@ from ebbtide.cli.outage.common import (
     leader_of,
     namespace_option,
     ready_text,
-    whole_span,
 )
 from ebbtide.cli.outage.reasons import (
     AttachmentScene,
@@ -40,6 +39,7 @@ from ebbtide.cli.outage.reasons import (
     timer_text,
 )
 from ebbtide.events.record.format import plural
+from ebbtide.events.units import short_span
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -259,7 +259,7 @@ def pod_text(pod: PodScene) -> str:
     if pod.deleted is None:
         return "Ready" if pod.ready else pod.waiting or "not Ready"
     parts = [
-        f"Terminating for {whole_span(pod.deleted)}" if pod.deleted >= 0 else "Terminating, in its grace"
+        f"Terminating for {short_span(pod.deleted)}" if pod.deleted >= 0 else "Terminating, in its grace"
     ]
     parts += [f"finalizers: {', '.join(pod.finalizers)}"] if pod.finalizers else []
     parts += [f"tolerates {', '.join(pod.tolerates)}"] if pod.tolerates else []
@@ -271,7 +271,7 @@ def attachment_text(attachment: AttachmentScene) -> str:
     if attachment.deleting is None:
         state = "attached"
     else:
-        state = f"being detached for {whole_span(attachment.deleting)}"
+        state = f"being detached for {short_span(attachment.deleting)}"
     used = {True: "; the kubelet said that it is mounted", False: "; the kubelet has unmounted it", None: ""}
     return f"{state}{used[attachment.in_use]}"
 
@@ -294,7 +294,7 @@ def lines(scene: Scene, found: list[Cause]) -> Iterator[RenderableType]:
     if node is not None:
         taint = f"out-of-service taint: {node.taint}" + (f" ({node.effect})" if node.effect else "")
         rows = [("node", f"{node.name}: {node.ready if node.there else 'gone'}; {taint}")]
-        counts = f", for {whole_span(node.declared_seconds)}" if node.declared_seconds else ""
+        counts = f", for {short_span(node.declared_seconds)}" if node.declared_seconds else ""
         told = f"off, by {node.declared}{counts} from when the controller has read it"
         rows += [("declared", told)] if node.declared else []
         rows += [("not declared", f"what stands there does not count: {node.not_declared}")] * bool(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from ebbtide.cli.outage.common import whole_span
+from ebbtide.events.units import short_span, span_s
 
 #: The attach-detach controller's (maxWaitForUnmountDuration), which no flag changes.
 TIMER_SECONDS = 360.0
@@ -196,12 +196,12 @@ def alive(scene: Scene) -> Iterator[Cause]:
     for pod in _stuck(scene):
         assert pod.deleted is not None
         if pod.deleted < 0:
-            text = f"{pod.label} is in its grace period, for {whole_span(-pod.deleted)} more"
+            text = f"{pod.label} is in its grace period, for {short_span(-pod.deleted)} more"
             yield Cause("within-grace", text, ("wait",))
         elif not pod.finalizers:
             text = (
                 f"{node.name} is {node.ready}: its kubelet lives, and has not ended {pod.label}"
-                f" {whole_span(pod.deleted)} after its grace"
+                f" {short_span(pod.deleted)} after its grace"
             )
             yield Cause(
                 "kubelet-late", text, (f"look at the kubelet and the container runtime of {node.name}",)
@@ -220,7 +220,7 @@ def out_of_service(scene: Scene) -> Iterator[Cause]:
             yield from _not_deleted(pod, node)
         elif not pod.finalizers and node.is_down:
             if pod.deleted < 2 * ROUND_SECONDS:
-                text = f"within {ROUND_SECONDS:.0f} s the pod collector takes {pod.label}: the taint stands"
+                text = f"within {span_s(ROUND_SECONDS)} the pod collector takes {pod.label}: the taint stands"
                 yield Cause("collector-round", text, ("wait",))
             else:
                 text = f"{node.name} is out of service, and the pod collector has not taken {pod.label}"
@@ -276,7 +276,7 @@ def detaching(scene: Scene) -> Iterator[Cause]:
     for each in scene.attachments:
         if each.deleting is None:
             continue
-        what = f"{each.volume} is being detached from {each.node} for {whole_span(each.deleting)}"
+        what = f"{each.volume} is being detached from {each.node} for {short_span(each.deleting)}"
         held = [name for name in each.finalizers if name.startswith(ATTACHER_FINALIZER)]
         if each.error:
             text = f"{what}, and its driver {each.driver} refuses: {each.error}"
@@ -377,7 +377,7 @@ def timer_text(scene: Scene, attachment: AttachmentScene) -> str:
         return "began when its last pod was gone; no object says when"
     left = TIMER_SECONDS - min(ended)
     return (
-        f"detaches it in {whole_span(left)} at the earliest"
+        f"detaches it in {short_span(left)} at the earliest"
         if left > 0
-        else f"should have detached it {whole_span(-left)} ago"
+        else f"should have detached it {short_span(-left)} ago"
     )

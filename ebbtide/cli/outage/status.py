@@ -20,7 +20,6 @@ from ebbtide.cli.outage.common import (
     namespace_option,
     node_argument,
     ready_text,
-    whole_span,
 )
 from ebbtide.cli.outage.summary import (
     Found,
@@ -36,6 +35,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.messages import BACK_UNDER, boot_end_text
 from ebbtide.events.record.format import utc_text
 from ebbtide.events.record.outages import Subject
+from ebbtide.events.units import short_span
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -105,7 +105,7 @@ def _until(summary: OutageSummary, now_wall_ns: int) -> str:
     if until_ns is None:
         return ""
     left = (until_ns - now_wall_ns) / NS_PER_SECOND
-    return f", for {whole_span(left)} more" if left > 0 else f", which counted until {whole_span(-left)} ago"
+    return f", for {short_span(left)} more" if left > 0 else f", which counted until {short_span(-left)} ago"
 
 
 def facts(summary: OutageSummary, now: NodeNow, now_wall_ns: int) -> Iterator[tuple[str, str]]:
@@ -127,7 +127,7 @@ def facts(summary: OutageSummary, now: NodeNow, now_wall_ns: int) -> Iterator[tu
         yield "storm brake", summary.brake
     if record.out_ns is not None:
         stands = "stands" if summary.tainted else "is gone again"
-        yield "taint", f"{record.effect}, set after {whole_span(record.out_ns / NS_PER_SECOND)}, {stands}"
+        yield "taint", f"{record.effect}, set after {short_span(record.out_ns / NS_PER_SECOND)}, {stands}"
     elif summary.is_open:
         yield "taint", "not set"
     if record.returned_ns is not None:
@@ -154,7 +154,7 @@ def source_rows(summary: OutageSummary, now_wall_ns: int) -> list[tuple[str, str
         (
             who,
             said.reason,
-            f"{whole_span(max(0, now_wall_ns - record.started_wall_ns - said.at_ns) / NS_PER_SECOND)} ago",
+            f"{short_span(max(0, now_wall_ns - record.started_wall_ns - said.at_ns) / NS_PER_SECOND)} ago",
         )
         for who, said in sorted(record.sources.items())
     ]

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ebbtide.cli.common.guard import Refused, worst
-from ebbtide.cli.outage.common import Cluster, whole_span
+from ebbtide.cli.outage.common import Cluster
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.episodes import OPEN
 from ebbtide.events.record.format import plural, rfc3339
@@ -21,6 +21,7 @@ from ebbtide.events.record.outages import (
     Subject,
     outage_records,
 )
+from ebbtide.events.units import short_span, span_s
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal
@@ -147,7 +148,7 @@ def hangs_text(summary: OutageSummary) -> str:
 
 def since_text(record: OutageRecord, now_wall_ns: int) -> str:
     """How long ago it began."""
-    return whole_span(max(0, now_wall_ns - record.started_wall_ns) / NS_PER_SECOND)
+    return short_span(max(0, now_wall_ns - record.started_wall_ns) / NS_PER_SECOND)
 
 
 def summary_document(summary: OutageSummary) -> dict[str, Any]:
@@ -254,7 +255,9 @@ async def _outages_of(
         with trio.fail_after(READ_SECONDS_MAX):
             return await place.call(_read, place.source)
     except trio.TooSlowError:
-        raise Refused(f"{place.location} could not be read in {READ_SECONDS_MAX:g} s: try again") from None
+        raise Refused(
+            f"{place.location} could not be read in {span_s(READ_SECONDS_MAX)}: try again"
+        ) from None
 
 
 async def _outages_together(

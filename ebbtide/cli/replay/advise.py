@@ -23,11 +23,12 @@ from ebbtide.cli.common.guard import DONE, NOT_SO, WRONG, Refused, worst
 from ebbtide.cli.common.options import EpisodeCommand, optional_episode_argument, output_option, pooled_option
 from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.common.reading import JournalPool
-from ebbtide.cli.common.selection import seconds_or_none, verdict_document
+from ebbtide.cli.common.selection import listed_by, verdict_document
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings
-from ebbtide.events.record.format import plural, span, visible
+from ebbtide.events.record.format import plural, visible
 from ebbtide.events.record.model import ConfigurationRecord, ShutdownRecord
+from ebbtide.events.units import json_seconds, span, span_s
 from ebbtide.replay.advise import (
     COMMENT_COLUMNS,
     LONGEST,
@@ -107,7 +108,7 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
                 )
             advice = advise((chosen,), caution)
     except NoSuchShutdown as error:
-        raise Refused(f"{error}; 'ebbtide journal ls' lists them", pool.code or WRONG) from None
+        raise Refused(f"{error}{listed_by(error)}", pool.code or WRONG) from None
     except NoEvidence as error:
         remark(f"ebbtide: nothing can be advised: {error}")
         return pool.code or NOT_SO
@@ -158,7 +159,7 @@ def advice_tables(advice: Advice) -> RenderableType:
             each.name,
             str(advice.waves[each.wave].priority),
             *_survival_cells(each.survival),
-            "-" if each.wanted_seconds is None else f"{each.wanted_seconds}s",
+            "-" if each.wanted_seconds is None else span_s(each.wanted_seconds),
             each.verdict,
         )
         for each in advice.workloads
@@ -180,8 +181,8 @@ def advice_tables(advice: Advice) -> RenderableType:
 def _wave_row(wave: WaveAdvice) -> tuple[str, ...]:
     return (
         str(wave.priority),
-        f"{wave.configured_seconds}s",
-        f"{wave.seconds}s",
+        span_s(wave.configured_seconds),
+        span_s(wave.seconds),
         *_survival_cells(wave.survival, str(wave.left_out)),
         wave_comment(wave),
     )
@@ -253,8 +254,8 @@ def advice_document(advice: Advice) -> dict[str, Any]:
             {
                 "node": each.node,
                 "shutdown": each.shutdown,
-                "grantSeconds": seconds_or_none(each.grant_ns),
-                "askedSeconds": seconds_or_none(each.asked_ns),
+                "grantSeconds": json_seconds(each.grant_ns),
+                "askedSeconds": json_seconds(each.asked_ns),
             }
             for each in advice.short
         ],
@@ -264,7 +265,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
 
 def _survival_document(curve: Survival) -> dict[str, Any]:
     names = ("p50Seconds", "p95Seconds", "maxSeconds")
-    times = (seconds_or_none(curve.quantile_ns(of)) for of in (MEDIAN, P95, LONGEST))
+    times = (json_seconds(curve.quantile_ns(of)) for of in (MEDIAN, P95, LONGEST))
     return {"stops": curve.total, "censored": curve.censored, **dict(zip(names, times, strict=True))}
 
 
@@ -274,7 +275,7 @@ def _stop_document(stop: Stop) -> dict[str, Any]:
         "node": stop.node,
         "pod": stop.label,
         "uid": stop.uid,
-        "seconds": seconds_or_none(stop.observed.ns),
+        "seconds": json_seconds(stop.observed.ns),
         "atLeast": not stop.observed.ended,
     }
 
@@ -359,9 +360,9 @@ def fit_json(found: Fit, past: FleetHistory) -> dict[str, Any]:
                 "uid": each.pod.uid,
                 "wave": each.wave,
                 "priority": each.priority,
-                "neededSeconds": seconds_or_none(each.needed_ns),
+                "neededSeconds": json_seconds(each.needed_ns),
                 "atLeast": each.at_least,
-                "hasSeconds": seconds_or_none(each.has_ns),
+                "hasSeconds": json_seconds(each.has_ns),
                 "message": each.message,
             }
             for each in found.misfits

@@ -19,10 +19,10 @@ from ebbtide.cli.common.options import (
     wave_option,
 )
 from ebbtide.cli.common.output import cause_lines, show, show_json, table
-from ebbtide.cli.common.selection import choose_record, seconds_or_none, shutdown_document
-from ebbtide.events.record.format import span
+from ebbtide.cli.common.selection import choose_record, shutdown_document
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.events.record.outages import OutageRecord
+from ebbtide.events.units import json_seconds, span
 from ebbtide.replay.blame import Cost, blame
 from ebbtide.replay.outages import Waited, subject_kind, waited
 
@@ -102,8 +102,8 @@ def blame_document(shutdown: ShutdownRecord, costs: Sequence[Cost]) -> dict[str,
         "episode": shutdown_document(shutdown),
         "entries": [
             {
-                "tookSeconds": seconds_or_none(cost.took_ns),
-                "aloneSeconds": seconds_or_none(cost.alone_ns),
+                "tookSeconds": json_seconds(cost.took_ns),
+                "aloneSeconds": json_seconds(cost.alone_ns),
                 "wave": cost.pod.wave if cost.pod.wave >= 0 else None,
                 "pod": cost.pod.label,
                 "uid": cost.pod.uid,
@@ -111,7 +111,7 @@ def blame_document(shutdown: ShutdownRecord, costs: Sequence[Cost]) -> dict[str,
                 "container": cost.part.container,
                 "what": cost.part.what,
                 "text": cost.part.text,
-                "beganSeconds": seconds_or_none(cost.part.began_ns),
+                "beganSeconds": json_seconds(cost.part.began_ns),
                 "ended": cost.part.seen,
             }
             for cost in costs
@@ -140,12 +140,12 @@ def _waited_document(each: Waited) -> dict[str, Any]:
     """Times in seconds since the outage began."""
     subject = each.subject
     return {
-        "tookSeconds": seconds_or_none(each.took_ns),
+        "tookSeconds": json_seconds(each.took_ns),
         "what": subject_kind(subject),
         "name": subject.label,
         "outcome": subject.outcome,
         "text": each.reason,
-        "beganSeconds": seconds_or_none(each.began_ns),
+        "beganSeconds": json_seconds(each.began_ns),
         "ended": each.seen,
     }
 

@@ -10,10 +10,11 @@ import click
 
 from ebbtide.cli.common.options import EpisodeCommand, episode_argument, journals_option, output_option
 from ebbtide.cli.common.output import headline_text, show, show_json
-from ebbtide.cli.common.selection import choose_record, seconds_or_none, shutdown_document
-from ebbtide.events.record.format import span, visible
+from ebbtide.cli.common.selection import choose_record, shutdown_document
+from ebbtide.events.record.format import visible
 from ebbtide.events.record.model import DAMAGED_ENDS, ShutdownRecord
 from ebbtide.events.record.outages import EpisodeRecord, OutageRecord
+from ebbtide.events.units import json_seconds, span
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
 from ebbtide.replay.outages import recovery_chain
 
@@ -82,13 +83,13 @@ def chain_document(shutdown: EpisodeRecord, chain: Chain) -> dict[str, Any]:
         "kind": "CriticalChain",
         "version": CHAIN_VERSION,
         "episode": shutdown_document(shutdown),
-        "totalSeconds": seconds_or_none(chain.total_ns),
-        "releasedSeconds": seconds_or_none(chain.released_ns),
+        "totalSeconds": json_seconds(chain.total_ns),
+        "releasedSeconds": json_seconds(chain.released_ns),
         "segments": [_segment_document(segment) for segment in chain.segments],
         "daemonAway": [
             {
-                "beganSeconds": seconds_or_none(each.began_ns),
-                "atMostSeconds": seconds_or_none(each.ended_ns - each.began_ns),
+                "beganSeconds": json_seconds(each.began_ns),
+                "atMostSeconds": json_seconds(each.ended_ns - each.began_ns),
             }
             for each in chain.away
         ],
@@ -100,8 +101,8 @@ def _segment_document(segment: Segment) -> dict[str, Any]:
     return {
         "what": segment.what,
         "text": segment.text,
-        "beganSeconds": seconds_or_none(segment.began_ns),
-        "tookSeconds": seconds_or_none(segment.took_ns),
+        "beganSeconds": json_seconds(segment.began_ns),
+        "tookSeconds": json_seconds(segment.took_ns),
         "wave": segment.wave if segment.wave >= 0 else None,
         "uid": segment.uid or None,
         **within,

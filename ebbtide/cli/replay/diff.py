@@ -10,9 +10,10 @@ import click
 from ebbtide.cli.common.guard import worst
 from ebbtide.cli.common.options import EpisodeCommand, count_option, journals_option, output_option
 from ebbtide.cli.common.output import remark, show, show_json, table
-from ebbtide.cli.common.selection import choose_shutdown, seconds_or_none, shutdown_document
-from ebbtide.events.record.format import plural, span
+from ebbtide.cli.common.selection import choose_shutdown, shutdown_document
+from ebbtide.events.record.format import plural
 from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.units import json_seconds, span
 from ebbtide.replay.diff import Change, Difference, Value, diff
 
 EPILOG = """\b
@@ -88,7 +89,7 @@ def difference_document(a: ShutdownRecord, b: ShutdownRecord, found: Difference)
                 "unit": "seconds" if change.duration else None,
                 "a": _json_value(change, change.a),
                 "b": _json_value(change, change.b),
-                "more": seconds_or_none(change.delta_ns) if change.delta_ns else None,
+                "more": json_seconds(change.delta_ns) if change.delta_ns else None,
             }
             for change in found.changes
         ],
@@ -97,7 +98,7 @@ def difference_document(a: ShutdownRecord, b: ShutdownRecord, found: Difference)
 
 
 def _json_value(change: Change, value: Value) -> Any:
-    return seconds_or_none(int(value)) if change.duration and value is not None else value
+    return json_seconds(int(value)) if change.duration and value is not None else value
 
 
 def _change_row(change: Change) -> tuple[str, ...]:

@@ -29,11 +29,10 @@ from ebbtide.cli.common.selection import (
     choose_episode,
     known_actor,
     parse_moment,
-    seconds_or_none,
     verdict_document,
 )
-from ebbtide.cli.replay.timeline import signal_offset
 from ebbtide.events.record.format import rfc3339, utc_text, visible
+from ebbtide.events.units import json_seconds, offset
 from ebbtide.replay.states import (
     KnownState,
     States,
@@ -141,12 +140,13 @@ def state(
     return worst((code, DIVERGED))
 
 
-STATES_VERSION = 1
+#: 2: a state's keys are written as all the others, ``graceNs``.
+STATES_VERSION = 2
 
 
 def _heading_lines(states: States) -> Iterator[str]:
     raw, when = states.at.raw, states.when
-    since_signal = f", {signal_offset(when.since_ns)} s" if when.since_ns is not None else ""
+    since_signal = f", {offset(when.since_ns)}" if when.since_ns is not None else ""
     yield (
         f"after record {raw.seq}, {raw.tag} of {actor_name(raw.actor, states.names)},"
         f" {utc_text(when.wall_ns)}{since_signal}"
@@ -174,7 +174,7 @@ def _rows(states: States, shown: dict[str, KnownState], every: bool) -> Iterator
 
 
 def _states_document(states: States, shown: dict[str, KnownState], every: bool) -> dict[str, Any]:
-    """``kind: States``; the fields as they are encoded, in nanoseconds."""
+    """``kind: States``; the values as they are encoded, in nanoseconds, under their fields' names."""
     raw, when = states.at.raw, states.when
     return {
         "kind": "States",
@@ -183,15 +183,20 @@ def _states_document(states: States, shown: dict[str, KnownState], every: bool) 
         "stepEnd": states.step[-1].raw.seq,
         "type": raw.tag,
         "time": rfc3339(when.wall_ns),
-        "sinceSeconds": seconds_or_none(when.since_ns),
+        "sinceSeconds": json_seconds(when.since_ns),
         "monoNs": raw.mono_ns,
         "actors": [
             {
                 "actor": label,
                 "name": actor_name(label, states.names),
                 "failed": of.failed,
-                "state": plain_state(of.state, every=every),
+                "state": plain_state(of.state, every=every, key_of=_camel_case),
             }
             for label, of in shown.items()
         ],
     }
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))

@@ -22,9 +22,9 @@ from ebbtide.cli.common.options import EpisodeCommand, episode_argument, journal
 from ebbtide.cli.common.output import json_line, remark
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.selection import MOMENT_FORMS, MOMENT_METAVAR, choose_episode, parse_moment
-from ebbtide.cli.replay.timeline import BAD_GLYPH, GLYPHS, signal_offset
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.cli.replay.timeline import BAD_GLYPH, GLYPHS
 from ebbtide.events.record.format import rfc3339, utc_text, visible
+from ebbtide.events.units import json_seconds, offset
 from ebbtide.replay.states import plain_state, seq_at_moment, value_text
 from ebbtide.replay.step import (
     FieldChange,
@@ -314,7 +314,7 @@ def _event_lines(stepper: Stepper, watches: list[Watch]) -> Iterator[str]:
     place = f", {line.seq - first + 1} of {last - first + 1} in its step" if last > first else ""
     yield (
         f"record {line.seq} of {stepper.first_seq}-{stepper.last_seq}{place}"
-        f"   {signal_offset(line.since_ns)} s   {utc_text(line.wall_ns)}"
+        f"   {offset(line.since_ns)}   {utc_text(line.wall_ns)}"
     )
     yield event_text(line)
     data = one_line(line.data, stepper.names)
@@ -380,7 +380,7 @@ def event_document(stepper: Stepper) -> dict[str, Any]:
         "stepFirst": first,
         "stepLast": last,
         "time": rfc3339(line.wall_ns),
-        "sinceSeconds": line.since_ns / NS_PER_SECOND,
+        "sinceSeconds": json_seconds(line.since_ns),
         "actor": line.actor,
         "type": line.type,
         "pod": line.pod or None,

@@ -36,12 +36,12 @@ from ebbtide.cli.common.selection import (
     parse_moment,
 )
 from ebbtide.cli.common.stored import refuse_following
-from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.outage import OutageClosed
 from ebbtide.events.record.episodes import GOING_ON, Episode, episodes
 from ebbtide.events.record.format import rfc3339, utc_text, visible
+from ebbtide.events.units import json_seconds, offset
 from ebbtide.replay.timeline import Line, LineFilter, LineKind, Moment, Timeline, sentence
 
 EPILOG = """\b
@@ -196,7 +196,7 @@ def _moment_text(moment: Moment | None) -> str:
         return ""
     forms: dict[str, Callable[[int], str]] = {
         "seq": str,
-        "since_ns": lambda ns: f"{signal_offset(ns)}s",
+        "since_ns": lambda ns: offset(ns).replace(" ", ""),
         "wall_ns": rfc3339,
     }
     return forms[moment.scale](moment.value)
@@ -328,7 +328,8 @@ class LinePrinter:
         glyph = BAD_GLYPH if line.bad else GLYPHS[line.kind]
         cells = (
             clock[:12],
-            signal_offset(line.since_ns),
+            # One word for each column, for who cuts them in a pipe.
+            offset(line.since_ns).removesuffix(" s"),
             str(line.seq),
             glyph,
             line.short,
@@ -357,18 +358,11 @@ class StoryPrinter:
     def __call__(self, line: Line) -> str:
         heading = ""
         if line.pod != self._pod:
-            when = f"{utc_text(line.wall_ns)} is {signal_offset(line.since_ns)}"
+            when = f"{utc_text(line.wall_ns)} is {offset(line.since_ns)}"
             heading = self._paint("heading", f"{visible(line.pod)} ({when})") + "\n"
             self._pod = line.pod
-        lines = hanging(f"{signal_offset(line.since_ns):>10}  ", visible(sentence(line)), self._width)
+        lines = hanging(f"{offset(line.since_ns):>12}  ", visible(sentence(line)), self._width)
         return heading + self._paint(BAD_GLYPH if line.bad else "", "\n".join(lines))
-
-
-def signal_offset(ns: int) -> str:
-    """``+3.070``: seconds since the signal, cut to the millisecond."""
-    # Cut as all durations here (`events.record.format`), and of the size, or -0.5 ms would become -1.
-    sign, size_ms = ("-" if ns < 0 else "+"), abs(ns) // 1_000_000
-    return f"{sign}{size_ms // 1000}.{size_ms % 1000:03d}"
 
 
 def _line_json(line: Line) -> str:
@@ -376,7 +370,7 @@ def _line_json(line: Line) -> str:
     document = {
         "seq": line.seq,
         "time": rfc3339(line.wall_ns),
-        "sinceSeconds": line.since_ns / NS_PER_SECOND,
+        "sinceSeconds": json_seconds(line.since_ns),
         "episode": line.episode or None,
         "cause": line.cause or None,
         "actor": line.actor,

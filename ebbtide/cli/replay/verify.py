@@ -31,6 +31,7 @@ from ebbtide.events.base import head_text
 from ebbtide.events.record.format import plural, utc_text, visible
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.seal import KEY_BYTES, SEALS_BYTES_MAX, SEALS_FILE, BrokenSeal, checked_seals, parse_seals
+from ebbtide.events.units import span_s
 from ebbtide.replay.replayer import STATEMENTS, Side, ValueChange
 from ebbtide.replay.verify import HIDES, HeadState, NotedHead, Verification, parse_head, verify
 
@@ -109,7 +110,7 @@ def verify_command(
         elif _why_silent(result):
             show(f"not verified: {count} before what cannot be read, and no difference among them")
         else:
-            speed = f"{seconds:.3f} s, {result.events / max(seconds, 1e-9):,.0f} events a second"
+            speed = f"{span_s(seconds)}, {result.events / max(seconds, 1e-9):,.0f} events a second"
             show(f"identical: {count}, every decision as recorded ({speed})")
             if noted is None and first_key is None:
                 # Not one word more than was shown: who can write the files can make all of them anew.

@@ -22,12 +22,13 @@ from ebbtide.cli.common.options import (
 )
 from ebbtide.cli.common.output import NarrowTable, pairs, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
-from ebbtide.cli.common.selection import choose_shutdown, outcomes_text, seconds_or_none, shutdown_document
+from ebbtide.cli.common.selection import choose_shutdown, outcomes_text, shutdown_document
 from ebbtide.config import load_named
 from ebbtide.events.codec import BadPayload, UnknownType
 from ebbtide.events.model import Settings
-from ebbtide.events.record.format import span, visible
+from ebbtide.events.record.format import visible
 from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.units import json_seconds, span
 from ebbtide.manifests import load_pods
 from ebbtide.replay.whatif.record import Changes, Diverged, NoShutdownAtRecord, WrongChange
 from ebbtide.replay.whatif.run import (
@@ -313,9 +314,9 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
         "then": _run_json(found.then),
         "now": {"best": _run_json(found.hopeful), "worst": _run_json(found.grim)},
         "totalSeconds": {
-            "then": seconds_or_none(found.then.total_ns),
-            "low": seconds_or_none(low),
-            "high": seconds_or_none(high),
+            "then": json_seconds(found.then.total_ns),
+            "low": json_seconds(low),
+            "high": json_seconds(high),
         },
         **{
             field: [side.line.pod.uid for side in found.changed(change)]
@@ -337,7 +338,7 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
                 "then": _pod_side(side.then),
                 "now": {"best": _pod_side(side.hopeful), "worst": _pod_side(side.grim)},
                 "needed": side.need
-                and {"seconds": seconds_or_none(side.need.ns), "atLeast": side.need.at_least},
+                and {"seconds": json_seconds(side.need.ns), "atLeast": side.need.at_least},
                 "evidence": side.support.level,
                 "why": side.support.why,
                 "change": side.change,
@@ -351,9 +352,9 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
 def _run_json(run: Outline) -> dict[str, Any]:
     return {
         "outcome": run.outcome,
-        "grantSeconds": seconds_or_none(run.grant_ns),
-        "budgetSeconds": seconds_or_none(run.budget_ns),
-        "totalSeconds": seconds_or_none(run.total_ns),
+        "grantSeconds": json_seconds(run.grant_ns),
+        "budgetSeconds": json_seconds(run.budget_ns),
+        "totalSeconds": json_seconds(run.total_ns),
         "pods": _outcomes(run),
     }
 
@@ -363,10 +364,10 @@ def _wave_side(line: WaveLine | None) -> dict[str, Any] | None:
         return None
     return {
         "wave": line.wave,
-        "periodSeconds": seconds_or_none(line.period_ns),
+        "periodSeconds": json_seconds(line.period_ns),
         "pods": line.pods,
-        "beganSeconds": seconds_or_none(line.began_ns),
-        "endedSeconds": seconds_or_none(line.ended_ns),
+        "beganSeconds": json_seconds(line.began_ns),
+        "endedSeconds": json_seconds(line.ended_ns),
         "outcome": line.outcome,
     }
 
@@ -376,10 +377,10 @@ def _pod_side(line: PodLine | None) -> dict[str, Any] | None:
         return None
     return {
         "wave": line.wave,
-        "graceSeconds": seconds_or_none(line.grace_ns),
-        "beganSeconds": seconds_or_none(line.began_ns),
-        "killedSeconds": seconds_or_none(line.killed_ns),
-        "endedSeconds": seconds_or_none(line.ended_ns),
+        "graceSeconds": json_seconds(line.grace_ns),
+        "beganSeconds": json_seconds(line.began_ns),
+        "killedSeconds": json_seconds(line.killed_ns),
+        "endedSeconds": json_seconds(line.ended_ns),
         "outcome": line.outcome,
         "reason": line.reason,
     }

@@ -19,7 +19,7 @@ from ebbtide.cli.outage.reasons import (
 from tests.commands import same_as_golden
 
 GOLDEN = Path(__file__).parent / "golden"
-DOWN = NodeScene("worker", ready="Unknown", heard="7min 3s ago", volumes_in_use=("kubernetes.io/csi/d^v",))
+DOWN = NodeScene("worker", ready="Unknown", heard="7 min 3 s ago", volumes_in_use=("kubernetes.io/csi/d^v",))
 OUT = DOWN._replace(taint="ours", effect="NoExecute")
 WELL = NodeScene("worker")
 DB = PodScene(
@@ -102,11 +102,11 @@ def test_what_a_kubelet_says_itself_is_no_silence() -> None:
     [
         (scene(DOWN, DB), DISK, "never begins: the statuses of shop/db-0 say Running for ever"),
         (scene(DOWN, BOUND), DISK, "has not begun: shop/db-0 uses it and is not Terminating"),
-        (scene(DOWN, DB._replace(running=False)), DISK, "detaches it in 4min at the earliest"),
+        (scene(DOWN, DB._replace(running=False)), DISK, "detaches it in 4 min at the earliest"),
         (
             scene(DOWN, DB._replace(running=False, deleted=400.0)),
             DISK,
-            "should have detached it 40s ago",
+            "should have detached it 40 s ago",
         ),
         (scene(DOWN), DISK, "began when its last pod was gone; no object says when"),
         # It has no part in these.

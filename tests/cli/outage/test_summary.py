@@ -27,7 +27,7 @@ from tests.otel.records import JOURNAL_ID
 from tests.replay import outages
 
 GOLDEN = Path(__file__).parent / "golden"
-NOW = NodeNow("uid-node", "Unknown", "ours", "3min ago")
+NOW = NodeNow("uid-node", "Unknown", "ours", "3 min ago")
 
 
 def after(teller: OutageTeller, steps: int | None = None) -> OutageSummary:

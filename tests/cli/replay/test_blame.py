@@ -63,7 +63,7 @@ def test_blame_as_json(run: Run) -> None:
         "outcome": "killed",
         "container": "main",
         "what": "killed",
-        "text": "SIGTERM, SIGKILL after 10.001s, ended by SIGKILL",
+        "text": "SIGTERM, SIGKILL after 10.001 s, ended by SIGKILL",
         "beganSeconds": 0.001,
         "ended": True,
     }

@@ -84,7 +84,7 @@ def test_one_pods_story(replay: Run, journal: Path, pod: str) -> None:
     heading, *sentences = told.splitlines()
     assert f"/{pod} (" in heading
     assert len(sentences) == len(objects(replay, "--pod", pod, journal=journal))
-    assert all(each.endswith(".") and each[12].isupper() for each in sentences)
+    assert all(each.endswith(".") and each[14].isupper() for each in sentences)
 
 
 def test_a_sentence_for_whatever_comes(replay: Run) -> None:

@@ -313,13 +313,13 @@ def test_a_limit_that_stays_is_an_assumption(run: Run, tmp_path: Path) -> None:
     write_files(tmp_path, held.journal.files())
     ran = run("replay", "what-if", "--journal", tmp_path, "--config", "new.yaml", "-o", "json")
     (said,) = [each["message"] for each in json.loads(ran.out)["assumptions"] if each["code"] == "grant"]
-    assert said.startswith("logind grants 9s as it did, of 40s that these settings need: /etc/systemd/")
+    assert said.startswith("logind grants 9 s as it did, of 40 s that these settings need: /etc/systemd/")
 
 
 def test_a_long_grant_is_readable(run: Run) -> None:
     """Not in hours, minutes and seconds that are nought."""
     ran = run("replay", "what-if", "--journal", SHUTDOWN, "--grant", "1000000h")
-    assert "a grant of 41666d 16h\n" in ran.out
+    assert "a grant of 41666 d 16 h\n" in ran.out
 
 
 def test_a_record_that_does_not_replay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

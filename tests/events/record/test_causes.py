@@ -190,10 +190,10 @@ def test_the_headline_begins_with_what_went_wrong() -> None:
     lost = Night((*(refused(f"web-{at}", "no answer") for at in range(3)), *calm(1))).record
     assert headline(lost) == (
         "3 pods: the runtime refused the stop signal (no answer)."
-        " The reboot of node-1 let the machine go after 11.611s: 3 of 4 pods were killed, 1 ended by itself."
+        " The reboot of node-1 let the machine go after 11.611 s: 3 of 4 pods were killed, 1 ended by itself."
     )
     assert headline(Night(calm(12)).record) == (
-        "The reboot of node-1 let the machine go after 11.611s: all 12 pods ended by themselves."
+        "The reboot of node-1 let the machine go after 11.611 s: all 12 pods ended by themselves."
     )
     assert headline(Night(calm(1)).record).endswith(": its pod ended by itself.")
     assert headline(Night(()).record).endswith(": there was no pod to end.")

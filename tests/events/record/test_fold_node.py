@@ -62,7 +62,7 @@ def test_a_pod_that_was_handed_over_is_one_stop() -> None:
     gone = f.ContainerExited(uid="u-web", container="main", exit_code=0)
     account, pod = told(planned("api"), BEGUN, DELETE, HANDED_OVER, signal, gone)
     (part,) = stop_parts(pod, account)
-    assert (part.what, part.text) == ("stop", "deleted, SIGTERM after 2s, exit code 0")
+    assert (part.what, part.text) == ("stop", "deleted, SIGTERM after 2 s, exit code 0")
 
 
 def test_a_pod_that_the_kubelet_ends_by_itself_stops_with_its_wave() -> None:

@@ -78,7 +78,7 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     ),
     "deadline-moved": (
         (BEGAN, d.DeadlineMoved(deadline_ns=130 * S, release_by_ns=135 * S, kill_by_ns=132 * S)),
-        "moved to 30s after the signal",
+        "moved to 30 s after the signal",
     ),
     "pod-killed": (fate("killed"), "shop/web-0 was killed: of this and that"),
     "pod-failed": (fate("failed"), "shop/web-0 could not be ended: of this and that"),
@@ -92,7 +92,7 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         "shop/web-0 had ended, was started again by its kubelet and joined wave 0",
     ),
     "hook-failed": (hook("failed"), "(exec) of shop/web-0, container main, failed: exit code 3"),
-    "hook-timed-out": (hook("timed-out"), "container main, was cut after 2s: exit code 3"),
+    "hook-timed-out": (hook("timed-out"), "container main, was cut after 2 s: exit code 3"),
     "hook-not-run": (
         (
             PLANNED,
@@ -103,7 +103,7 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     "hook-unknown": (hook("unknown", ""), "ended is not known: unknown"),
     "wave-overran": (
         (PLAN, PLANNED, WAVE, d.WaveEnded(wave=0, outcome="overran", stragglers=("u-web",))),
-        "wave 0 (priority 7) overran its 10s: 1 pod still running",
+        "wave 0 (priority 7) overran its 10 s: 1 pod still running",
     ),
     "pods-unfinished": (
         (PLANNED, d.PodsEnded(unfinished=("u-web",))),
@@ -117,7 +117,7 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     "cancelled": ((d.ShutdownCancelled(reason="cancelled"),), "was withdrawn (cancelled)"),
     "restarted": (
         (started(preparing=True), d.Resumed(action="resume")),
-        "none had run for at most 1s (resume)",
+        "none had run for at most 1 s (resume)",
     ),
     "actor-failed": (
         (PLANNED, d.ActorFailed(actor="HookActor", subject="u-web", error="KeyError")),
@@ -162,7 +162,7 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
             f.DurabilityLate(key="a", barrier="synced", waited_ns=30_000_000),
             f.DurabilityLate(key="b", barrier="synced", waited_ns=20_000_000),
         ),
-        "2 effects began before the disk had answered, after 30ms at the longest",
+        "2 effects began before the disk had answered, after 30 ms at the longest",
     ),
     "storage-failed": ((f.StorageFailed(location="/var", error="EIO"),), "could not be written in /var: EIO"),
     "storage-moved": ((f.StorageMoved(location="/run", first_seq=9),), "went on in /run, from record 9"),
@@ -171,7 +171,7 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         (f.SignalRejected(member="PrepareForShutdown", reason="foreign sender"),),
         "1 signal from somebody else than logind, or with a wrong body (foreign sender)",
     ),
-    "clock-stepped": ((f.ClockStepped(delta_ns=90 * S),), "the wall clock was moved by +1min 30s"),
+    "clock-stepped": ((f.ClockStepped(delta_ns=90 * S),), "the wall clock was moved by +90 s"),
     # Of a Kubernetes node.
     "volumes-mounted": (
         (
@@ -263,9 +263,9 @@ def test_every_sentence_is_tried() -> None:
         (
             30,
             "grant-too-small",
-            "logind granted 20s of the 30s that the waves ask for (/etc/zz.conf overrides it)",
+            "logind granted 20 s of the 30 s that the waves ask for (/etc/zz.conf overrides it)",
         ),
-        (18, "reserve-not-granted", "logind granted 20s, enough for the waves, not for the reserve"),
+        (18, "reserve-not-granted", "logind granted 20 s, enough for the waves, not for the reserve"),
         (10, None, ""),
     ],
 )
@@ -277,7 +277,7 @@ def test_the_grant_is_judged_by_what_was_asked(requested_s: int, code: str | Non
         BEGAN, before=(f.LogindRead(owner=":1", grant_ns=0, preparing=False), adopted, assessed)
     ).notices
     assert [notice.code for notice in notices] == ([code] if code else [])
-    assert all(text in notice.text and f"to {requested_s + 5}s" in notice.text for notice in notices)
+    assert all(text in notice.text and f"to {requested_s + 5} s" in notice.text for notice in notices)
 
 
 def test_a_shutdown_that_was_cut_short_says_where() -> None:

@@ -1,39 +1,16 @@
-"""Durations, moments and other people's text as people are shown them."""
+"""Moments and other people's text as people are shown them."""
 
 from __future__ import annotations
 
 import json
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.events.record.format import plural, rfc3339, span, visible, visible_json
+from ebbtide.events.record.format import plural, rfc3339, visible, visible_json
 
-MS, S = 1_000_000, 1_000_000_000
-
-
-@pytest.mark.parametrize(
-    ("ns", "text"),
-    [
-        (0, "0"),
-        (999, "0"),
-        (40_000, "40us"),
-        (705 * MS, "705ms"),
-        (10 * S, "10s"),
-        (10 * S + 6 * MS, "10.006s"),
-        (S + 999_999, "1s"),
-        (62 * S + 345 * MS, "1min 2.345s"),
-        (60 * S, "1min"),
-        (2 * 3600 * S + 5 * 60 * S, "2h 5min"),
-        (86_400 * S, "1d"),
-        (-1_500 * MS, "-1.500s"),
-    ],
-)
-def test_spans_are_written_as_systemd_does(ns: int, text: str) -> None:
-    """To the millisecond, cut off; below that in microseconds."""
-    assert span(ns) == text
+S = 1_000_000_000
 
 
 def test_one_of_a_thing_is_not_many() -> None:

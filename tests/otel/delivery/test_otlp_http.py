@@ -162,7 +162,7 @@ async def test_a_name_that_is_nobodys_is_a_reason_to_come_again() -> None:
     "timeout_ns, closes, reason",
     [
         (10 * NS_PER_SECOND, True, "the answer is not HTTP: is this the right endpoint?"),
-        (3 * NS_PER_SECOND // 10, False, "no answer within 0.3 s"),
+        (3 * NS_PER_SECOND // 10, False, "no answer within 300 ms"),
     ],
 )
 async def test_an_answer_that_is_cut_short_is_none(timeout_ns: int, closes: bool, reason: str) -> None:
@@ -263,7 +263,7 @@ async def test_the_time_of_a_request_is_in_milliseconds(monkeypatch: pytest.Monk
         assert found is not None
         sender = sender_for(found)
         with trio.fail_after(5):
-            assert await sender.send(batch()) == Again("no answer within 0.2 s")
+            assert await sender.send(batch()) == Again("no answer within 200 ms")
         await sender.aclose()
 
 

@@ -468,7 +468,7 @@ def test_a_link_to_a_pod(desk: Browser, urls: Urls) -> None:
     desk.run(f"void (location.hash = 'pod={name}&t=10,20')")
     desk.frame()
     assert name in value(desk, "said")
-    assert value(desk, "range") == "+10s to +20s"
+    assert value(desk, "range") == "+10 s to +20 s"
     assert any(name in each for each in hints(desk))
     assert desk.run("document.querySelector('#said a').hash") == f"#pod={name}"
 

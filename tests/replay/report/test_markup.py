@@ -35,7 +35,7 @@ def test_numbers() -> None:
     assert (counted(1, "pod"), counted(12_345, "pod")) == ("1 pod", "12 345 pods")
     assert (moment(None), moment(0), moment(1_500_000_000), moment(-7_000_000)) == (
         "–",
-        "+0",
-        "+1.500s",
-        "−7ms",
+        "+0 s",
+        "+1.500 s",
+        "−7 ms",
     )

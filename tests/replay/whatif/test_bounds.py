@@ -19,7 +19,7 @@ def test_a_killed_pod_needed_more_than_it_had() -> None:
     stuck = side(found, "stuck")
     assert stuck.need == PodNeed(20 * SECOND, at_least=True)
     assert (stuck.outcomes, stuck.change) == (("graceful", "killed"), "perhaps-saved")
-    assert stuck.support == ("bound", "main needed more than 20s after its stop signal")
+    assert stuck.support == ("bound", "main needed more than 20 s after its stop signal")
     low, high = stuck.now(lambda line: line.took_ns)
     assert low == 20 * SECOND + 1
     assert high is not None
@@ -84,7 +84,7 @@ def test_a_hook_that_was_cut_took_longer() -> None:
     hooked = behaves(pod("web", hook=Hook(kind="exec")), 1, HookPlan(takes_ns=None))
     web = side(record([hooked]).compare(settings=settings(low=40)), "web")
     assert web.support.level == "bound"
-    assert web.support.why.startswith("the hook of main needed more than 20s")
+    assert web.support.why.startswith("the hook of main needed more than 20 s")
     low, high = web.now(lambda line: line.took_ns)
     assert low is not None
     assert high is not None

@@ -222,7 +222,7 @@ async def test_a_runtime_that_is_not_there_yet(bed: Containerd, kubelet: Kubelet
             failed = await rig.do(d.TakeInventory(key="warm"))
             assert failed.result == "failed"
             (read,) = rig.outbox.facts
-            assert read == RuntimeRead(reachable=False, error="the runtime is away for 1.0 s")
+            assert read == RuntimeRead(reachable=False, error="the runtime is away for 1 s")
             taken: list[str] = []
 
             async def take() -> None:

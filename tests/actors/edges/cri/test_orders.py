@@ -33,6 +33,7 @@ from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.facts import ContainerExited
+from ebbtide.events.units import bound_text
 from tests.actors.edges.cri.conftest import rig_on
 from tests.actors.edges.cri.pods import Kubelet, Spec
 from tests.actors.edges.cri.test_edge import kill, stop, until
@@ -40,7 +41,7 @@ from tests.actors.edges.process.process_bed import Outbox
 from tests.beds.containerd import Containerd
 from tests.beds.inside import PROJECT
 
-AWAY = Lost("the runtime is away for 0.5 s")
+AWAY = Lost("the runtime is away for 500 ms")
 DIRECT = "{} was sent to the first process: {}"
 SAID = "container runtime: away; stop signals go to the containers' first processes"
 NOT_KNOWN = "whether it was sent is not known: the runtime was given the stop"
@@ -70,7 +71,7 @@ class Runtime:
         self.asked += name == "StopContainer"
         if self.hangs:
             await trio.sleep(seconds)
-            raise Lost(f"{name}: no answer in {seconds:.1f} s")
+            raise Lost(f"{name}: no answer in {bound_text(seconds)}")
         if name == "Version":
             return api.VersionResponse()
         await trio.sleep(self.seconds)
@@ -162,7 +163,7 @@ async def test_a_signal_that_the_runtime_alone_knows(
 
 @pytest.mark.parametrize(
     ("runtime", "why"),
-    [(Runtime(up=False), str(AWAY)), (Runtime(hangs=True), "Version: no answer in 0.5 s")],
+    [(Runtime(up=False), str(AWAY)), (Runtime(hangs=True), "Version: no answer in 500 ms")],
     ids=["away", "hung"],
 )
 async def test_a_runtime_that_alone_knows_and_does_not_answer(
@@ -244,7 +245,7 @@ async def test_a_runtime_that_stops_reading(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(hang)
-            assert await rig.stop() == Ending("timed-out", f"{NOT_KNOWN}: Version: no answer in 2.0 s")
+            assert await rig.stop() == Ending("timed-out", f"{NOT_KNOWN}: Version: no answer in 2 s")
         assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
 
 
@@ -276,7 +277,7 @@ async def test_a_container_without_a_process_here_and_a_runtime_that_hangs(
     async with stopping(Runtime(hangs=True), process) as rig:
         os.close(rig.entry.pidfd)
         rig.entry.pidfd = -1
-        assert await rig.stop() == Ending("timed-out", f"{NOT_KNOWN}: Version: no answer in 2.0 s")
+        assert await rig.stop() == Ending("timed-out", f"{NOT_KNOWN}: Version: no answer in 2 s")
         assert rig.runtime.asked == 1
 
 

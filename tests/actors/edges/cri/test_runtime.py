@@ -48,6 +48,7 @@ from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import RunHook
+from ebbtide.events.units import bound_text
 from tests.actors.edges.process.process_bed import Outbox
 
 
@@ -225,7 +226,7 @@ async def test_a_container_without_a_process_here(info: str) -> None:
 
 
 DEAD = RuntimeRefused("PodSandboxStatus: UNKNOWN: ttrpc: closed")
-HANGS = Lost("ContainerStatus: no answer in 5.0 s")
+HANGS = Lost("ContainerStatus: no answer in 5 s")
 NUMBERS = ("1", "2", "3")
 
 
@@ -485,7 +486,7 @@ class SlowShims(Shims):
         key = getattr(request, "container_id", "") or getattr(request, "pod_sandbox_id", "")
         if name in self.hanging or key in self.hanging:
             await trio.sleep(seconds)
-            raise Lost(f"{name}: no answer in {seconds:.1f} s")
+            raise Lost(f"{name}: no answer in {bound_text(seconds)}")
         if name.endswith("Status"):
             await trio.sleep(0.3)
         return await super().call(name, request, answer, seconds, **more)

@@ -23,6 +23,7 @@ from ebbtide.actors.edges.cri.pods import InventoryContainer, InventoryFile, Ope
 from ebbtide.actors.edges.cri.runtime import ContainerEnds, Runtime
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.facts import ContainerExited
+from ebbtide.events.units import bound_text
 from tests.actors.edges.cri.conftest import Told
 from tests.actors.edges.cri.test_edge import kill, stop
 from tests.actors.edges.cri.test_inventory import known
@@ -118,7 +119,7 @@ class Mute(Shims):
     async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
         if name == "ContainerStatus":
             await trio.sleep(seconds)
-            raise Lost(f"{name}: no answer in {seconds:.1f} s")
+            raise Lost(f"{name}: no answer in {bound_text(seconds)}")
         return await super().call(name, request, answer, seconds, **more)
 
 

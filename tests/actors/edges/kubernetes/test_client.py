@@ -223,7 +223,7 @@ async def test_a_server_that_says_nothing(tmp_path: Path) -> None:
 
     async with served(tmp_path, serve) as made:
         began = trio.current_time()
-        with pytest.raises(Unanswered, match=r"GET /x: no answer in 0\.2 s"):
+        with pytest.raises(Unanswered, match=r"GET /x: no answer in 200 ms"):
             await made.call("GET", "/x?secret=1", seconds_max=0.2)
         assert trio.current_time() - began < 5
 
@@ -349,7 +349,7 @@ async def test_a_list_of_large_pods_is_asked_for_in_smaller_parts(
             pods, version = await list_all(made, "node-1")
             assert ([each.uid for each in pods], version) == (["a"], "7")
         else:
-            with pytest.raises(Unanswered, match="an answer of more than 5000 bytes"):
+            with pytest.raises(Unanswered, match=r"an answer of more than 4\.8 KiB"):
                 await list_all(made, "node-1")
     assert limits == asked
 
@@ -759,7 +759,7 @@ async def test_a_write_that_is_not_answered(autojump_clock: MockClock) -> None:
                 await heard.call("DELETE", "/pod", seconds_max=1.5)
         (away,) = await outbox.wait_for(ApiRead, reachable=False)
         assert trio.current_time() - began == pytest.approx(1.5 + LIVENESS_SECONDS_MAX)
-        assert away.error == "no answer in 1.5 s"
+        assert away.error == "no answer in 1.500 s"
         await trio.sleep(60)
         server.takes_seconds = 0
         await heard.call("PATCH", "/pod", seconds_max=1)

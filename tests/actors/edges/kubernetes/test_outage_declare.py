@@ -102,7 +102,7 @@ async def test_that_it_lives_and_the_end_of_that(api_bed: Bed, kubelet: Kubelet)
     for ready in ("Unknown", "True"):
         await kubelet.report(ready=ready)
         ran = await declare(less, "--alive", "--by", "db-2", "--for", "10m", "--reason", "it answers")
-        told = "declared: worker lives, says db-2; for 10min, or until it boots, nothing proves it off"
+        told = "declared: worker lives, says db-2; for 10 min, or until it boots, nothing proves it off"
         assert (ran.code, ran.out, ran.err) == (0, f"{told}\n", "")
         found = await alive(kubelet)
         assert found is not None

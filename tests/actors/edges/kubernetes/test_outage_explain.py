@@ -170,7 +170,7 @@ async def test_statements_that_do_not_count(rights: Path, kubelet: Kubelet) -> N
     said = await declared(json.dumps(words))
     assert (said["declared"], said["declared_seconds"], said["not_declared"]) == ("ann", 90, "")
     ran = await explain(rights, "worker")
-    assert "declared    off, by ann, for 1min 30s from when the controller has read it" in ran.out
+    assert "declared    off, by ann, for 90 s from when the controller has read it" in ran.out
 
 
 @pytest.mark.parametrize("subject", ["", "shop/", "/db-0", "a b", "No"])

@@ -1,0 +1,99 @@
+"""Durations, offsets and sizes, as people and programs are shown them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.events.units import bound_text, json_seconds, offset, short_span, size_text, span, span_s
+
+US, MS, S, DAY = 1_000, 1_000_000, 1_000_000_000, 86_400 * 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 s"),
+        (999, "0 s"),
+        (785 * US, "785 µs"),
+        (5 * MS, "5 ms"),
+        (8_987_654, "8.98 ms"),
+        (10 * MS - 1, "9.99 ms"),
+        (705 * MS, "705 ms"),
+        (S - 1, "999 ms"),
+        (S + 999_999, "1 s"),
+        (3 * S, "3 s"),
+        (10 * S + 6 * MS, "10.006 s"),
+        (90 * S, "90 s"),
+        (600 * S - 1, "599.999 s"),
+        (600 * S, "10 min"),
+        (725 * S + 345 * MS, "12 min 5.345 s"),
+        (2 * 3600 * S + 5 * 60 * S, "2 h 5 min"),
+        (DAY, "1 d"),
+        (-1_500 * MS, "-1.500 s"),
+    ],
+)
+def test_a_duration(ns: int, text: str) -> None:
+    """Cut off, never rounded up; no digits that say nothing; seconds alone up to ten minutes."""
+    assert span(ns) == text
+
+
+@given(st.integers(0, 10**19))
+def test_a_duration_tells_no_more_than_it_was(ns: int) -> None:
+    """What is read back is at most what it was, and short of it by less than the last digit."""
+    scale = {"µs": US, "ms": MS, "s": S, "min": 60 * S, "h": 3600 * S, "d": DAY}
+    found = re.findall(r"([0-9]+)(?:\.([0-9]+))? (\S+)", span(ns))
+    read = sum(
+        int(whole) * scale[unit] + int(rest or 0) * scale[unit] // 10 ** len(rest)
+        for whole, rest, unit in found
+    )
+    assert 0 <= ns - read < (US if ns < MS else 10 * US if ns < 10 * MS else MS)
+
+
+def test_what_is_set_in_seconds() -> None:
+    """Whole, with a fraction that floats do not hold exactly, and not at all."""
+    assert [span_s(each) for each in (5, 0.1, 29.3, 0.0)] == ["5 s", "100 ms", "29.300 s", "0 s"]
+    assert span_s(None) == "not known"
+
+
+def test_bounds_of_one_kind_read_alike() -> None:
+    """What is left of 2 s when a call begins differs from call to call."""
+    assert {bound_text(each) for each in (2.0, 1.998, 1.96)} == {"2 s"}
+
+
+def test_an_age_has_two_units_at_most() -> None:
+    """Nobody counts the seconds of what hangs for days."""
+    ages = (-1, 0.4, 119.9, 123.9, 180, 3 * 86_400 + 2 * 3600 + 61)
+    assert [short_span(each) for each in ages] == ["0 s", "0 s", "119 s", "2 min 3 s", "3 min", "3 d 2 h"]
+
+
+def test_an_offset_has_a_sign_and_three_digits() -> None:
+    """Cut towards the moment that it is counted from."""
+    assert [offset(each) for each in (0, 3_070 * MS, -500 * US, -1_999_999)] == [
+        "+0.000 s",
+        "+3.070 s",
+        "-0.000 s",
+        "-0.001 s",
+    ]
+
+
+def test_a_size() -> None:
+    """To the tenth of a binary unit, as limits are set."""
+    sizes = (0, 1, 1023, 64 * 1024, 1_600_000, 16 * 2**20, 3 * 2**30)
+    assert [size_text(each) for each in sizes] == [
+        "0 bytes",
+        "1 byte",
+        "1023 bytes",
+        "64 KiB",
+        "1.5 MiB",
+        "16 MiB",
+        "3 GiB",
+    ]
+
+
+def test_for_programs() -> None:
+    """A number whose key names the unit; null for what did not happen."""
+    assert (json_seconds(1_500 * MS), json_seconds(None)) == (1.5, None)
