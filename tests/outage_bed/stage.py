@@ -183,7 +183,7 @@ class Stage:
         made = await self.bed.api.get(f"{NODES}/{LOST}")
         return made["spec"].get("taints") or []
 
-    async def until_tainted(self, tainted: bool = True, seconds: float = 90) -> None:
+    async def until_tainted(self, tainted: bool = True, seconds: float = RECOVERED_SECONDS_MAX) -> None:
         await self.bed.api.until(
             f"{NODES}/{LOST}",
             lambda node: any(map(_is_ours, node["spec"].get("taints") or [])) == tainted,
