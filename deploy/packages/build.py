@@ -44,10 +44,12 @@ LEFT_OUT = tuple(
 LAUNCHER = f"""#!/{HOME}/bin/python3 -IB
 import sys
 
-from ebbtide.cli import main
+from ebbtide.cli import {{entry}}
 
-sys.exit(main())
+sys.exit({{entry}}())
 """
+#: As pyproject.toml has them.
+PROGRAMS = {"ebbtide": "main", "kubectl-ebbtide": "kubectl"}
 PRESET = """\
 # Nothing begins because a package was installed. Who wants it enabled has an "enable" in a file that sorts
 # before this one.
@@ -79,7 +81,8 @@ def lay_out(into: Path, arch: str = "amd64") -> None:
     ):
         write(root / place, _as_packaged((ROOT / source).read_text()))
     write(root / "usr/lib/systemd/system-preset/80-ebbtide.preset", PRESET)
-    write(root / "usr/bin/ebbtide", LAUNCHER)
+    for program, entry in PROGRAMS.items():
+        write(root / "usr/bin" / program, LAUNCHER.format(entry=entry))
     write(root / HOME / "settle", (HERE / "scripts/settle.sh").read_text())
     write(root / "etc/ebbtide/config.yaml", (HERE / "config.yaml").read_text())
     write(root / "lintian-overrides", (HERE / "lintian-overrides").read_text())

@@ -25,6 +25,7 @@ from write_configuration import outage_page, page  # noqa: E402
 
 from ebbtide import __version__  # noqa: E402
 from ebbtide.cli.app import LazyGroup, cli  # noqa: E402
+from ebbtide.cli.kubectl import plugin  # noqa: E402
 
 #: What troff would take for something else, in the characters of its own that mean just this.
 LITERAL = str.maketrans(
@@ -32,6 +33,8 @@ LITERAL = str.maketrans(
 )
 #: Before a paragraph of click's help: not to be filled.
 AS_IT_IS = "\b"
+#: As they are called; kubectl finds the second one by its page's name.
+PROGRAMS = {"ebbtide": cli, "kubectl ebbtide": plugin}
 CONFIGURATIONS = {
     "ebbtide-configuration": ("Ebbtide's configuration, /etc/ebbtide/config.yaml", page),
     "ebbtide-outage-configuration": ("configuration of ebbtide outage run", outage_page),
@@ -186,9 +189,11 @@ INLINE = {"em_open": r"\fI", "em_close": r"\fR", "link_open": "", "link_close": 
 def pages(version: str) -> dict[str, str]:
     """Path to text."""
     made = {}
-    root = click.Context(cli, info_name="ebbtide", **cli.context_settings)
-    for ctx, line in commands(cli, root, cleandoc(cli.help or "").replace("\n", " ").removesuffix(".")):
-        made[f"man1/{ctx.command_path.replace(' ', '-')}.1"] = command_page(ctx, line, version)
+    for name, program in PROGRAMS.items():
+        root = click.Context(program, info_name=name, **program.context_settings)
+        line = cleandoc(program.help or "").partition("\n\n")[0].replace("\n", " ").removesuffix(".")
+        for ctx, text in commands(program, root, line):
+            made[f"man1/{ctx.command_path.replace(' ', '-')}.1"] = command_page(ctx, text, version)
     for name, (line, write) in CONFIGURATIONS.items():
         made[f"man5/{name}.5"] = reference_page(name, line, write(), version)
     return made

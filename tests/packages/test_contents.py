@@ -6,6 +6,7 @@ import gzip
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 RUN_SECONDS_MAX = 120
 EVERYWHERE = {
     "/etc/ebbtide/config.yaml",
-    "/usr/bin/ebbtide",
+    *(f"/usr/bin/{program}" for program in build.PROGRAMS),
     "/usr/lib/ebbtide/bin/python3",
     "/usr/lib/ebbtide/pyvenv.cfg",
     "/usr/lib/ebbtide/settle",
@@ -89,7 +90,7 @@ def test_the_list_of_files(packages: Packages, form: str) -> None:
     plain = {mode for mode in found.values() if mode[0] != "l"}
     assert plain == {"drwxr-xr-x root/root", "-rw-r--r-- root/root", "-rwxr-xr-x root/root"}
     programs = {path for path, mode in found.items() if mode.startswith("-rwx")}
-    assert programs == {"/usr/bin/ebbtide", "/usr/lib/ebbtide/settle"}
+    assert programs == {*(f"/usr/bin/{program}" for program in build.PROGRAMS), "/usr/lib/ebbtide/settle"}
 
 
 def test_who_needs_what(packages: Packages) -> None:
@@ -108,6 +109,13 @@ def test_who_needs_what(packages: Packages) -> None:
     )
     assert set(re.findall(r"\* +(\w+)", said("dpkg-deb", "-I", deb))) == SCRIPTS["deb"]
     assert "digests OK" in said("rpm", "-K", rpm)
+
+
+def test_the_programs_are_those_of_the_wheel() -> None:
+    """By name and by what they call."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    called = {program: f"ebbtide.cli:{entry}" for program, entry in build.PROGRAMS.items()}
+    assert called == project["scripts"]
 
 
 def test_the_scripts_are_shell() -> None:

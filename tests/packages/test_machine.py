@@ -90,6 +90,7 @@ async def life(node: Node, packages: Packages, form: str) -> None:
     before = await files(machine)
     await packager.put(packages.first[form])
     assert await compiled(machine) > COMPILED_MIN
+    assert (await machine.run("kubectl-ebbtide", "--version")).stdout == f"ebbtide {FIRST}\n"
     assert await unit(machine) == ("disabled", "inactive")
     assert (await machine.run(*LIMIT, *PROPERTY)).stdout == "t 5000000\n"
     await protect(node)

@@ -75,8 +75,11 @@ def test_a_page_has_the_whole_help_of_its_command(pages: dict[str, str], path: t
 
 
 def test_groups_lead_to_their_commands(pages: dict[str, str]) -> None:
-    """Who reads ebbtide(1) finds every other page of section 1."""
-    named = {name for text in pages.values() for name in re.findall(r"(ebbtide[a-z-]*)\(1\)", shown(text))}
+    """Who reads ebbtide(1), or kubectl-ebbtide(1), finds every other page of section 1."""
+    assert {"ebbtide.1", "kubectl-ebbtide.1", "kubectl-ebbtide-status.1"} <= set(pages)
+    named = {
+        name for text in pages.values() for name in re.findall(r"([a-z-]*ebbtide[a-z-]*)\(1\)", shown(text))
+    }
     assert {f"{name}.1" for name in named} == {name for name in pages if name.endswith(".1")}
 
 
