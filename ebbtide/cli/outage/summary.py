@@ -227,7 +227,7 @@ async def stored_journals(cluster: Cluster, namespace: str) -> list[StoredJourna
     try:
         return await list_journals(cluster.caller, namespace)
     except OSError as error:
-        raise Refused(f"{error.strerror or error} in namespace {namespace}") from None
+        raise Refused(f"namespace {namespace}: {error.strerror or error}") from None
 
 
 def _read(source: Source) -> tuple[list[OutageRecord], Verdict]:
@@ -278,7 +278,7 @@ async def _outages_together(
     try:
         await read_journals(cluster.caller, namespace, take)
     except OSError as error:
-        raise Refused(f"{error.strerror or error} in namespace {namespace}") from None
+        raise Refused(f"namespace {namespace}: {error.strerror or error}") from None
     return {node_uid: read for node_uid, read in found.items() if node_uid not in parted}
 
 

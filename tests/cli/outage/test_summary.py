@@ -21,6 +21,7 @@ from ebbtide.events.record.outages import OutageBuilder, outage_records
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.commands import same_as_golden
+from tests.conftest import Run
 from tests.journals import Memory
 from tests.otel.outage_story import OutageTeller, hanging, recovered, suspected, wrong
 from tests.otel.records import JOURNAL_ID
@@ -158,3 +159,12 @@ async def test_the_same_list_of_many_journals(closed: bool, monkeypatch: pytest.
     assert [(each.node_uid, each.verdict.state) for each in together.damaged] == [("uid-2", "corrupt")]
     assert together.journals == len(scripts) + 1
     assert len(together.records) == (4 if closed else 2)
+
+
+def test_a_namespace_is_not_taken_for_the_reason(run: Run, tmp_path: Path) -> None:
+    """Whatever the reason ends with, it is not in that namespace."""
+    broken = tmp_path / "kubeconfig"
+    broken.write_text("current-context: away\n")
+    ran = run("outage", "ls", "--kubeconfig", broken)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("ebbtide: namespace ebbtide: the journals cannot be listed: ")
