@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -111,3 +112,15 @@ def test_the_wheel_that_is_installed_is_named_and_never_an_index(
     assert install_command("node") == "pip install 'ebbtide-1.2-py3-none-any.whl[node]'"
     wheel.touch()
     assert install_command("node") == f"pip install '{wheel}[node]'"
+
+
+def test_no_text_names_us_as_an_index_would() -> None:
+    """What to install is told by `install_command` alone: our name on an index is whoever's has taken it."""
+    sources = (
+        path
+        for part in ("actors", "events", "otel", "replay", "ebbtide")
+        for path in (ROOT / part).rglob("*.py")
+    )
+    by_name = re.compile(r"install (['\"]?)ebbtide\b|\bebbtide\[\w+\]|the extra '\w+' of this")
+    found = [str(path.relative_to(ROOT)) for path in sources if by_name.search(path.read_text())]
+    assert not found

@@ -19,6 +19,7 @@ import trio
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.units import span_s
+from ebbtide.extras import install_command
 from ebbtide.otel.delivery.answers import Accepted, Again, Answer, Rejected, mask_for, printable_line
 from ebbtide.otel.delivery.destination import BadDestination, Destination, SignalName
 
@@ -148,7 +149,7 @@ def sender_for(destination: Destination, signal: SignalName = "traces") -> Expor
             from ebbtide.otel.delivery.otlp_grpc import GrpcExporter
         except ImportError as error:
             raise BadDestination(
-                "grpc needs the package grpcio: install ebbtide[grpc], or use http/protobuf"
+                f"grpc needs the package grpcio: {install_command('grpc')}, or use http/protobuf"
             ) from error
 
         def make() -> Made:

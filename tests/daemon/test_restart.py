@@ -96,7 +96,7 @@ async def test_the_time_away_counts(rig: Rig) -> None:
     ended = await rig.recorded(PodEnded, outcome="killed")
     assert 2 * NS_PER_SECOND < ended.mono_ns - signalled.at_ns < 3 * NS_PER_SECOND + SLACK_NS
     await rig.bed.started()
-    assert "+0.00 s all pods" not in rig.log()
+    assert "+0.000 s all pods" not in rig.log()
     await rig.nothing_runs()
 
 

@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE
 
@@ -36,7 +38,7 @@ EXPECTED = [
     ("shop/cache-0", "1", "graceful", "preStop failed: exit code 3"),
     ("shop/ingest-0", "1", "graceful", "stopped with SIGQUIT"),
     ("shop/db-0", "2", "graceful", "preStop exec"),
-    ("shop/gateway-0", "2", "graceful", "preStop sleep 1."),
+    ("shop/gateway-0", "2", "graceful", "preStop sleep 1"),
     ("kube-system/dns-0", "3", "graceful", "exit code 0"),
     ("kube-system/logs-0", "3", "graceful", "exit code 0"),
     ("shop/late-0", "-", "rejected", "Pod was rejected as the node is shutting down."),
@@ -82,7 +84,7 @@ def test_the_autopsy_is_shown(ran: Ran) -> None:
 def test_the_end_says_where_to_look_further(ran: Ran, tmp_path: Path) -> None:
     """Total time, trace id, and commands that name the journal and work as they are printed."""
     assert re.search(r"^! shop/legacy-0: the first process ignores the stop signal\. ", ran.out, re.M)
-    assert re.search(r"let the machine go after \d\.\d{3}s: 1 of 13 pods was killed, 11 ended by", ran.out)
+    assert re.search(r"let the machine go after \d\.\d{3} s: 1 of 13 pods was killed, 11 ended by", ran.out)
     assert re.search(r"^trace id [0-9a-f]{32}$", ran.out, re.MULTILINE)
     commands = re.findall(
         rf"(?:journal|replay) .*--journal {re.escape(str(ran.journal))}$", ran.out, re.MULTILINE
@@ -137,6 +139,16 @@ def test_json(
     assert {pod["pod"]: pod["outcome"] for pod in document["pods"]} == {row[0]: row[2] for row in EXPECTED}
 
 
+@contextmanager
+def demo_until(words: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The demo in a pipe, with its files below ``folder``, when it has printed a line with these words."""
+    environ = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(COMMAND, stdout=PIPE, stderr=PIPE, text=True, env=environ) as child:
+        assert child.stdout is not None
+        assert any(words in line for line in child.stdout)
+        yield child
+
+
 @pytest.mark.parametrize(
     "number, words",
     [
@@ -149,13 +161,8 @@ def test_json(
 )
 def test_interrupted_it_takes_its_pods_with_it(tmp_path: Path, number: signal.Signals, words: str) -> None:
     """A signal, before or in mid-shutdown, ends the demo as it ends any program, with a word and its pods."""
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(COMMAND, stdout=PIPE, stderr=PIPE, text=True, env=environ) as child:
-        assert child.stdout is not None
+    with demo_until(words, tmp_path) as child:
         assert child.stderr is not None
-        for line in child.stdout:
-            if words in line:
-                break
         assert left_over(tmp_path)
         child.send_signal(number)
         assert child.wait(timeout=10) == -number
@@ -172,13 +179,8 @@ def test_interrupted_it_takes_its_pods_with_it(tmp_path: Path, number: signal.Si
 @pytest.mark.parametrize("words", ["come up as local", "pods are up", "wave 1 (priority"])
 def test_killed_outright_it_leaves_neither_pods_nor_its_folder(tmp_path: Path, words: str) -> None:
     """SIGKILL leaves it no time: a process beside it sees to both. Whoever reads its output sees the end."""
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(COMMAND, stdout=PIPE, stderr=PIPE, text=True, env=environ) as child:
-        assert child.stdout is not None
+    with demo_until(words, tmp_path) as child:
         assert child.stderr is not None
-        for line in child.stdout:
-            if words in line:
-                break
         child.kill()
         assert child.wait(timeout=10) == -signal.SIGKILL
         assert child.stderr.read() == ""

@@ -300,9 +300,9 @@ async def kinds(stage: Stage, actor: Actor) -> None:
 # --- proofs -----------------------------------------------------------------------------------------
 
 
-async def false_proof(stage: Stage, actor: Controller) -> None:
+async def false_proof(stage: Stage, actor: Controller, *, report: str = "30s", seconds: float = 90) -> None:
     """Its controller says Off of a machine that runs; the kubelet is dead, so nothing contradicts it. At the
-    end the kubelet is back, by the same boot.
+    end the kubelet is back, by the same boot. ``report`` and ``seconds`` as for `same_boot`.
     """
     await begin(stage, actor)
     stage.bmcs.lie(stage.machine, "Off")
@@ -310,18 +310,12 @@ async def false_proof(stage: Stage, actor: Controller) -> None:
     await actor.cure(stage)
     await stage.recovered("web")
     await two_write(stage)
-    await same_boot(stage, actor)
+    await same_boot(stage, actor, report=report, seconds=seconds)
 
 
 async def false_proof_for_long(stage: Stage, actor: Controller) -> None:
     """The same with a kubelet that reports what has not changed every 5 minutes, as by default."""
-    await begin(stage, actor)
-    stage.bmcs.lie(stage.machine, "Off")
-    await stage.cut(stage.machine.kill_kubelet)
-    await actor.cure(stage)
-    await stage.recovered("web")
-    await two_write(stage)
-    await same_boot(stage, actor, report="5m", seconds=STATUS_SECONDS)
+    await false_proof(stage, actor, report="5m", seconds=STATUS_SECONDS)
 
 
 async def two_write(stage: Stage) -> None:

@@ -43,6 +43,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
 from ebbtide.actors.edges.kubernetes.credentials import Access, Credentials, UnusableCredentials, failure_text
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events.units import size_text, span_s
+from ebbtide.extras import install_command
 
 if TYPE_CHECKING:
     import trio_asyncio
@@ -85,8 +86,7 @@ def load_client() -> ClientPackage:
             aiohttp, url = import_module("aiohttp"), import_module("yarl").URL
             open_loop = import_module("trio_asyncio").open_loop
     except ImportError as error:
-        cure = "install the extra 'node' of this wheel or checkout"
-        text = f"the Kubernetes client cannot be loaded ({error}): {cure}"
+        text = f"the Kubernetes client cannot be loaded ({error}): {install_command('node')}"
         raise ClientMissing(text) from None
     return ClientPackage(rest.RESTClientObject, settings.Configuration, aiohttp, url, open_loop)
 

@@ -1,7 +1,7 @@
 """``ebbtide export jsonl``, ``perfetto`` and ``parquet``: shutdowns as files for other tools.
 
 The tables of ``parquet`` are of many journals, in memory for some thousands of rows. pyarrow is needed for
-them alone, so it is an extra (``ebbtide[tables]``) and loaded only when tables are written.
+them alone, so it is an extra (``tables``) and loaded only when tables are written.
 """
 
 from __future__ import annotations
