@@ -18,7 +18,6 @@ from typing import NamedTuple, Protocol
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DropInsRead, LogindRead, PrepareForShutdown
 from ebbtide.events.model import ShutdownKind
-from ebbtide.events.units import span
 
 #: The service manager's descriptor store as a lock's holder; a daemon's process is a positive number.
 STORE = 0
@@ -196,7 +195,7 @@ class SimulatedLogind:
         if not self.up or self.preparing or self.acting:
             return
         self.preparing, self.kind = True, kind
-        self._note("shutdown", detail=f"{kind} grant {span(self.grant_ns)}")
+        self._note("shutdown", detail=f"{kind} grant {self.grant_ns // 1_000_000} ms")
         # Before the locks are looked at, as in logind: whoever hears of it late has no more time for that.
         self._emit(ShutdownSignal(True, kind, self.owner))
         # The limit is read once, here: a drop-in that is written later moves the property and not this timer.

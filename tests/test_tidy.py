@@ -217,6 +217,8 @@ TEMPLATE = re.compile(r"\{[a-z_.]*(:[^{}]*)?\}" + UNIT)
 UNITS_BY_HAND = {
     "actors/hook.py": "reasons that are on record: a replay decides the same words",
     "actors/outage.py": "the same",
+    "actors/simulated_logind.py": "the log of the modelled world, which checks read back",
+    "replay/sim/edges.py": "the same",
     "otel/traces/trace.py": "the bytes of a trace: another text is another version of the projection",
     "ebbtide/config/readers.py": "Go's durations, as the configuration has them",
     "replay/advise.py": "a configuration's text, as one would write it",

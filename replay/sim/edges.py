@@ -73,7 +73,6 @@ from ebbtide.events.facts import (
     VolumesUnmounted,
 )
 from ebbtide.events.model import Pod, ProcessReport
-from ebbtide.events.units import span_s
 from ebbtide.replay.sim.loop import (
     FOREVER,
     TOUCH,
@@ -615,7 +614,7 @@ class ApiServerEdge(SimulatedEdge):
                 self._note(what, uid, detail=phase, late=late)
                 self._node.kubelet.final[uid] = None
         elif isinstance(order, DeletePod):
-            self._note("delete", order.uid, detail=span_s(order.grace_seconds), late=late)
+            self._note("delete", order.uid, detail=f"{order.grace_seconds} s", late=late)
             self._node.kubelet.delete(order.uid, order.grace_seconds * NS_PER_SECOND)
         elif isinstance(order, PublishCertificate):
             self._note("certificate", detail="safe" if order.safe else "not safe", late=late)
