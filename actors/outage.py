@@ -877,7 +877,9 @@ def _untaint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
     if event.result != "done":
         state, wake_ns = _refused(state, now)
         return replace(state, key="", wake_ns=wake_ns), ()
-    return _untainted(replace(state, taint="none", quarantine=False), now)
+    # Another's stays, also one that was ours until its note was spoilt.
+    taint: TaintOwner = "other" if state.taint == "other" else "none"
+    return _untainted(replace(state, taint=taint, quarantine=False), now)
 
 
 def _untainted(state: OutageState, now: int) -> Result:
@@ -892,7 +894,27 @@ def _read_untainting(state: OutageState, event: NodeRead, now: int) -> Result:
 
 
 def _read_following(state: OutageState, event: NodeRead, now: int) -> Result:
-    return _follow(_with_node(state, event, now), now)
+    status = bool(state.status_mark) and event.status_mark not in ("", state.status_mark)
+    state = _with_node(state, event, now)
+    if _is_off(state) and (event.ready == "True" or status):
+        return _same_boot(state, "it reports its status" if status else f"Ready is {event.ready}", now)
+    return _follow(state, now)
+
+
+def _heartbeat_following(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
+    state = _marked(state, event, now)
+    return (
+        _same_boot(state, "it reports its status", now)
+        if _is_off(state) and event.source == "status"
+        else (state, ())
+    )
+
+
+def _is_off(state: OutageState) -> bool:
+    """Our taint was taken away by somebody, and the boot that was proved off has not spoken yet: what that
+    proof has led to elsewhere is no less wrong.
+    """
+    return state.boot_id == state.off_boot and not state.returned and not state.doubt
 
 
 def _follow(state: OutageState, now: int) -> Result:
@@ -1023,7 +1045,8 @@ OUTAGE = ActorType(
             decides=(*_SAME_BOOT, *_FOLLOW)),
         Row("quarantined doubted", NodeRead, _read_quarantined, f"= {_UNTAINTED}", decides=_FOLLOW),
         Row("untainting", NodeRead, _read_untainting, f"= {_UNTAINTED}", decides=_FOLLOW),
-        Row("following", NodeRead, _read_following, f"= {_UNTAINTED}", decides=_FOLLOW),
+        Row("following", NodeRead, _read_following, f"= quarantined {_UNTAINTED}",
+            decides=(*_SAME_BOOT, *_FOLLOW)),
         ignored("quiet", NodeDeleted),
         Row(f"{_BEFORE} {_WAITING} aside", NodeDeleted, _deleted, "quiet", decides=_CLOSE),
         Row(_BEFORE, HeartbeatSeen, _heartbeat_before, "= quiet", decides=(CancelOrder, *_CLOSE)),
@@ -1031,7 +1054,8 @@ OUTAGE = ActorType(
             decides=_SAME_BOOT),
         Row("contacted", HeartbeatSeen, _heartbeat_tainted, "= quarantined",
             decides=_SAME_BOOT),
-        Row("quiet quarantined doubted untainting following aside", HeartbeatSeen, _heard),
+        Row("following", HeartbeatSeen, _heartbeat_following, "= quarantined", decides=_SAME_BOOT),
+        Row("quiet quarantined doubted untainting aside", HeartbeatSeen, _heard),
         Row("quiet", HeartbeatMissed, _missed_quiet, _CONSIDERED, decides=_BEGIN),
         Row(f"{_BEFORE} {_WAITING} aside", HeartbeatMissed, _missed),
         # --- the proof
