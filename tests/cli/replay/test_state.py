@@ -221,4 +221,4 @@ def test_an_outages_moments_are_told_from_its_begin(replay: Run) -> None:
     told = {name.split()[-1]: text for name, text in rows}
     lengths = {name for name, text in told.items() if text[0].isdigit()}
     assert lengths == {"proof_ns", "reminder_ns", "power_off_ns"}
-    assert (told["bmc-1].first_ns"], told["down_ns"]) == ("+0.04 s", "+25.04 s")
+    assert (told["bmc-1].first_ns"], told["down_ns"]) == ("+40 ms", "+25.040 s")
