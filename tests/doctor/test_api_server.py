@@ -63,4 +63,4 @@ async def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config))
     api, _ = await cluster.look_at_api_server(path, "node-1")
-    assert "install the extra 'node'" in api.problem
+    assert "[node]'" in api.problem
