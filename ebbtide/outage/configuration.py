@@ -679,11 +679,14 @@ def load_outage(path: str | Path) -> OutageConfiguration:
 
 
 def parse_outage(name: str, raw: bytes) -> OutageConfiguration:
-    """The one document of a file; none means the defaults. Raises ConfigError."""
+    """The one document of a file. Raises ConfigError, also where there is none: the defaults write to Nodes,
+    and a ConfigMap is emptied by accident sooner than to ask for that.
+    """
     with located(name):
         found = documents(raw)
         if not found:
-            return OutageConfiguration()
+            begin = f"'apiVersion: {OUTAGE_VERSION}' and 'kind: {OUTAGE_KIND}'"
+            raise DocumentError(f"it is empty: begin it with {begin}", 1)
         if found[1:]:
             raise DocumentError("a second document begins here: keep one", found[1].line)
         return _configuration(found[0])

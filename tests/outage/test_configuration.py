@@ -44,11 +44,19 @@ def error(text: str) -> str:
 
 
 def test_nothing_configured_means_the_cores_own_defaults() -> None:
-    """An empty file, one of comments, and one with nothing but its kind are the same."""
-    for text in ("", "# none\n", HEAD, HEAD + "pools:\neffect:\n"):
+    """One with nothing but its kind, and one with fields that say nothing."""
+    for text in (HEAD, HEAD + "pools:\neffect:\n"):
         assert parse_outage("a.yaml", text.encode()) == OutageConfiguration()
     assert OutageConfiguration().settings == OutageSettings()
     assert OutageConfiguration().pool_of({"a": "b"}) is DEFAULT_POOL
+
+
+@pytest.mark.parametrize("text", ["", "# none\n", "---\n"])
+def test_a_file_that_was_emptied_is_refused(text: str) -> None:
+    """Its defaults write to Nodes."""
+    assert error(text).endswith(
+        "it is empty: begin it with 'apiVersion: ebbtide/v1alpha1' and 'kind: OutageConfiguration'"
+    )
 
 
 def test_the_example_has_every_field_and_arrives() -> None:
