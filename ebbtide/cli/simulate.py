@@ -1,7 +1,8 @@
-"""``ebbtide simulate``: a whole shutdown in virtual time, on a modelled node.
+"""``ebbtide simulate``: a whole shutdown in virtual time, on a modelled node; or outages of one that dies.
 
 One seed to look at, or many to find one that breaks; where the journal goes; and how a simulation is shown:
-its shutdowns, what went wrong on the node, and whether everything held.
+its shutdowns, what went wrong on the node, and whether everything held. Of outages: what was true, and what
+the controller made of what it was told.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ebbtide.cli.common.options import DURATION, local, output_option, pods_opti
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.saving import refuse_existing
 from ebbtide.cli.common.selection import cause_document
+from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.record.causes import cause_groups, headline
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.events.record.severity import SEVERITY_SIGNS
@@ -34,6 +36,8 @@ from ebbtide.replay.sim.simulate import SYNTHETIC_PODS, Simulated, SimulationReq
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ebbtide.replay.sim.outage import SimulatedOutage
+
 
 EPILOG = """\b
 Examples:
@@ -43,6 +47,7 @@ Examples:
   ebbtide simulate --runs 1000 -o json | jq .broken
   ebbtide simulate --mode api --api-lost-after 5s --journal ./simulated
   ebbtide simulate --synthetic 30 --seeds 1..200 --calm --journal ./fleet
+  ebbtide simulate --outage --seed 5 --journal ./outage && ebbtide replay report --journal ./outage
 
 The same options give the same journal, byte for byte, on any machine: nothing but what they name is read.
 Every verb that reads works on it.
@@ -105,6 +110,12 @@ class SeedRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # old
     metavar="DURATION",
     help="From so long after the signal the API server does not answer any more; with a node's --mode.",
 )
+@click.option(
+    "--outage",
+    is_flag=True,
+    help="A node that dies, or seems to, and the controller of outages, in place of a shutdown. All is drawn"
+    " from the seed: who lies, what comes back, which leader dies.",
+)
 @click.option("--calm", is_flag=True, help="Nothing goes wrong with the node: no crash, no lost bus, no cut.")
 @click.option(
     "--journal",
@@ -118,15 +129,19 @@ def simulate_command(output: str, **options: Any) -> int:
     """Run a whole shutdown in virtual time on modelled pods, and check it.
 
     The decisions are the daemon's own, the node is a model: what its pods, logind, runtime and API server do
-    comes from --behaviour, or from the seed.
+    comes from --behaviour, or from the seed. With --outage they are the controller's.
 
     Exit code 1: an invariant does not hold; the command that shows it again is printed.
     """
     gc.disable()  # what one run loads and makes is used to its end; many runs turn it on again
     asked = SimulateOptions(**options)
+    if asked.outage:
+        asked.refuse_for_outage()
     wanted = asked.wanted()
     if asked.journal is not None:
         refuse_existing(asked.journal, "--journal")
+    if asked.outage:
+        return _run_outage(asked, output)
     if asked.runs is not None or asked.seeds is not None:
         return _run_many(asked, wanted, output)
     return _run_one(asked, wanted, output)
@@ -142,6 +157,7 @@ class SimulateOptions(NamedTuple):
     seed: int | None
     runs: int | None
     seeds: range | None
+    outage: bool
     calm: bool
     mode: str | None
     api_lost_after: int | None
@@ -156,6 +172,13 @@ class SimulateOptions(NamedTuple):
         first = self.seed or 0
         return range(first, first + (self.runs or 1))
 
+    def refuse_for_outage(self) -> None:
+        """Raises Refused."""
+        for name, value in self._asdict().items():
+            if name not in ("outage", "seed", "journal") and value not in (None, (), False):
+                option = {"configs": "config"}.get(name, name.replace("_", "-"))
+                raise Refused(f"--outage draws all of one run from --seed: leave --{option} out")
+
     def command(self, seed: int) -> str:
         """What shows this one seed again; a journal to look at is a good idea then."""
         options = [
@@ -165,6 +188,7 @@ class SimulateOptions(NamedTuple):
             *(("--behaviour", str(self.behaviour)) if self.behaviour is not None else ()),
             *(("--mode", self.mode) if self.mode is not None else ()),
             *(("--api-lost-after", f"{self.api_lost_after}ns") if self.api_lost_after is not None else ()),
+            *(("--outage",) if self.outage else ()),
             *(("--calm",) if self.calm else ()),
         ]
         return shlex.join(["ebbtide", "simulate", *options, "--seed", str(seed)])
@@ -227,6 +251,24 @@ def _run_one(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> 
     return NOT_SO if simulated.breaches else DONE
 
 
+def _run_outage(asked: SimulateOptions, output: str) -> int:
+    from ebbtide.replay.sim.outage import simulate_outage
+
+    (seed,) = asked.all_seeds()
+    simulated = simulate_outage(seed, __version__)
+    if asked.journal is not None:
+        write_journal(asked.journal, simulated.files())
+    if output == "json":
+        show_json(outage_document(simulated, asked.command(seed), asked.journal))
+    else:
+        for table in outage_tables(simulated, asked.journal):
+            show(table)
+    _remark_breaches(asked, simulated)
+    if asked.journal is None and output == "table":
+        remark("the journal was not kept: name a directory for it with --journal")
+    return NOT_SO if simulated.breaches else DONE
+
+
 def _run_many(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> int:
     gc.enable()  # a thousand runs would not fit
     tally, seeds = Tally(), asked.all_seeds()
@@ -251,7 +293,7 @@ def _run_many(asked: SimulateOptions, wanted: SimulationRequest, output: str) ->
     return NOT_SO if tally.broken else DONE
 
 
-def _remark_breaches(asked: SimulateOptions, simulated: Simulated) -> None:
+def _remark_breaches(asked: SimulateOptions, simulated: Simulated | SimulatedOutage) -> None:
     """Each breach of an invariant, and the command that shows it again."""
     if not simulated.breaches:
         return
@@ -465,6 +507,72 @@ def run_document(simulated: Simulated, command: str, journal: Path | None) -> di
 
 def _breach_documents(breaches: list[Breach]) -> list[dict[str, str]]:
     return [each._asdict() for each in breaches]
+
+
+# --- outages -----------------------------------------------------------------------------------
+
+
+def outage_tables(simulated: SimulatedOutage, journal: Path | None) -> Iterator[RenderableType]:
+    """What was true, then what is on record."""
+    from ebbtide.replay.report.outage_page import headline as outage_headline
+
+    written, files = simulated.journal, simulated.files()
+    length = sum(map(len, files.values()))
+    rows = [
+        ("seed", str(simulated.seed)),
+        ("journal", f"{len(written.records)} events, {len(files)} segments, {size_text(length)}"),
+        ("head", written.head.hex()),
+    ]
+    if journal is not None:
+        rows.append(("kept in", str(journal)))
+    broken = simulated.breaches[0].sentence if simulated.breaches else ""
+    yield pairs([*rows, ("checked", broken or "it verifies identical")])
+    yield ""
+    happened = ((offset(at_ms * NS_PER_MS), what) for at_ms, what in simulated.world.happened)
+    yield table(("WHEN", "WHAT WAS TRUE"), happened, right=("WHEN",))
+    yield ""
+    records = (
+        (offset(record.started_mono_ns), record.outcome, outage_headline(record), record.proof)
+        for record in simulated.outage_records()
+    )
+    yield table(("BEGAN", "OUTCOME", "ON RECORD", "PROOF"), records, right=("BEGAN",))
+
+
+def outage_document(simulated: SimulatedOutage, command: str, journal: Path | None) -> dict[str, Any]:
+    """The whole run as one JSON document; times in seconds since its begin, durations in seconds."""
+    from ebbtide.replay.report.outage_page import headline as outage_headline
+
+    written = simulated.journal
+    return {
+        "kind": "OutageSimulation",
+        "version": SIMULATION_VERSION,
+        "seed": simulated.seed,
+        "command": command,
+        "happened": [
+            {"atSeconds": json_seconds(at_ms * NS_PER_MS), "what": what}
+            for at_ms, what in simulated.world.happened
+        ],
+        "outages": [
+            {
+                "id": record.id,
+                "traceId": record.trace_id,
+                "outcome": record.outcome,
+                "headline": outage_headline(record),
+                "beganSeconds": json_seconds(record.started_mono_ns),
+                "seconds": json_seconds(record.ended_ns),
+                "outOfServiceSeconds": json_seconds(record.out_ns),
+                "proof": record.proof,
+                "unrecovered": list(record.unrecovered),
+            }
+            for record in simulated.outage_records()
+        ],
+        "events": len(written.records),
+        "bytes": sum(map(len, simulated.files().values())),
+        "journalId": written.journal_id.hex(),
+        "head": written.head.hex(),
+        "journal": None if journal is None else str(journal),
+        "breaches": _breach_documents(simulated.breaches),
+    }
 
 
 # --- many runs ---------------------------------------------------------------------------------

@@ -284,9 +284,9 @@ class Machine:
         self.plan = plan
         self._draws = Draws(plan.seed).fork("machine")
         ids = self._draws.fork("ids")
-        self.journal = SimulatedJournal(_random_bytes(ids))
-        self.machine_id = _random_bytes(ids).hex()
-        self._boot_ids = [_random_bytes(ids).hex() for _ in range(4)]
+        self.journal = SimulatedJournal(random_bytes(ids))
+        self.machine_id = random_bytes(ids).hex()
+        self._boot_ids = [random_bytes(ids).hex() for _ in range(4)]
         self.log = WorldLog(self._world_ns)
         self.system = System()
         self.boots: list[Booted] = []
@@ -466,7 +466,7 @@ class Machine:
             node.halt()
 
 
-def _random_bytes(draws: Draws) -> bytes:
+def random_bytes(draws: Draws) -> bytes:
     return b"".join(draws.bits().to_bytes(8, "big") for _ in range(2))
 
 
@@ -477,16 +477,21 @@ def check_run(machine: Machine) -> list[Breach]:
     """Every breach; empty: all held. Re-executed are the written bytes, and not the records in memory: what
     was lost on the way into the journal would be found nowhere else.
     """
-    found, replayer = list(breaches(boot_views(machine))), Replayer()
+    return [*replay_breaches(machine.journal), *breaches(boot_views(machine))]
+
+
+def replay_breaches(journal: SimulatedJournal) -> list[Breach]:
+    """Whether what was written reads back and replays."""
+    replayer = Replayer()
     try:
-        replayer.feed(read_journal_back(machine.journal.files()))
+        replayer.feed(read_journal_back(journal.files()))
     except UnsoundJournal as error:
-        return [Breach("the_journal_is_sound", str(error)), *found]
+        return [Breach("the_journal_is_sound", str(error))]
     divergence = replayer.finish()
     if divergence is None:
-        return found
+        return []
     difference = f"{divergence.field}: {divergence.expected} / {divergence.produced}"
-    return [Breach("the_journal_replays", f"record {divergence.seq}: {difference}"), *found]
+    return [Breach("the_journal_replays", f"record {divergence.seq}: {difference}")]
 
 
 def boot_views(machine: Machine) -> list[BootView]:

@@ -11,7 +11,7 @@ from ebbtide.actors.system import System
 from ebbtide.events.base import Record
 from ebbtide.events.outage import DetachForced, OutageClosed, OutOfService, ProofWasWrong
 from ebbtide.outage.metrics import CATALOG, OutageMetrics
-from tests.outage_world.world import World
+from ebbtide.replay.sim.outage import World
 from tests.replay import outages
 from tests.scripts.bench import Bench
 from tests.scripts.parse import parse

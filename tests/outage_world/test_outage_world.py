@@ -19,8 +19,8 @@ from ebbtide.events import outage as o
 from ebbtide.events.base import NS_PER_SECOND, Fact, Record, Stamp
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
+from ebbtide.replay.sim.outage import MS, World, simulate_outage
 from tests.outage_world.load import EVERY_WAY, Load, Stuck
-from tests.outage_world.world import MS, World
 
 SEEDS = 60
 #: Two leaders that die one after the other, and what is on its way.
@@ -276,6 +276,18 @@ def test_what_holds_in_every_seed() -> None:
     assert [(world.seed, broken) for world in worlds if (broken := check(world))] == []
     assert sum(world.taints for world in worlds) > 5
     assert any(world.store.epoch > 2 for world in worlds)
+
+
+def test_what_is_written_down_replays() -> None:
+    """As one journal, each leader in a segment of its own; and tells of the same outages."""
+    for seed in range(SEEDS // 3):
+        run = simulate_outage(seed, "0")
+        records = run.world.store.records
+        assert run.breaches == []
+        assert [r.event for r in run.journal.records if isinstance(r.event, Fact)] == [
+            r.event for r in records if isinstance(r.event, Fact)
+        ]
+        assert len(list(run.outage_records())) == sum(isinstance(r.event, o.OutageBegan) for r in records)
 
 
 @pytest.mark.parametrize("stuck", EVERY_WAY)

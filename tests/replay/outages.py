@@ -15,8 +15,8 @@ from pathlib import Path
 from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.events.base import Fact, Record
 from ebbtide.events.outage import LeaderStarted
+from ebbtide.replay.sim.outage import World
 from tests.journals import write_files
-from tests.outage_world.world import World
 from tests.replay.shutdown import Book
 from tests.scripts.bench import Bench
 from tests.scripts.parse import parse

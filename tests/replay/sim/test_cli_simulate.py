@@ -241,3 +241,44 @@ def test_golden(run: Run) -> None:
     shown = [line for line in out.splitlines() if not line.startswith(("journal ", "head ", "checked "))]
     assert code == 0
     assert shown == GOLDEN.read_text().splitlines()
+
+
+# --- outages --------------------------------------------------------------------------------------
+
+
+def test_outages_are_told_beside_what_was_true(run: Run, tmp_path: Path) -> None:
+    """And every verb that reads works on the journal."""
+    code, out, err = run("--outage", "--seed", "5", "--journal", tmp_path / "outage")
+    assert (code, err) == (0, "")
+    assert "it verifies identical" in out
+    assert "+17.068 s  the machine lost its power" in out
+    assert "node-1 was out of service for 199.854 s, and is back.  declared ann" in out
+    for verb in (
+        ["verify"],
+        ["timeline"],
+        ["critical-chain"],
+        ["report", "--output", str(tmp_path / "page.html")],
+    ):
+        assert guarded(["replay", *verb, "--journal", str(tmp_path / "outage")]) == 0
+
+
+def test_outages_as_json(run: Run) -> None:
+    """With the command that makes them again."""
+    code, out, err = run("--outage", "--seed", "2", "-o", "json")
+    told = json.loads(out)
+    assert (code, err, told["kind"], told["version"]) == (0, "", "OutageSimulation", 1)
+    assert told["command"] == "ebbtide simulate --outage --seed 2"
+    assert told["happened"][0] == {"atSeconds": 19.552, "what": "the machine lost its power"}
+    (outage,) = told["outages"]
+    assert (outage["outcome"], outage["proof"], outage["seconds"]) == ("open", "declared ann", None)
+    assert run("--outage", "--seed", "2", "-o", "json")[1] == out
+
+
+@pytest.mark.parametrize(
+    ("option", "name"), [(("--runs", "3"), "--runs"), (("--calm",), "--calm"), (("--mode", "cri"), "--mode")]
+)
+def test_what_outages_do_not_take(run: Run, option: tuple[str, ...], name: str) -> None:
+    """All is drawn from the seed."""
+    code, out, err = run("--outage", *option)
+    assert (code, out) == (2, "")
+    assert f"--outage draws all of one run from --seed: leave {name} out" in err

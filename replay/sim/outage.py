@@ -1,4 +1,7 @@
-"""A small cluster in which nodes die, lie and come back, and leaders with them; in virtual milliseconds.
+"""Outages in virtual time: a small cluster in which nodes die, lie and come back, and leaders with them.
+
+>>> run = simulate_outage(7, "1.0")
+>>> run.world.happened, run.files()   # what was true, and the journal's segments by name
 
 One node holds a pod with a volume; where that is detached another node starts the pod anew. Kubernetes'
 controllers are modelled as they were measured: NotReady after the monitor's grace, the delete at once, the
@@ -11,15 +14,15 @@ leader cannot read the journal and begins without it, knowing of a taint what is
 machines are switched off, through a management controller that may lie, refuse or be stuck; in some a person
 declares that the machine is off, who may be wrong, and what they have written stays where it is.
 
-Everything is drawn from one seed. `World.twice` is the witness on the volume: it says when both nodes
-wrote first.
+Everything is drawn from one seed, and happens at a virtual millisecond. `World.twice` is the witness on the
+volume: it says when both nodes wrote first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -30,7 +33,13 @@ from ebbtide.events import outage as o
 from ebbtide.events.base import Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder
 from ebbtide.events.facts import OrderEnded, Tick
-from ebbtide.replay.sim.scenario import Draws
+from ebbtide.events.reader import History
+from ebbtide.events.record.outages import OutageRecord, outage_records
+from ebbtide.events.segment import Identity
+from ebbtide.events.units import span
+from ebbtide.replay.sim.invariants import Breach
+from ebbtide.replay.sim.scenario import WALL_NS, Draws
+from ebbtide.replay.sim.simulate import MemorySource, SimulatedJournal, random_bytes, replay_breaches
 
 MS = 1_000_000
 END_MS = 600_000
@@ -71,6 +80,8 @@ class World:
         self.seed, self.draws = seed, Draws(seed)
         self.now, self._count = 0, 0
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        #: What was true, whoever heard of it: milliseconds, and a sentence.
+        self.happened: list[tuple[int, str]] = []
         self.machine, self.store = Machine(), Store()
         # The API server's objects.
         self.ready, self.version, self.taint, self.quarantined = "True", 1, "none", False
@@ -126,6 +137,9 @@ class World:
     def _one_in(self, number: int) -> bool:
         return self.draws.chance(1, number)
 
+    def note(self, what: str) -> None:
+        self.happened.append((self.now, what))
+
     def after(self, delay: int, do: Callable[[], None]) -> None:
         self._count += 1
         heappush(self._heap, (self.now + delay, self._count, do))
@@ -157,7 +171,7 @@ class World:
         if machine.on and machine.kubelet and machine.reaches and self.there:
             self.lease += 1
             self.last_beat = self.renewed_at = self.now
-            self._tell(lambda mark=f"l{self.lease}": o.HeartbeatSeen(mark=mark))
+            self._tell(o.HeartbeatSeen(mark=f"l{self.lease}"))
         self.after(LEASE_MS, self._beat)
 
     def _status(self) -> None:
@@ -173,8 +187,8 @@ class World:
                 self.back_since = self.now
             self.ready, self.boot = "True", machine.boot
             self.version += 1
-            self._tell(self.node_read) if changed else self._tell(
-                lambda mark=f"s{self.status}": o.HeartbeatSeen(mark=mark, source="status")
+            self._tell(
+                self.node_read() if changed else o.HeartbeatSeen(mark=f"s{self.status}", source="status")
             )
             # What the API server says of its pods a kubelet does, both ways.
             if self.pod == "deleting":
@@ -192,10 +206,13 @@ class World:
             case 0 | 1:
                 machine.on = machine.writes = False
                 self.off_since = self.now
+                self.note("the machine lost its power")
             case 2:
                 machine.reaches = False
+                self.note("the node was cut off from the API server, and ran on")
             case _:
                 machine.kubelet = False
+                self.note("the kubelet died, and the pods ran on")
         self.alive_since = -1
         if self.api.chance(1, 4):
             self.after(self.api.below(120_000), self._go_away)
@@ -207,6 +224,9 @@ class World:
         if not machine.on:
             machine.on, machine.boot = True, machine.boot + 1
             self.after(self.boots.below(5_000), self._report)
+            self.note("the machine was started again")
+        elif not (machine.kubelet and machine.reaches):
+            self.note("the node was whole again, under the same boot")
         machine.kubelet = machine.reaches = True
         self.alive_since = self.now if self.alive_since < 0 else self.alive_since
         self.after(self.draws.below(5_000), self._misfortune if self._one_in(3) else lambda: None)
@@ -220,6 +240,7 @@ class World:
     def _go_away(self) -> None:
         """The node may be back meanwhile, and nobody can hear of it."""
         self.away_until = self.there_since = self.now + 5_000 + self.api.below(120_000)
+        self.note(f"the API server was away for {span((self.away_until - self.now) * MS)}")
         # Kubernetes counts anew as well.
         self.last_beat = self.away_until
         if self.api.chance(1, 2):
@@ -229,10 +250,10 @@ class World:
         if self.there and self.now - self.last_beat > GRACE_MS and self.ready == "True":
             self.ready = "Unknown"
             self.version += 1
-            self._tell(self.node_read)
+            self._tell(self.node_read())
         if self.taint == "ours" and self.pod == "bound":
             self.pod = "deleting"
-            self._tell(lambda: o.LostPodRead(pod=replace(POD, terminating=True)))
+            self._tell(o.LostPodRead(pod=replace(POD, terminating=True)))
         self.after(1_000, self._monitor)
 
     def _collect(self) -> None:
@@ -242,14 +263,15 @@ class World:
 
     def _pod_gone(self) -> None:
         self.pod = "gone"
-        self._tell(lambda: o.LostPodGone(uid="p1"))
+        self._tell(o.LostPodGone(uid="p1"))
         self.after(1_000 + self.draws.below(3_000), self._detached)
 
     def _delete_by_hand(self) -> None:
         """By force, which asks no kubelet: the volume is still in use, for all that anybody knows."""
         if self.ready != "True" and self.pod == "bound" and self.taint == "none":
             self.pod, self.by_hand = "gone", self.now
-            self._tell(lambda: o.LostPodGone(uid="p1"))
+            self.note("a person deleted the pod by force")
+            self._tell(o.LostPodGone(uid="p1"))
             self._wait_for_unmount()
 
     def _wait_for_unmount(self) -> None:
@@ -257,27 +279,27 @@ class World:
             self.after(1_000 + self.person.below(3_000), self._detached)
         elif self.ready != "True" and self.now - self.by_hand >= TIMER_MS:
             self.timed_out = self.now
-            self._tell(lambda: o.AttachmentRead(attachment=replace(VOLUME, deleting=True)))
+            self.note("the six-minute timer detached the volume")
+            self._tell(o.AttachmentRead(attachment=replace(VOLUME, deleting=True)))
             self.after(1_000 + self.person.below(3_000), self._detached)
         else:
             self.after(1_000, self._wait_for_unmount)
 
     def _detached(self) -> None:
         self.attached = False
-        self._tell(lambda: o.AttachmentGone(name="va"))
+        self._tell(o.AttachmentGone(name="va"))
         self.after(5_000 + self.draws.below(9_000), self._moved)
 
     def _moved(self) -> None:
         self.elsewhere = True
         self._tell(
-            lambda: o.ElsewhereRead(
-                uid="p2", namespace="d", name="db-0", owner_uid="w", node="node-2", ready=True
-            )
+            o.ElsewhereRead(uid="p2", namespace="d", name="db-0", owner_uid="w", node="node-2", ready=True)
         )
 
     def _witness(self) -> None:
         if self.elsewhere and self.machine.writes and self.machine.on and self.twice < 0:
             self.twice = self.now
+            self.note("two nodes wrote to the volume")
 
     # --- what is said ---------------------------------------------------------------------------
 
@@ -299,11 +321,11 @@ class World:
         if self.peer_reaches and self.leader and self.leader.suspects():
             on = self.machine.on
             self._tell(
-                lambda at=self.now: o.EvidenceRead(
+                o.EvidenceRead(
                     source="peer",
                     name="node-2",
                     verdict="on" if on else "unknown",
-                    begun_ns=at * MS,
+                    begun_ns=self.now * MS,
                     identity_kind="nodeUID",
                     identity="n1",
                     boot_id=f"b{self.machine.boot}",
@@ -337,7 +359,10 @@ class World:
                 "valid_seconds": (10, 60, 600)[self.word.below(3)],
                 "at": str(self.now),
             }
-            self._tell(lambda at=self.now: self.person_says(at))
+            self.note(
+                f"ann declared that the machine was off, and was {'wrong' if self.machine.on else 'right'}"
+            )
+            self._tell(self.person_says(self.now))
         self.after(20_000 + self.word.below(200_000), self._declare)
 
     def person_says(self, begun: int) -> o.EvidenceRead:
@@ -364,20 +389,23 @@ class World:
             machine.on = machine.writes = False
             self.off_since, self.alive_since = self.now, -1
             self.switched_off += 1
+            self.note("the management controller switched the machine off")
             self.bmc_stuck = self.bmc_obeys == "stuck"
             if self.power.chance(1, 3):
                 self.after(self.power.below(200_000), self._mended)
         return "no answer" if self.bmc_obeys == "late" else ""
 
-    def _tell(self, what: Callable[[], Fact]) -> None:
+    def _tell(self, fact: Fact) -> None:
         """To whoever leads, in the order in which it happened, and soon."""
         if self.leader:
-            self.leader.hear(what())
+            self.leader.hear(fact)
 
     def _leader_dies(self) -> None:
         """It is gone, or only paused: then what it has begun still lands, and its next append is refused."""
         if self.leader:
-            self.leader.stop(paused=self._one_in(2))
+            paused = self._one_in(2)
+            self.note(f"the leader {'was paused' if paused else 'died'}")
+            self.leader.stop(paused=paused)
             self.leader = None
             self.after(1_000 + self.draws.below(15_000), self._elected)
 
@@ -391,6 +419,7 @@ class World:
                 self._mended()
                 self._report()
             self.lost, self.taints_lost = self.lost + 1, self.taints
+            self.note("the journal was lost")
             self.store = Store(self.store.epoch)
         self.leader = Leader(self)
 
@@ -532,21 +561,25 @@ class Leader:
             case o.SetQuarantine():
                 world.after(delay, lambda: self._quarantine(order))
             case o.ReadNode():
-                world.after(delay, lambda: (self.step(world.node_read()), self._done(order)))
+                world.after(delay, lambda: self._answer(order, world.node_read()))
             case o.ListWork():
-                world.after(delay, lambda: (self.step(self._work(order.key)), self._done(order)))
+                world.after(delay, lambda: self._answer(order, self._work(order.key)))
             case o.ReadSources():
                 world.after(
                     delay + world.draws.below(2_000),
-                    lambda: (self._sources(begun), self._done(order)),
+                    lambda: self._answer(order, *self._sources(begun)),
                 )
             case _:
                 world.after(delay, lambda: self._done(order))
 
-    def _sources(self, begun: int) -> None:
-        self.step(self.world.bmc(begun))
-        if self.world.said:
-            self.step(self.world.person_says(begun))
+    def _sources(self, begun: int) -> list[Fact]:
+        said: list[Fact] = [self.world.bmc(begun)]
+        return [*said, self.world.person_says(begun)] if self.world.said else said
+
+    def _answer(self, order: Order, *facts: Fact) -> None:
+        for fact in facts:
+            self.step(fact)
+        self._done(order)
 
     def _done(self, order: Order, reason: str = "") -> None:
         self.step(OrderEnded(key=order.key, result="failed" if reason else "done", reason=reason))
@@ -580,3 +613,43 @@ class Leader:
         attachment = replace(VOLUME, deleting=world.timed_out >= 0)
         pods = () if world.pod == "gone" else (replace(POD, terminating=world.pod == "deleting"),)
         return o.WorkListed(key=key, pods=pods, attachments=(attachment,) if world.attached else ())
+
+
+# A run that is over, written down: each leader in a segment of its own.
+
+
+class SimulatedOutage(NamedTuple):
+    """A run that is over. Empty ``breaches``: its journal replays. ``seed`` and ``version`` made it."""
+
+    seed: int
+    world: World
+    journal: SimulatedJournal
+    breaches: list[Breach]
+
+    def files(self) -> dict[str, bytes]:
+        """The journal's segments as names and bytes, in the order of writing."""
+        return self.journal.files()
+
+    def outage_records(self) -> Iterator[OutageRecord]:
+        """What the journal tells of its outages."""
+        return outage_records(History([MemorySource(self.files())]))
+
+
+def simulate_outage(seed: int, version: str) -> SimulatedOutage:
+    """Run, write down and check one seed. Raises events.codec.FrameTooLarge."""
+    world = World(seed).run()
+    journal = written(world.store.records, Draws(seed).fork("ids"), version)
+    return SimulatedOutage(seed, world, journal, replay_breaches(journal))
+
+
+def written(records: Iterable[Record], ids: Draws, version: str) -> SimulatedJournal:
+    """The journal of these records' facts, in segments as the leaders' processes begin them."""
+    system, journal = System(flags=OUTAGE_FLAGS), SimulatedJournal(random_bytes(ids))
+    for record in records:
+        stamp = Stamp(record.mono_ns, WALL_NS + record.mono_ns)
+        if isinstance(record.event, o.LeaderStarted):
+            identity = Identity("node-1", "", record.event.replica, version)
+            journal.begin(identity, system, stamp)
+        if isinstance(record.event, Fact):
+            journal.append(system.step(record.event, stamp))
+    return journal
