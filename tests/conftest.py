@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +25,10 @@ SEGMENTS = "*.ebj"
 T = TypeVar("T")
 
 System.checked = True
+
+# As the daemon has it (`actors.edges.cri.edge`), before any test loads gRPC: its handlers at a fork go on
+# with threads that the child does not have, and one child in some hundred never came to its program.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 # A busy machine is no defect: what is slow is measured in benchmarks.
 hypothesis.settings.register_profile("no deadline", deadline=None)
