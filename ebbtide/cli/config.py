@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
-from ebbtide.actors.policy.plan import make_plan
+from ebbtide.actors.policy.plan import Plan, make_plan
 from ebbtide.cli.common.guard import NOT_SO
 from ebbtide.cli.common.options import config_option, grant_option, need_command, output_option
 from ebbtide.cli.common.output import show, show_json
@@ -57,7 +57,8 @@ def config(ctx: click.Context) -> None:
 def check_command(configs: tuple[Path, ...], grant: int | None, required: bool, output: str) -> int:
     """Validate; say whether it can be honoured.
 
-    Exit code 1: valid, but logind grants less than the periods and may not be asked for more.
+    Exit code 1: valid, but logind grants less than the periods and may not be asked for more. What it grants
+    has to be known for that: where logind does not answer, name it with --grant.
     """
     from ebbtide.node import logind_grant_ns
 
@@ -93,15 +94,18 @@ _CURED_BY_RAISING = (_CUT_CODE, "wave-cut", "reserve-not-granted")
 
 
 class Checked(NamedTuple):
-    """The result of ``config check``: valid it is, or loading would have failed."""
+    """The result of ``config check``: valid it is, or loading would have failed.
+
+    ``honoured`` is None where a limit decides that nobody knows.
+    """
 
     enabled: bool
-    honoured: bool
+    honoured: bool | None
     findings: tuple[tuple[str, str], ...]
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.honoured else 1
+        return 1 if self.honoured is False else 0
 
 
 # --- show --------------------------------------------------------------------------------------
@@ -171,16 +175,25 @@ def check_configuration(loaded: Loaded, grant_ns: int | None) -> Checked:
     plan = make_plan(periods, grant_ns, settings.reserve_seconds * NS_PER_SECOND, (), settings.budget)
     cut = any(code == _CUT_CODE for code, _ in plan.warnings)
     both = tuple(_kubelet_finding(loaded.kubelet_periods)) if plan.enabled else ()
+    if plan.enabled and grant_ns is None and not settings.raise_grant:
+        unknown = (
+            f"logind does not answer, and its limit may not be raised (raiseGrant): {_needed(plan)} are"
+            " needed; name the limit with --grant"
+        )
+        return Checked(True, None, (*plan.warnings, ("grant-unknown", unknown), *both))
     if not (settings.raise_grant and plan.override_needed):
         return Checked(plan.enabled, not cut, plan.warnings + both)
     # Raised before the first shutdown, the limit takes its own warnings with it; the others stay true.
     others = tuple(warning for warning in plan.warnings if warning[0] not in _CURED_BY_RAISING)
     raised = (
-        f"logind grants {span_s(plan.grant_seconds)} now and"
-        f" {span_s(plan.requested_seconds + plan.reserve_seconds)} are needed: the daemon raises its"
-        " limit with a drop-in"
+        f"logind grants {span_s(plan.grant_seconds)} now and {_needed(plan)} are needed: the daemon raises"
+        " its limit with a drop-in"
     )
     return Checked(plan.enabled, True, (("grant-raised", raised), *others, *both))
+
+
+def _needed(plan: Plan) -> str:
+    return span_s(plan.requested_seconds + plan.reserve_seconds)
 
 
 def _kubelet_finding(places: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -215,6 +228,8 @@ def check_text(checked: Checked) -> RenderableType:
         if off
         else "valid, and can be honoured"
         if checked.honoured
+        else "valid; whether it can be honoured is not known"
+        if checked.honoured is None
         else "valid, but it cannot be honoured"
     )
     lines = [Text(f"{code}: {message}") for code, message in checked.findings if code != OFF_CODE]

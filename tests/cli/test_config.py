@@ -112,6 +112,18 @@ def test_a_valid_configuration_is_checked_against_the_limit(
     assert printed(view.check_text(checked)).startswith(verdict)
 
 
+def test_of_a_limit_that_nobody_knows_nothing_is_promised() -> None:
+    """A limit that may not be raised decides, and where it is not known so is the verdict; no failure."""
+    checked = view.check_configuration(loaded(f"{PAIR}raiseGrant: false\n"), None)
+    assert (checked.honoured, checked.exit_code) == (None, 0)
+    assert [code for code, _ in checked.findings] == ["grant-unknown"]
+    assert "35 s are needed" in checked.findings[0][1]
+    assert view.check_document(checked)["honoured"] is None
+    assert printed(view.check_text(checked)).startswith("valid; whether it can be honoured is not known\n")
+    off = view.check_configuration(loaded(f"{OWN}raiseGrant: false\n"), None)
+    assert (off.enabled, [code for code, _ in off.findings]) == (False, ["disabled"])
+
+
 def test_a_configuration_that_is_off_is_said_to_be_off() -> None:
     """That is valid, and no failure; in the words that say what switches it on, once."""
     kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
