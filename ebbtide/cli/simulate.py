@@ -367,6 +367,17 @@ MISFORTUNES = {
     "limit": "logind's limit was reached",
     "api-lost": "the API server was lost",
     "api-back": "the API server came back",
+    "runtime-hangs": "the runtime hung",
+    "runtime-wakes": "the runtime woke up",
+    "kubelet-hangs": "the kubelet hung",
+    "kubelet-wakes": "the kubelet woke up",
+}
+
+#: What is told of a kubelet that is not as it should be, before anything happens.
+KUBELETS = {
+    "away": "the kubelet is away",
+    "stays": "the kubelet stays, whatever it is told",
+    "slow": "the kubelet is slow to stop",
 }
 
 POWER_CUT = "power cut"
@@ -443,6 +454,8 @@ def _misfortunes(simulated: Simulated) -> Iterator[str]:
         yield f"the API server {faults.api}"
     if faults.runtime_refuses != "nothing":
         yield f"the runtime refuses {faults.runtime_refuses}"
+    if faults.mode and faults.kubelet in KUBELETS:
+        yield KUBELETS[faults.kubelet]
     for seen in world_log.seen:
         text = MISFORTUNES.get(seen.what, "")
         if seen.what == "down":

@@ -98,6 +98,30 @@ def test_journal(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert guarded(["journal", "check", "--journal", str(journal)]) == 0
 
 
+@pytest.mark.parametrize(
+    "node, told",
+    [
+        (
+            "runtimeHangsAfter: 1s, runtimeWakesAfter: 3s",
+            ["the runtime hung at +1.000 s", "the runtime woke up at +3.000 s"],
+        ),
+        (
+            "kubeletHangsAfter: 1s, kubeletWakesAfter: 3s",
+            ["the kubelet hung at +1.000 s", "the kubelet woke up at +3.000 s"],
+        ),
+        ("kubelet: away", ["the kubelet is away"]),
+        ("kubelet: stays", ["the kubelet stays, whatever it is told"]),
+        ("kubelet: runs", []),
+    ],
+)
+def test_what_hangs_is_told_too(run: Run, tmp_path: Path, node: str, told: list[str]) -> None:
+    """Of a Kubernetes node: who reads a verdict about a silent runtime finds beside it that it hung."""
+    (tmp_path / "pod.yaml").write_text(POD)
+    (tmp_path / "behaviour.yaml").write_text(f"{BEHAVIOUR.partition('node:')[0]}node: {{{node}}}\n")
+    given = ("--pods", tmp_path / "pod.yaml", "--behaviour", tmp_path / "behaviour.yaml", "--mode", "api")
+    assert json.loads(run(*given, "-o", "json")[1])["misfortunes"] == told
+
+
 def test_given(run: Run, tmp_path: Path) -> None:
     """Configuration, pods and behaviour from files are what is simulated."""
     for name, text in (("config.yaml", CONFIG), ("pod.yaml", POD), ("behaviour.yaml", BEHAVIOUR)):
