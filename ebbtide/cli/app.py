@@ -101,8 +101,17 @@ Examples:
 """
 
 
+def complete_commands(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The commands that there are below the words so far."""
+    command: click.Command | None = cli
+    for word in ctx.params.get("words") or ():
+        command = command.get_command(ctx, word) if isinstance(command, click.Group) else None
+    names = command.list_commands(ctx) if isinstance(command, click.Group) else ()
+    return [name for name in names if name.startswith(incomplete)]
+
+
 @click.command("help", epilog=HELP_EPILOG)
-@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=complete_commands)
 @click.pass_context
 def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of COMMAND, as its --help; without one, the list of commands."""

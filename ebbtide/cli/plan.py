@@ -27,7 +27,6 @@ Examples:
   ebbtide plan --pods pods.yaml --grant 15s -o json
   ebbtide plan --pods new.yaml --history ./fleet || echo "does not fit"
 
-
 With --history the plan is held against what the workloads' recorded stops took: exit code 1 where a pod's
 hooks and grace cannot fit its wave. Without a configuration the waves and the grant are then those of the
 fleet: of the newest shutdown on record, and the smallest grant that a node had last.

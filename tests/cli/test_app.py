@@ -96,6 +96,14 @@ def test_help_has_examples_that_parse(run: Run, path: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_help_fits_a_terminal(run: Run, path: tuple[str, ...]) -> None:
+    """80 columns, but for an example: a command that is broken cannot be copied."""
+    lines = run(*path, "--help").out.splitlines()
+    assert [line for line in lines if len(line) > 80 and not line.startswith("    ")] == []
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
 def test_every_option_says_what_it_is_for(path: tuple[str, ...]) -> None:
     """No option comes without its line of help."""
     command: click.Command = cli
@@ -149,6 +157,8 @@ def test_completion_script(run: Run, shell: str, sign: str) -> None:
         ("ebbtide journal s", 2, "plain,show"),
         ("ebbtide journal show --fo", 3, "plain,--follow"),
         ("ebbtide plan -o ", 3, "plain,yaml"),
+        ("ebbtide help jo", 2, "plain,journal"),
+        ("ebbtide help journal s", 3, "plain,show"),
     ],
 )
 def test_completion_answers_the_shell(words: str, index: int, expected: str) -> None:

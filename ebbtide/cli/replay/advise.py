@@ -59,7 +59,6 @@ Examples:
   ebbtide replay advise --journal node-1/journal --journal node-2/journal
   ebbtide replay advise --journal ./fleet -o json | jq '.waves[] | {priority, adviseSeconds}'
 
-\b
 A pod that was killed after 20 s needed more than 20 s: it counts as that (censored, Kaplan-Meier), and not as
 20 s. A value that the evidence does not reach is "not reached". A workload is what is left of a pod's name
 without what tells replicas apart. Times begin with the pod's stop, hooks included.

@@ -34,9 +34,11 @@ Examples:
   ebbtide replay blame -o json | jq '.entries[0], .episode.causes'
 
 \b
-TIME   of a hook from its start to its result; of a stop from its signal to the exit that was seen
-ALONE  how much of that nothing else was waited for, neither another pod of the wave nor another container
-       of the same pod: what the shutdown would have saved had it ended with the next slowest
+TIME   of a hook from its start to its result; of a stop from its signal to
+       the exit that was seen
+ALONE  how much of that nothing else was waited for, neither another pod of
+       the wave nor another container of the same pod: what the shutdown
+       would have saved had it ended with the next slowest
 
 Of an outage a line is a pod or a volume and one thing that it waited for; > stands before what goes on.
 """

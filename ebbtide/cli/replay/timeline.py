@@ -53,7 +53,6 @@ Examples:
   ebbtide replay timeline -f
   ebbtide replay timeline -2 | cut -c14- | diff - other.txt
 
-\b
 The column without a heading: < is a fact, . a decision, > an order, # bookkeeping, ? of another version,
 ! bad news, whatever it is.
 """

@@ -52,7 +52,6 @@ Examples:
   ebbtide replay what-if --drop-event 214
   ebbtide replay what-if --delay-event 92=3s
 
-\b
 The decisions are made anew, in virtual time, by the daemon's own logic; what the pods, hooks, logind and the
 API server do is what the record shows, at the recorded delay after what it answered. Where the record has
 only a bound (a pod killed after 20 s needed more than 20 s) the run is made twice: once as if that were
