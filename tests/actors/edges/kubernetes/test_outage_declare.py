@@ -77,7 +77,7 @@ async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
         "declared: worker is off, says ann; 'ebbtide outage status worker' tells what follows\n",
     )
     # What it is about was said before.
-    for each in (kubelet.uid, "boot-1", mark, "Unknown", "2h"):
+    for each in (kubelet.uid, "boot-1", mark, "Unknown", "2 h"):
         assert each in ran.err
     said = json.loads((await kubelet.annotations())[DECLARED_ANNOTATION])
     assert await declared(kubelet) == Declared(kubelet.uid, "boot-1", mark, "ann", 7200, at=said["at"])
