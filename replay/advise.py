@@ -581,7 +581,7 @@ class Stop(NamedTuple):
     wanted_seconds: int | None
     grace_ns: int
     observed: Observation
-    #: It was killed before the time that it asks for was over, or asks for none.
+    #: It was killed, or its record ended, before the time that it asks for was over, or it asks for none.
     limited: bool = False
     #: When it was looked at before SIGKILL, its first process ignored the stop signal.
     ignored_stop: bool = False
@@ -600,6 +600,9 @@ def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
             grace_ns = pod.grace_ns if pod.grace_ns is not None else 0
             wanted = pod.wanted_grace_seconds
             short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
+            if wanted is not None and pod.outcome not in ("killed", "failed"):
+                # The record ended first, and not the pod's grace.
+                short |= observed.ns < wanted * NS_PER_SECOND
             # A hook that ended because its container had was not cut: with more time it would do no more.
             exits = {each.name: each.exited_ns for each in pod.containers}
             hook_cut = False

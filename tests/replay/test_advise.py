@@ -230,6 +230,13 @@ def test_a_pod_that_was_still_there_is_censored_at_the_end() -> None:
     assert (until_end.observed.ns, until_last.observed.ns) == (30 * SECOND, 89 * SECOND)
 
 
+@pytest.mark.parametrize("last, verdict", [(5, "too-short"), (6, "own-grace")])
+def test_a_record_that_ends_first_is_no_fault_of_a_pods_own_grace(last: int, verdict: str) -> None:
+    """It asks for 5 s, and would have had them: only who was seen for as long has used them up."""
+    open_pod = told("a-0", 5, 0, outcome="unknown", grace_ns=5 * SECOND)
+    assert named(advise([account(open_pod, last_ns=last * SECOND)]), "shop/a").verdict == verdict
+
+
 @pytest.mark.parametrize(
     "name, of",
     [
