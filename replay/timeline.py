@@ -358,14 +358,15 @@ def _autopsy_sentence(data: dict[str, Any], line: Line) -> str:
 
 
 def _end_sentence(data: dict[str, Any], line: Line) -> str:
-    after = f" after {span(data['elapsed_ns'])}" if data.get("elapsed_ns") else ""
+    comma = "," if data["outcome"] == "graceful" else ""
+    after = f"{comma} after {span(data['elapsed_ns'])}" if data.get("elapsed_ns") else ""
     reason = f": {data['reason']}" if data.get("reason") else ""
     return f"{_ENDS[data['outcome']]}{after}{reason}"
 
 
 _HOOK_ENDS = {"timed-out": "ran out of time", "failed": "failed", "cancelled": "was broken off"}
 _ENDS = {
-    "graceful": "it ended in its grace,",
+    "graceful": "it ended in its grace",
     "killed": "it was killed",
     "failed": "it could not be ended",
     "spared": "it was spared",

@@ -142,7 +142,7 @@ CAUSES: tuple[CauseRow, ...] = (
     ),
     CauseRow("signal-ignored", _KILLED, "the first process ignores the stop signal", _where(ignored_stop)),
     CauseRow("time-cut", _KILLED, "had less time than its spec asks for", _where(_had_less)),
-    CauseRow("grace-over", _KILLED, "had not ended when its grace was over", lambda pod: ""),
+    CauseRow("grace-over", _KILLED, "had not ended when the grace was over", lambda pod: ""),
     CauseRow("no-fate", _UNKNOWN, "no fate on record", _where(lambda pod: not pod.reason)),
     _unknown("still-running", "still running when the lock was released"),
     _unknown("end-unseen", "gone, and nobody saw it end"),

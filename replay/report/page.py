@@ -225,6 +225,8 @@ def _cause_item(group: CauseGroup) -> Markup:
     if len(group.notices) == 1:
         (only,) = group.notices
         return tag("li", sign, " ", notice_texts(only.at_ns, only.seq, only.code, group.text))
+    if not group.notices:  # as of pods without a fate on record: nothing unfolds
+        return tag("li", sign, " ", tag("span", group.text, class_="what"))
     items = [tag("li", notice_texts(each.at_ns, each.seq, each.code, each.text)) for each in group.notices]
     count = tag("span", counted(len(items), "warning"), class_="when")
     unfold = tag("summary", sign, " ", tag("span", group.text, class_="what"), " ", count)

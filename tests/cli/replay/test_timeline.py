@@ -24,7 +24,7 @@ from ebbtide.cli.replay.timeline import (
     screen_width,
     shortened,
 )
-from ebbtide.events.base import TYPES, Event, Fact, register
+from ebbtide.events.base import NS_PER_SECOND, TYPES, Event, Fact, register
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import FLAG_LAST, parse_frames
 from ebbtide.events.decisions import HookEnded
@@ -93,6 +93,21 @@ def test_a_sentence_for_whatever_comes(replay: Run) -> None:
     assert sentence(msgspec.structs.replace(line, type="Newer", text="something new")) == "Something new."
     for tag in SENTENCES:
         assert sentence(msgspec.structs.replace(line, type=tag, data=None, text="as told."))[-1] == "."
+
+
+@pytest.mark.parametrize(
+    "elapsed_ns, reason, told",
+    [
+        (NS_PER_SECOND, "exit code 0", "It ended in its grace, after 1 s: exit code 0."),
+        (0, "had no containers", "It ended in its grace: had no containers."),
+        (0, "", "It ended in its grace."),
+    ],
+)
+def test_an_end_that_took_no_time(elapsed_ns: int, reason: str, told: str) -> None:
+    """It had ended before its stop began: there is no time to tell, and no comma before one."""
+    (line, *_) = timeline(History([DirectorySource(DEMO)]).batches(), 68)
+    data = {"outcome": "graceful", "elapsed_ns": elapsed_ns, "reason": reason}
+    assert sentence(msgspec.structs.replace(line, type="PodEnded", data=data)) == told
 
 
 @pytest.fixture

@@ -96,6 +96,7 @@ def test_one_that_was_asked_in_the_end_was_not_refused() -> None:
     cause = cause_of(pod(refused="429"))
     assert cause is not None
     assert cause.code == "grace-over"
+    assert cause.sentence == "had not ended when the grace was over"  # of one pod, and of three
 
 
 def test_a_reason_begins_with_its_cause() -> None:

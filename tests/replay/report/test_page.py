@@ -304,6 +304,17 @@ def test_like_warnings_are_one_row() -> None:
     assert made.count("<li>") > len(account.notices)
 
 
+def test_pods_without_a_warning_of_their_own_are_not_counted_in_warnings() -> None:
+    """Of a record that was cut many have no fate, and no record says so of each: nothing unfolds."""
+    pods = tuple(
+        replace(pod, outcome="unknown", reason="", containers=(), hooks=()) for pod in ACCOUNT.pods[:3]
+    )
+    made = sections.notices_section(replace(ACCOUNT, notices=(), pods=pods))
+    assert "3 pods: no fate on record" in Reader(made).said()
+    assert "0 warnings" not in made
+    assert "<details" not in made
+
+
 def test_nothing_to_warn_of() -> None:
     """No warnings, no such part."""
     assert sections.notices_section(replace(ACCOUNT, notices=(), pods=())) == ""
