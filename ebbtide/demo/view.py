@@ -11,7 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -238,6 +239,26 @@ NEXT_COMMANDS = (
 )
 
 
+class NextCommands:
+    """What to look at next: commands beside their meaning, or below it where a line has no room for both."""
+
+    def __init__(self, journal: Path, program: str) -> None:
+        self._rows = [
+            (meaning, shlex.join((program, *command.split(), "--journal", str(journal))))
+            for meaning, command in NEXT_COMMANDS
+        ]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(len(meaning) for meaning, _ in self._rows)
+        fits = width + 4 + max(len(whole) for _, whole in self._rows) <= options.max_width
+        for meaning, whole in self._rows:
+            lead = f"  {meaning:<{width}}  " if fits else f"  {meaning}\n    "
+            line = Text.assemble(lead, (whole, "cyan"))
+            # A command that is broken into two lines cannot be copied.
+            line.no_wrap, line.overflow = True, "ignore"
+            yield line
+
+
 def last_page(shutdown: ShutdownRecord, trace_id: str, journal: Path, program: str) -> RenderableType:
     """The last page, for people."""
     rows = pod_rows(shutdown)
@@ -247,14 +268,7 @@ def last_page(shutdown: ShutdownRecord, trace_id: str, journal: Path, program: s
         parts += [*_autopsy_texts(label, autopsy), Text()]
     parts += [headline_text(shutdown), Text(f"trace id {trace_id}"), Text()]
     parts.append(Text("Look further:", style="bold"))
-    width = max(len(meaning) for meaning, _ in NEXT_COMMANDS)
-    for meaning, command in NEXT_COMMANDS:
-        whole = shlex.join((program, *command.split(), "--journal", str(journal)))
-        line = Text.assemble(f"  {meaning:<{width}}  ", (whole, "cyan"))
-        # A command that is broken into two lines cannot be copied.
-        line.no_wrap, line.overflow = True, "ignore"
-        parts.append(line)
-    return Group(*parts)
+    return Group(*parts, NextCommands(journal, program))
 
 
 def last_page_json(shutdown: ShutdownRecord, trace_id: str, journal: Path) -> dict[str, Any]:
@@ -298,14 +312,16 @@ def _pods_table(rows: list[PodRow]) -> Table:
     return table
 
 
-def _autopsy_texts(label: str, autopsy: AutopsyRecord) -> Iterator[Text]:
+def _autopsy_texts(label: str, autopsy: AutopsyRecord) -> Iterator[RenderableType]:
     """What a straggler was doing, its processes as a tree."""
     name = f"{label}, container {autopsy.container}"
     yield Text(f"Autopsy of {visible(name)}, just before SIGKILL:", style="bold")
     depths: dict[int, int] = {}
     for process in autopsy.processes:  # parents before their children
         depths[process.pid] = depths.get(process.parent_pid, -1) + 1
-        yield Text(f"  {'  ' * depths[process.pid]}{visible(_process_text(process))}")
+        # Padded, not blanks in the text: the rest of a long line stands below its begin.
+        indent = (0, 0, 0, 2 + 2 * depths[process.pid])
+        yield Padding(Text(visible(_process_text(process))), indent, expand=False)
     for line in autopsy.last_lines:
         yield Text(f"  its last words: {visible(line)}", style="italic")
 

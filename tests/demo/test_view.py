@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
 import sys
 import xml.etree.ElementTree as Xml
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from ebbtide.cli.common.guard import guarded
-from ebbtide.demo.view import NEXT_COMMANDS, live_frame
+from ebbtide.demo.view import NEXT_COMMANDS, NextCommands, live_frame
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.status import DaemonStatus, PodStatus, WaveStatus
 from tests.demo.bed import COMMAND
@@ -130,6 +131,19 @@ def test_time_does_not_run_below_zero() -> None:
     text = drawn(standing(), 100 * NS_PER_SECOND)
     assert "0 s of 10 s left" in text
     assert "6 s of 6 s" in text
+
+
+def test_commands_to_look_further_stand_whole() -> None:
+    """Beside what they are for where there is room, else below it; never in two pieces."""
+    commands = NextCommands(Path("/tmp/ebbtide-demo-u8jsl4qm/journal"), "ebbtide")
+    for width, lines in ((120, 7), (80, 14)):
+        console = Console(width=width, record=True, file=io.StringIO())
+        console.print(commands, crop=False)
+        text = console.export_text()
+        assert len(text.splitlines()) == lines
+        for meaning, command in NEXT_COMMANDS:
+            whole = f"ebbtide {command} --journal /tmp/ebbtide-demo-u8jsl4qm/journal"
+            assert re.search(rf"^  {meaning}( +|\n    ){re.escape(whole)}$", text, re.MULTILINE)
 
 
 # --- a real run --------------------------------------------------------------------------------
