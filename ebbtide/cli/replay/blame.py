@@ -77,7 +77,7 @@ def blame_command(
     show(cause_lines(shutdown, every=every))
     show("")
     if not costs:
-        show("nothing was stopped")
+        show("no stop is on record")
         return code
     # On a terminal the causes must stay in sight; in a pipe nothing is left out.
     shown = costs if every or count is not None or not sys.stdout.isatty() else costs[:TERMINAL_ROWS_MAX]

@@ -50,6 +50,16 @@ def told(run: Run, *arguments: str | Path) -> dict[str, Any]:
     return document
 
 
+def test_of_a_lost_begin_it_is_not_said_that_nothing_was_stopped(run: Run, tmp_path: Path) -> None:
+    """The first segment is gone, and with it every stop: what is not on record may have been."""
+    ran = run("simulate", "--synthetic", 3, "--calm", "--journal", tmp_path)
+    assert ran.code == 0
+    min(tmp_path.glob("*.ebj")).unlink()
+    ran = run("replay", "blame", "--journal", tmp_path)
+    assert "is on record without its begin" in ran.out
+    assert ran.out.splitlines()[-1] == "no stop is on record"
+
+
 def test_blame_as_json(run: Run) -> None:
     """Every figure in seconds, and which shutdown it is about."""
     document = told(run, "blame", "--journal", SHUTDOWN)
