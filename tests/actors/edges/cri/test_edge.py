@@ -200,7 +200,7 @@ async def test_containerd_goes_and_comes_back(bed: Containerd, kubelet: Kubelet,
 async def test_a_restart_in_mid_shutdown(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
     """The next daemon reports what ended meanwhile, and follows what a stop has already been sent to."""
     made = kubelet.pod("first", Spec(CODE_3))
-    kubelet.pod("second", Spec("trap 'sleep 1; exit 4' TERM; while :; do sleep 0.05; done"))
+    kubelet.pod("second", Spec("trap 'sleep 1; exit 4' TERM; touch /tmp/up; while :; do sleep 0.05; done"))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
         await rig.do(stop("uid-second"))
