@@ -202,7 +202,9 @@ async def test_what_was_started_again_while_no_daemon_ran(
 
 async def test_a_restarted_daemon_cleans_up(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
     """A pod that was told to stop and ended while no daemon ran: its sandbox is stopped by the next one."""
-    told = kubelet.pod("told", Spec("trap 'sleep 1; exit 3' TERM; touch /tmp/up; while :; do sleep 0.05; done"))
+    told = kubelet.pod(
+        "told", Spec("trap 'sleep 1; exit 3' TERM; touch /tmp/up; while :; do sleep 0.05; done")
+    )
     other = kubelet.pod("other", Spec(POLITE))
     async with rig_on(bed, tmp_path) as rig:
         await rig.do(take("signal", for_seconds=30))
