@@ -11,6 +11,7 @@ import pytest
 
 from tests.beds.containerd import POLL_SECONDS, WAIT_SECONDS_MAX, missing
 from tests.beds.inside import PROJECT
+from tests.proc import each_process
 
 pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 
@@ -39,5 +40,4 @@ def test_a_killed_owner_leaves_nothing() -> None:
         assert time.monotonic() < deadline, f"{folder} stays"
         time.sleep(POLL_SECONDS)
     assert not list(Path("/sys/fs/cgroup").glob(f"*/{folder.name}"))
-    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not [line for line in commands if folder.name.encode() in line]
+    assert not [line for line in each_process("cmdline").values() if folder.name.encode() in line]

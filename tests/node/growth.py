@@ -29,6 +29,7 @@ from tests.node.bed import Bed
 from tests.node.contenders import TAINT
 from tests.node.ebbtide import Daemon
 from tests.node.shutdowns import MIB
+from tests.proc import each_process
 
 #: Of ours in the API server all names and sources have this in them.
 OURS = "ebbtide"
@@ -184,13 +185,11 @@ def _is_ours(made: dict[str, Any]) -> bool:
 
 def _outside(pid: int, namespace: str) -> int:
     """The process's number on the machine. Raises LookupError."""
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            numbers = next(line for line in status.read_text().splitlines() if line.startswith("NSpid"))
-            if int(numbers.split()[-1]) == pid and os.readlink(status.parent / "ns/pid") == namespace:
-                return int(status.parent.name)
-        except OSError:
-            continue
+    for outer, status in each_process("status").items():
+        numbers = next(line for line in status.decode().splitlines() if line.startswith("NSpid"))
+        with contextlib.suppress(OSError):
+            if int(numbers.split()[-1]) == pid and os.readlink(f"/proc/{outer}/ns/pid") == namespace:
+                return outer
     raise LookupError(f"no process {pid} in {namespace}")
 
 

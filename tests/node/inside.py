@@ -21,6 +21,7 @@ import trio
 
 from tests.beds.inside import mount, obey, take_commands
 from tests.node import remains
+from tests.proc import each_process
 
 #: Written by the kubelet and by nobody else; it sees files of the node's own, and the machine keeps its own.
 SETTINGS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
@@ -164,11 +165,10 @@ class Inside:
 def orphans(ours: set[int]) -> list[int]:
     """Ended children whose parent went before them: a shim of a container, or a process of one."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]
-            if state == "Z" and parent == "1" and int(path.parent.name) not in ours:
-                found.append(int(path.parent.name))
+    for pid, stat in each_process("stat").items():
+        state, parent = stat.rpartition(b")")[2].split()[:2]
+        if state == b"Z" and parent == b"1" and pid not in ours:
+            found.append(pid)
     return found
 
 

@@ -49,6 +49,7 @@ from tests.node.going import calm, make_classes
 from tests.node.pods import PODS
 from tests.node.shutdowns import FINAL, NS, fill
 from tests.node.witness import TICK_NS, Witness
+from tests.proc import each_process
 
 KUBELET = "kubelet"
 MODES = ("api", "cri", "auto")
@@ -810,10 +811,8 @@ def holds_lock(pid: int) -> bool:
 def running_pods(bed: Bed) -> frozenset[str]:
     """Those of which a process is there, by what it was started with."""
     found = set()
-    for process in bed.place(Path("/proc")).glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = process.read_bytes()
-            found |= {name for name in NAMES if f"/notes/{name}.began".encode() in words}
+    for words in each_process("cmdline", bed.place(Path("/proc"))).values():
+        found |= {name for name in NAMES if f"/notes/{name}.began".encode() in words}
     return frozenset(found)
 
 

@@ -21,6 +21,7 @@ from tests.node.bed import Bed
 from tests.node.bringing_up import node_bed
 from tests.node.client import Object
 from tests.node.pods import OBEDIENT, PODS, STUBBORN, is_ready, pod, remove_all
+from tests.proc import each_process
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 #: The waves, in their order: name to priority.
@@ -112,8 +113,8 @@ def _is_final(made: Object) -> bool:
 def memory_of(bed: Bed, name: str) -> float:
     """The resident memory of the node's process of that name, in MiB; of the largest where there are more."""
     found = [0]
-    for process in bed.place(Path("/proc")).glob("[0-9]*/status"):
-        fields = dict(line.split(":", 1) for line in process.read_text().splitlines())
+    for status in each_process("status", bed.place(Path("/proc"))).values():
+        fields = dict(line.split(":", 1) for line in status.decode().splitlines())
         if fields["Name"].strip() == name:
             found.append(int(fields["VmRSS"].split()[0]))
     return max(found) / MIB

@@ -19,6 +19,7 @@ from tests.actors.edges.cri.conftest import rig_on
 from tests.actors.edges.cri.pods import Kubelet, Spec
 from tests.actors.edges.cri.test_edge import POLITE, until
 from tests.beds.containerd import Containerd
+from tests.proc import each_process
 
 pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 
@@ -112,8 +113,7 @@ async def test_exec_that_does_not_end(bed: Containerd, kubelet: Kubelet, tmp_pat
 
 
 def _running(word: str) -> bool:
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    return any(word.encode() in line for line in lines)
+    return any(word.encode() in line for line in each_process("cmdline").values())
 
 
 async def test_a_lost_exec_is_not_repeated(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
