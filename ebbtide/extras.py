@@ -18,6 +18,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "node": ("grpc", "google", "trio_asyncio", "kubernetes", "aiohttp"),
     # For export parquet.
     "tables": ("pyarrow",),
+    # For journals of many nodes, wherever they lie.
+    "fleet": ("obstore", "pyarrow"),
     # For tracing.protocol: grpc.
     "grpc": ("grpc",),
 }
