@@ -105,7 +105,9 @@ _BLANK_PAYLOAD = encode_event(Tick())
 
 
 class NoJournal(LookupError):
-    """There is no journal in these places: name the directory of the ``.ebj`` files, or a packed one."""
+    """There is no journal in these places, or several are meant: name the directory of the ``.ebj`` files, a
+    packed one, more of the id.
+    """
 
 
 class Unreadable(Event, frozen=True, kw_only=True, gc=False):
@@ -198,6 +200,10 @@ class Journal:
         if not first.path.segments and not first.path.tail:
             places = ", ".join(source.location for source in self._sources)
             raise NoJournal(f"no journal in {places}")
+        alike = [each for each in first.path.others if journal and each.startswith(journal)]
+        if alike:
+            ids = ", ".join([first.journal_id.hex(), *alike])
+            raise NoJournal(f"the ids of several journals begin with {journal}: {ids}")
         self._id = first.journal_id
 
     @property
@@ -282,7 +288,7 @@ def open_journal(
 ) -> Journal:
     """A journal from its directory or packed file, or from several that a failing disk spread it over.
 
-    ``journal`` chooses among several journals in one place by the first eight digits of its id (default: the
+    ``journal`` chooses among several journals in one place by its id, or the begin of it (default: the
     newest). Raises NoJournal, events.pack.NotPacked, OSError.
     """
     from ebbtide.events.pack import source_at

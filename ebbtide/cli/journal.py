@@ -282,7 +282,7 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
         ("head", head_text(verdict.end.seq, verdict.head) or "none"),
         ("state", verdict.state),
     ]
-    rows += [("beside it", f"another journal, {other}…") for other in history.path.others]
+    rows += [("beside it", f"another journal, {other}") for other in history.path.others]
     show(pairs(rows + [("finding", str(finding)) for finding in verdict.findings]))
     return conclude(verdict)
 
