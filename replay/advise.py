@@ -200,6 +200,9 @@ def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> A
     silent: list[tuple[PodRecord, Cause]] = []
     shorts: list[ShortGrant] = []
     for shutdown in shutdowns:
+        # Its stops are counted from no known moment, and who is not on record may have been slow.
+        if shutdown.headless:
+            continue
         ids[shutdown.journal_id, shutdown.id] = machines[shutdown.node, shutdown.machine_id] = None
         if shutdown.configuration.periods and (
             newest is None or shutdown.started_wall_ns >= newest.started_wall_ns

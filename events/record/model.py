@@ -264,6 +264,8 @@ class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, 
     logic_flags: tuple[str, ...] = ()
     kind: ShutdownKind
     outcome: EpisodeOutcome
+    #: Its begin is not on record: its times count from the first record that is, and pods may be missing.
+    headless: bool = False
     started_wall_ns: int
     started_mono_ns: int
     #: When the lock was ordered released, or a cancelled shutdown was closed; None: cut short, or running.

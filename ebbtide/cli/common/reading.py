@@ -172,9 +172,16 @@ class JournalPool:
     def records(self) -> Iterator[EpisodeRecord]:
         """Every shutdown and every outage, in the same way."""
         from ebbtide.actors.edges.linux.proc import boot_id
+        from ebbtide.events.record.model import ShutdownRecord
         from ebbtide.events.record.outages import records_of
 
         for history in self.histories():
-            yield from records_of(history, boot_id=boot_id())
+            for told in records_of(history, boot_id=boot_id()):
+                if isinstance(told, ShutdownRecord) and told.headless:
+                    remark(
+                        f"ebbtide: left out: shutdown {told.id} of {told.node}, whose begin is not on record"
+                    )
+                else:
+                    yield told
             self.verdicts.append(history.verdict)
             self.code = worst((self.code, conclude(history.verdict)))

@@ -236,6 +236,7 @@ def episode_document(episode: Episode) -> dict[str, Any]:
         "severity": episode.severity,
         "pods": dict(episode.pods),
         "podsRunning": episode.pods_running,
+        "headless": episode.headless,
         "firstSeq": episode.first_seq,
         "lastSeq": episode.last_seq,
         "bootId": episode.boot_id,
