@@ -234,8 +234,8 @@ def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
     # Under whichever boot: one that the Node does not show yet is a node that has rebooted.
     if event.verdict == "unknown" and event.source in STATED:
         # One that a sign of life has voided stays void, should the same words come back.
-        kept = {each: said for each, said in state.declared.items() if each != who or said.outlived}
-        return _taken_back(replace(state, off=off, declared=kept), who)
+        declared = {each: said for each, said in state.declared.items() if each != who or said.outlived}
+        return _taken_back(replace(state, off=off, declared=declared), who)
     if event.verdict == "unknown" or _stranger(state, event):
         # Not to be reached is no contradiction, and no proof any more either way once its time is over: what
         # a source has said goes on to count, but two readings in a row are not these.
