@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ebbtide.events.decisions import PROJECTION_VERSION, ShutdownBegan
 from ebbtide.events.reader import History
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.pythons import PYTHONS, ran
@@ -40,3 +41,11 @@ def test_a_reader_finds_it_intact() -> None:
     assert account.outcome == "complete"
     assert len(account.pods) >= 30
     assert account.node == "node-3"
+
+
+def test_its_trace_is_named_as_a_daemons() -> None:
+    """A simulated shutdown records the projection in force, and nothing of this machine's environment."""
+    run = simulate(SimulationRequest(synthetic=3, calm=True), 3)
+    events = (record.event for record in run.machine.journal.records)
+    (began,) = (event for event in events if isinstance(event, ShutdownBegan))
+    assert (began.projection_version, began.resource) == (PROJECTION_VERSION, {})
