@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ebbtide.actors.edges.linux.proc import PROCESS_STATES
 from ebbtide.events.decisions import PROJECTION_VERSION, ShutdownBegan
+from ebbtide.events.facts import AutopsyTaken
 from ebbtide.events.reader import History
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.pythons import PYTHONS, ran
@@ -49,3 +51,10 @@ def test_its_trace_is_named_as_a_daemons() -> None:
     events = (record.event for record in run.machine.journal.records)
     (began,) = (event for event in events if isinstance(event, ShutdownBegan))
     assert (began.projection_version, began.resource) == (PROJECTION_VERSION, {})
+
+
+def test_its_processes_are_told_in_the_words_of_a_real_node() -> None:
+    """A state is a word, as what reads /proc writes it, and no letter."""
+    records = simulate(SimulationRequest(synthetic=30), 7).machine.journal.records
+    taken = [record.event for record in records if isinstance(record.event, AutopsyTaken)]
+    assert {process.state for each in taken for process in each.processes} == {PROCESS_STATES["S"]}
