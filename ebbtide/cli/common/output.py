@@ -176,6 +176,7 @@ def headline_text(shutdown: ShutdownRecord) -> Text:
 def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableType:
     """The headline, then what else there was to warn of: a line a cause; ``every``: a line a warning."""
     from rich.console import Group
+    from rich.padding import Padding
     from rich.text import Text
 
     from ebbtide.events.record.causes import cause_groups
@@ -186,8 +187,21 @@ def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableT
         lines = [(each.text, group.severity) for group in groups for each in group.notices]
     elif shutdown.severity != "good":
         lines = lines[1:]  # the headline begins with it
-    texts = (Text(visible(f"  {text}"), style=SEVERITY_STYLES[how]) for text, how in lines)
-    return Group(headline_text(shutdown), *texts)
+    # Also what goes on in a further line of a narrow terminal stands below the headline.
+    texts = (Text(visible(text), style=SEVERITY_STYLES[how]) for text, how in lines)
+    padded = (Padding(text, (0, 0, 0, GAP), expand=False) for text in texts)
+    return Group(headline_text(shutdown), *padded)
+
+
+def hanging(before: Text, text: Text) -> RenderableType:
+    """A line whose further lines, on a narrow terminal, begin where ``text`` does."""
+    from rich.table import Table
+
+    made = Table.grid()
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    made.add_row(before, text)
+    return made
 
 
 def painter(styles: Mapping[str, Mapping[str, Any]]) -> Callable[[str, str], str]:

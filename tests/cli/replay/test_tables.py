@@ -95,3 +95,16 @@ def test_the_causes_stay_in_sight_on_a_terminal(refused: Path) -> None:
     assert len(lines) <= 24
     assert re.fullmatch(r"and \d+ more that took less: --all", lines[-1])
     assert len(on_terminal(250, "replay", "blame", "--all", journal=refused)) > 200
+
+
+def test_what_goes_on_in_another_line_hangs(refused: Path) -> None:
+    """Below the headline each line of a cause is indented, and each of a tree stands behind its branch."""
+    blame = [line.rstrip() for line in on_terminal(80, "replay", "blame", journal=refused)]
+    causes = blame[3 : blame.index("")]
+    assert causes[0] == "  6 pods: the preStop hook (exec) was cut (had not ended when the grace was"
+    assert all(line.startswith("  ") for line in causes)
+    chain = [line.rstrip() for line in on_terminal(80, "replay", "critical-chain", journal=refused)]
+    assert chain[-2:] == [
+        "  └─44 pods had not ended: shop/search-1, shop/web-3, shop/web-5, 41 more @0 s",
+        "    +30 s",
+    ]
