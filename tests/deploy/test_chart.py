@@ -37,8 +37,12 @@ REMOVED_SECONDS_MAX = 60
 #: Come and go by themselves.
 VOLATILE = ("events", "leases")
 
-#: What switches the daemons off, whichever form the periods have. --reuse-values keeps what a null would take away.
-OFF = "node.config.featureGates.GracefulNodeShutdown=false"
+#: What switches the daemons off, whichever form their periods have. --reuse-values keeps what a null would
+#: take away, --set knows no empty list, and periods are wrong where the gate is off.
+OFF = (
+    'node.config.shutdownGracePeriod="0s",node.config.shutdownGracePeriodCriticalPods="0s",'
+    "node.config.shutdownGracePeriodByPodPriority=[]"
+)
 
 of_each_helm = pytest.mark.parametrize("major", HELMS)
 
@@ -315,11 +319,11 @@ def test_its_configurations_are_valid(major: int, values: Object, tmp_path: Path
 def test_what_switches_the_daemons_off_does(major: int, values: Object, tmp_path: Path) -> None:
     """The values that the page and the notes say before an uninstall: whichever form the periods have."""
     page = (PROJECT / "docs" / "deployment.md").read_text()
-    assert f"--set {OFF}\n" in page
-    assert f"--set {OFF}\n" in (CHART / "templates" / "NOTES.txt").read_text()
+    assert f"--set-json '{OFF}'\n" in page
+    assert f"--set-json '{OFF}'\n" in (CHART / "templates" / "NOTES.txt").read_text()
     (said,) = [
         each["data"]["config.yaml"]
-        for each in objects(template(values, "--set", OFF, major=major))
+        for each in objects(template(values, "--set-json", OFF, major=major))
         if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "ebbtide"
     ]
     path = tmp_path / "config.yaml"
@@ -466,9 +470,13 @@ async def test_a_releases_life(bed: Bed, namespace: str, monitored: None, tmp_pa
     history = json.loads(await ask("history", "ebbtide", "-o", "json", *to_cluster))
     assert [each["status"] for each in history] == ["superseded", "superseded", "deployed"]
 
-    # As the page says it, so that each daemon gives back what it holds.
-    await ask("upgrade", "ebbtide", CHART, "--reuse-values", "--wait", "--set", OFF, *to_cluster)
-    assert await setting("featureGates") == {"GracefulNodeShutdown": False}
+    # As the page says it, so that each daemon gives back what it holds; from the other form of the periods.
+    values.write_text(yaml.safe_dump({"node": {"config": EXAMPLE["node"]["config"]}}))
+    await ask("upgrade", "ebbtide", CHART, "--reuse-values", "-f", values, *to_cluster)
+    assert len(await setting("shutdownGracePeriodByPodPriority")) == 2
+    await ask("upgrade", "ebbtide", CHART, "--reuse-values", "--wait", "--set-json", OFF, *to_cluster)
+    assert await setting("shutdownGracePeriod") == "0s"
+    assert await setting("shutdownGracePeriodByPodPriority") == []
     await ask("uninstall", "ebbtide", "--wait", *to_cluster)
     with trio.move_on_after(REMOVED_SECONDS_MAX):
         while left := await names(bed) - before:
