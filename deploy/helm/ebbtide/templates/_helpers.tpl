@@ -9,10 +9,10 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* The port of a configuration's metricsListen; empty where nothing listens, or only a socket does. */ -}}
+{{- /* The port of a configuration's metricsListen; empty where nothing listens, or only for the node itself. */ -}}
 {{- define "ebbtide.metricsPort" -}}
 {{- $listen := .metricsListen | default "" -}}
-{{- if not (hasPrefix "unix:" $listen) -}}
+{{- if not (regexMatch "^(unix:|127\\.|\\[::1\\])" $listen) -}}
 {{ regexFind "[0-9]+$" $listen }}
 {{- end -}}
 {{- end -}}
