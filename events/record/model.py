@@ -268,7 +268,8 @@ class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, 
     headless: bool = False
     started_wall_ns: int
     started_mono_ns: int
-    #: When the lock was ordered released, or a cancelled shutdown was closed; None: cut short, or running.
+    #: When the lock was ordered released, or a cancelled shutdown was closed; None: cut short, running, or in
+    #: front of a headless record.
     ended_ns: int | None = None
     #: None: the journal is intact as far as it was read (`events.record.fold`).
     damage: DamageRecord | None = None
