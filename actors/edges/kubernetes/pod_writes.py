@@ -645,7 +645,9 @@ class StatusWait:
                 without = f"{len(missing)} of {len(order.uids)} without a final status{why}"
                 ended = Ending("timed-out", without)
                 break
-            if now >= next_list:
+            # With less than is between two lists the answer would come after the time, and its silence would
+            # stand as the cause.
+            if now >= next_list and (not next_list or call.left_seconds >= STATUS_LIST_SECONDS):
                 try:
                     seen = await list_known_pods(call, self._node)
                     # An object that is gone needs no status any more.
