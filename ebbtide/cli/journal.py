@@ -20,7 +20,7 @@ from ebbtide.cli.common.options import (
     optional_episode_argument,
     output_option,
 )
-from ebbtide.cli.common.output import painter, pairs, remark, show, show_json, table
+from ebbtide.cli.common.output import NarrowTable, painter, pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import JournalPool, conclude, journals_below, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
 from ebbtide.cli.common.stored import refuse_following
@@ -155,7 +155,7 @@ class Listed(NamedTuple):
                 )
                 for each in self.episodes
             )
-            show(table(headings, rows, right=("TOOK",)))
+            show(NarrowTable(headings, rows, right=("TOOK",), spare=("TRACE",)))
         else:
             kind, state = "outage" if outages else "shutdown", self.history.verdict.state
             # Of what cannot be read nobody can say that there was nothing in it.

@@ -422,6 +422,13 @@ def wave_end_ns(wave: WaveRecord, shutdown: ShutdownRecord) -> int:
     return next((end_ns for end_ns in ends if end_ns is not None), shutdown.last_ns)
 
 
+def wave_outcome_text(wave: WaveRecord, shutdown: ShutdownRecord) -> str:
+    """For people: a wave waits only as long as its shutdown goes on."""
+    if wave.outcome != "waiting" or shutdown.outcome == "running":
+        return wave.outcome
+    return "not begun" if wave.pods else "no pods"
+
+
 def stop_began_ns(container: ContainerRecord) -> int | None:
     """Our signal, or before that the moment from which the kubelet was to end it."""
     return container.signalled_ns if container.asked_ns is None else container.asked_ns

@@ -73,14 +73,22 @@ def test_what_is_to_paste_is_a_configuration(columns: int, tmp_path: Path) -> No
     assert all(len(line) <= columns for line in paste if "/" not in line)
 
 
+#: What each verb must show whole.
+WHOLE = {
+    ("replay", "advise"): ("shop/stuck", "shop/web", "PRIORITY", "ADVISED", "reached"),
+    ("replay", "what-if", "--grant", "6s"): WORDS,
+    ("replay", "blame"): ("graceful", "killed", "shop/web-0", "shop/stuck-0", "ALONE", "SIGTERM,"),
+    ("journal", "ls"): ("STARTED", "graceful,", "complete"),
+}
+
+
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
-@pytest.mark.parametrize("verb", [("advise",), ("what-if", "--grant", "6s")])
+@pytest.mark.parametrize("verb", WHOLE)
 def test_no_word_is_broken(columns: int, verb: tuple[str, ...]) -> None:
     """Columns are left out, or rows told as blocks; every name and every heading stays whole."""
-    lines = on_terminal(columns, "replay", *verb)
+    lines = on_terminal(columns, *verb)
     words = " ".join(lines).split()
-    wanted = WORDS if verb[0] == "what-if" else ("shop/stuck", "shop/web", "PRIORITY", "ADVISED", "reached")
-    assert set(wanted) <= set(words)
+    assert set(WHOLE[verb]) <= set(words)
     assert all(len(line.rstrip()) <= columns for line in lines if "/" not in line or len(line.split()) > 1)
 
 
