@@ -67,9 +67,10 @@ HasShutdownIdT = TypeVar("HasShutdownIdT", bound=HasShutdownId)
 BEGIN_LENGTH_MIN = 4
 
 
-def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
+def pick(found: Iterable[HasShutdownIdT], name: str, kind: str = "shutdown") -> HasShutdownIdT:
     """The one that is called so: ``last``, ``-1``, ``-2``, … or its id, of which the begin or the number
-    behind the dash is enough where only one has it. Keeps no more of them than it must.
+    behind the dash is enough where only one has it. ``kind``: what they are. Keeps no more of them than it
+    must.
 
     Raises NoSuchShutdown, which says how many there are.
     """
@@ -95,10 +96,10 @@ def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
         return alike[0]
     if alike:
         raise NoSuchShutdown(
-            f"{name!r} begins several shutdowns, {alike[0].id} and {alike[1].id} among them", count
+            f"{name!r} begins several {kind}s, {alike[0].id} and {alike[1].id} among them", count
         )
     known = f"there are {count}, the last is {latest[-1].id}" if count else "there is none"
-    raise NoSuchShutdown(f"no shutdown {name!r} in this journal: {known}", count)
+    raise NoSuchShutdown(f"no {kind} {name!r} in this journal: {known}", count)
 
 
 _BLANK_PAYLOAD = encode_event(Tick())
@@ -262,7 +263,7 @@ class Journal:
 
     def outage(self, name: str = LAST) -> Outage:
         """``last``, ``-1``, ``-2``, … or an id. Raises NoSuchShutdown."""
-        return pick(self.outages(), name)
+        return pick(self.outages(), name, "outage")
 
     def __repr__(self) -> str:
         places = ", ".join(source.location for source in self._sources)
