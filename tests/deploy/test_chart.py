@@ -231,6 +231,18 @@ def test_the_linter_has_nothing_to_say(major: int, tmp_path: Path) -> None:
         assert "[WARNING]" not in said
 
 
+BY_PRIORITY = {
+    "config": {
+        "shutdownGracePeriod": None,
+        "shutdownGracePeriodCriticalPods": None,
+        "shutdownGracePeriodByPodPriority": [
+            {"priority": 2000000000, "shutdownGracePeriodSeconds": 100},
+            {"priority": 0, "shutdownGracePeriodSeconds": 200},
+        ],
+    }
+}
+
+
 @pytest.mark.node
 @of_each_helm
 @pytest.mark.parametrize(
@@ -251,6 +263,17 @@ def test_the_linter_has_nothing_to_say(major: int, tmp_path: Path) -> None:
         ({"node": {"identity": "nobody"}}, "identity"),
         ({"node": {"maxUnavailable": "0%"}}, "/node/maxUnavailable"),
         ({"node": {"criSocket": "/run/{a}, b/c.sock"}}, "/node/criSocket"),
+        # All of the node's sockets would be mounted; and a file in our own folder has no place in it.
+        ({"node": {"criSocket": "/run/crio.sock"}}, "/node/criSocket"),
+        ({"node": {"kubeletKubeconfig": "/etc/ebbtide/kubelet.conf"}}, "/node/kubeletKubeconfig"),
+        # The pod would be killed in the middle of an overtime.
+        (
+            {"node": {"config": {"shutdownGracePeriod": "4m56s"}}},
+            "is 300: the periods and the reserve need 301",
+        ),
+        ({"node": {"config": {"reserve": "1h0.5s"}}}, "is 300: the periods and the reserve need 3661"),
+        ({"node": {"terminationGracePeriodSeconds": 64}}, "is 64: the periods and the reserve need 65"),
+        ({"node": BY_PRIORITY}, "is 300: the periods and the reserve need 305"),
         # The DaemonSet would not select its own pods.
         (
             {"node": {"podLabels": {"app.kubernetes.io/name": "mine"}}},
