@@ -11,23 +11,25 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
-from os.path import abspath
+from os.path import abspath, isdir
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import PEEK_BYTES, StoredFile
-from ebbtide.events.codec import BadPayload, UnknownType
+from ebbtide.events.codec import UnknownType
 from ebbtide.events.reader import History
+from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.outages import EpisodeRecord, records_of
 from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.events.segment import DamagedHeader, IncompatibleHeader, header_length, parse_header
 from ebbtide.replay.journal import Journal
-from ebbtide.replay.tables import OUTAGE_TABLES, TABLES, Table
+from ebbtide.replay.tables import OUTAGE_TABLES, TABLES, TABLES_OF, Table
 
 # --- stores ------------------------------------------------------------------------------------
 
@@ -35,17 +37,19 @@ _CREDENTIALS = re.compile(r"(?i)(key|token|secret|signature|sig|password|credent
 
 
 class BadUrl(ValueError):
-    """This URL names no store, or holds credentials: give those by the environment or the machine's role."""
+    """This URL names no store that is known here, or holds credentials: name what the text says instead."""
 
 
 class StoreFailed(Exception):
-    """A store did not give what it had listed: that is said of the store, and not of the journal."""
+    """A store did not answer, or did not give what it had listed: that is said of the store, and not of the
+    journal.
+    """
 
 
 def store_url(place: str) -> str:
     """The URL of a store; a plain path is one of files. Raises BadUrl."""
     if "://" not in place:
-        return f"file://{abspath(place)}"
+        return f"file://{quote(abspath(place))}"
     parts = urlsplit(place)
     # Engines write URLs into their logs, and a command line is seen by everybody on the machine.
     if "@" in parts.netloc or _CREDENTIALS.search(parts.query):
@@ -58,10 +62,32 @@ def store_url(place: str) -> str:
 
 @cache
 def store(url: str) -> Any:
-    """One client a process and URL."""
+    """One client a process and URL. Raises BadUrl."""
+    from obstore.exceptions import BaseError
     from obstore.store import from_url
 
-    return from_url(url)
+    try:
+        return from_url(url)
+    except (BaseError, ValueError) as error:
+        raise BadUrl(
+            f"{_place(url)}: {_in_a_line(error)}; name a folder, or a URL such as s3://BUCKET/PREFIX,"
+            " gs:// or az://"
+        ) from None
+
+
+def _place(url: str) -> str:
+    """As a person would name it."""
+    parts = urlsplit(url)
+    return unquote(parts.path) if parts.scheme == "file" else url
+
+
+#: Of what a client says of a failed request; behind that it is a dump of its own values.
+_CLIENT_CHARACTERS_MAX = 300
+
+
+def _in_a_line(error: Exception) -> str:
+    said = " ".join(str(error).partition("\n\nDebug source")[0].split())
+    return said[:_CLIENT_CHARACTERS_MAX]
 
 
 # --- the plan ----------------------------------------------------------------------------------
@@ -123,20 +149,25 @@ def _folder_of(path: str) -> str:
 @cache
 def _key_of(url: str, folder: str) -> Key | None:
     # Somebody may ask for a part of the store: then the URL has the rest.
-    match = _SHIPPED.search(f"{urlsplit(url).path.strip('/')}/{folder}".strip("/"))
+    match = _SHIPPED.search(f"{unquote(urlsplit(url).path).strip('/')}/{folder}".strip("/"))
     return Key(unquote(match[1]), unquote(match[2]), match[3]) if match else None
 
 
 def journals(url: str) -> list[Ref]:
     """Every journal below ``url``, in the order of their folders whatever the order of the listing: one LIST.
 
-    Raises BadUrl.
+    Raises BadUrl, StoreFailed.
     """
     import obstore
 
     url = store_url(url)
+    if url.startswith("file://") and not isdir(_place(url)):
+        raise BadUrl(f"{_place(url)} is no folder: name one with journals below it, or a URL of a store")
     listed = (info for chunk in obstore.list(store(url), chunk_size=1000) for info in chunk)
-    return plan(url, listed)
+    try:
+        return plan(url, listed)
+    except (OSError, obstore.exceptions.BaseError) as error:
+        raise StoreFailed(f"{_place(url)} cannot be listed: {_in_a_line(error)}") from error
 
 
 def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
@@ -210,7 +241,7 @@ class _Reader:
         try:
             data = bytes(obstore.get_range(store(self._url), file.path, start=begin, end=end))
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StoreFailed(f"{file.path}: {' '.join(str(error).split())[:200]}") from error
+            raise StoreFailed(f"{file.path}: {_in_a_line(error)}") from error
         if len(data) != end - begin:
             raise StoreFailed(f"{file.path} has not the bytes that were listed: ask again")
         while self._kept and sum(map(len, self._kept.values())) + len(data) > KEPT_BYTES_MAX:
@@ -285,7 +316,7 @@ def open_journals(ref: Ref) -> Iterator[Opened]:
             journal_id,
             keys[0].cluster if keys else "",
             nodes.get(journal_id, ""),
-            f"{ref.url.rstrip('/')}/{_folder_of(files[0].path) if files else ref.folder}",
+            _location(ref, _folder_of(files[0].path) if files else None),
             files,
             tuple(_sources(ref, files, reader)),
             tuple(lies[journal_id]),
@@ -332,7 +363,7 @@ def _sources(ref: Ref, files: Sequence[File], reader: _Reader) -> Iterator[Store
         groups[folder, seen[folder, file.name]].append(file)
         seen[folder, file.name] += 1
     for (folder, _), members in groups.items():
-        yield StoreSource(f"{ref.url.rstrip('/')}/{folder}", members, reader)
+        yield StoreSource(_location(ref, folder), members, reader)
 
 
 # --- tables ------------------------------------------------------------------------------------
@@ -349,144 +380,193 @@ _NS_PER_US = 1000
 _TEXT, _INT, _BOOL = TYPES["text"], TYPES["int"], TYPES["bool"]
 ALL_TABLES: dict[str, Table] = {table.name: table for table in (*TABLES, *OUTAGE_TABLES)}
 
-#: One row a journal: what became of reading it.
-JOURNALS = pa.schema(
-    [
-        ("node", _TEXT),
-        ("journal_id", _TEXT),
-        ("cluster", _TEXT),
-        ("state", _TEXT),
-        ("exit_code", _INT),
-        ("segments", _INT),
-        ("bytes", _INT),
-        ("first_seq", _INT),
-        ("last_seq", _INT),
-        ("findings", _TEXT),
-        ("error", _TEXT),
-        ("location", _TEXT),
-    ]
+#: What became of reading each journal: name, type, meaning. There is a row for all that lies there, and so it
+#: says what no other table can.
+JOURNAL_COLUMNS = (
+    ("node", "text", "whose it is, by its header; empty: no header and no path tells"),
+    ("journal_id", "text", "all 32 digits; the eight of its names where no header and no path tells"),
+    ("cluster", "text", "by its path, where nodes have shipped it"),
+    ("state", "text", "intact, torn, corrupt, incompatible; unread: the store did not give it"),
+    ("exit_code", "int", "that of `ebbtide journal check`"),
+    ("segments", "int", "its objects"),
+    ("bytes", "int", "their length"),
+    ("first_seq", "int", "the number of its first record"),
+    ("last_seq", "int", "the number of its last record that can be used"),
+    ("findings", "text", "where it is damaged, and how"),
+    ("left_out", "text", "shutdowns whose begin is not on record: they are in no table"),
+    ("error", "text", "why rows are missing that no damage accounts for"),
+    ("location", "text", "where it lies"),
 )
+JOURNALS = pa.schema(
+    [pa.field(name, TYPES[kind], metadata={"doc": text}) for name, kind, text in JOURNAL_COLUMNS],
+    metadata={"doc": "one row a journal: what became of reading it"},
+)
+JOURNALS_TABLE = "journals"
 #: The store did not give it: as any input that cannot be read.
 UNREAD, UNREAD_CODE = "unread", 2
+#: Something that nobody foresaw kept rows back: as everywhere, it does not hold.
+UNFORESEEN_CODE = 1
+
+Row = tuple[Any, ...]
 
 
 def schema(table: str) -> pa.Schema:
     """Raises KeyError, naming the tables that there are."""
-    if table == "journals":
+    if table == JOURNALS_TABLE:
         return JOURNALS
     if table not in ALL_TABLES:
-        raise KeyError(f"no table {table!r}: there are {', '.join(ALL_TABLES)}, journals")
-    return pa.schema([(column.name, TYPES[column.type]) for column in ALL_TABLES[table].columns])
+        raise KeyError(f"no table {table!r}: there are {', '.join(ALL_TABLES)}, {JOURNALS_TABLE}")
+    found = ALL_TABLES[table]
+    fields = [
+        pa.field(column.name, TYPES[column.type], metadata={"doc": column.text}) for column in found.columns
+    ]
+    return pa.schema(fields, metadata={"doc": found.text})
 
 
 def record_batches(refs: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:
-    """A table's rows, in the order of the journals, some thousands at a time."""
-    shape = schema(table)
-    kept: list[tuple[Any, ...]] = []
-    for ref in refs:
-        kept += _verdict_rows(ref) if table == "journals" else _rows(ref, ALL_TABLES[table])
-        if len(kept) >= ROWS_MAX:
-            yield _batch(kept, shape)
-            kept = []
-    if kept:
-        yield _batch(kept, shape)
+    """One table's rows, as `table_batches` has them."""
+    return (batch for _, batch in table_batches(refs, (table,)))
 
 
-def _rows(ref: Ref, table: Table) -> list[tuple[Any, ...]]:
-    """Of what can be read; what cannot is said in the table ``journals``."""
-    found: list[tuple[Any, ...]] = []
-    times = [at for at, column in enumerate(table.columns) if column.type == "time"]
-    try:
-        for opened in open_journals(ref):
-            if not opened.sources:
-                continue
-            before = len(found)
-            journal = opened.journal()
-            records = journal.outage_records() if table in OUTAGE_TABLES else journal.shutdown_records()
-            try:
-                for record in records:
-                    for row in table.rows(record):
-                        cells = list(row)
-                        for at in times:
-                            cells[at] = None if cells[at] is None else cells[at] // _NS_PER_US
-                        found.append(tuple(cells))
-            except (BadPayload, UnknownType):
-                pass  # what stands before it is good
-            except Exception:
-                del found[before:]
-    except Exception:
-        return found
-    return found
+def table_batches(refs: Iterable[Ref], tables: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """These tables' rows in one pass over the journals, each table in their order, some thousands at a time.
+
+    What cannot be read has no rows, and the table ``journals`` says so: ask for it in the same pass.
+    """
+    return batched((found for ref in refs for found in _rows(ref, tables)), tables)
 
 
-def _verdict_rows(ref: Ref) -> list[tuple[Any, ...]]:
-    try:
-        opened = list(open_journals(ref))
-    except Exception as problem:
-        key = ref.key(ref.files[0])
-        row = (key.node, key.journal, key.cluster) if key is not None else ("", _begin(ref.files[0]), "")
-        location = f"{ref.url.rstrip('/')}/{ref.folder}"
-        return [(*row, UNREAD, UNREAD_CODE, len(ref.files), ref.bytes, 0, 0, "", _error(problem), location)]
-    return [_verdict_row(each) for each in opened]
+def batched(
+    found: Iterable[tuple[str, Sequence[Row]]], tables: Collection[str]
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Rows by their table's name, put together."""
+    shapes = {name: schema(name) for name in tables}
+    kept: dict[str, list[Row]] = {name: [] for name in tables}
+    for name, rows in found:
+        kept[name] += rows
+        if len(kept[name]) >= ROWS_MAX:
+            yield name, _batch(kept[name], shapes[name])
+            kept[name] = []
+    for name, rows in kept.items():
+        if rows:
+            yield name, _batch(rows, shapes[name])
 
 
-def _verdict_row(opened: Opened) -> tuple[Any, ...]:
-    state, code, first_seq, last_seq, findings, error = "intact", 0, 0, 0, list(opened.lies), ""
-    if opened.sources:
-        try:
-            verdict = History(opened.sources).read()
-            state, code = verdict.state, verdict.exit_code
-            first_seq, last_seq = verdict.first_seq, verdict.end.seq
-            findings += map(str, verdict.findings)
-        except Exception as problem:
-            state, code, error = UNREAD, UNREAD_CODE, _error(problem)
-    if opened.lies and state in ("intact", "torn"):
-        state, code = "corrupt", EXIT_CODES["corrupt"]
-    sizes = [file.size for file in opened.files]
-    return (
-        *(opened.node, opened.id, opened.cluster, state, code, len(sizes), sum(sizes)),
-        *(first_seq, last_seq, "; ".join(findings), error, opened.location),
-    )
-
-
-def _error(problem: Exception) -> str:
-    return f"{type(problem).__name__}: {problem}"
-
-
-def _batch(rows: Sequence[tuple[Any, ...]], shape: pa.Schema) -> pa.RecordBatch:
+def _batch(rows: Sequence[Row], shape: pa.Schema) -> pa.RecordBatch:
     arrays = [
         pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), shape, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=shape)
 
 
+_TIMES = {
+    name: [at for at, column in enumerate(table.columns) if column.type == "time"]
+    for name, table in ALL_TABLES.items()
+}
+
+
+def rows_of(table: Table, record: EpisodeRecord) -> list[Row]:
+    """A shutdown's, or outage's, rows with times as `TYPES` has them."""
+    found = []
+    for row in table.rows(record):
+        cells = list(row)
+        for at in _TIMES[table.name]:
+            cells[at] = None if cells[at] is None else cells[at] // _NS_PER_US
+        found.append(tuple(cells))
+    return found
+
+
+def _rows(ref: Ref, tables: Collection[str]) -> Iterator[tuple[str, list[Row]]]:
+    try:
+        opened = list(open_journals(ref))
+    except Exception as problem:
+        if JOURNALS_TABLE in tables:
+            key = ref.key(ref.files[0])
+            named = (
+                (key.node, key.journal, key.cluster) if key is not None else ("", _begin(ref.files[0]), "")
+            )
+            counted = (UNREAD, UNREAD_CODE, len(ref.files), ref.bytes, 0, 0, "", "")
+            yield JOURNALS_TABLE, [(*named, *counted, _error(problem), _location(ref))]
+        return
+    for each in opened:
+        yield from _rows_of_one(each, tables)
+
+
+def _rows_of_one(opened: Opened, tables: Collection[str]) -> Iterator[tuple[str, list[Row]]]:
+    state, code, first_seq, last_seq, findings = "intact", 0, 0, 0, list(opened.lies)
+    left_out: list[str] = []
+    errors: dict[str, str] = {}
+    if opened.sources:
+        try:
+            history = History(opened.sources)
+            for record in records_of(history, boot_id=ELSEWHERE):
+                if isinstance(record, ShutdownRecord) and record.headless:
+                    left_out.append(record.id)
+                    continue
+                for table in TABLES_OF[type(record)]:
+                    # Also those that nobody asked for, where the verdict is of all that there is to read.
+                    if table.name in tables or JOURNALS_TABLE in tables:
+                        try:
+                            rows = rows_of(table, record)
+                        except Exception as problem:
+                            errors.setdefault(table.name, f"{table.name}: {_error(problem)}")
+                        else:
+                            if table.name in tables:
+                                yield table.name, rows
+        except Exception as problem:
+            errors[""] = _error(problem)
+        try:
+            verdict = History(opened.sources).read() if "" in errors else history.verdict
+            state, code = verdict.state, verdict.exit_code or (UNFORESEEN_CODE if errors else 0)
+            first_seq, last_seq = verdict.first_seq, verdict.end.seq
+            findings += map(str, verdict.findings)
+        except Exception as problem:
+            state, code = UNREAD, UNREAD_CODE
+            errors.setdefault("", _error(problem))
+    if opened.lies and state in ("intact", "torn"):
+        state, code = "corrupt", EXIT_CODES["corrupt"]
+    if JOURNALS_TABLE in tables:
+        sizes = [file.size for file in opened.files]
+        row = (
+            *(opened.node, opened.id, opened.cluster, state, code, len(sizes), sum(sizes)),
+            *(first_seq, last_seq, "; ".join(findings), ", ".join(left_out)),
+            *("; ".join(errors.values()), opened.location),
+        )
+        yield JOURNALS_TABLE, [row]
+
+
+def _location(ref: Ref, folder: str | None = None) -> str:
+    """As a person, or ``--journal`` where it is of files, would name it."""
+    return f"{_place(ref.url).rstrip('/')}/{ref.folder if folder is None else folder}".rstrip("/")
+
+
+def _error(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {problem}"
+
+
 # --- verbs -------------------------------------------------------------------------------------
 
 
 class Verb(NamedTuple):
-    """``rows`` of one journal; ``shape`` is theirs. What it raises is a row with ``error``."""
+    """``rows`` of one journal, of which the last tells of the journal itself; ``shape`` is theirs."""
 
     shape: pa.Schema
     rows: Callable[..., Iterator[dict[str, Any]]]
 
 
 def map_journals(refs: Iterable[Ref], verb: Verb, **asked: Any) -> Iterator[pa.RecordBatch]:
-    """``verb`` of every journal, in their order; a journal that cannot be read is a row with ``error``."""
+    """``verb`` of every journal, in their order; one that cannot be read is a row with ``error``."""
     kept: list[dict[str, Any]] = []
     for ref in refs:
         try:
-            for opened in open_journals(ref):
-                head = {"folder": opened.location, "journal_id": opened.id}
-                if opened.lies:
-                    kept.append(head | {"error": "; ".join(opened.lies)})
-                if not opened.sources:
-                    continue
-                try:
-                    kept += [head | row for row in verb.rows(opened.journal(), **asked)]
-                except Exception as problem:
-                    kept.append(head | {"error": _error(problem)})
+            opened = list(open_journals(ref))
         except Exception as problem:
-            kept.append({"folder": ref.folder, "journal_id": _begin(ref.files[0]), "error": _error(problem)})
+            key = ref.key(ref.files[0])
+            named = {"node": key and key.node, "journal_id": key.journal if key else _begin(ref.files[0])}
+            kept.append(named | {"location": _location(ref), "state": UNREAD, "error": _error(problem)})
+            continue
+        for each in opened:
+            kept += _answers(each, verb, asked)
         if len(kept) >= ROWS_MAX:
             yield pa.RecordBatch.from_pylist(kept, schema=verb.shape)
             kept = []
@@ -494,16 +574,45 @@ def map_journals(refs: Iterable[Ref], verb: Verb, **asked: Any) -> Iterator[pa.R
         yield pa.RecordBatch.from_pylist(kept, schema=verb.shape)
 
 
+def _answers(opened: Opened, verb: Verb, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    head = {"node": opened.node, "journal_id": opened.id, "location": opened.location}
+    rows: list[dict[str, Any]] = []
+    if opened.sources:
+        try:
+            # One by one: what was answered before something failed stays.
+            for row in verb.rows(opened.journal(), **asked):
+                rows.append(head | row)
+        except Exception as problem:
+            rows.append(head | {"state": UNREAD, "error": _error(problem)})
+    if opened.lies:
+        of_journal = rows.pop() if rows else head
+        said = filter(None, (of_journal.get("error"), *opened.lies))
+        state = of_journal.get("state", "intact")
+        state = "corrupt" if state in ("intact", "torn") else state
+        rows.append(of_journal | {"state": state, "error": "; ".join(said), "identical": False})
+    return rows
+
+
+#: Of a shutdown that could not be decided anew.
+DIVERGED, NOT_ASKED = "diverged", "not-asked"
+
+
 def _verify(journal: Journal) -> Iterator[dict[str, Any]]:
     from ebbtide.replay.library import verify
 
     found = verify(journal)
+    state = found.verdict.state
+    if isinstance(found.failure, UnknownType):
+        state = "incompatible"
+    elif found.failure is not None:
+        state = "corrupt"
+    silent = found.failure is not None or state != "intact"
     yield {
         "identical": found.identical,
         "events": found.events,
-        "state": found.verdict.state,
+        "state": state,
         "divergence": str(found.divergence) if found.divergence else None,
-        "error": str(found.failure) if found.failure else None,
+        "error": str(found.failure or found.verdict.banner) if silent else None,
     }
 
 
@@ -512,42 +621,65 @@ def _what_if(journal: Journal, *, settings: bytes) -> Iterator[dict[str, Any]]:
     import msgspec
 
     from ebbtide.events.model import Settings
+    from ebbtide.replay.advise import workload
     from ebbtide.replay.library import what_if
+    from ebbtide.replay.whatif.record import Diverged
 
     new = msgspec.msgpack.decode(settings, type=Settings)
+    shutdowns = 0
     for shutdown in journal.shutdowns():
-        row = {"node": shutdown.account.node, "shutdown": shutdown.id}
+        shutdowns += 1
+        node = shutdown.account.node
+        started_us = shutdown.account.started_wall_ns // _NS_PER_US
+        row = {"node": node, "shutdown": shutdown.id, "started": started_us}
+        if shutdown.account.headless:
+            yield row | {"state": NOT_ASKED, "error": "its begin is not on record"}
+            continue
         try:
             found = what_if(shutdown, settings=new)
-        except Exception as problem:  # some cannot be asked (WrongChange), or do not replay
-            yield row | {"error": _error(problem)}
+        except StoreFailed:
+            raise
+        except Diverged as problem:
+            yield row | {"state": DIVERGED, "error": f"this version decides otherwise: {problem}"}
             continue
-        yield row | {
-            "same": found.is_same,
-            "pods": len(found.pods),
-            "saved": len(found.changed("saved")),
-            "lost": len(found.changed("lost")),
-            "perhaps_saved": len(found.changed("perhaps-saved")),
-            "perhaps_lost": len(found.changed("perhaps-lost")),
-        }
+        except Exception as problem:  # some cannot be asked (WrongChange)
+            yield row | {"state": NOT_ASKED, "error": _error(problem)}
+            continue
+        changed = [
+            {
+                "workload": workload(side.line.pod.namespace, side.line.pod.name, node),
+                "pod": f"{side.line.pod.namespace}/{side.line.pod.name}",
+                "priority": side.line.pod.priority,
+                "change": side.change,
+            }
+            for side in found.pods
+            if side.change != "same"
+        ]
+        counts = {name: 0 for name, _ in _COUNTS} | {"pods": len(found.pods)}
+        for each in changed:
+            counts[str(each["change"]).replace("-", "_")] += 1
+        yield row | counts | {"same": found.is_same, "changed": changed}
+    verdict = journal.verdict
+    said = None if verdict.state == "intact" else verdict.banner
+    yield {"state": verdict.state, "shutdowns": shutdowns, "error": said}
 
 
-_HEAD = [("folder", _TEXT), ("journal_id", _TEXT)]
+_HEAD = [("node", _TEXT), ("journal_id", _TEXT), ("location", _TEXT), ("state", _TEXT), ("error", _TEXT)]
 _COUNTS = [(name, _INT) for name in ("pods", "saved", "lost", "perhaps_saved", "perhaps_lost")]
+_CHANGE = pa.struct([("workload", _TEXT), ("pod", _TEXT), ("priority", _INT), ("change", _TEXT)])
 VERBS = {
     "verify": Verb(
+        pa.schema([*_HEAD, ("identical", _BOOL), ("events", _INT), ("divergence", _TEXT)]),
+        _verify,
+    ),
+    # A row with a shutdown tells of that; one without, of the journal.
+    "what-if": Verb(
         pa.schema(
             [
                 *_HEAD,
-                *(("identical", _BOOL), ("events", _INT), ("state", _TEXT), ("divergence", _TEXT)),
-                ("error", _TEXT),
+                *(("shutdown", _TEXT), ("started", TYPES["time"]), ("same", _BOOL)),
+                *(*_COUNTS, ("changed", pa.list_(_CHANGE)), ("shutdowns", _INT)),
             ]
-        ),
-        _verify,
-    ),
-    "what-if": Verb(
-        pa.schema(
-            [*_HEAD, ("node", _TEXT), ("shutdown", _TEXT), ("same", _BOOL), *_COUNTS, ("error", _TEXT)]
         ),
         _what_if,
     ),
