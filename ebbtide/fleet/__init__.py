@@ -28,6 +28,7 @@ from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.events.record.outages import EpisodeRecord, records_of
 from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.events.segment import DamagedHeader, IncompatibleHeader, header_length, parse_header
+from ebbtide.replay.advise import Evidence
 from ebbtide.replay.journal import Journal
 from ebbtide.replay.tables import OUTAGE_TABLES, TABLES, TABLES_OF, Table
 
@@ -684,3 +685,30 @@ VERBS = {
         _what_if,
     ),
 }
+
+
+# --- advice: what adds up -----------------------------------------------------------------------
+
+
+def evidence_of(refs: Iterable[Ref]) -> tuple[Evidence, list[dict[str, Any]]]:
+    """What an advice is made of (`replay.advise.conclude`), small enough to be sent; and a row a journal.
+
+    ``left_out`` of a row: shutdowns whose begin is not on record.
+    """
+    evidence = Evidence()
+    rows = [row for batch in map_journals(refs, _ADD_UP, evidence=evidence) for row in batch.to_pylist()]
+    return evidence, rows
+
+
+def _add_up(journal: Journal, *, evidence: Evidence) -> Iterator[dict[str, Any]]:
+    left_out = []
+    for shutdown in journal.shutdown_records():
+        evidence.add(shutdown)
+        if shutdown.headless:
+            left_out.append(shutdown.id)
+    verdict = journal.verdict
+    said = None if verdict.state == "intact" else verdict.banner
+    yield {"state": verdict.state, "error": said, "left_out": left_out}
+
+
+_ADD_UP = Verb(pa.schema([*_HEAD, ("left_out", pa.list_(_TEXT))]), _add_up)
