@@ -108,3 +108,11 @@ def test_no_sign_says_that_it_went_well(
     """Neither in the list nor above what is left of it."""
     assert guarded([*verb, "--journal", str(alone)]) == 0
     assert "✓" not in capsys.readouterr().out
+
+
+def test_the_report_shows_no_figure_of_its_begin(alone: Path) -> None:
+    """Budget, grant and signal were in what is lost: no 0 s stands in their place."""
+    page = replay.report_html(replay.open(alone).shutdown())
+    assert "First record" in page
+    assert "Grant of logind" not in page
+    assert "Signal to" not in page
