@@ -144,7 +144,7 @@ class LeftOut(NamedTuple):
     """Pods that are no evidence, for one cause: ``text`` says which, ``labels`` whose, if that is kept."""
 
     text: str
-    count: int
+    pods: int
     labels: tuple[str, ...] = ()
 
 
@@ -235,7 +235,9 @@ def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> A
     return advice._replace(
         shutdowns=tuple(shutdown for _, shutdown in ids),
         workloads=tuple(workloads),
-        **{name: tuple(found) for name, found in parts.items()},
+        saved=tuple(parts["saved"]),
+        perhaps=tuple(parts["perhaps"]),
+        hopeless=tuple(parts["hopeless"]),
         cut=tuple(cut),
         left_out=tuple(
             found._replace(labels=tuple(labels[key]))
@@ -276,6 +278,15 @@ class NewestShutdown(NamedTuple):
     configuration: ConfigurationRecord
 
 
+class SeenAt(NamedTuple):
+    """A pod's place among all: of the earliest shutdown, in the order of its pods."""
+
+    started_wall_ns: int
+    journal_id: str
+    first_seq: int
+    position: int
+
+
 class Evidence:
     """What an advice is made of. It adds up: from many journals in any order, and in any parts.
 
@@ -285,10 +296,12 @@ class Evidence:
 
     def __init__(self) -> None:
         self.shutdowns = 0
-        self.machines: set[tuple[str, str]] = set()
+        self.machines: dict[tuple[str, str], None] = {}
         self.newest: NewestShutdown | None = None
         #: How many stops of each kind took so many nanoseconds.
         self.stops: dict[StopKind, Counter[int]] = {}
+        #: Where a workload, of a priority, was first seen: in the earliest shutdown, whichever is read first.
+        self.first: dict[tuple[str, int], SeenAt] = {}
         #: Pods that are no evidence, by priority; and by what their cause is counted by, with its sentence,
         #: which is empty where they have several.
         self.silent: Counter[int] = Counter()
@@ -303,7 +316,7 @@ class Evidence:
         if shutdown.headless:
             return []
         self.shutdowns += 1
-        self.machines.add((shutdown.node, shutdown.machine_id))
+        self.machines[shutdown.node, shutdown.machine_id] = None
         if shutdown.configuration.periods:
             newest = NewestShutdown(
                 shutdown.started_wall_ns, shutdown.journal_id, shutdown.first_seq, shutdown.configuration
@@ -324,8 +337,10 @@ class Evidence:
             )
             self._take_short(short)
         found = [(_kind(stop, short), stop) for stop in observed_stops((shutdown,))]
-        for kind, stop in found:
+        for at, (kind, stop) in enumerate(found):
             self.stops.setdefault(kind, Counter())[stop.observed.ns] += 1
+            seen = SeenAt(shutdown.started_wall_ns, shutdown.journal_id, shutdown.first_seq, at)
+            self._take_first((kind.workload, kind.priority), seen)
         for pod, cause in _silent_pods(shutdown):
             self.silent[_priority(pod.priority)] += 1
             self._take_cause(cause_key(pod, cause), cause.sentence, 1)
@@ -339,6 +354,8 @@ class Evidence:
             self._take_newest(other.newest)
         for kind, times in other.stops.items():
             self.stops.setdefault(kind, Counter()).update(times)
+        for workload_of, seen in other.first.items():
+            self._take_first(workload_of, seen)
         self.silent.update(other.silent)
         for key, count in other.causes.items():
             self._take_cause(key, other.sentences[key], count)
@@ -348,6 +365,9 @@ class Evidence:
     def _take_newest(self, found: NewestShutdown) -> None:
         if self.newest is None or self.newest[:3] <= found[:3]:
             self.newest = found
+
+    def _take_first(self, workload_of: tuple[str, int], seen: SeenAt) -> None:
+        self.first[workload_of] = min(self.first.get(workload_of, seen), seen)
 
     def _take_cause(self, key: str, sentence: str, count: int) -> None:
         same = self.sentences.setdefault(key, sentence) == sentence
@@ -385,11 +405,16 @@ def conclude(evidence: Evidence, caution: Caution = CAUTION) -> Advice:
             "; ".join(["no shutdown that stopped a pod is on record", *left_out_sentences(left_out)])
         )
     periods = newest.configuration.periods
-    groups: dict[tuple[int, str], Kinds] = {}
+    groups: dict[tuple[int, str], dict[StopKind, Counter[int]]] = {}
+    first: dict[tuple[int, str], SeenAt] = {}
     for kind, times in evidence.stops.items():
-        groups.setdefault((group_index(periods, kind.priority), kind.workload), {})[kind] = times
-    # By wave, and then by name: which was seen first is nothing.
-    known = [_workload(name, wave, groups[wave, name]) for wave, name in sorted(groups)]
+        key = (group_index(periods, kind.priority), kind.workload)
+        groups.setdefault(key, {})[kind] = times
+        seen = evidence.first[kind.workload, kind.priority]
+        first[key] = min(first.get(key, seen), seen)
+    # By wave, then in the order in which they were first seen.
+    ordered = sorted(groups, key=lambda key: (key[0], first[key]))
+    known = [_workload(name, wave, groups[wave, name]) for wave, name in ordered]
     missing: Counter[int] = Counter()
     for priority, count in evidence.silent.items():
         missing[group_index(periods, priority)] += count
@@ -486,7 +511,7 @@ def _silent_pods(shutdown: ShutdownRecord) -> Iterator[tuple[PodRecord, Cause]]:
 def left_out_sentences(left_out: Iterable[LeftOut]) -> Iterator[str]:
     """Who is no evidence, and why; a sentence a cause."""
     for each in left_out:
-        pods = plural(each.count, "pod")
+        pods = plural(each.pods, "pod")
         yield f"left out, since nobody saw how long it takes: {pods}: {each.text}"
 
 

@@ -1,4 +1,4 @@
-"""``ebbtide fleet advise``: the periods that all nights of all nodes ask for, each node's evidence added up."""
+"""``ebbtide fleet advise``: the periods that all nights of all nodes ask for; their evidence adds up."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Examples:
   ebbtide fleet advise --journals s3://journals/v1/cluster=prod -o yaml > advice.yaml
   ebbtide fleet advise --journals ./fleet -o json | jq '.waves[] | {priority, adviseSeconds}'
 
-The same advice as 'ebbtide replay advise --journal FOLDER' gives for these journals, in whatever order. Stops
-are counted, not kept: the one names each stop in its JSON, this one says how many. One configuration for all:
-give the journals of one pool where pools have configurations of their own.
+The same advice as 'replay advise --journal FOLDER' gives for these journals, in whatever order. Stops are
+counted, not kept: there the JSON names each of them, here it says how many. It is one configuration for all:
+name the journals of one pool where pools have configurations of their own.
 """
 
 
@@ -75,7 +75,7 @@ def fleet_advice_document(
         "version": ADVICE_VERSION,
         "shutdowns": advice.shutdown_count,
         **what_adds_up(advice),
-        "leftOut": [{"count": each.count, "text": each.text} for each in advice.left_out],
+        "leftOut": [{"count": each.pods, "text": each.text} for each in advice.left_out],
         **{name: advice.counts.get(name, 0) for name in ("saved", "perhaps", "hopeless")},
         "journals": dict(sorted(states.items())),
         "notIntact": [

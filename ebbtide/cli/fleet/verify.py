@@ -18,8 +18,8 @@ Examples:
   ebbtide fleet verify --journals s3://journals/v1/cluster=prod --jobs 8
   ebbtide fleet verify --journals ./fleet -o json | jq '.notIdentical[].node'
 
-STATE is identical where a journal is intact, and every decision in it as recorded. 'ebbtide replay verify'
-tells more of one that is named here, with the first difference explained.
+STATE is identical where a journal is intact, and every decision in it as recorded. 'replay verify' tells more
+of one that is named here, with the first difference explained.
 """
 
 

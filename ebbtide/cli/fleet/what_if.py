@@ -33,8 +33,8 @@ Examples:
   ebbtide fleet what-if --journals ./fleet --config new.yaml --gate lost=0 --gate perhaps-lost=3
   ebbtide fleet what-if --journals ./fleet --config new.yaml -o json | jq '.nights[].shutdown'
 
-Each shutdown is decided anew as by 'ebbtide replay what-if', which tells all of one that is named here. What
-the record leaves open makes an interval: lost for certain on this evidence, and perhaps. A journal knows its
+Each shutdown is decided anew as by 'replay what-if', which tells all of one that is named here. What the
+record leaves open makes an interval: lost for certain on this evidence, and perhaps. A journal knows its
 node, its pods and their priorities, and no node pool: pools are not told apart.
 """
 
@@ -164,7 +164,7 @@ class Risk:
             self.nodes.setdefault(row["node"], Counter())[change] += 1
         if row["lost"] or row["perhaps_lost"]:
             names = ("lost", "perhaps_lost", "started", "node", "shutdown")
-            night = Night(*(row[name] for name in names), row)
+            night = Night(**{name: row[name] for name in names}, row=row)
             self.nights = heapq.nsmallest(NIGHTS_MAX, [*self.nights, night], key=lambda each: each.order)
 
     def document(self, configs: Iterable[Path]) -> dict[str, Any]:

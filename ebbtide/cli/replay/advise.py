@@ -151,7 +151,7 @@ def advice_tables(advice: Advice) -> RenderableType:
     parts = (("saved", "end by themselves"), ("perhaps", "perhaps"), ("hopeless", "not"))
     stops = [f"{advice.counts[name]} {words}" for name, words in parts if advice.counts[name]]
     total = sum(advice.counts.values())
-    pods = total + sum(each.count for each in advice.left_out)
+    pods = total + sum(each.pods for each in advice.left_out)
     counted = plural(total, "stop") if pods == total else f"{total} of {plural(pods, 'stop')}"
     # One shutdown by its name: its journal can be asked for more.
     source = (
@@ -217,7 +217,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         "shutdowns": list(advice.shutdowns),
         **what_adds_up(advice),
         "leftOut": [
-            {"count": each.count, "text": each.text, "pods": list(each.labels)} for each in advice.left_out
+            {"count": each.pods, "text": each.text, "pods": list(each.labels)} for each in advice.left_out
         ],
         **{
             name: list(map(_stop_document, getattr(advice, name)))
