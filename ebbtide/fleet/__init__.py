@@ -164,9 +164,8 @@ def journals(url: str) -> list[Ref]:
     url = store_url(url)
     if url.startswith("file://") and not isdir(_place(url)):
         raise BadUrl(f"{_place(url)} is no folder: name one with journals below it, or a URL of a store")
-    listed = (info for chunk in obstore.list(store(url), chunk_size=1000) for info in chunk)
     try:
-        return plan(url, listed)
+        return plan(url, (info for chunk in obstore.list(store(url), chunk_size=1000) for info in chunk))
     except (OSError, obstore.exceptions.BaseError) as error:
         raise StoreFailed(f"{_place(url)} cannot be listed: {_in_a_line(error)}") from error
 
