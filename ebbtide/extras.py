@@ -20,6 +20,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "tables": ("pyarrow",),
     # For journals of many nodes, wherever they lie.
     "fleet": ("obstore", "pyarrow"),
+    # For tables that grow, as Delta Lake has them.
+    "lake": ("obstore", "pyarrow", "deltalake"),
     # For tracing.protocol: grpc.
     "grpc": ("grpc",),
 }

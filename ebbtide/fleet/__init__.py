@@ -24,8 +24,9 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import PEEK_BYTES, StoredFile
 from ebbtide.events.codec import UnknownType
 from ebbtide.events.reader import History
+from ebbtide.events.record.episodes import OPEN
 from ebbtide.events.record.model import ShutdownRecord
-from ebbtide.events.record.outages import EpisodeRecord, records_of
+from ebbtide.events.record.outages import EpisodeRecord, OutageRecord, records_of
 from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.events.segment import DamagedHeader, IncompatibleHeader, header_length, parse_header
 from ebbtide.replay.advise import Evidence
@@ -428,12 +429,15 @@ def record_batches(refs: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:
     return (batch for _, batch in table_batches(refs, (table,)))
 
 
-def table_batches(refs: Iterable[Ref], tables: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+def table_batches(
+    refs: Iterable[Ref], tables: Collection[str], *, settled: bool = False
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     """These tables' rows in one pass over the journals, each table in their order, some thousands at a time.
 
-    What cannot be read has no rows, and the table ``journals`` says so: ask for it in the same pass.
+    What cannot be read has no rows, and the table ``journals`` says so: ask for it in the same pass. With
+    ``settled`` only of what is over for good: those rows never change.
     """
-    return batched((found for ref in refs for found in _rows(ref, tables)), tables)
+    return batched((found for ref in refs for found in _rows(ref, tables, settled)), tables)
 
 
 def batched(
@@ -476,7 +480,7 @@ def rows_of(table: Table, record: EpisodeRecord) -> list[Row]:
     return found
 
 
-def _rows(ref: Ref, tables: Collection[str]) -> Iterator[tuple[str, list[Row]]]:
+def _rows(ref: Ref, tables: Collection[str], settled: bool) -> Iterator[tuple[str, list[Row]]]:
     try:
         opened = list(open_journals(ref))
     except Exception as problem:
@@ -489,17 +493,37 @@ def _rows(ref: Ref, tables: Collection[str]) -> Iterator[tuple[str, list[Row]]]:
             yield JOURNALS_TABLE, [(*named, *counted, _error(problem), _location(ref))]
         return
     for each in opened:
-        yield from _rows_of_one(each, tables)
+        yield from _rows_of_one(each, tables, settled)
 
 
-def _rows_of_one(opened: Opened, tables: Collection[str]) -> Iterator[tuple[str, list[Row]]]:
+#: Outcomes of a shutdown that are an end on record. The others say that there is none, or none yet.
+ENDED = ("complete", "cancelled", "never-begun")
+
+
+def _settled(records: Iterable[EpisodeRecord], history: History) -> Iterator[EpisodeRecord]:
+    """Those of which no more comes: with an end on record, or with something behind them. One without an end
+    with which the journal ends may only wait for its next object.
+    """
+    last: ShutdownRecord | None = None
+    for record in records:
+        if last is not None:
+            yield last
+        last = record if isinstance(record, ShutdownRecord) else None
+        if isinstance(record, OutageRecord) and record.outcome != OPEN:
+            yield record
+    if last is not None and (last.outcome in ENDED or last.last_seq < history.verdict.end.seq):
+        yield last
+
+
+def _rows_of_one(opened: Opened, tables: Collection[str], settled: bool) -> Iterator[tuple[str, list[Row]]]:
     state, code, first_seq, last_seq, findings = "intact", 0, 0, 0, list(opened.lies)
     left_out: list[str] = []
     errors: dict[str, str] = {}
     if opened.sources:
         try:
             history = History(opened.sources)
-            for record in records_of(history, boot_id=ELSEWHERE):
+            records = records_of(history, boot_id=ELSEWHERE)
+            for record in _settled(records, history) if settled else records:
                 if isinstance(record, ShutdownRecord) and record.headless:
                     left_out.append(record.id)
                     continue

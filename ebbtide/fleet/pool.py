@@ -110,3 +110,8 @@ def verb_batches(verb: str, asked: Mapping[str, Any], refs: Sequence[Ref]) -> li
 def all_tables(tables: Collection[str], refs: Sequence[Ref]) -> list[tuple[str, pa.RecordBatch]]:
     """Rows of these tables, in one pass."""
     return list(table_batches(refs, tables))
+
+
+def settled_tables(tables: Collection[str], refs: Sequence[Ref]) -> list[tuple[str, pa.RecordBatch]]:
+    """The same, of what is over for good."""
+    return list(table_batches(refs, tables, settled=True))

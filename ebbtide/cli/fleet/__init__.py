@@ -20,6 +20,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "For others": {
         "tables": Entry("fleet.tables:tables_command", "All journals as tables in Parquet files."),
+        "ingest": Entry("fleet.ingest:ingest_command", "What is new, added to the tables of a lake."),
     },
 }
 

@@ -102,3 +102,10 @@ def rows(verb: str, refs: Sequence[Ref], jobs: int | None, **asked: Any) -> Iter
 
 def journals_text(count: int) -> str:
     return plural(count, "journal")
+
+
+def left_out_text(row: dict[str, Any]) -> str:
+    """What became of a journal that is not wholly in the tables."""
+    said = [f"{row['state']}: {row['error'] or row['findings']}"] if row["exit_code"] else []
+    said += [f"left out, since its begin is not on record: {row['left_out']}"] if row["left_out"] else []
+    return f"{row['node'] or row['journal_id']} ({row['location']}): {'; '.join(said)}"

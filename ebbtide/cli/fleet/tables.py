@@ -13,7 +13,7 @@ from ebbtide.cli.common.guard import worst
 from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.common.saving import new_folder, refuse_existing
-from ebbtide.cli.fleet.common import answers, jobs_option, journals_option, journals_text, plan
+from ebbtide.cli.fleet.common import answers, jobs_option, journals_option, journals_text, left_out_text, plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,7 @@ def tables_command(url: str, folder: Path, jobs: int | None, output: str) -> int
     with new_folder(folder) as made:
         counts = write_files(seen(_batches(refs, names, jobs)), names, made)
     for row in damaged:
-        remark(f"ebbtide: {_said(row)}")
+        remark(f"ebbtide: {left_out_text(row)}")
     if output == "json":
         show_json({"kind": "FleetTables", "version": TABLES_VERSION, "folder": str(folder), "rows": counts})
     else:
@@ -88,10 +88,3 @@ def _batches(
 
     for found in answers(partial(all_tables, names), refs, jobs):
         yield from found
-
-
-def _said(row: dict[str, Any]) -> str:
-    """What became of a journal that is not wholly in the tables."""
-    said = [f"{row['state']}: {row['error'] or row['findings']}"] if row["exit_code"] else []
-    said += [f"left out, since its begin is not on record: {row['left_out']}"] if row["left_out"] else []
-    return f"{row['node'] or row['journal_id']} ({row['location']}): {'; '.join(said)}"
