@@ -49,6 +49,7 @@ def test_the_commands_of_the_interface_are_there() -> None:
         ("export", "parquet"),
         ("export", "perfetto"),
         ("fleet", "advise"),
+        ("fleet", "ingest"),
         ("fleet", "tables"),
         ("fleet", "verify"),
         ("fleet", "what-if"),
