@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
+from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import PEEK_BYTES, StoredFile
 from ebbtide.events.codec import UnknownType
@@ -598,9 +599,10 @@ DIVERGED, NOT_ASKED = "diverged", "not-asked"
 
 
 def _verify(journal: Journal) -> Iterator[dict[str, Any]]:
-    from ebbtide.replay.library import verify
+    # Not by `replay.library`, which loads reports and simulator too: each process of a pool would load them.
+    from ebbtide.replay.verify import verify
 
-    found = verify(journal)
+    found = verify(journal.history(logic_flags=KNOWN_FLAGS))
     state = found.verdict.state
     if isinstance(found.failure, UnknownType):
         state = "incompatible"
@@ -622,10 +624,10 @@ def _what_if(journal: Journal, *, settings: bytes) -> Iterator[dict[str, Any]]:
 
     from ebbtide.events.model import Settings
     from ebbtide.replay.advise import workload
-    from ebbtide.replay.library import what_if
-    from ebbtide.replay.whatif.record import Diverged
+    from ebbtide.replay.whatif.record import Changes, Diverged
+    from ebbtide.replay.whatif.run import compare, what_if
 
-    new = msgspec.msgpack.decode(settings, type=Settings)
+    changes = Changes(settings=msgspec.msgpack.decode(settings, type=Settings))
     shutdowns = 0
     for shutdown in journal.shutdowns():
         shutdowns += 1
@@ -636,7 +638,8 @@ def _what_if(journal: Journal, *, settings: bytes) -> Iterator[dict[str, Any]]:
             yield row | {"state": NOT_ASKED, "error": "its begin is not on record"}
             continue
         try:
-            found = what_if(shutdown, settings=new)
+            history = journal.history(logic_flags=KNOWN_FLAGS)
+            found = compare(what_if(history, shutdown.account.first_seq, changes))
         except StoreFailed:
             raise
         except Diverged as problem:
