@@ -322,6 +322,24 @@ def test_what_cannot_be_asked_is_refused(
     assert said in ran.err
 
 
+@pytest.mark.parametrize("verb", ["verify", "what-if", "advise", "tables"])
+def test_an_object_that_is_not_what_its_name_says(
+    run: Run, nodes: Nodes, tmp_path: Path, short: Path, verb: str
+) -> None:
+    """Every verb names it, and asks the others; whoever believes nothing of it says corrupt."""
+    for name in ("node-1", "node-2", "node-3"):
+        made = shipped(nodes.folder / name, tmp_path / "store")
+        lying = {"node-2": made, "node-3": made[-1:]}.get(name, [])
+        for path in lying:
+            path.write_bytes(path.read_bytes()[:-1] + b"!")
+    more = {"what-if": ("--config", short), "tables": ("--to", tmp_path / "t")}.get(verb, ())
+    ran = run("fleet", verb, "--journals", tmp_path / "store", "--jobs", "1", *more)
+    assert ran.code == CORRUPT
+    said = ran.out if verb in ("verify", "what-if") else ran.err
+    lies = [line for line in said.splitlines() if "its bytes are not those that its name tells" in line]
+    assert [name for name in ("node-1", "node-2", "node-3") if name in "".join(lies)] == ["node-2", "node-3"]
+
+
 def test_a_torn_journal_alone(run: Run, nodes: Nodes, tmp_path: Path) -> None:
     """The exit code is the house's: 4, and what is intact is asked."""
     shutil.copytree(nodes.hurt / "node-2", tmp_path / "node-2")
