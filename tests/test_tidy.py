@@ -226,7 +226,6 @@ UNITS_BY_HAND = {
     "ebbtide/cli/simulate.py": "an option's value, as Go writes it",
     "events/units.py": "here it is",
     "events/record/format.py": "no unit: a plural's s",
-    "replay/journal.py": "the same",
 }
 
 
