@@ -13,6 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from os.path import abspath
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,8 +38,6 @@ AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 1.0
 #: The digits of a journal's id that are known of one whose header was read, or whose path tells.
 WHOLE_ID = 32
 
-Key = tuple[str, str]
-
 
 class Lake:
     """``place``: a folder, or the URL of a store. Raises BadUrl."""
@@ -50,7 +49,7 @@ class Lake:
         """Those that have more than when they were read last, by their objects' number and length."""
         columns = ("journal_id", "segments", "bytes", "error")
         found = self._read(JOURNALS_TABLE, columns)
-        there = {(name[:8], *rest) for name, *rest, error in found if not error}
+        there = {(name[:8], count, length) for name, count, length, error in found if not error}
         return [ref for ref in refs if (ref.files[0].name[11:19], len(ref.files), ref.bytes) not in there]
 
     def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:
@@ -119,7 +118,7 @@ class Lake:
                 again = min(2 * again, AGAIN_SECONDS_MAX)
         raise AssertionError("unreachable")
 
-    def _read(self, name: str, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    def _read(self, name: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """Of a table that is not there yet nothing. Raises StoreFailed."""
         place = f"{self._place}/{name}"
         try:
