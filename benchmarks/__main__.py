@@ -33,6 +33,7 @@ NAMES = (
     "exporting_many",
     "exporting_cut",
     "scale",
+    "fleet",
 )
 
 

@@ -18,6 +18,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "node": ("grpc", "google", "trio_asyncio", "kubernetes", "aiohttp"),
     # For export parquet.
     "tables": ("pyarrow",),
+    # For journals of many nodes, wherever they lie.
+    "fleet": ("obstore", "pyarrow"),
+    # For tables that grow, as Delta Lake has them.
+    "lake": ("obstore", "pyarrow", "deltalake"),
     # For tracing.protocol: grpc.
     "grpc": ("grpc",),
 }

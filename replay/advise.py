@@ -8,7 +8,7 @@ can end by itself would have done so; what cannot be known is "not reached".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from textwrap import wrap
 from typing import Literal, NamedTuple
@@ -32,7 +32,7 @@ from ebbtide.events.record.model import (
     ShutdownRecord,
 )
 from ebbtide.events.units import span, span_s
-from ebbtide.replay.survival import Observation, Survival, count_stops, survival
+from ebbtide.replay.survival import Observation, StopCounts, Survival, merge_counts, survival
 
 # The evidence is pooled over all shutdowns given. A pod belongs to the wave that the newest shutdown's
 # configuration gives it; a wave needs as long as its slowest pod needed, in whole seconds, and more than
@@ -84,14 +84,29 @@ class NoEvidence(Exception):
     """Nothing can be advised: no shutdown that stopped a pod is on record. Name more journals."""
 
 
+class KilledStop(NamedTuple):
+    """The stop that was given most time, and was over only with SIGKILL, or never."""
+
+    ns: int
+    limited: bool
+    wanted_seconds: int | None
+
+
 class Workload(NamedTuple):
-    """Pods that are each other's replicas, or successors. ``wave`` is its place in the advice."""
+    """Pods that are each other's replicas, or successors. ``wave`` is its place in the advice.
+
+    ``wanted_seconds``: the largest grace that one of its pods asks for. ``unsaved``: so many of its stops no
+    period saves. ``stops``: where they are kept.
+    """
 
     name: str
     wave: int
-    stops: tuple[Stop, ...]
     survival: Survival
     verdict: WorkloadVerdict
+    wanted_seconds: int | None
+    longest_killed: KilledStop | None
+    unsaved: int = 0
+    stops: tuple[Stop, ...] = ()
 
     @property
     def need_ns(self) -> int | None:
@@ -101,22 +116,7 @@ class Workload(NamedTuple):
     @property
     def ended_ns(self) -> int | None:
         """The longest of its stops that ended by themselves."""
-        return max((each.observed.ns for each in self.stops if each.observed.ended), default=None)
-
-    @property
-    def longest_killed(self) -> Stop | None:
-        """The stop that was given most time, and was over only with SIGKILL, or never."""
-        return _longest_stop(each for each in self.stops if not each.observed.ended)
-
-    @property
-    def wanted_seconds(self) -> int | None:
-        """The largest grace that one of its pods asks for."""
-        asked = (each.wanted_seconds for each in self.stops)
-        return max((seconds for seconds in asked if seconds is not None), default=None)
-
-
-def _longest_stop(stops: Iterable[Stop]) -> Stop | None:
-    return max(stops, key=lambda each: each.observed.ns, default=None)
+        return self.survival.ended_ns
 
 
 class WaveAdvice(NamedTuple):
@@ -141,10 +141,11 @@ class WaveAdvice(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Pods that are no evidence, for one cause: ``text`` says which, ``labels`` whose."""
+    """Pods that are no evidence, for one cause: ``text`` says which, ``labels`` whose, if that is kept."""
 
     text: str
-    labels: tuple[str, ...]
+    pods: int
+    labels: tuple[str, ...] = ()
 
 
 class Advice(NamedTuple):
@@ -153,20 +154,25 @@ class Advice(NamedTuple):
 
     ``short``: nodes on which logind did not grant what was asked for, and grants less than these periods ask
     for: there their stops have what that leaves. ``cut``: those of the hopeless whom only that keeps.
+
+    ``counts`` has how many there are of each; the stops themselves, and the shutdowns' ids, only `advise`
+    keeps, and not who adds evidence up from many places.
     """
 
-    shutdowns: tuple[str, ...]
+    shutdown_count: int
     nodes: int
     configuration: ConfigurationRecord
     waves: tuple[WaveAdvice, ...]
     workloads: tuple[Workload, ...]
+    counts: Mapping[Outlook, int]
+    short: tuple[ShortGrant, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    caution: Caution = CAUTION
+    shutdowns: tuple[str, ...] = ()
     saved: tuple[Stop, ...] = ()
     perhaps: tuple[Stop, ...] = ()
     hopeless: tuple[Stop, ...] = ()
-    short: tuple[ShortGrant, ...] = ()
     cut: tuple[Stop, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
-    caution: Caution = CAUTION
 
     @property
     def periods(self) -> tuple[Period, ...]:
@@ -192,68 +198,299 @@ class Advice(NamedTuple):
 
 def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> Advice:
     """From all these shutdowns together; keeps their stops, not the shutdowns. Raises NoEvidence."""
-    newest: ShutdownRecord | None = None
+    evidence = Evidence()
     # By their journals too: a shutdown's id has the begin of its journal's, which two may have in common.
     ids: dict[tuple[str, str], None] = {}
-    machines: dict[tuple[str, str], None] = {}
-    stops: list[Stop] = []
-    silent: list[tuple[PodRecord, Cause]] = []
-    shorts: list[ShortGrant] = []
+    stops: dict[StopKind, list[Stop]] = {}
+    labels: dict[str, list[str]] = {}
     for shutdown in shutdowns:
-        # Its stops are counted from no known moment, and who is not on record may have been slow.
         if shutdown.headless:
             continue
-        ids[shutdown.journal_id, shutdown.id] = machines[shutdown.node, shutdown.machine_id] = None
-        if shutdown.configuration.periods and (
-            newest is None or shutdown.started_wall_ns >= newest.started_wall_ns
-        ):
-            newest = shutdown
-        stops += observed_stops((shutdown,))
-        silent += _silent_pods(shutdown)
-        asked_ns = shutdown.configuration.requested_ns + shutdown.configuration.reserve_ns
-        if 0 < shutdown.grant_ns < asked_ns:
-            margin_ns = (shutdown.margins or LEAST_MARGINS).total_ns
-            shorts.append(
-                ShortGrant(
-                    shutdown.id,
-                    shutdown.node,
-                    shutdown.grant_ns,
-                    asked_ns,
-                    margin_ns,
-                    shutdown.journal_id,
-                    shutdown.machine_id,
-                )
+        ids[shutdown.journal_id, shutdown.id] = None
+        for kind, stop in evidence.add(shutdown):
+            stops.setdefault(kind, []).append(stop)
+        for pod, cause in _silent_pods(shutdown):
+            labels.setdefault(cause_key(pod, cause), []).append(pod.label)
+    advice = conclude(evidence, caution)
+    # What adds up has been decided; whose each of it was is told here.
+    periods = advice.configuration.periods
+    by_workload: dict[tuple[int, str], list[tuple[StopKind, Stop]]] = {}
+    for kind, members in stops.items():
+        of = by_workload.setdefault((group_index(periods, kind.priority), kind.workload), [])
+        of += ((kind, stop) for stop in members)
+    order = {key: at for at, key in enumerate(ids)}
+    parts: dict[Outlook, list[Stop]] = {"saved": [], "perhaps": [], "hopeless": []}
+    cut: list[Stop] = []
+    workloads = []
+    rooms = Rooms(advice)
+    for each in advice.workloads:
+        # As they were seen: of a shutdown in the order of its pods.
+        seen = sorted(by_workload[each.wave, each.name], key=lambda item: order[item[1].episode])
+        for kind, stop in seen:
+            now, enough = rooms.outlooks(kind, stop.observed.ns, each)
+            parts[now].append(stop)
+            if now == "hopeless" != enough:
+                cut.append(stop)
+        workloads.append(each._replace(stops=tuple(stop for _, stop in seen)))
+    return advice._replace(
+        shutdowns=tuple(shutdown for _, shutdown in ids),
+        workloads=tuple(workloads),
+        saved=tuple(parts["saved"]),
+        perhaps=tuple(parts["perhaps"]),
+        hopeless=tuple(parts["hopeless"]),
+        cut=tuple(cut),
+        left_out=tuple(
+            found._replace(labels=tuple(labels[key]))
+            for key, found in zip(_left_out_order(evidence), advice.left_out, strict=True)
+        ),
+    )
+
+
+# --- evidence that adds up ---------------------------------------------------------------------
+
+
+class StopKind(NamedTuple):
+    """What is asked of a stop but for how long it took: of one kind they are told apart by that alone.
+
+    ``hooked``: a hook ran. ``grant_ns``: of a shutdown that began with less than its node asked logind for,
+    with what its last wave may miss of it; 0 of any other.
+    """
+
+    workload: str
+    priority: int
+    wanted_seconds: int | None
+    grace_ns: int
+    ended: bool
+    limited: bool
+    ignored_stop: bool
+    hook_cut: bool
+    hooked: bool
+    grant_ns: int = 0
+    margin_ns: int = 0
+
+
+class NewestShutdown(NamedTuple):
+    """By when it began; where two began at once, by whose it is, so that any order gives the same."""
+
+    started_wall_ns: int
+    journal_id: str
+    first_seq: int
+    configuration: ConfigurationRecord
+
+
+class SeenAt(NamedTuple):
+    """A pod's place among all: of the earliest shutdown, in the order of its pods."""
+
+    started_wall_ns: int
+    journal_id: str
+    first_seq: int
+    position: int
+
+
+class Evidence:
+    """What an advice is made of. It adds up: from many journals in any order, and in any parts.
+
+    Its memory grows with the workloads and nodes, and with how many different times their stops took; nothing
+    is kept of a single stop.
+    """
+
+    def __init__(self) -> None:
+        self.shutdowns = 0
+        self.machines: dict[tuple[str, str], None] = {}
+        self.newest: NewestShutdown | None = None
+        #: How many stops of each kind took so many nanoseconds.
+        self.stops: dict[StopKind, Counter[int]] = {}
+        #: Where a workload, of a priority, was first seen: in the earliest shutdown, whichever is read first.
+        self.first: dict[tuple[str, int], SeenAt] = {}
+        #: Pods that are no evidence, by priority; and by what their cause is counted by, with its sentence,
+        #: which is empty where they have several.
+        self.silent: Counter[int] = Counter()
+        self.causes: Counter[str] = Counter()
+        self.sentences: dict[str, str] = {}
+        #: The last of each node and grant; two clusters may have nodes of one name.
+        self.shorts: dict[tuple[str, str, int], ShortGrant] = {}
+
+    def add(self, shutdown: ShutdownRecord) -> Sequence[tuple[StopKind, Stop]]:
+        """Its stops, each with its kind; nothing of one whose begin is not on record."""
+        # Its stops are counted from no known moment, and who is not on record may have been slow.
+        if shutdown.headless:
+            return []
+        self.shutdowns += 1
+        self.machines[shutdown.node, shutdown.machine_id] = None
+        if shutdown.configuration.periods:
+            newest = NewestShutdown(
+                shutdown.started_wall_ns, shutdown.journal_id, shutdown.first_seq, shutdown.configuration
             )
-    left_out = _left_out(silent)
-    if newest is None or not stops:
+            self._take_newest(newest)
+        asked_ns = shutdown.configuration.requested_ns + shutdown.configuration.reserve_ns
+        short = None
+        if 0 < shutdown.grant_ns < asked_ns:
+            short = ShortGrant(
+                shutdown.id,
+                shutdown.node,
+                shutdown.grant_ns,
+                asked_ns,
+                (shutdown.margins or LEAST_MARGINS).total_ns,
+                shutdown.journal_id,
+                shutdown.machine_id,
+                shutdown.started_wall_ns,
+            )
+            self._take_short(short)
+        found = [(_kind(stop, short), stop) for stop in observed_stops((shutdown,))]
+        for at, (kind, stop) in enumerate(found):
+            self.stops.setdefault(kind, Counter())[stop.observed.ns] += 1
+            seen = SeenAt(shutdown.started_wall_ns, shutdown.journal_id, shutdown.first_seq, at)
+            self._take_first((kind.workload, kind.priority), seen)
+        for pod, cause in _silent_pods(shutdown):
+            self.silent[_priority(pod.priority)] += 1
+            self._take_cause(cause_key(pod, cause), cause.sentence, 1)
+        return found
+
+    def merge(self, other: Evidence) -> None:
+        """Of other shutdowns."""
+        self.shutdowns += other.shutdowns
+        self.machines |= other.machines
+        if other.newest is not None:
+            self._take_newest(other.newest)
+        for kind, times in other.stops.items():
+            self.stops.setdefault(kind, Counter()).update(times)
+        for workload_of, seen in other.first.items():
+            self._take_first(workload_of, seen)
+        self.silent.update(other.silent)
+        for key, count in other.causes.items():
+            self._take_cause(key, other.sentences[key], count)
+        for short in other.shorts.values():
+            self._take_short(short)
+
+    def _take_newest(self, found: NewestShutdown) -> None:
+        if self.newest is None or self.newest[:3] <= found[:3]:
+            self.newest = found
+
+    def _take_first(self, workload_of: tuple[str, int], seen: SeenAt) -> None:
+        self.first[workload_of] = min(self.first.get(workload_of, seen), seen)
+
+    def _take_cause(self, key: str, sentence: str, count: int) -> None:
+        same = self.sentences.setdefault(key, sentence) == sentence
+        self.sentences[key] = sentence if same else ""
+        self.causes[key] += count
+
+    def _take_short(self, found: ShortGrant) -> None:
+        key = (found.node, found.machine_id, found.grant_ns)
+        self.shorts[key] = max(self.shorts.get(key, found), found, key=lambda each: each.order)
+
+
+def _kind(stop: Stop, short: ShortGrant | None) -> StopKind:
+    return StopKind(
+        stop.workload,
+        _priority(stop.priority),
+        stop.wanted_seconds,
+        stop.grace_ns,
+        stop.observed.ended,
+        stop.limited,
+        stop.ignored_stop,
+        stop.hook_cut,
+        any(part.hook_ns for part in stop.parts),
+        *((short.grant_ns, short.margin_ns) if short is not None else ()),
+    )
+
+
+def conclude(evidence: Evidence, caution: Caution = CAUTION) -> Advice:
+    """The advice of all that was added. Raises NoEvidence."""
+    left_out = tuple(
+        LeftOut(evidence.sentences[key] or key, evidence.causes[key]) for key in _left_out_order(evidence)
+    )
+    newest = evidence.newest
+    if newest is None or not evidence.stops:
         raise NoEvidence(
             "; ".join(["no shutdown that stopped a pod is on record", *left_out_sentences(left_out)])
         )
     periods = newest.configuration.periods
-    groups: dict[tuple[int, str], list[Stop]] = {}
-    for stop in stops:
-        groups.setdefault((group_index(periods, _priority(stop.priority)), stop.workload), []).append(stop)
-    workloads = []
+    groups: dict[tuple[int, str], dict[StopKind, Counter[int]]] = {}
+    first: dict[tuple[int, str], SeenAt] = {}
+    for kind, times in evidence.stops.items():
+        key = (group_index(periods, kind.priority), kind.workload)
+        groups.setdefault(key, {})[kind] = times
+        seen = evidence.first[kind.workload, kind.priority]
+        first[key] = min(first.get(key, seen), seen)
     # By wave, then in the order in which they were first seen.
-    for (wave, name), members in sorted(groups.items(), key=lambda item: item[0][0]):
-        curve = survival(count_stops(each.observed for each in members))
-        workloads.append(Workload(name, wave, tuple(members), curve, _verdict(members, curve)))
-    missing = Counter(group_index(periods, _priority(pod.priority)) for pod, _ in silent)
+    ordered = sorted(groups, key=lambda key: (key[0], first[key]))
+    known = [_workload(name, wave, groups[wave, name]) for wave, name in ordered]
+    missing: Counter[int] = Counter()
+    for priority, count in evidence.silent.items():
+        missing[group_index(periods, priority)] += count
     waves = tuple(
-        _wave(period, [each for each in workloads if each.wave == at], missing[at], caution)
+        _wave(
+            period,
+            [(each, groups[at, each.name]) for each in known if each.wave == at],
+            missing[at],
+            caution,
+        )
         for at, period in enumerate(periods)
     )
     advice = Advice(
-        tuple(shutdown for _, shutdown in ids),
-        len(machines),
+        evidence.shutdowns,
+        len(evidence.machines),
         newest.configuration,
         waves,
-        tuple(workloads),
+        (),
+        {},
         left_out=left_out,
         caution=caution,
     )
-    # A grant that was too small for the configuration of then may be enough for these periods.
-    return _under_grants(advice, [each for each in shorts if each.grant_ns < advice.drop_in_ns])
+    rooms = Rooms(advice)
+    counts: Counter[Outlook] = Counter()
+    workloads = []
+    for each in known:
+        unsaved = 0
+        for kind, times in groups[each.wave, each.name].items():
+            for ns, count in times.items():
+                now, enough = rooms.outlooks(kind, ns, each)
+                counts[now] += count
+                # Whom only a small grant keeps from ending, a better grant saves (`grant_sentences`).
+                unsaved += count if enough == "hopeless" else 0
+        workloads.append(each._replace(unsaved=unsaved))
+    shorts = sorted(
+        (each for each in evidence.shorts.values() if each.grant_ns < advice.drop_in_ns),
+        key=lambda each: each.order,
+    )
+    last = {(each.node, each.machine_id): each for each in shorts}
+    return advice._replace(
+        workloads=tuple(workloads),
+        counts=counts,
+        short=tuple(last[key] for key in sorted(last)),
+    )
+
+
+Kinds = Mapping[StopKind, Counter[int]]
+
+
+def _left_out_order(evidence: Evidence) -> list[str]:
+    """What most have comes first."""
+    return sorted(evidence.causes, key=lambda key: (-evidence.causes[key], key))
+
+
+def _workload(name: str, wave: int, kinds: Kinds) -> Workload:
+    curve = survival(_stop_counts(kinds))
+    longest = max(
+        (
+            KilledStop(max(times), kind.limited, kind.wanted_seconds)
+            for kind, times in kinds.items()
+            if not kind.ended
+        ),
+        # Of several that were killed after the same time, the one that says more.
+        key=lambda each: (each.ns, each.limited, each.wanted_seconds is None, each.wanted_seconds or 0),
+        default=None,
+    )
+    wanted = [kind.wanted_seconds for kind in kinds if kind.wanted_seconds is not None]
+    verdict = _verdict(kinds, curve, longest)
+    return Workload(name, wave, curve, verdict, max(wanted, default=None), longest)
+
+
+def _stop_counts(kinds: Kinds) -> StopCounts:
+    none: Counter[int] = Counter()
+    return merge_counts(
+        StopCounts(times, none) if kind.ended else StopCounts(none, times) for kind, times in kinds.items()
+    )
 
 
 def _priority(known: int | None) -> int:
@@ -271,64 +508,30 @@ def _silent_pods(shutdown: ShutdownRecord) -> Iterator[tuple[PodRecord, Cause]]:
             yield pod, cause
 
 
-def _left_out(silent: Iterable[tuple[PodRecord, Cause]]) -> tuple[LeftOut, ...]:
-    """By their causes, as everywhere; what most have comes first."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for pod, cause in silent:
-        groups.setdefault(cause_key(pod, cause), []).append((pod.label, cause.sentence))
-    found = []
-    for key, members in groups.items():
-        same = len({sentence: None for _, sentence in members}) == 1
-        found.append(LeftOut(members[0][1] if same else key, tuple(label for label, _ in members)))
-    return tuple(sorted(found, key=lambda each: -len(each.labels)))
-
-
 def left_out_sentences(left_out: Iterable[LeftOut]) -> Iterator[str]:
     """Who is no evidence, and why; a sentence a cause."""
     for each in left_out:
-        pods = plural(len(each.labels), "pod")
+        pods = plural(each.pods, "pod")
         yield f"left out, since nobody saw how long it takes: {pods}: {each.text}"
 
 
-def _under_grants(advice: Advice, shorts: Sequence[ShortGrant]) -> Advice:
-    """Who is saved, by what logind grants each."""
-    enough = wave_times(advice.periods, None)
-    left = {each.episode: wave_times(advice.periods, each.grant_ns, each.margin_ns) for each in shorts}
-    kinds: dict[str, list[Stop]] = {"saved": [], "perhaps": [], "hopeless": []}
-    cut: list[Stop] = []
-    for each in advice.workloads:
-        for stop in each.stops:
-            now = outlook(stop, each.need_ns, left.get(stop.episode, enough)[each.wave])
-            kinds[now].append(stop)
-            if now == "hopeless" and outlook(stop, each.need_ns, enough[each.wave]) != now:
-                cut.append(stop)
-    return advice._replace(
-        saved=tuple(kinds["saved"]),
-        perhaps=tuple(kinds["perhaps"]),
-        hopeless=tuple(kinds["hopeless"]),
-        # The last of each node; two clusters may have nodes of one name.
-        short=tuple({(each.node, each.machine_id): each for each in shorts}.values()),
-        cut=tuple(cut),
-    )
-
-
-def _verdict(members: Sequence[Stop], curve: Survival) -> WorkloadVerdict:
+def _verdict(kinds: Kinds, curve: Survival, longest: KilledStop | None) -> WorkloadVerdict:
     if curve.is_complete:
         return "mostly" if curve.censored else "ends"
-    censored = [each for each in members if not each.observed.ended]
-    if curve.censored == curve.total and all(each.ignored_stop for each in censored):
+    if curve.censored == curve.total and all(kind.ignored_stop for kind in kinds):
         return "deaf"
-    longest = _longest_stop(censored)
     if longest is not None and longest.limited:
         return "too-short"
     return "own-grace" if curve.censored == curve.total else "unsteady"
 
 
-def _wave(period: Period, workloads: Sequence[Workload], left_out: int, caution: Caution) -> WaveAdvice:
-    known = [(each.ended_ns, each.name) for each in workloads if each.ended_ns is not None]
+def _wave(
+    period: Period, workloads: Sequence[tuple[Workload, Kinds]], left_out: int, caution: Caution
+) -> WaveAdvice:
+    known = [(each.ended_ns, each.name) for each, _ in workloads if each.ended_ns is not None]
     need_ns, because = max(known, key=lambda each: each[0], default=(None, ""))
-    seconds = 0 if need_ns is None else _with_margin(need_ns, workloads, caution)
-    curve = survival(count_stops(stop.observed for each in workloads for stop in each.stops))
+    seconds = 0 if need_ns is None else _with_margin(need_ns, [each for each, _ in workloads], caution)
+    curve = survival(merge_counts(_stop_counts(kinds) for _, kinds in workloads))
     kept: KeptBecause = ""
     if not workloads:
         kept = "left-out" if left_out else "never-stopped"
@@ -337,8 +540,10 @@ def _wave(period: Period, workloads: Sequence[Workload], left_out: int, caution:
     elif seconds < period.seconds:
         # To take from a pod that had too little already, and whose need nobody knows, would be a guess. One
         # that ignores its stop signal is no such pod: no period saves it.
-        unknown = [each for each in workloads if not (each.survival.is_complete or each.verdict == "deaf")]
-        if any(stop.limited for each in unknown for stop in each.stops):
+        unknown = (
+            kinds for each, kinds in workloads if not (each.survival.is_complete or each.verdict == "deaf")
+        )
+        if any(kind.limited for kinds in unknown for kind in kinds):
             kept = "too-short"
         elif curve.total < caution.share_min * (curve.total + left_out):
             kept = "few-pods"
@@ -385,11 +590,12 @@ class ShortGrant(NamedTuple):
     margin_ns: int = END_MARGIN_NS
     journal_id: str = ""
     machine_id: str = ""
+    started_wall_ns: int = 0
 
     @property
-    def episode(self) -> tuple[str, str]:
-        """What tells it from every other shutdown: its journal's id, and its own."""
-        return self.journal_id, self.shutdown
+    def order(self) -> tuple[int, str, str]:
+        """By when it began; where two began at once, by whose it is."""
+        return self.started_wall_ns, self.journal_id, self.shutdown
 
 
 class WaveTime(NamedTuple):
@@ -414,20 +620,40 @@ def wave_times(
     )
 
 
-def outlook(stop: Stop, need_ns: int | None, room: WaveTime) -> Outlook:
+class Rooms:
+    """What each wave of the advised periods has, under any grant."""
+
+    def __init__(self, advice: Advice) -> None:
+        self._periods, self._drop_in_ns = advice.periods, advice.drop_in_ns
+        self._enough = wave_times(self._periods, None)
+        self._short: dict[tuple[int, int], tuple[WaveTime, ...]] = {}
+
+    def outlooks(self, kind: StopKind, ns: int, of: Workload) -> tuple[Outlook, Outlook]:
+        """Of such a stop after that time: under its node's grant, and with all that is asked for."""
+        enough = outlook(kind, ns, of.need_ns, self._enough[of.wave])
+        # A grant that was too small for the configuration of then may be enough for these periods.
+        if not 0 < kind.grant_ns < self._drop_in_ns:
+            return enough, enough
+        grant = (kind.grant_ns, kind.margin_ns)
+        if grant not in self._short:
+            self._short[grant] = wave_times(self._periods, *grant)
+        return outlook(kind, ns, of.need_ns, self._short[grant][of.wave]), enough
+
+
+def outlook(kind: StopKind, ns: int, need_ns: int | None, room: WaveTime) -> Outlook:
     """Its grace is the period, or less if it asks for less. ``need_ns``: of its workload, None: not known."""
-    wanted = stop.wanted_seconds
+    wanted = kind.wanted_seconds
     grace_ns = (room.seconds if wanted is None else min(room.seconds, wanted)) * NS_PER_SECOND
-    if not stop.observed.ended:
+    if not kind.ended:
         return "perhaps" if need_ns is not None and need_ns < grace_ns - room.margin_ns else "hopeless"
     # A hook is cut early enough for the time between stop signal and SIGKILL, which does not move here.
-    floor_ns = FLOOR_NS if room.margin_ns and any(part.hook_ns for part in stop.parts) else 0
-    in_time = stop.observed.ns < grace_ns - room.margin_ns - floor_ns
+    floor_ns = FLOOR_NS if room.margin_ns and kind.hooked else 0
+    in_time = ns < grace_ns - room.margin_ns - floor_ns
     # Between stop signal and SIGKILL lies more than the grace, where a hook has used that up.
     as_then = not room.margin_ns and (
-        stop.grace_ns == grace_ns if stop.hook_cut else stop.grace_ns <= grace_ns
+        kind.grace_ns == grace_ns if kind.hook_cut else kind.grace_ns <= grace_ns
     )
-    if as_then or (in_time and not stop.hook_cut):
+    if as_then or (in_time and not kind.hook_cut):
         return "saved"
     return "perhaps" if in_time or not room.is_cut else "hopeless"
 
@@ -535,18 +761,14 @@ def _plain_text(name: str) -> str:
 
 def problems(advice: Advice) -> Iterator[tuple[Workload, str]]:
     """Every workload with a pod that no period can save on this evidence, and what to do about it."""
-    cut = {(stop.episode, stop.uid): None for stop in advice.cut}
-    # Whom only a small grant keeps from ending, a better grant saves: `grant_sentences` speaks of it.
-    stops = ((stop.episode, stop.uid) for stop in advice.hopeless)
-    hopeless = {each: None for each in stops if each not in cut}
     for each in advice.workloads:
         longest = each.longest_killed
-        if longest is not None and any((stop.episode, stop.uid) in hopeless for stop in each.stops):
+        if longest is not None and each.unsaved:
             count, total = each.survival.censored, each.survival.total
             need_ns, wanted = each.need_ns or 0, longest.wanted_seconds
             sentence = _SENTENCES[each.verdict].format(
                 killed="every time" if count == total else f"{count} of {plural(total, 'time')}",
-                had=span(longest.observed.ns),
+                had=span(longest.ns),
                 asks="asks for no grace of its own" if wanted is None else f"asks for {span_s(wanted)}",
                 asked=span_s(wanted or 0),
                 wanted=wanted,

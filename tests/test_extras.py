@@ -81,6 +81,9 @@ def test_uninstall_needs_no_extra(tmp_path: Path) -> None:
         ("run --mode api --journal {d}/j --runtime {d}", "node"),
         ("uninstall --dry-run --node-only --node-name n --kubeconfig {d}/k --runtime {d}", "node"),
         ("export parquet --journal {d}/j -o {d}/tables", "tables"),
+        ("fleet tables --journals {d}/j --to {d}/tables", "fleet"),
+        ("fleet advise --journals s3://bucket", "fleet"),
+        ("fleet ingest --journals {d}/j --lake {d}/lake", "lake"),
     ],
 )
 def test_what_needs_an_extra_says_so_in_a_line(tmp_path: Path, words: str, extra: str) -> None:

@@ -122,10 +122,11 @@ HARMLESS: dict[str, tuple[str, set[int]]] = {
     "replay what-if": ("replay what-if --journal {d}/journal --config {d}/config.yaml", {0}),
     "replay advise": ("replay advise --journal {d}/journal", {0, 1}),
     "replay report": ("replay report --journal {d}/journal -o {d}/report.html", {0}),
+    "fleet what-if": ("fleet what-if --journals {d} --config {d}/config.yaml", {2}),
     "uninstall": ("uninstall --dry-run --runtime {d}/run --journal {d}/none", {0, 1}),
 }
 #: Verbs that only an extra makes possible here say so: `ebbtide run` is mode auto, a node's.
-NEEDS_EXTRA = {"run": "node", "outage": "node"}
+NEEDS_EXTRA = {"run": "node", "outage": "node", "fleet what-if": "fleet"}
 
 
 def readme_verbs() -> list[str]:
@@ -137,7 +138,8 @@ def readme_verbs() -> list[str]:
     for words in re.findall(r"(?:^|[`/ ])ebbtide ([a-z-]+(?: [a-z-]+)?)", text, re.MULTILINE):
         verb, _, below = words.partition(" ")
         if verb in COMMANDS:
-            found.append(f"{verb} {below}" if verb in ("config", "journal", "replay", "export") else verb)
+            groups = ("config", "journal", "replay", "export", "fleet")
+            found.append(f"{verb} {below}" if verb in groups else verb)
     return list(dict.fromkeys(found))
 
 

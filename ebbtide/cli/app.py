@@ -155,6 +155,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "journal": Entry("journal:journal", "Episodes and events of a journal; is it intact?"),
         "replay": Entry("replay:replay", "Execute a journal again, and ask it why."),
         "export": Entry("export:export", "Hand a shutdown to other tools: files, traces."),
+        "fleet": Entry("fleet:fleet", "Ask the journals of many nodes: verify, what-if, advise, tables."),
     },
     "Your shell": {
         "help": Entry("app:help_command", "Help on a command, as its --help."),

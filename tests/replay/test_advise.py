@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
@@ -29,9 +30,11 @@ from ebbtide.replay.advise import (
     Advice,
     Caution,
     ContainerTimes,
+    Evidence,
     NoEvidence,
     Workload,
     WorkloadVerdict,
+    conclude,
     configuration_to_paste,
     observed_stops,
     problems,
@@ -477,3 +480,48 @@ def test_the_margin_is_on_top(percent: int, took: int, wanted: int | None, secon
     wave = advise([account(*pods)], BARE._replace(margin_percent=percent)).waves[0]
     assert wave.seconds == seconds
     assert wave_comment(wave).endswith(f", and {percent} % for a slower day") == bool(percent)
+
+
+# --- evidence that adds up ---------------------------------------------------------------------
+
+
+def test_evidence_adds_up_in_any_order() -> None:
+    """Of the same shutdowns in any parts and order the advice is the same, ties of time and priority too."""
+    shutdowns = [
+        account(
+            ended("web-0", 3 + at % 4, hooks=(hook("done", 1),) if at % 2 else ()),
+            killed(f"db-{at}", 4, wanted=4 + at % 3, priority=1000 if at % 2 else 0),
+            killed("deaf-0", 20, autopsies=(DEAF,)),
+            replace(ended("late-0", 1), began_ns=None, outcome="killed", reason=f"reason {at}"),
+            number=1 + at // 2,
+            node=f"node-{at % 5}",
+            grant_ns=(9 + at % 2) * SECOND if at % 3 else 0,
+        )
+        for at in range(12)
+    ]
+    shutdowns = [
+        replace(each, journal_id=f"{at:032x}", machine_id=each.node) for at, each in enumerate(shutdowns)
+    ]
+    whole = advise(shutdowns)
+    assert advise(shutdowns[::-1]).counts == whole.counts
+    for parts in (shutdowns[::-1], shutdowns[6:] + shutdowns[:6]):
+        evidence = Evidence()
+        for at in range(0, len(parts), 5):
+            part = Evidence()
+            for each in parts[at : at + 5]:
+                part.add(each)
+            evidence.merge(pickle.loads(pickle.dumps(part)))
+        found = conclude(evidence, BARE)
+        assert found.waves == whole.waves
+        assert found.short == whole.short != ()
+        assert list(problems(found)) == [
+            (each._replace(stops=()), sentence) for each, sentence in problems(whole)
+        ]
+        assert found.workloads == tuple(each._replace(stops=()) for each in whole.workloads)
+        assert found.counts == whole.counts
+        assert found.left_out == tuple(each._replace(labels=()) for each in whole.left_out) != ()
+        assert configuration_to_paste(found) == configuration_to_paste(whole)
+    assert whole.counts == {
+        name: len(getattr(whole, name)) for name in ("saved", "perhaps", "hopeless") if getattr(whole, name)
+    }
+    assert [len(each.labels) for each in whole.left_out] == [each.pods for each in whole.left_out]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -84,6 +84,21 @@ def refuse_existing(folder: Path, option: str) -> None:
     """What is there is never written over, or mixed with. Raises Refused."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Refused(f"{folder} is there already: name a new directory with {option}")
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to write into, which has its name once all is in it, or never: half of a fleet's tables would
+    look like all of it. ``path`` is not there, or empty (`refuse_existing`).
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name[:80]}.", dir=path.parent) as folder:
+        made = Path(folder) / "made"
+        made.mkdir()
+        yield made
+        if path.exists():
+            path.rmdir()
+        made.rename(path)
 
 
 def _is_part_of(path: Path, place: Path) -> bool:

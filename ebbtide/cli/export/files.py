@@ -1,18 +1,14 @@
 """``ebbtide export jsonl``, ``perfetto`` and ``parquet``: shutdowns as files for other tools.
 
-The tables of ``parquet`` are of many journals, in memory for some thousands of rows. pyarrow is needed for
-them alone, so it is an extra (``tables``) and loaded only when tables are written.
+The tables of ``parquet`` are of many journals, in memory for some thousands of rows, and those of ``ebbtide
+fleet tables``. pyarrow is needed for them alone, so it is an extra (``tables``) and loaded only when tables
+are written.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from importlib import import_module
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,13 +16,10 @@ from ebbtide.cli.common.options import EpisodeCommand, episode_argument, journal
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import JournalPool, open_journal
 from ebbtide.cli.common.records import record_json_line
-from ebbtide.cli.common.saving import file_option, refuse_existing, save
+from ebbtide.cli.common.saving import file_option, new_folder, refuse_existing, save
 from ebbtide.cli.common.selection import choose_record
 from ebbtide.events.record.format import plural
 from ebbtide.extras import require
-
-if TYPE_CHECKING:
-    from ebbtide.replay.tables import Table
 
 # --- one shutdown, record by record ------------------------------------------------------------
 
@@ -119,10 +112,6 @@ def parquet(journals: tuple[Path, ...], output: Path) -> int:
     return write_tables(journals, output)
 
 
-#: Rows of one table before they are written: a row group of a Parquet file.
-ROWS_MAX = 20_000
-
-
 def write_tables(journals: Sequence[Path], output: Path) -> int:
     """Exit code: the worst of the journals' verdicts. Raises Refused, OSError."""
     from ebbtide.replay.tables import TABLES_OF
@@ -130,74 +119,16 @@ def write_tables(journals: Sequence[Path], output: Path) -> int:
     refuse_existing(output, "-o")
     # Before a journal is read: that may take a minute, and would be in vain.
     require("tables", "export parquet")
-    import_module("pyarrow.parquet")
-    arrow = import_module("pyarrow")
+    from ebbtide.fleet import batched, rows_of
+    from ebbtide.fleet.parquet import write_files
+
     pool = JournalPool(journals)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    # All of them under their name at once, or none: half of a fleet's tables would look like all of it.
-    with tempfile.TemporaryDirectory(prefix=".ebbtide-tables.", dir=output.parent) as folder:
-        made = Path(folder) / "tables"
-        made.mkdir()
-        with ExitStack() as stack:
-            # Those of what is there, also where it tells of none yet: whoever asks finds an empty table.
-            sinks = {
-                kind: [stack.enter_context(TableFile(arrow, table, made)) for table in TABLES_OF[kind]]
-                for kind in pool.kinds
-            }
-            # Each journal is read once, for all the tables.
-            for told in pool.records():
-                for sink in sinks[type(told)]:
-                    sink.add(sink.table.rows(told))
-        counts = {sink.table.name: sink.count for each in sinks.values() for sink in each}
-        if output.exists():
-            output.rmdir()
-        made.rename(output)
+    # Those of what is there, also where it tells of none yet: whoever asks finds an empty table.
+    tables = [table.name for kind in pool.kinds for table in TABLES_OF[kind]]
+    # Each journal is read once, for all the tables.
+    found = ((table.name, rows_of(table, told)) for told in pool.records() for table in TABLES_OF[type(told)])
+    with new_folder(output) as made:
+        counts = write_files(batched(found, tables), tables, made)
     rows = ", ".join(f"{count} {name}" for name, count in counts.items())
     remark(f"wrote {output}: {rows} of {plural(len(pool), 'journal')}")
     return pool.code
-
-
-class TableFile:
-    """One table's file; rows are written in groups, the last ones when it is left."""
-
-    def __init__(self, arrow: ModuleType, table: Table, folder: Path) -> None:
-        self._arrow, self.table = arrow, table
-        types = {
-            "text": arrow.string(),
-            "int": arrow.int64(),
-            "bool": arrow.bool_(),
-            "time": arrow.timestamp("ns", tz="UTC"),
-        }
-        fields = [
-            arrow.field(column.name, types[column.type], metadata={"doc": column.text})
-            for column in table.columns
-        ]
-        self._schema = arrow.schema(fields, metadata={"doc": table.text})
-        self._rows: list[tuple[Any, ...]] = []
-        self._path = folder / f"{table.name}.parquet"
-        self.count = 0
-
-    def __enter__(self) -> TableFile:
-        self._writer = self._arrow.parquet.ParquetWriter(self._path, self._schema, compression="zstd")
-        return self
-
-    def __exit__(self, *failed: object) -> None:
-        self._flush()
-        self._writer.close()
-
-    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Keep them, and write them out when there are many."""
-        self._rows += rows
-        if len(self._rows) >= ROWS_MAX:
-            self._flush()
-
-    def _flush(self) -> None:
-        # Also without a row: whoever reads the tables finds each of them, with its columns.
-        columns = list(zip(*self._rows, strict=True)) or [()] * len(self.table.columns)
-        arrays = [
-            self._arrow.array(values, type=field.type)
-            for values, field in zip(columns, self._schema, strict=True)
-        ]
-        self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
-        self.count += len(self._rows)
-        self._rows = []

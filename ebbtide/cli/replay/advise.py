@@ -35,6 +35,7 @@ from ebbtide.replay.advise import (
     Advice,
     Caution,
     NoEvidence,
+    Outlook,
     Stop,
     WaveAdvice,
     advise,
@@ -66,10 +67,7 @@ without what tells replicas apart. Times begin with the pod's stop, hooks includ
 MARGIN_PERCENT_MAX = 1000
 
 
-@click.command("advise", epilog=EPILOG, cls=EpisodeCommand)
-@optional_episode_argument
-@pooled_option("--journal", "journals")
-@click.option(
+margin_option = click.option(
     "--margin",
     "margin",
     type=click.IntRange(0, MARGIN_PERCENT_MAX),
@@ -78,6 +76,12 @@ MARGIN_PERCENT_MAX = 1000
     metavar="PERCENT",
     help="So much more than the slowest pod took.",
 )
+
+
+@click.command("advise", epilog=EPILOG, cls=EpisodeCommand)
+@optional_episode_argument
+@pooled_option("--journal", "journals")
+@margin_option
 @output_option("table", "json", "yaml")
 def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int, output: str) -> int:
     """Advise the smallest periods with which every pod would have ended by itself, and a margin.
@@ -115,12 +119,17 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int,
     elif output == "yaml":
         sys.stdout.write(configuration_to_paste(advice))
     else:
-        show(advice_tables(advice))
-        # Not by way of rich: a comment that is wrapped ends in a line that is no comment.
-        columns = get_terminal_size().columns if sys.stdout.isatty() else COMMENT_COLUMNS
-        for line in configuration_to_paste(advice, min(COMMENT_COLUMNS, columns)).splitlines():
-            sys.stdout.write(f"{visible(line)}\n")
+        show_advice(advice)
     return pool.code
+
+
+def show_advice(advice: Advice) -> None:
+    """Its tables, then the configuration to paste."""
+    show(advice_tables(advice))
+    # Not by way of rich: a comment that is wrapped ends in a line that is no comment.
+    columns = get_terminal_size().columns if sys.stdout.isatty() else COMMENT_COLUMNS
+    for line in configuration_to_paste(advice, min(COMMENT_COLUMNS, columns)).splitlines():
+        sys.stdout.write(f"{visible(line)}\n")
 
 
 ADVICE_VERSION = 1
@@ -138,15 +147,16 @@ def advice_tables(advice: Advice) -> RenderableType:
     hopeless = [Text(visible(f"{each.name} {said}"), style="yellow") for each, said in problems(advice)]
     left_out = [Text(visible(said), style="yellow") for said in left_out_sentences(advice.left_out)]
     short = [Text(visible(said), style="yellow") for said in grant_sentences(advice)]
+    parts: tuple[tuple[Outlook, str], ...]
     parts = (("saved", "end by themselves"), ("perhaps", "perhaps"), ("hopeless", "not"))
-    stops = [f"{len(getattr(advice, name))} {words}" for name, words in parts if getattr(advice, name)]
-    total = sum(len(getattr(advice, name)) for name, _ in parts)
-    pods = total + sum(len(each.labels) for each in advice.left_out)
+    stops = [f"{advice.counts[name]} {words}" for name, words in parts if advice.counts[name]]
+    total = sum(advice.counts.values())
+    pods = total + sum(each.pods for each in advice.left_out)
     counted = plural(total, "stop") if pods == total else f"{total} of {plural(pods, 'stop')}"
     # One shutdown by its name: its journal can be asked for more.
     source = (
-        f"{plural(len(advice.shutdowns), 'shutdown')} of {plural(advice.nodes, 'node')}"
-        if len(advice.shutdowns) > 1
+        f"{plural(advice.shutdown_count, 'shutdown')} of {plural(advice.nodes, 'node')}"
+        if len(advice.shutdowns) != 1
         else f"shutdown {advice.shutdowns[0]} of {advice.workloads[0].stops[0].node}"
     )
     sentence = f"from {source}: {counted}, under these periods {', '.join(stops)}"
@@ -205,6 +215,20 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         "kind": "Advice",
         "version": ADVICE_VERSION,
         "shutdowns": list(advice.shutdowns),
+        **what_adds_up(advice),
+        "leftOut": [
+            {"count": each.pods, "text": each.text, "pods": list(each.labels)} for each in advice.left_out
+        ],
+        **{
+            name: list(map(_stop_document, getattr(advice, name)))
+            for name in ("saved", "perhaps", "hopeless")
+        },
+    }
+
+
+def what_adds_up(advice: Advice) -> dict[str, Any]:
+    """What an advice says without the name of any one stop."""
+    return {
         "nodes": advice.nodes,
         "requestedSeconds": advice.requested_seconds,
         "reserveSeconds": advice.reserve_seconds,
@@ -212,10 +236,6 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         "marginPercent": advice.caution.margin_percent,
         "shrinkStopsMin": advice.caution.stops_min,
         "shrinkShareMin": float(advice.caution.share_min),
-        "leftOut": [
-            {"count": len(each.labels), "text": each.text, "pods": list(each.labels)}
-            for each in advice.left_out
-        ],
         "waves": [
             {
                 "priority": wave.priority,
@@ -242,10 +262,6 @@ def advice_document(advice: Advice) -> dict[str, Any]:
             {"workload": each.name, "verdict": each.verdict, "message": said}
             for each, said in problems(advice)
         ],
-        **{
-            name: list(map(_stop_document, getattr(advice, name)))
-            for name in ("saved", "perhaps", "hopeless")
-        },
         "notRaised": [
             {
                 "node": each.node,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ebbtide.fleet import JOURNAL_COLUMNS, JOURNALS, JOURNALS_TABLE
 from ebbtide.replay.tables import KEY, OUTAGE_TABLES, TABLES
 
 PAGE = Path(__file__).parents[3] / "docs" / "fleet.md"
@@ -15,10 +16,15 @@ BEGIN, END = "<!-- columns: made by python -m tests.replay.sim.columns -->", "<!
 
 def reference() -> str:
     """A section a table; the columns that all share stand before them."""
+    tables = [
+        (table.name, table.text, [(each.name, each.type, each.text) for each in table.columns[len(KEY) :]])
+        for table in (*TABLES, *OUTAGE_TABLES)
+    ]
+    of_journals = JOURNALS.metadata[b"doc"].decode()
     parts = []
-    for table in (*TABLES, *OUTAGE_TABLES):
-        rows = [f"| `{each.name}` | {each.type} | {each.text} |" for each in table.columns[len(KEY) :]]
-        head = [f"### `{table.name}`: {table.text}", "", "| column | type | means |", "|---|---|---|"]
+    for table, text, columns in (*tables, (JOURNALS_TABLE, of_journals, JOURNAL_COLUMNS)):
+        rows = [f"| `{name}` | {kind} | {means} |" for name, kind, means in columns]
+        head = [f"### `{table}`: {text}", "", "| column | type | means |", "|---|---|---|"]
         parts.append("\n".join([*head, *rows, ""]))
     return "\n".join(parts)
 

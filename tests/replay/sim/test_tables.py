@@ -82,7 +82,7 @@ def test_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are written in groups, however many there are in all."""
     parquet = import_module("pyarrow.parquet")
 
-    monkeypatch.setattr("ebbtide.cli.export.files.ROWS_MAX", 10)
+    monkeypatch.setattr("ebbtide.fleet.parquet.GROUP_ROWS", 10)
     for seed in range(5):
         a_node(tmp_path / "fleet", seed, 8)
     assert write_tables([tmp_path / "fleet"], tmp_path / "tables") == 0

@@ -1,0 +1,111 @@
+"""What the fleet's verbs share: their options, the plan, and the pool's answers with progress on a terminal.
+
+Nothing of the fleet is loaded before a verb runs: it needs packages that a help can do without.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ebbtide.cli.common.guard import CORRUPT, DIVERGED, DONE, INCOMPATIBLE, TORN, WRONG, Refused
+from ebbtide.events.record.format import plural
+from ebbtide.extras import require
+
+if TYPE_CHECKING:
+    from ebbtide.fleet import Ref
+
+Answer = TypeVar("Answer")
+
+#: More are a slip of the keyboard: each takes some 100 MiB.
+JOBS_MAX = 256
+
+journals_option = click.option(
+    "--journals",
+    "url",
+    required=True,
+    metavar="URL",
+    help="Where they lie, at any depth: a folder, or s3://BUCKET/PREFIX, gs://…, az://….",
+)
+
+jobs_option = click.option(
+    "--jobs",
+    type=click.IntRange(1, JOBS_MAX),
+    metavar="N",
+    help="Processes; the result is the same for any number.  [default: one a processor]",
+)
+
+#: Exit codes of what became of a journal, or of a shutdown that was asked about.
+CODES = {
+    "intact": DONE,
+    "identical": DONE,
+    "not-asked": DONE,
+    "unread": WRONG,
+    "torn": TORN,
+    "diverged": DIVERGED,
+    "corrupt": CORRUPT,
+    "incompatible": INCOMPATIBLE,
+}
+
+
+def plan(url: str, verb: str) -> list[Ref]:
+    """What lies there. Raises Refused, PackagesMissing."""
+    require("fleet", f"fleet {verb}")
+    from ebbtide.fleet import BadUrl, StoreFailed, journals
+
+    try:
+        refs = journals(url)
+    except (BadUrl, StoreFailed) as error:
+        raise Refused(str(error)) from None
+    if not refs:
+        raise Refused(
+            f"no journal below {url}: name the folder, or the prefix, that holds the nodes' .ebj files"
+        )
+    return refs
+
+
+def answers(
+    work: Callable[[Sequence[Ref]], Answer], refs: Sequence[Ref], jobs: int | None
+) -> Iterator[Answer]:
+    """What ``work`` says of each bin, in order. Raises Refused."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from ebbtide.fleet.pool import WorkerLost, over_bins, processors
+
+    # In a pipe nobody waits for it.
+    columns = (TextColumn("journals"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    to = Console(stderr=True)
+    with Progress(*columns, console=to, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=len(refs))
+        try:
+            for size, answer in over_bins(work, refs, min(jobs or processors(), len(refs))):
+                yield answer
+                progress.advance(task, size)
+        except WorkerLost as error:
+            raise Refused(str(error)) from None
+
+
+def rows(verb: str, refs: Sequence[Ref], jobs: int | None, **asked: Any) -> Iterator[dict[str, Any]]:
+    """The rows of one of `ebbtide.fleet.VERBS`, journal by journal. Raises Refused."""
+    from functools import partial
+
+    from ebbtide.fleet.pool import verb_batches
+
+    for batches in answers(partial(verb_batches, verb, asked), refs, jobs):
+        for batch in batches:
+            yield from batch.to_pylist()
+
+
+def journals_text(count: int) -> str:
+    return plural(count, "journal")
+
+
+def left_out_text(row: dict[str, Any]) -> str:
+    """What became of a journal that is not wholly in the tables."""
+    said = [f"{row['state']}: {row['error'] or row['findings']}"] if row["exit_code"] else []
+    said += [f"left out, since its begin is not on record: {row['left_out']}"] if row["left_out"] else []
+    return f"{row['node'] or row['journal_id']} ({row['location']}): {'; '.join(said)}"

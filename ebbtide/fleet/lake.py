@@ -1,0 +1,145 @@
+"""A fleet's tables as a lake: Delta tables, by many writers, each row once. No JVM and no catalog (delta-rs).
+
+A shutdown's rows are handed on when it is over for good, and never change again. They are merged by journal,
+shutdown and place in the table, so that neither a second writer nor an ingest that was killed leaves a row
+twice. ``shutdowns`` and ``outages`` come after the tables that tell of them: they are the ledger of what is
+wholly there. The table ``journals`` comes last of all, and says of which journals nothing new needs reading.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from os.path import abspath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE, Ref, StoreFailed, store_url
+from ebbtide.replay.tables import OUTAGE_TABLES, TABLES
+
+#: By what a row is about: the table that is written when all others are.
+LEDGERS = {"shutdown": TABLES[0].name, "outage": OUTAGE_TABLES[0].name}
+#: In this order.
+WRITTEN = (*(name for name in ALL_TABLES if name not in LEDGERS.values()), *LEDGERS.values(), JOURNALS_TABLE)
+#: Where a row stands among those of its shutdown: two of them may be alike.
+ROW = "row"
+#: Held before they are merged: each merge looks through a whole table, and a row takes some hundred bytes.
+ROWS_MAX = 200_000
+
+#: Two writers of one table: the later one reads what the other wrote and tries again, a few seconds in all.
+TRIES_MAX = 12
+AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 1.0
+#: The digits of a journal's id that are known of one whose header was read, or whose path tells.
+WHOLE_ID = 32
+
+
+class Lake:
+    """``place``: a folder, or the URL of a store. Raises BadUrl."""
+
+    def __init__(self, place: str) -> None:
+        self._place = (store_url(place) if "://" in place else abspath(place)).rstrip("/")
+
+    def new_of(self, refs: Sequence[Ref]) -> list[Ref]:
+        """Those that have more than when they were read last, by their objects' number and length."""
+        columns = ("journal_id", "segments", "bytes", "error")
+        found = self._read(JOURNALS_TABLE, columns)
+        there = {(name[:8], count, length) for name, count, length, error in found if not error}
+        return [ref for ref in refs if (ref.files[0].name[11:19], len(ref.files), ref.bytes) not in there]
+
+    def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:
+        """How many rows of each table were new, some bins at a time. A bin's journals are whole in it.
+
+        Raises StoreFailed.
+        """
+        known = {name: set(self._read(name, ("journal_id", subject))) for subject, name in LEDGERS.items()}
+        kept: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        rows = 0
+        for batches in bins:
+            for name, batch in batches:
+                kept[name].append(batch)
+                rows += batch.num_rows
+            if rows >= ROWS_MAX:
+                yield self._write(kept, known)
+                kept.clear()
+                rows = 0
+        if rows:
+            yield self._write(kept, known)
+
+    def _write(
+        self, kept: dict[str, list[pa.RecordBatch]], known: dict[str, set[tuple[str, ...]]]
+    ) -> Counter[str]:
+        wrote = Counter[str]()
+        for name in WRITTEN:
+            if name not in kept:
+                continue
+            data = pa.Table.from_batches(kept[name])
+            if name == JOURNALS_TABLE:
+                # Of one that the store did not give nothing is known, and it will be asked for again.
+                whole = pc.equal(pc.utf8_length(data["journal_id"]), WHOLE_ID)
+                data, keys, changes = data.filter(whole), ["journal_id"], True
+            else:
+                subject = "outage" if "outage" in data.schema.names else "shutdown"
+                data, keys, changes = _numbered(data, subject, known[LEDGERS[subject]]), _keys(subject), False
+            if data.num_rows:
+                wrote[name] = self._merge(name, data, keys, changes=changes)
+        return wrote
+
+    def _merge(self, name: str, data: pa.Table, keys: Sequence[str], *, changes: bool) -> int:
+        """Rows that were not there; with ``changes`` others become as they are now. Raises StoreFailed."""
+        place = f"{self._place}/{name}"
+        same = " and ".join(f"t.{key} = s.{key}" for key in keys)
+        again = AGAIN_SECONDS
+        for tries in range(1, TRIES_MAX + 1):
+            try:
+                if not DeltaTable.is_deltatable(place):
+                    DeltaTable.create(place, schema=data.schema, mode="ignore")
+                merge = DeltaTable(place).merge(
+                    data, same, source_alias="s", target_alias="t", merge_schema=True
+                )
+                if changes:
+                    there = {field.name for field in DeltaTable(place).schema().fields}
+                    others = (each for each in data.schema.names if each in there)
+                    merge = merge.when_matched_update_all(
+                        " or ".join(f"(t.{each} is distinct from s.{each})" for each in others)
+                    )
+                done = merge.when_not_matched_insert_all().execute()
+                return int(done["num_target_rows_inserted"])
+            except (CommitFailedError, DeltaError, OSError) as error:
+                if tries == TRIES_MAX:
+                    said = " ".join(str(error).split())[:300]
+                    raise StoreFailed(f"{place} could not be written in {TRIES_MAX} tries: {said}") from error
+                time.sleep(again * random.random())
+                again = min(2 * again, AGAIN_SECONDS_MAX)
+        raise AssertionError("unreachable")
+
+    def _read(self, name: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Of a table that is not there yet nothing. Raises StoreFailed."""
+        place = f"{self._place}/{name}"
+        try:
+            found = DeltaTable(place).to_pyarrow_dataset().to_table(columns=list(columns))
+        except TableNotFoundError:
+            return
+        except (DeltaError, OSError) as error:
+            raise StoreFailed(f"{place}: {' '.join(str(error).split())[:300]}") from error
+        yield from zip(*(found[each].to_pylist() for each in columns), strict=True)
+
+
+def _keys(subject: str) -> list[str]:
+    return ["journal_id", subject, ROW]
+
+
+def _numbered(data: pa.Table, subject: str, known: set[tuple[str, ...]]) -> pa.Table:
+    """Without what the ledger has; each row with its place among those of its shutdown."""
+    places, counts, wanted = list[int](), Counter[tuple[str, ...]](), list[bool]()
+    for key in zip(data["journal_id"].to_pylist(), data[subject].to_pylist(), strict=True):
+        wanted.append(key not in known)
+        places.append(counts[key])
+        counts[key] += 1
+    field = pa.field(ROW, pa.int64(), metadata={"doc": f"its place among the rows of its {subject}"})
+    return data.append_column(field, pa.array(places, pa.int64())).filter(pa.array(wanted, pa.bool_()))

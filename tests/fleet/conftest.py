@@ -1,0 +1,47 @@
+"""Sixty nodes whose model knows what really happened on them, and a few whose journals are not whole."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ebbtide.cli.simulate import write_journal
+from ebbtide.replay.sim.simulate import Machine
+from tests.fleet.nodes import a_machine, damage, tear
+
+#: Of these two the ids of the journals begin alike.
+ALIKE = (70979, 110352)
+SEEDS = (*range(1, 61), *ALIKE)
+
+
+class Nodes(NamedTuple):
+    """``folder``: each node's journal, one of them twice. ``hurt``: copies of some, torn and corrupt."""
+
+    machines: list[Machine]
+    folder: Path
+    hurt: Path
+
+
+@pytest.fixture(scope="session")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Nodes:
+    folder, hurt = (tmp_path_factory.mktemp(name) for name in ("nodes", "hurt"))
+    machines = [a_machine(seed, 4, calm=False) for seed in SEEDS]
+    for machine in machines:
+        write_journal(folder / machine.plan.node, machine.journal.files())
+    shutil.copytree(folder / "node-7", folder / "copy-of-node-7")
+    for name in ("node-1", "node-2", "node-3", "node-4"):
+        shutil.copytree(folder / name, hurt / name)
+    tear(hurt / "node-2")
+    damage(hurt / "node-3")
+    return Nodes(machines, folder, hurt)
+
+
+@pytest.fixture
+def fleet_of_two(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    for name in ("node-1", "node-2"):
+        shutil.copytree(nodes.folder / name, folder / name)
+    return folder

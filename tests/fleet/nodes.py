@@ -1,0 +1,57 @@
+"""Simulated nodes, as they write their journals and as they ship them."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ebbtide import fleet
+from ebbtide.cli.simulate import write_journal
+from ebbtide.events.segment import parse_header
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
+
+
+def a_machine(seed: int, pods: int = 3, *, calm: bool = True) -> Machine:
+    """One shutdown of it."""
+    plan = plan_of(SimulationRequest(synthetic=pods, calm=calm), seed)
+    return Machine(plan._replace(faults=plan.faults._replace(again_after_ns=None))).run()
+
+
+def a_node(folder: Path, seed: int) -> Path:
+    machine = a_machine(seed)
+    write_journal(folder / machine.plan.node, machine.journal.files())
+    return folder / machine.plan.node
+
+
+def rows(url: str | Path, table: str) -> list[dict[str, Any]]:
+    batches = fleet.record_batches(fleet.journals(str(url)), table)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def shipped(node: Path, root: Path, cluster: str = "c", name: str | None = None) -> list[Path]:
+    """A journal as a node ships it."""
+    made = []
+    for segment in sorted(node.iterdir()):
+        data = segment.read_bytes()
+        header, _ = parse_header(data)
+        of = f"cluster={quote(cluster, '')}/node={quote(name or header.identity.node, '')}"
+        folder = root / f"v1/{of}/journal={header.journal_id.hex()}"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{segment.stem}-{sha256(data).hexdigest()}.ebj"
+        path.write_bytes(data)
+        made.append(path)
+    return made
+
+
+def damage(node: Path) -> None:
+    """A byte in the middle of what a later segment, or the record behind it, vouches for."""
+    first = min(node.iterdir())
+    data = first.read_bytes()
+    first.write_bytes(data[:5000] + b"!" + data[5001:])
+
+
+def tear(node: Path) -> None:
+    last = max(node.iterdir())
+    last.write_bytes(last.read_bytes()[:-10])

@@ -1,0 +1,316 @@
+"""The portable core: journals by their names in any order, and what lies or cannot be read."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from obstore.store import MemoryStore
+
+from ebbtide import fleet
+from ebbtide.events.base import Stamp
+from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.replay.tables import Table
+from tests.fleet.nodes import a_node, damage, rows, shipped, tear
+from tests.journals import GOLDEN, IDENTITY, SHUTDOWN, Journal, records_of, write_files
+
+
+def test_both_layouts_give_the_same_rows(tmp_path: Path) -> None:
+    """A folder a journal, or as shipped: the rows of a table are the same."""
+    for seed in (1, 2, 3):
+        shipped(a_node(tmp_path / "folders", seed), tmp_path / "store")
+    for table in ("shutdowns", "pods"):
+        assert rows(tmp_path / "folders", table) == rows(tmp_path / "store", table) != []
+    assert {row["state"] for row in rows(tmp_path / "store", "journals")} == {"intact"}
+    assert {row["cluster"] for row in rows(tmp_path / "store", "journals")} == {"c"}
+
+
+def test_the_order_of_a_listing_is_nothing(tmp_path: Path) -> None:
+    """The plan is a function of what is there; a part of it is small, and can be sent."""
+    for seed in (1, 2, 3):
+        a_node(tmp_path, seed)
+    url = fleet.store_url(str(tmp_path))
+    listed = [info for chunk in obstore.list(fleet.store(url)) for info in chunk]
+    refs = fleet.journals(str(tmp_path))
+    assert fleet.plan(url, listed) == fleet.plan(url, listed[::-1]) == refs
+    assert pickle.loads(pickle.dumps(refs)) == refs
+
+
+def test_copies_count_once(tmp_path: Path) -> None:
+    """Under two names, two clusters and in two layouts it is one journal, by its full id."""
+    node = a_node(tmp_path, 1)
+    shutil.copytree(node, tmp_path / "copy")
+    shipped(node, tmp_path, "one")
+    shipped(node, tmp_path, "two")
+    assert len(fleet.journals(str(tmp_path))) == 1
+    assert len(rows(tmp_path, "shutdowns")) == 1
+    assert [row["state"] for row in rows(tmp_path, "journals")] == ["intact"]
+
+
+def test_ids_that_begin_alike(tmp_path: Path) -> None:
+    """Two journals whose ids have their first eight digits in common are two (seeds 70979 and 110352)."""
+    for seed in (70979, 110352):
+        a_node(tmp_path, seed)
+    assert len(fleet.journals(str(tmp_path))) == 1
+    assert {row["node"] for row in rows(tmp_path, "shutdowns")} == {"node-70979", "node-110352"}
+    assert len({row["journal_id"] for row in rows(tmp_path, "pods")}) == 2
+    assert len(rows(tmp_path, "journals")) == 2
+
+
+@pytest.mark.parametrize("lie", ["bytes", "node"])
+def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
+    """Nothing of such an object is used, and the other journals are read."""
+    node = a_node(tmp_path / "nodes", 1)
+    shipped(a_node(tmp_path / "nodes", 2), tmp_path / "store")
+    made = shipped(node, tmp_path / "store", name="other" if lie == "node" else None)
+    if lie == "bytes":
+        for path in made:
+            path.write_bytes(path.read_bytes()[:-1] + b"!")
+    states = {row["journal_id"]: row["state"] for row in rows(tmp_path / "store", "journals")}
+    assert sorted(states.values()) == ["corrupt", "intact"]
+    assert {row["node"] for row in rows(tmp_path / "store", "shutdowns")} == {"node-2"}
+
+
+def test_torn_corrupt_and_unread(tmp_path: Path) -> None:
+    """Each is a row with its verdict; a store that does not give what it listed says nothing of a journal."""
+    torn, corrupt, gone = (a_node(tmp_path, seed) for seed in (1, 2, 3))
+    tear(torn)
+    damage(corrupt)
+    refs = fleet.journals(str(tmp_path))
+    shutil.rmtree(gone)
+    found = [row for batch in fleet.record_batches(refs, "journals") for row in batch.to_pylist()]
+    assert [(row["state"], row["exit_code"]) for row in found] == [("torn", 4), ("corrupt", 5), ("unread", 2)]
+    assert "StoreFailed" in found[-1]["error"]
+    list(fleet.record_batches(refs, "pods"))
+
+
+@pytest.mark.parametrize("url", ["s3://key:secret@bucket/x", "s3://b/x?X-Amz-Signature=1", "az://b?sig=1"])
+def test_credentials_in_a_url_are_refused(url: str) -> None:
+    """In one line, which does not repeat them."""
+    with pytest.raises(fleet.BadUrl, match="holds credentials: leave them out") as refused:
+        fleet.journals(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_verify_is_a_row_a_journal(tmp_path: Path) -> None:
+    """Every decision as recorded."""
+    for seed in (1, 2):
+        a_node(tmp_path, seed)
+    batches = fleet.map_journals(fleet.journals(str(tmp_path)), fleet.VERBS["verify"])
+    assert [row["identical"] for batch in batches for row in batch.to_pylist()] == [True, True]
+
+
+# --- tables in one pass ------------------------------------------------------------------------
+
+ALL = (*fleet.ALL_TABLES, fleet.JOURNALS_TABLE)
+
+
+def in_one_pass(refs: list[fleet.Ref], tables: tuple[str, ...] = ALL) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
+    for name, batch in fleet.table_batches(refs, tables):
+        found[name] += batch.to_pylist()
+    return found
+
+
+def test_one_pass_reads_each_object_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tables together are the tables one by one, and no byte is fetched twice."""
+    for seed in (1, 2, 3):
+        a_node(tmp_path, seed)
+    tear(tmp_path / "node-2")
+    refs = fleet.journals(str(tmp_path))
+    one_by_one = {name: rows(tmp_path, name) for name in ALL}
+    fetched = []
+    get_range = obstore.get_range
+
+    def counting(store: Any, path: str, **at: Any) -> Any:
+        fetched.append(path)
+        return get_range(store, path, **at)
+
+    monkeypatch.setattr(obstore, "get_range", counting)
+    assert in_one_pass(refs) == one_by_one
+    assert sorted(fetched) == sorted(file.path for ref in refs for file in ref.files)
+
+
+def test_rows_that_cannot_be_made_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever nobody foresaw: all else has its rows, and ``journals`` says which are missing."""
+    for seed in (1, 2):
+        a_node(tmp_path, seed)
+    rows_of = fleet.rows_of
+
+    def failing(table: Table, record: ShutdownRecord) -> list[fleet.Row]:
+        if table.name == "waves" and record.node == "node-1":
+            raise ZeroDivisionError("a new kind of wave")
+        return rows_of(table, record)
+
+    monkeypatch.setattr(fleet, "rows_of", failing)
+    refs = fleet.journals(str(tmp_path))
+    found = in_one_pass(refs)
+    assert {row["node"] for row in found["waves"]} == {"node-2"}
+    assert {row["node"] for row in found["pods"]} == {"node-1", "node-2"}
+    told = {row["node"]: (row["state"], row["exit_code"], row["error"]) for row in found["journals"]}
+    assert told == {
+        "node-1": ("intact", 1, "waves: ZeroDivisionError: a new kind of wave"),
+        "node-2": ("intact", 0, ""),
+    }
+    assert in_one_pass(refs, ("journals",))["journals"] == found["journals"], "whoever asks for it alone"
+
+
+def test_a_store_that_stops_answering_is_no_short_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of it came, and then an error: unread, and not torn or intact."""
+    a_node(tmp_path, 1)
+    refs = fleet.journals(str(tmp_path))
+    monkeypatch.setattr(fleet, "WHOLE_BYTES_MAX", 1000)
+    monkeypatch.setattr(fleet, "RANGE_BYTES", 5000)
+    get_range = obstore.get_range
+
+    def failing(store: Any, path: str, *, start: int, end: int) -> Any:
+        if start > 5000:
+            raise obstore.exceptions.GenericError("503 slow down")
+        return get_range(store, path, start=start, end=end)
+
+    monkeypatch.setattr(obstore, "get_range", failing)
+    (told,) = in_one_pass(refs)["journals"]
+    assert (told["state"], told["exit_code"]) == ("unread", 2)
+    assert "503 slow down" in told["error"]
+
+
+# --- stores, and what lies in them ---------------------------------------------------------------
+
+
+def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object that is not read whole has the same rows, wherever its ranges are cut."""
+    a_node(tmp_path, 1)
+    whole = in_one_pass(fleet.journals(str(tmp_path)))
+    monkeypatch.setattr(fleet, "WHOLE_BYTES_MAX", 1000)
+    for length in (4097, 5000, 70_001):
+        monkeypatch.setattr(fleet, "RANGE_BYTES", length)
+        assert in_one_pass(fleet.journals(str(tmp_path))) == whole
+
+
+def test_an_object_above_the_limit(tmp_path: Path) -> None:
+    """17 MiB of which a crash left no more than nulls: read by ranges, used up to the tear."""
+    node = a_node(tmp_path, 1)
+    last = max(node.iterdir())
+    tear(node)
+    before = in_one_pass(fleet.journals(str(tmp_path)))
+    with last.open("r+b") as file:
+        file.truncate(fleet.WHOLE_BYTES_MAX + (1 << 20))
+    after = in_one_pass(fleet.journals(str(tmp_path)))
+    assert after["pods"] == before["pods"] != []
+    assert (after["journals"][0]["state"], after["journals"][0]["bytes"] > 16 << 20) == ("torn", True)
+
+
+def test_a_store_without_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rows from objects in memory, whose paths say node and cluster."""
+    for seed in (1, 2):
+        shipped(a_node(tmp_path / "nodes", seed), tmp_path / "store")
+    memory = MemoryStore()
+    for path in (tmp_path / "store").rglob("*.ebj"):
+        obstore.put(memory, str(path.relative_to(tmp_path / "store")), path.read_bytes())
+    monkeypatch.setattr(fleet, "store", lambda url: memory)
+    there = in_one_pass(fleet.journals("s3://bucket"))
+    monkeypatch.undo()
+    here = in_one_pass(fleet.journals(str(tmp_path / "store")))
+    for row in (*there["journals"], *here["journals"]):
+        del row["location"]
+    assert there == here
+
+
+def test_a_part_of_a_store(tmp_path: Path) -> None:
+    """Whoever asks for one cluster, or one node, has the rest of the key in the URL."""
+    for cluster, seed in (("one", 1), ("two", 2)):
+        shipped(a_node(tmp_path / "nodes", seed), tmp_path / "store", cluster)
+    whole = {(row["cluster"], row["node"]) for row in rows(tmp_path / "store", "journals")}
+    assert whole == {("one", "node-1"), ("two", "node-2")}
+    part = rows(tmp_path / "store/v1/cluster=two/node=node-2", "journals")
+    assert [(row["cluster"], row["node"], row["state"]) for row in part] == [("two", "node-2", "intact")]
+
+
+def test_a_node_that_was_renamed(tmp_path: Path) -> None:
+    """One journal under two prefixes: whole where each segment's header has its prefix's name."""
+    records = records_of(SHUTDOWN)
+    half = next(at for at, record in enumerate(records) if at > len(records) // 2 and record.last) + 1
+    begins = [Stamp(records[at].mono_ns, records[at].wall_ns) for at in (0, half)]
+    made = Journal().begin(begins[0]).add(*records[:half])
+    made.restart(IDENTITY._replace(node="new-name")).begin(begins[1]).add(*records[half:])
+    node = write_files(tmp_path / "node", made.files)
+    shipped(node, tmp_path / "store")
+    (ref,) = fleet.journals(str(tmp_path / "store"))
+    assert set(ref.nodes) == {"node-1", "new-name"}
+    (told,) = rows(tmp_path / "store", "journals")
+    assert (told["state"], told["segments"]) == ("intact", 2)
+    assert len(rows(tmp_path / "store", "shutdowns")) == len(rows(node, "shutdowns")) == 1
+    # A copy below another's name is none of theirs.
+    shipped(node, tmp_path / "store", name="stranger")
+    (told,) = rows(tmp_path / "store", "journals")
+    assert told["state"] == "corrupt"
+    assert "its header is of journal" in told["findings"]
+    assert len(rows(tmp_path / "store", "shutdowns")) == 1
+
+
+def test_names_with_signs_that_urls_quote(tmp_path: Path) -> None:
+    """Of a folder, and of a cluster: what is written there is what is told."""
+    place = tmp_path / "50% of #1 ?"
+    shipped(a_node(tmp_path / "nodes", 1), place, cluster="a%2Fb c")
+    (told,) = rows(place, "journals")
+    assert (told["state"], told["cluster"]) == ("intact", "a%2Fb c")
+    assert Path(told["location"]).is_dir()
+    assert Path(told["location"]).is_relative_to(place)
+
+
+def test_what_an_older_version_wrote(tmp_path: Path) -> None:
+    """Its tables are there, and it replays; an outage's journal has tables of its own."""
+    shutil.copytree(SHUTDOWN, tmp_path / "shutdown")
+    assert [row["node"] for row in rows(tmp_path / "shutdown", "shutdowns")] == ["node-1"]
+    batches = fleet.map_journals(fleet.journals(str(tmp_path / "shutdown")), fleet.VERBS["verify"])
+    assert [row["identical"] for batch in batches for row in batch.to_pylist()] == [True]
+    found = in_one_pass(fleet.journals(str(GOLDEN / "outage-v1-unreleased")))
+    assert found["outages"]
+    assert not found["shutdowns"]
+    assert found["journals"][0]["error"] == ""
+
+
+@pytest.mark.parametrize(
+    "url, said",
+    [
+        ("nowhere", "nowhere is no folder: name one"),
+        ("file:///no/such/folder", "/no/such/folder is no folder: name one"),
+        ("gopher://bucket/x", "name a folder, or a URL such as s3://BUCKET/PREFIX"),
+        ("s3://", "name a folder, or a URL such as s3://BUCKET/PREFIX"),
+    ],
+)
+def test_what_is_no_store_is_refused(url: str, said: str) -> None:
+    """In one line, with what to name instead."""
+    with pytest.raises(fleet.BadUrl, match=said) as refused:
+        fleet.journals(url)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_store_that_cannot_be_listed_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one line, without the client's dump of its own values."""
+
+    def failing(store: Any, **more: Any) -> Any:
+        raise obstore.exceptions.PermissionDeniedError("403 Forbidden\n\nDebug source:\nS3 { retries: 10 }")
+
+    monkeypatch.setattr(obstore, "list", failing)
+    with pytest.raises(fleet.StoreFailed) as failed:
+        fleet.journals(str(tmp_path))
+    assert str(failed.value) == f"{tmp_path} cannot be listed: 403 Forbidden"
+
+
+def test_bins_are_parts_in_order(tmp_path: Path) -> None:
+    """Small journals together; what is larger than a bin has one of its own."""
+    for seed in range(6):
+        a_node(tmp_path, seed)
+    refs = fleet.journals(str(tmp_path))
+    for bytes_max, count_max in ((1, 500), (1 << 30, 4), (refs[0].bytes * 2, 500)):
+        made = fleet.bins(refs, bytes_max, count_max)
+        assert [ref for each in made for ref in each] == refs
+        assert all(len(each) == 1 or sum(ref.bytes for ref in each) <= bytes_max for each in made)
+        assert max(map(len, made)) <= count_max

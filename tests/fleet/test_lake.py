@@ -1,0 +1,220 @@
+"""A fleet's tables as a lake: each row once, whoever writes them, however often, killed wherever."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from ebbtide import fleet
+from ebbtide.cli.common.guard import CORRUPT, DONE, WRONG
+from ebbtide.fleet.lake import LEDGERS, ROW, WRITTEN, Lake
+from ebbtide.fleet.pool import settled_tables
+from tests.commands import Run
+from tests.fleet.conftest import Nodes
+
+Tables = dict[str, list[dict[str, Any]]]
+
+
+def whole(folder: Path) -> Tables:
+    """What a lake must have: the rows of all that is over for good."""
+    found: Tables = {name: [] for name in WRITTEN}
+    for name, batch in fleet.table_batches(fleet.journals(str(folder)), WRITTEN, settled=True):
+        found[name] += batch.to_pylist()
+    return found
+
+
+def ingest(folder: Path, lake: Path) -> dict[str, int]:
+    """New rows by table."""
+    made = Lake(str(lake))
+    refs = made.new_of(fleet.journals(str(folder)))
+    counts = dict.fromkeys(WRITTEN, 0)
+    for new in made.add([settled_tables(WRITTEN, refs)]):
+        counts = {name: counts[name] + new[name] for name in WRITTEN}
+    return counts
+
+
+def there(lake: Path) -> Tables:
+    found = {}
+    for name in WRITTEN:
+        rows = []
+        if DeltaTable.is_deltatable(str(lake / name)):
+            rows = DeltaTable(str(lake / name)).to_pyarrow_dataset().to_table().to_pylist()
+        found[name] = rows
+    return found
+
+
+def ordered(tables: Tables, without: tuple[str, ...] = (ROW,)) -> Tables:
+    """Rows in an order of their own: a lake has none."""
+    return {
+        name: sorted(({key: row[key] for key in row if key not in without} for row in rows), key=repr)
+        for name, rows in tables.items()
+    }
+
+
+def test_the_same_rows_as_on_one_machine_and_none_twice(nodes: Nodes, tmp_path: Path) -> None:
+    """Also of a journal that lies there twice, and of two whose ids begin alike."""
+    expected = whole(nodes.folder)
+    counts = ingest(nodes.folder, tmp_path)
+    assert counts == {name: len(rows) for name, rows in expected.items()}
+    assert ordered(there(tmp_path)) == ordered(expected)
+    assert set(ingest(nodes.folder, tmp_path).values()) == {0}
+    assert ordered(there(tmp_path)) == ordered(expected)
+
+
+@pytest.fixture
+def few(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nodes enough for a row in each table."""
+    folder = tmp_path_factory.mktemp("few")
+    for number in range(1, 9):
+        shutil.copytree(nodes.folder / f"node-{number}", folder / f"node-{number}")
+    return folder
+
+
+class Killed(BaseException):
+    """As a process that is killed: nothing catches it."""
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "behind"])
+@pytest.mark.parametrize("table", [name for name in WRITTEN if "outage" not in name])
+def test_killed_at_every_table(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, before: bool
+) -> None:
+    """The next ingest writes the rest, and nothing twice; the ledger is never ahead of the rows."""
+    merge = Lake._merge
+
+    def dies(lake: Lake, name: str, *asked: Any, **more: Any) -> int:
+        if name == table and before:
+            raise Killed
+        done = merge(lake, name, *asked, **more)
+        if name == table:
+            raise Killed
+        return done
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Lake, "_merge", dies)
+        with pytest.raises(Killed):
+            ingest(few, tmp_path)
+    left, expected = there(tmp_path), whole(few)
+    if left[LEDGERS["shutdown"]]:
+        told = [name for name in WRITTEN if name not in (*LEDGERS.values(), "journals")]
+        assert [len(left[name]) for name in told] == [len(expected[name]) for name in told]
+    ingest(few, tmp_path)
+    assert ordered(there(tmp_path)) == ordered(expected)
+
+
+def test_two_writers_at_once(fleet_of_two: Path, tmp_path: Path) -> None:
+    """The later one finds what the other wrote, and leaves it."""
+    with ThreadPoolExecutor(2) as pool:
+        counts = list(pool.map(lambda _: ingest(fleet_of_two, tmp_path), range(2)))
+    expected = whole(fleet_of_two)
+    assert ordered(there(tmp_path)) == ordered(expected)
+    for name in WRITTEN:
+        assert sum(each[name] for each in counts) == len(expected[name])
+
+
+def test_a_column_that_is_new_is_added(nodes: Nodes, tmp_path: Path) -> None:
+    """As by a later version; the rows of before have none of it."""
+    folders = [tmp_path / name for name in ("old", "new")]
+    for folder, node in zip(folders, ("node-1", "node-2"), strict=True):
+        shutil.copytree(nodes.folder / node, folder / node)
+    lake = Lake(str(tmp_path / "lake"))
+    old = [
+        (name, batch.drop_columns(["reason"]) if name == "pods" else batch)
+        for name, batch in settled_tables(WRITTEN, fleet.journals(str(folders[0])))
+    ]
+    assert sum(new["pods"] for new in lake.add([old]))
+    ingest(folders[1], tmp_path / "lake")
+    pods = there(tmp_path / "lake")["pods"]
+    reasons = {node: [row["reason"] for row in pods if row["node"] == node] for node in ("node-1", "node-2")}
+    assert set(reasons["node-1"]) == {None}
+    assert None not in reasons["node-2"]
+
+
+def parts(nodes: Nodes, count: int) -> list[tuple[Path, list[Path]]]:
+    """Journals of several segments, and those of each."""
+    found = [(node, sorted(node.glob("*.ebj"))) for node in sorted(nodes.folder.glob("node-*"))]
+    return [each for each in found if len(each[1]) > 1][:count]
+
+
+def test_what_is_over_for_good_does_not_change(nodes: Nodes, tmp_path: Path) -> None:
+    """Whatever comes behind it, but for how many events it has: the next boot closes it."""
+    settled = 0
+    for at, (node, segments) in enumerate(parts(nodes, 40)):
+        later = {(row["journal_id"], row["shutdown"]): row for row in whole(node)["shutdowns"]}
+        for count in range(1, len(segments)):
+            folder = tmp_path / f"{at}-{count}"
+            folder.mkdir()
+            for segment in segments[:count]:
+                shutil.copy(segment, folder)
+            begun = whole(folder)
+            for row in begun["shutdowns"]:
+                settled += 1
+                assert row | {"events": 0} == later[row["journal_id"], row["shutdown"]] | {"events": 0}
+    assert settled > 20
+
+
+def test_what_goes_on_is_waited_for(nodes: Nodes, tmp_path: Path) -> None:
+    """A node ships its segments one by one: each shutdown comes when it is over, once."""
+    (node, segments), *_ = parts(nodes, 1)
+    folder = tmp_path / "node"
+    folder.mkdir()
+    counts = []
+    for segment in segments:
+        shutil.copy(segment, folder)
+        counts.append(ingest(folder, tmp_path / "lake")["shutdowns"])
+    expected = whole(node)
+    assert sum(counts) == len(expected["shutdowns"])
+    told = (ROW, "events", "location")
+    assert ordered(there(tmp_path / "lake"), told) == ordered(expected, told)
+
+
+def test_the_command(run: Run, nodes: Nodes, tmp_path: Path) -> None:
+    """What is new by table; the code is that of the worst journal that was read; then there is nothing."""
+    asked = (
+        "fleet",
+        "ingest",
+        "--journals",
+        nodes.hurt,
+        "--lake",
+        tmp_path / "lake",
+        "--jobs",
+        "1",
+        "-o",
+        "json",
+    )
+    first, second = run(*asked), run(*asked)
+    assert first.code == CORRUPT
+    assert "corrupt" in first.err
+    new = json.loads(first.out)["new"]
+    assert new["journals"] == len(list(nodes.hurt.iterdir()))
+    assert new["shutdowns"] == len(there(tmp_path / "lake")["shutdowns"]) > 0
+    assert second.code == DONE
+    assert (json.loads(second.out)["read"], set(json.loads(second.out)["new"].values())) == (0, {0})
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("s3://key:secret@lake", "holds credentials"),
+        ("s3://lake?aws_secret_access_key=x", "holds credentials"),
+    ],
+)
+def test_a_place_that_is_none(run: Run, fleet_of_two: Path, place: str, line: str) -> None:
+    ran = run("fleet", "ingest", "--journals", fleet_of_two, "--lake", place)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
+    assert line in ran.err
+    assert "secret" not in ran.err.replace("aws_secret_access_key", "")
+
+
+def test_a_lake_that_cannot_be_written(run: Run, fleet_of_two: Path, tmp_path: Path) -> None:
+    """A file in its place, say."""
+    (tmp_path / "lake").write_text("mine")
+    ran = run("fleet", "ingest", "--journals", fleet_of_two, "--lake", tmp_path / "lake", "--jobs", "1")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
+    assert str(tmp_path / "lake") in ran.err

@@ -1,0 +1,125 @@
+"""The pool: answers in order, and no process that outlives its command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from multiprocessing import active_children
+from pathlib import Path
+
+import pytest
+
+from ebbtide.fleet import File, Ref, bins
+from ebbtide.fleet.pool import BIN_JOURNALS_MAX, WorkerLost, over_bins
+
+SECONDS_MAX = 60
+
+
+def refs(count: int) -> list[Ref]:
+    """Of nothing: what is asked of them here does not look."""
+    return [Ref("file:///", f"n{at}", (File("1.ebj", f"n{at}/1.ebj", 1, 0),)) for at in range(count)]
+
+
+def names(of: Sequence[Ref]) -> list[str]:
+    """The later the bin, the sooner it is done."""
+    time.sleep(max(0, 3 - int(of[0].folder[1:])) / 50)
+    return [ref.folder for ref in of]
+
+
+def end_at_once(of: Sequence[Ref]) -> None:
+    os._exit(1)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_answers_come_in_order(jobs: int) -> None:
+    """Whichever is done first; each bin once, with how many journals it had."""
+    found = list(over_bins(names, refs(40), jobs))
+    assert [name for _, answer in found for name in answer] == [ref.folder for ref in refs(40)]
+    assert [size for size, _ in found] == [len(answer) for _, answer in found]
+    assert len(found) >= jobs
+
+
+def test_bins_are_small_and_never_empty() -> None:
+    """A fleet of thousands is handed out by the hundred, a small one to everybody."""
+    sizes = [size for size, _ in over_bins(len, refs(1000), 1)]
+    assert max(sizes) == BIN_JOURNALS_MAX
+    assert [size for size, _ in over_bins(len, refs(3), 1)] == [1, 1, 1]
+    assert list(over_bins(len, [], 1)) == []
+    assert bins([]) == []
+
+
+def test_who_stops_in_the_middle_leaves_no_worker() -> None:
+    """As a reader does that has gone."""
+    before = set(active_children())
+    answers = over_bins(names, refs(40), 2)
+    assert list(islice(answers, 1))
+    assert set(active_children()) - before
+    answers.close()  # type: ignore[attr-defined]
+    assert set(active_children()) == before
+
+
+def test_a_worker_that_is_lost_is_told() -> None:
+    """As when memory is short: in one line, with what to do."""
+    with pytest.raises(WorkerLost, match="ask for fewer"):
+        list(over_bins(end_at_once, refs(8), 2))
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from ebbtide.cli.common.guard import guarded
+import ebbtide.fleet.pool as pool
+pool.verb_batches = __import__("tests.fleet.test_pool", fromlist=["wait_for_ever"]).wait_for_ever
+sys.exit(guarded(["fleet", "verify", "--journals", sys.argv[1], "--jobs", "2"]))
+"""
+
+
+def wait_for_ever(verb: str, asked: object, of: Sequence[Ref]) -> None:
+    """Says that it is there."""
+    Path(os.environ["EBBTIDE_TEST_WORKERS"], str(os.getpid())).touch()
+    time.sleep(SECONDS_MAX * 10)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_whoever_ends_the_command_ends_its_workers(
+    tmp_path: Path, fleet_of_two: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C reaches all processes of a terminal, and is silent; a killed command leaves nobody behind."""
+    command = subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(fleet_of_two)],
+        env={**os.environ, "EBBTIDE_TEST_WORKERS": str(tmp_path), "PYTHONPATH": str(Path.cwd())},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until(lambda: len(list(tmp_path.iterdir())) == 2)
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    if number == signal.SIGINT:
+        os.killpg(command.pid, number)
+    else:
+        command.kill()
+    _, said = command.communicate(timeout=SECONDS_MAX)
+    assert command.returncode == -number
+    # What is killed cannot take its semaphores along: Python says so.
+    assert number == signal.SIGKILL or not said.strip()
+    until(lambda: not any(map(is_there, workers)))

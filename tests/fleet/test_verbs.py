@@ -1,0 +1,354 @@
+"""``ebbtide fleet``: what its verbs say of sixty nodes, beside what is known, and what other verbs say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from ebbtide import replay
+from ebbtide.cli.common.guard import CORRUPT, DONE, NOT_SO, TORN, WRONG
+from ebbtide.config import load_named
+from ebbtide.events.decisions import PodEnded
+from ebbtide.replay.whatif.record import WrongChange
+from tests.commands import Ran, Run, ebbtide
+from tests.fleet.conftest import Nodes
+from tests.fleet.nodes import shipped
+from tests.replay.sim import truth
+
+Ask = Callable[..., Any]
+
+SHORT = """\
+apiVersion: ebbtide/v1alpha1
+kind: EbbtideConfiguration
+shutdownGracePeriodByPodPriority:
+  - {priority: 0, shutdownGracePeriodSeconds: 10}
+  - {priority: 10000, shutdownGracePeriodSeconds: 10}
+  - {priority: 2000000000, shutdownGracePeriodSeconds: 5}
+"""
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Path:
+    """A configuration that gives less than these nodes had."""
+    path = tmp_path / "short.yaml"
+    path.write_text(SHORT)
+    return path
+
+
+def document(ran: Ran) -> Any:
+    return json.loads(ran.out)
+
+
+# --- verify ------------------------------------------------------------------------------------
+
+
+def test_verify_counts_what_there_is(run: Run, nodes: Nodes) -> None:
+    """Each journal once, also the one that lies there twice, and both of those whose ids begin alike."""
+    ran = run("fleet", "verify", "--journals", nodes.folder, "--jobs", "1", "-o", "json")
+    assert ran.code == DONE
+    found = document(ran)
+    assert found["states"] == {"identical": len(nodes.machines)}
+    assert found["events"] == sum(len(machine.journal.records) for machine in nodes.machines)
+    assert found["notIdentical"] == []
+
+
+def test_verify_names_what_is_not_whole(run: Run, nodes: Nodes) -> None:
+    """Node, journal and location; the worst decides the exit code."""
+    ran = run("fleet", "verify", "--journals", nodes.hurt, "--jobs", "1")
+    assert ran.code == CORRUPT
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert [line[:2] for line in lines[1:4]] == [["corrupt", "1"], ["torn", "1"], ["identical", "2"]]
+    ids = {machine.plan.node: machine.journal.journal_id.hex() for machine in nodes.machines}
+    assert [line[:4] for line in lines[6:]] == [
+        ["node-2", "torn", ids["node-2"], str(nodes.hurt / "node-2")],
+        ["node-3", "corrupt", ids["node-3"], str(nodes.hurt / "node-3")],
+    ]
+
+
+def test_verify_finds_another_decision(
+    run: Run, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version that decides otherwise than the record: diverged, by name, exit code 3."""
+    shutil.copytree(nodes.folder / "node-1", tmp_path / "node-1")
+    monkeypatch.setattr("ebbtide.actors.policy.grace_periods.FLOOR_NS", 3 * 10**9)
+    ran = run("fleet", "verify", "--journals", tmp_path, "--jobs", "1", "-o", "json")
+    (named,) = document(ran)["notIdentical"]
+    assert (ran.code, named["node"], named["state"]) == (3, "node-1", "diverged")
+    assert named["why"]
+
+
+# --- what-if -----------------------------------------------------------------------------------
+
+
+def expected(nodes: Nodes, config: Path) -> tuple[Counter[str], list[str]]:
+    """Of each change how many pods, and which nodes cannot be asked: one journal after another."""
+    settings = load_named((config,)).settings
+    changes, unasked = Counter[str](), list[str]()
+    for machine in nodes.machines:
+        for shutdown in replay.open(nodes.folder / machine.plan.node).shutdowns():
+            try:
+                found = replay.what_if(shutdown, settings=settings)
+            except WrongChange:
+                unasked.append(machine.plan.node)
+            else:
+                changes.update(side.change for side in found.pods)
+    return changes, unasked
+
+
+def test_what_if_is_the_sum_of_all(run: Run, nodes: Nodes, short: Path) -> None:
+    """Saved, lost and perhaps are those of each shutdown by itself; by workload, node and night as well."""
+    ran = run("fleet", "what-if", "--journals", nodes.folder, "--config", short, "--jobs", "1", "-o", "json")
+    found = document(ran)
+    changes, unasked = expected(nodes, short)
+    fields = {
+        "saved": "saved",
+        "lost": "lost",
+        "perhaps-saved": "perhapsSaved",
+        "perhaps-lost": "perhapsLost",
+    }
+    assert changes["lost"] > 5
+    assert {name: found[field] for name, field in fields.items()} == {name: changes[name] for name in fields}
+    assert (found["journals"], found["pods"]) == (len(nodes.machines), changes.total())
+    assert sorted(each["node"] for each in found["notAsked"]) == sorted(unasked)
+    assert found["shutdowns"] - found["asked"] == len(unasked) == found["notAskedCount"]
+    for part in ("workloads", "nodes"):
+        for field in fields.values():
+            assert sum(each[field] for each in found[part]) == found[field]
+    lost = [sum(pod["change"] == "lost" for pod in night["pods"]) for night in found["nights"]]
+    assert lost == sorted(lost, reverse=True)
+    assert sum(lost) == found["lost"]
+    worst = found["nights"][0]
+    assert worst["location"] == str(nodes.folder / worst["node"])
+
+
+@pytest.mark.parametrize(
+    "gates, code",
+    [
+        (["lost=0"], NOT_SO),
+        (["lost=1000", "perhaps-lost=0"], NOT_SO),
+        (["lost=1000", "not-asked=1000"], DONE),
+    ],
+)
+def test_a_gate_decides_the_exit_code(
+    run: Run, nodes: Nodes, short: Path, gates: list[str], code: int
+) -> None:
+    """At most so many of each; whether it holds is said."""
+    named = [word for gate in gates for word in ("--gate", gate)]
+    ran = run("fleet", "what-if", "--journals", nodes.folder, "--config", short, "--jobs", "1", *named)
+    assert ran.code == code
+    assert ran.out.count("\ngate ") == len(gates)
+    assert ("does not hold" in ran.out) == bool(code)
+
+
+def test_what_if_names_what_is_not_whole(run: Run, nodes: Nodes, short: Path) -> None:
+    """What a torn journal has is asked all the same; what a corrupt one has lost could not be."""
+    ran = run(
+        *("fleet", "what-if", "--journals", nodes.hurt, "--config", short, "--jobs", "1", "-o", "json"),
+        *("--gate", "not-asked=0"),
+    )
+    found = document(ran)
+    assert ran.code == CORRUPT
+    assert {each["node"]: each["state"] for each in found["notAsked"] if each["shutdown"] is None} == {
+        "node-2": "torn",
+        "node-3": "corrupt",
+    }
+    assert not found["gates"][0]["holds"]
+
+
+# --- advise ------------------------------------------------------------------------------------
+
+
+def of_one_machine(run: Run, *places: Path) -> dict[str, Any]:
+    """What ``replay advise`` says, with the number of what it names one by one."""
+    named = [word for place in places for word in ("--journal", place)]
+    found: dict[str, Any] = document(run("replay", "advise", *named, "-o", "json"))
+    for name in ("shutdowns", "saved", "perhaps", "hopeless"):
+        found[name] = len(found[name])
+    for cause in found["leftOut"]:
+        del cause["pods"]
+    return found
+
+
+def of_the_fleet(run: Run, url: Path, *more: str) -> dict[str, Any]:
+    found: dict[str, Any] = document(run("fleet", "advise", "--journals", url, "-o", "json", *more))
+    return found
+
+
+def test_advice_is_that_of_one_machine(run: Run, nodes: Nodes, tmp_path: Path) -> None:
+    """All of the document; and in another order, as other nodes' names give it, it is the same."""
+    alone = of_one_machine(run, nodes.folder)
+    found = of_the_fleet(run, nodes.folder, "--jobs", "1")
+    known = {name: alone[name] for name in alone if name not in ("kind", "journals")}
+    assert {name: found[name] for name in known} == known
+    assert all(found[name] for name in ("saved", "hopeless", "leftOut", "notRaised"))
+    assert found["journals"] == {"intact": len(nodes.machines)}
+    for at, machine in enumerate(reversed(nodes.machines)):
+        shutil.copytree(nodes.folder / machine.plan.node, tmp_path / f"{at:03}")
+    other = of_the_fleet(run, tmp_path, "--jobs", "1")
+    assert other == found
+    again = of_one_machine(run, *sorted(tmp_path.iterdir()))
+    assert {name: again[name] for name in known} == known
+
+
+def test_advice_says_what_it_could_not_use(run: Run, nodes: Nodes) -> None:
+    """As ``replay advise`` does: what can be used is, the worst verdict is the exit code."""
+    ran = run("fleet", "advise", "--journals", nodes.hurt, "--jobs", "1", "-o", "yaml")
+    assert ran.code == CORRUPT
+    assert ran.out.startswith("apiVersion") or ran.out.startswith("#")
+    assert "node-2" in ran.err
+    assert "node-3" in ran.err
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+def test_tables_are_those_of_export_parquet(run: Run, nodes: Nodes, tmp_path: Path) -> None:
+    """The same rows, and what really happened; beside them every journal."""
+    assert run("export", "parquet", "--journal", nodes.folder, "-o", tmp_path / "one").code == DONE
+    ran = run("fleet", "tables", "--journals", nodes.folder, "--to", tmp_path / "all", "--jobs", "1")
+    assert ran.code == DONE
+    for path in (tmp_path / "one").iterdir():
+        tables = [
+            pyarrow.parquet.read_table(folder / path.name) for folder in (tmp_path / "one", tmp_path / "all")
+        ]
+        assert tables[0].schema == tables[1].schema
+        sides = [sorted(map(repr, table.to_pylist())) for table in tables]
+        assert sides[0] == sides[1] != []
+    shutdowns = pyarrow.parquet.read_table(tmp_path / "all/shutdowns.parquet").to_pylist()
+    outcomes = Counter((row["kind"], row["outcome"]) for row in shutdowns)
+    assert outcomes == truth.outcomes(nodes.machines)
+    pods = pyarrow.parquet.read_table(tmp_path / "all/pods.parquet").to_pylist()
+    fates = Counter(
+        record.event.outcome
+        for machine in nodes.machines
+        for record in machine.journal.records
+        if isinstance(record.event, PodEnded)
+    )
+    # A rejected pod never ran here, so that it did not end.
+    assert Counter(row["outcome"] for row in pods if row["outcome"] not in ("", "rejected")) == fates
+    journals = pyarrow.parquet.read_table(tmp_path / "all/journals.parquet").to_pylist()
+    assert sorted(row["journal_id"] for row in journals) == sorted(
+        machine.journal.journal_id.hex() for machine in nodes.machines
+    )
+
+
+def test_tables_of_what_is_not_whole(run: Run, nodes: Nodes, tmp_path: Path) -> None:
+    """All that can be read is there, the rest is said; and no folder is mixed with another."""
+    ran = run("fleet", "tables", "--journals", nodes.hurt, "--to", tmp_path / "t", "--jobs", "1")
+    assert ran.code == CORRUPT
+    assert "node-2" in ran.err
+    assert "node-3" in ran.err
+    again = run("fleet", "tables", "--journals", nodes.hurt, "--to", tmp_path / "t")
+    assert (again.code, "name a new directory with --to" in again.err) == (WRONG, True)
+
+
+# --- on all processors -------------------------------------------------------------------------
+
+
+def test_any_number_of_processes_says_the_same(
+    run: Run, nodes: Nodes, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every verb, to the byte, also in other bins; two clusters of shipped journals among them."""
+    for at, name in enumerate(("node-1", "node-2", "node-3", "node-4", "node-5")):
+        shipped(nodes.folder / name, tmp_path / "fleet", ("one", "two")[at % 2])
+    shutil.copytree(nodes.hurt, tmp_path / "fleet/hurt")
+    shutil.rmtree(tmp_path / "fleet/hurt/node-2")
+    words = {
+        "verify": ("-o", "json"),
+        "what-if": ("--config", short, "-o", "json"),
+        "advise": ("-o", "json"),
+        "tables": ("--to", tmp_path / "tables", "-o", "json"),
+    }
+
+    def said(verb: str, jobs: int) -> tuple[int, str, str, dict[str, bytes]]:
+        ran = run("fleet", verb, "--journals", tmp_path / "fleet", "--jobs", str(jobs), *words[verb])
+        files = {path.name: path.read_bytes() for path in (tmp_path / "tables").glob("*")}
+        shutil.rmtree(tmp_path / "tables", ignore_errors=True)
+        return ran.code, ran.out, ran.err, files
+
+    alone = {verb: said(verb, 1) for verb in words}
+    assert {verb: said(verb, 2) for verb in words} == alone
+    monkeypatch.setattr("ebbtide.fleet.pool.BIN_JOURNALS_MAX", 1)
+    assert {verb: said(verb, 1) for verb in words} == alone
+
+
+# --- refused -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["verify", "advise", "tables", "what-if"])
+@pytest.mark.parametrize(
+    "url, said",
+    [
+        ("s3://key:secret@bucket", "holds credentials: leave them out, and give them by the environment"),
+        ("gopher://bucket", "name a folder, or a URL such as s3://BUCKET/PREFIX"),
+        ("{d}/gone", "is no folder: name one with journals below it"),
+        ("{d}", "no journal below"),
+    ],
+)
+def test_what_names_no_journals_is_refused(
+    run: Run, tmp_path: Path, short: Path, verb: str, url: str, said: str
+) -> None:
+    """One line that says what to name, exit code 2, nothing written."""
+    more = {"what-if": ("--config", short), "tables": ("--to", tmp_path / "t")}.get(verb, ())
+    ran = run("fleet", verb, "--journals", url.format(d=tmp_path), *more)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
+    assert said in ran.err
+    assert "secret" not in ran.err
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ((), "say what is to be different: --config FILE"),
+        (("--gate", "saved=1"), "is no gate: write NAME=N, with lost, perhaps-lost, not-asked"),
+        (("--gate", "lost"), "is no gate: write NAME=N"),
+        (("--jobs", "0"), "--jobs"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    run: Run, fleet_of_two: Path, words: tuple[str, ...], said: str
+) -> None:
+    """In one line that names the cure."""
+    ran = run("fleet", "what-if", "--journals", fleet_of_two, *words)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
+    assert said in ran.err
+
+
+@pytest.mark.parametrize("verb", ["verify", "what-if", "advise", "tables"])
+def test_an_object_that_is_not_what_its_name_says(
+    run: Run, nodes: Nodes, tmp_path: Path, short: Path, verb: str
+) -> None:
+    """Every verb names it, and asks the others; whoever believes nothing of it says corrupt."""
+    for name in ("node-1", "node-2", "node-3"):
+        made = shipped(nodes.folder / name, tmp_path / "store")
+        lying = {"node-2": made, "node-3": made[-1:]}.get(name, [])
+        for path in lying:
+            path.write_bytes(path.read_bytes()[:-1] + b"!")
+    more = {"what-if": ("--config", short), "tables": ("--to", tmp_path / "t")}.get(verb, ())
+    ran = run("fleet", verb, "--journals", tmp_path / "store", "--jobs", "1", *more)
+    assert ran.code == CORRUPT
+    said = ran.out if verb in ("verify", "what-if") else ran.err
+    lies = [line for line in said.splitlines() if "its bytes are not those that its name tells" in line]
+    assert [name for name in ("node-1", "node-2", "node-3") if name in "".join(lies)] == ["node-2", "node-3"]
+
+
+def test_a_torn_journal_alone(run: Run, nodes: Nodes, tmp_path: Path) -> None:
+    """The exit code is the house's: 4, and what is intact is asked."""
+    shutil.copytree(nodes.hurt / "node-2", tmp_path / "node-2")
+    ran = run("fleet", "verify", "--journals", tmp_path, "--jobs", "1", "-o", "json")
+    assert (ran.code, document(ran)["states"]) == (TORN, {"torn": 1})
+
+
+def test_the_command_as_a_shell_runs_it(fleet_of_two: Path) -> None:
+    """With its workers, in processes of their own; nothing is said in a pipe but the result."""
+    ran = ebbtide("fleet", "verify", "--journals", fleet_of_two, "--jobs", "2")
+    assert (ran.code, ran.err) == (DONE, "")
+    assert ran.out.splitlines()[1].split()[:2] == ["identical", "2"]
