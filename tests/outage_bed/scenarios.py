@@ -302,8 +302,9 @@ async def kinds(stage: Stage, actor: Actor) -> None:
 
 async def false_proof(stage: Stage, actor: Controller, *, report: str = "30s", seconds: float = 90) -> None:
     """Its controller says Off of a machine that runs; the kubelet is dead, so nothing contradicts it. At the
-    end the kubelet is back, by the same boot. ``report`` and ``seconds`` as for `same_boot`.
+    end the kubelet is back, by the same boot.
     """
+    # The docstring stands on the page; report and seconds are `same_boot`'s.
     await begin(stage, actor)
     stage.bmcs.lie(stage.machine, "Off")
     await stage.cut(stage.machine.kill_kubelet)
