@@ -35,6 +35,11 @@ def server() -> Scripted:
     return Scripted(answers(Answer(200)))
 
 
+def test_ten_seconds_have_no_more_than_is_promised() -> None:
+    """Twenty a second, and what goes at once after a calm is of them."""
+    assert BURST + 10 * REQUESTS_PER_SECOND <= 10 * 20
+
+
 def assert_paced(at_seconds: list[float], burst: int = BURST) -> None:
     """In no time more than the burst, and the rate."""
     for first in range(len(at_seconds)):
