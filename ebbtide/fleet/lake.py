@@ -85,7 +85,8 @@ class Lake:
                 data, keys, changes = data.filter(whole), ["journal_id"], True
             else:
                 subject = "outage" if "outage" in data.schema.names else "shutdown"
-                data, keys, changes = _numbered(data, subject, known[LEDGERS[subject]]), _keys(subject), False
+                data = _numbered(data, subject, known[LEDGERS[subject]])
+                keys, changes = ["journal_id", subject, ROW], False
             if data.num_rows:
                 wrote[name] = self._merge(name, data, keys, changes=changes)
         return wrote
@@ -99,11 +100,10 @@ class Lake:
             try:
                 if not DeltaTable.is_deltatable(place):
                     DeltaTable.create(place, schema=data.schema, mode="ignore")
-                merge = DeltaTable(place).merge(
-                    data, same, source_alias="s", target_alias="t", merge_schema=True
-                )
+                table = DeltaTable(place)
+                merge = table.merge(data, same, source_alias="s", target_alias="t", merge_schema=True)
                 if changes:
-                    there = {field.name for field in DeltaTable(place).schema().fields}
+                    there = {field.name for field in table.schema().fields}
                     others = (each for each in data.schema.names if each in there)
                     merge = merge.when_matched_update_all(
                         " or ".join(f"(t.{each} is distinct from s.{each})" for each in others)
@@ -114,6 +114,7 @@ class Lake:
                 if tries == TRIES_MAX:
                     said = " ".join(str(error).split())[:300]
                     raise StoreFailed(f"{place} could not be written in {TRIES_MAX} tries: {said}") from error
+                # Drawn, so that two who met do not meet again.
                 time.sleep(again * random.random())
                 again = min(2 * again, AGAIN_SECONDS_MAX)
         raise AssertionError("unreachable")
@@ -128,10 +129,6 @@ class Lake:
         except (DeltaError, OSError) as error:
             raise StoreFailed(f"{place}: {' '.join(str(error).split())[:300]}") from error
         yield from zip(*(found[each].to_pylist() for each in columns), strict=True)
-
-
-def _keys(subject: str) -> list[str]:
-    return ["journal_id", subject, ROW]
 
 
 def _numbered(data: pa.Table, subject: str, known: set[tuple[str, ...]]) -> pa.Table:

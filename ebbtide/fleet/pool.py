@@ -107,11 +107,8 @@ def verb_batches(verb: str, asked: Mapping[str, Any], refs: Sequence[Ref]) -> li
     return list(map_journals(refs, VERBS[verb], **asked))
 
 
-def all_tables(tables: Collection[str], refs: Sequence[Ref]) -> list[tuple[str, pa.RecordBatch]]:
-    """Rows of these tables, in one pass."""
-    return list(table_batches(refs, tables))
-
-
-def settled_tables(tables: Collection[str], refs: Sequence[Ref]) -> list[tuple[str, pa.RecordBatch]]:
-    """The same, of what is over for good."""
-    return list(table_batches(refs, tables, settled=True))
+def all_tables(
+    tables: Collection[str], refs: Sequence[Ref], *, settled: bool = False
+) -> list[tuple[str, pa.RecordBatch]]:
+    """Rows of these tables, in one pass; ``settled`` as for `table_batches`."""
+    return list(table_batches(refs, tables, settled=settled))

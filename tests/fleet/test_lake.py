@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from ebbtide import fleet
 from ebbtide.cli.common.guard import CORRUPT, DONE, WRONG
 from ebbtide.fleet.lake import LEDGERS, ROW, WRITTEN, Lake
-from ebbtide.fleet.pool import settled_tables
+from ebbtide.fleet.pool import all_tables
 from tests.commands import Run
 from tests.fleet.conftest import Nodes
 
@@ -34,7 +34,7 @@ def ingest(folder: Path, lake: Path) -> dict[str, int]:
     made = Lake(str(lake))
     refs = made.new_of(fleet.journals(str(folder)))
     counts = dict.fromkeys(WRITTEN, 0)
-    for new in made.add([settled_tables(WRITTEN, refs)]):
+    for new in made.add([all_tables(WRITTEN, refs, settled=True)]):
         counts = {name: counts[name] + new[name] for name in WRITTEN}
     return counts
 
@@ -126,7 +126,7 @@ def test_a_column_that_is_new_is_added(nodes: Nodes, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
     old = [
         (name, batch.drop_columns(["reason"]) if name == "pods" else batch)
-        for name, batch in settled_tables(WRITTEN, fleet.journals(str(folders[0])))
+        for name, batch in all_tables(WRITTEN, fleet.journals(str(folders[0])), settled=True)
     ]
     assert sum(new["pods"] for new in lake.add([old]))
     ingest(folders[1], tmp_path / "lake")

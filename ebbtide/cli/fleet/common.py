@@ -16,6 +16,10 @@ from ebbtide.events.record.format import plural
 from ebbtide.extras import require
 
 if TYPE_CHECKING:
+    from collections import Counter
+
+    import pyarrow as pa
+
     from ebbtide.fleet import Ref
 
 Answer = TypeVar("Answer")
@@ -102,6 +106,13 @@ def rows(verb: str, refs: Sequence[Ref], jobs: int | None, **asked: Any) -> Iter
 
 def journals_text(count: int) -> str:
     return plural(count, "journal")
+
+
+def not_whole(journals: pa.RecordBatch, codes: Counter[int]) -> list[dict[str, Any]]:
+    """Rows of the table ``journals``: those that are not wholly in the tables. Counts the code of each."""
+    found = journals.to_pylist()
+    codes.update(row["exit_code"] for row in found)
+    return [row for row in found if row["exit_code"] or row["left_out"]]
 
 
 def left_out_text(row: dict[str, Any]) -> str:

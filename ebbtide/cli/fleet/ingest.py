@@ -11,7 +11,15 @@ import click
 from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
-from ebbtide.cli.fleet.common import answers, jobs_option, journals_option, journals_text, left_out_text, plan
+from ebbtide.cli.fleet.common import (
+    answers,
+    jobs_option,
+    journals_option,
+    journals_text,
+    left_out_text,
+    not_whole,
+    plan,
+)
 from ebbtide.extras import require
 
 if TYPE_CHECKING:
@@ -50,18 +58,16 @@ def ingest_command(url: str, place: str, jobs: int | None, output: str) -> int:
 
     from ebbtide.fleet import JOURNALS_TABLE, BadUrl, StoreFailed
     from ebbtide.fleet.lake import WRITTEN, Lake
-    from ebbtide.fleet.pool import settled_tables
+    from ebbtide.fleet.pool import all_tables
 
     codes, new = Counter[int](), Counter[str]()
 
     def seen() -> Iterator[Sequence[tuple[str, pa.RecordBatch]]]:
-        for batches in answers(partial(settled_tables, WRITTEN), changed, jobs):
+        for batches in answers(partial(all_tables, WRITTEN, settled=True), changed, jobs):
             for name, batch in batches:
                 if name == JOURNALS_TABLE:
-                    for row in batch.to_pylist():
-                        codes[row["exit_code"]] += 1
-                        if row["exit_code"] or row["left_out"]:
-                            remark(f"ebbtide: {left_out_text(row)}")
+                    for row in not_whole(batch, codes):
+                        remark(f"ebbtide: {left_out_text(row)}")
             yield batches
 
     try:

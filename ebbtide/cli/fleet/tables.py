@@ -13,7 +13,15 @@ from ebbtide.cli.common.guard import worst
 from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.common.saving import new_folder, refuse_existing
-from ebbtide.cli.fleet.common import answers, jobs_option, journals_option, journals_text, left_out_text, plan
+from ebbtide.cli.fleet.common import (
+    answers,
+    jobs_option,
+    journals_option,
+    journals_text,
+    left_out_text,
+    not_whole,
+    plan,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,8 +67,7 @@ def tables_command(url: str, folder: Path, jobs: int | None, output: str) -> int
     def seen(found: Iterator[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
         for name, batch in found:
             if name == JOURNALS_TABLE:
-                codes.update(batch.column("exit_code").to_pylist())
-                damaged.extend(row for row in batch.to_pylist() if row["exit_code"] or row["left_out"])
+                damaged.extend(not_whole(batch, codes))
             yield name, batch
 
     names = (*ALL_TABLES, JOURNALS_TABLE)
