@@ -325,11 +325,6 @@ def open_journals(ref: Ref) -> Iterator[Opened]:
         )
 
 
-def open_ref(ref: Ref) -> Journal:
-    """The first journal of a `Ref` (`open_journals` has all). Raises NoJournal, StoreFailed."""
-    return next(open_journals(ref)).journal()
-
-
 def _begin(file: File) -> str:
     return file.name[11:19]
 
