@@ -28,6 +28,8 @@ from tests.node.parts import Member, Part
 UNSHARE = ("unshare", "--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child", "--")
 START_SECONDS_MAX = 60
 LOCK_SECONDS_MAX = 20
+#: What kubelets said of it, where one has none.
+LOCK_LINES = 20
 CLONE_NEWNET = 0x40000000
 
 
@@ -194,7 +196,9 @@ class Bed:
                 if len(rows) == count:
                     return
                 await trio.sleep(POLL_SECONDS)
-        raise AssertionError(f"not {count} locks of kubelets but {rows}")
+        logs = {name: self.log(f"kubelet-{name}").splitlines() for name in self.members}
+        told = [f"{name}: {line}" for name, lines in logs.items() for line in lines if "shutdown" in line.lower()]
+        raise AssertionError("\n".join((f"not {count} locks of kubelets but {rows}", *told[-LOCK_LINES:])))
 
     async def start_over(self, **changes: Any) -> None:
         """As after a reboot: logind has forgotten the shutdown, and the kubelets begin anew and are Ready.

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from ebbtide.events.decisions import MeansChosen, PodEnded, PodPlanned, ReleaseLock
+from ebbtide.events.decisions import MeansChosen, PodEnded, PodPlanned, ReleaseLock, SendSignal
 from ebbtide.events.facts import ApiRead
 from tests.node.bare import ask
 from tests.node.bed import Bed
@@ -106,7 +106,8 @@ class Going:
     def in_order(self, *names: str) -> None:
         """Each was signalled once, and not before the one before it had ended."""
         for name in names:
-            assert len(self.witness.times(name, "signal")) == 1, name
+            times = self.witness.times(name, "signal")
+            assert len(times) == 1, f"{name}: {times}; the journal: {self.daemon.events(SendSignal)}"
         for first, second in itertools.pairwise(names):
             ended, begun = self.witness.times(first, "ended"), self.witness.times(second, "signal")
             assert ended, f"{first} has not ended by itself"
