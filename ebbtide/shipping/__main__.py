@@ -1,0 +1,89 @@
+"""``python -m ebbtide.shipping``: the shipper's process, its job on standard input.
+
+It gives way to everybody: lowest priority, first to go when memory is short, a limit on its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from functools import partial
+
+import msgspec
+import trio
+
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, EXIT_WRONG
+from ebbtide.otel.delivery.pipes import DaemonPipe, InputLines, locked
+from ebbtide.otel.delivery.priority import lower_priority
+from ebbtide.shipping.destination import (
+    LOCK_NAME,
+    BadStore,
+    ShipJob,
+    ShipRequest,
+    load_shipped,
+    save_shipped,
+)
+from ebbtide.shipping.shipper import Shipper
+from ebbtide.shipping.store import ObjectStore
+
+#: Five times what a segment of a mebibyte and the client have been seen to need; one of the journal's hard
+#: cap would not fit, and none comes near it.
+MEMORY_BYTES_MAX = 512 * 1024 * 1024
+#: When the daemon has gone the machine goes down: what is small is sent, if it goes quickly.
+LINGER_SECONDS = 5.0
+#: A shipper of a daemon before may still be finishing.
+LOCK_SECONDS_MAX = 2 * LINGER_SECONDS
+
+
+async def ship() -> int:
+    """Its exit code."""
+    requests, pipe = InputLines(), DaemonPipe()
+    first = await requests.next()
+    if first is None:
+        return EXIT_WRONG
+    job = msgspec.json.decode(first, type=ShipJob)
+    writable = (path for path in job.locations if os.access(path, os.W_OK))
+    directory = next(writable, job.locations[0])
+    try:
+        store = ObjectStore(job.store)
+    except BadStore as error:
+        pipe.log(3, f"shipping: {error}")
+        return EXIT_WRONG
+    try:
+        if not await locked(directory, LOCK_NAME, LOCK_SECONDS_MAX):
+            pipe.log(4, f"shipping: another process ships the journal in {directory}")
+            return EXIT_KEPT
+        sources = [DirectorySource(path) for path in job.locations]
+        keep = partial(save_shipped, directory)
+        shipper = Shipper(sources, job.store, store, pipe, keep, time.time_ns)
+        reason = ""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_listen, requests, shipper, nursery.cancel_scope)
+            reason = await shipper.run(load_shipped(directory, job.store))
+            nursery.cancel_scope.cancel()
+            return EXIT_KEPT if reason else EXIT_DONE
+    except* OSError as group:
+        pipe.log(4, f"shipping: the journal cannot be read: {group.exceptions[0]}")
+    return EXIT_KEPT
+
+
+async def _listen(requests: InputLines, shipper: Shipper, scope: trio.CancelScope) -> None:
+    while (line := await requests.next()) is not None:
+        shipper.hold(msgspec.json.decode(line, type=ShipRequest).hold)
+    shipper.leave()
+    await trio.sleep(LINGER_SECONDS)
+    scope.cancel()
+
+
+def main() -> None:
+    lower_priority(MEMORY_BYTES_MAX)
+    code = trio.run(ship)
+    # Not by the interpreter's own end: a request that was broken off is still in a thread of the client's.
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
