@@ -61,6 +61,7 @@ from ebbtide.otel.delivery.cursor import settled_seq
 from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
 from ebbtide.otel.metrics import KUBELET_PREFIX
 from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recover
+from ebbtide.shipping.edge import ShippingEdge
 from ebbtide.status import DaemonStatus, ended_text, margins_json, status_of
 from ebbtide.tracing import (
     TracingEdge,
@@ -704,7 +705,12 @@ async def _assemble(
         for edge in parts.traced:
             edge.pass_on(lambda order: hook_context(made[0].trace_id, order))
         edges, config = (*edges, tracing), with_trace_flush(config)
-    trim = partial(_trim_journal, storages, Limits(total_bytes=loaded.options.journal_bytes_max), tracing)
+    shipping = None
+    if loaded.options.shipping.url:
+        shipping = ShippingEdge(loaded.options.shipping, locations, writer, tell)
+        edges = (*edges, shipping)
+    limits = Limits(total_bytes=loaded.options.journal_bytes_max)
+    trim = partial(_trim_journal, storages, limits, tracing, shipping)
     sources = [storage.source for storage in storages]
 
     async def keep(data: bytes) -> None:
@@ -741,6 +747,8 @@ async def _assemble(
         made[0].follow_local(parts.local)
     if tracing is not None:
         made[0].sequencer.observers.append(tracing.see)
+    if shipping is not None:
+        made[0].sequencer.observers.append(shipping.see)
     # Here, where nothing runs yet: a journal that another daemon holds ends the start, and nothing is undone.
     await writer.open()
     return made[0]
@@ -805,9 +813,12 @@ async def _trim_journal(
     storages: Sequence[DirectoryStorage],
     limits: Limits,
     tracing: TracingEdge | None,
+    shipping: ShippingEdge | None,
     keep_from_seq: int | None,
 ) -> Sequence[str]:
-    """Remove old segments, but not what is to be exported yet; whatever is in the way leaves them all."""
+    """Remove old segments, but not what is to be exported or shipped yet; whatever is in the way leaves them
+    all.
+    """
     with trio.move_on_after(TRIM_SECONDS_MAX), suppress(OSError):
         if tracing is not None:
             # The exporter's cursor is moved on by the exporter alone: where nothing ever happens it would
@@ -815,5 +826,9 @@ async def _trim_journal(
             tracing.want()
             undelivered = await storages[0].call(tracing.keep_from)
             keep_from_seq = min(undelivered, keep_from_seq or undelivered)
+        if shipping is not None:
+            shipping.want()
+            unshipped = (await storages[0].call(shipping.backlog)).keep_from_seq
+            keep_from_seq = min(unshipped, keep_from_seq or unshipped)
         return await trim(storages, time.time_ns(), keep_from_seq, limits)
     return ()

@@ -81,8 +81,8 @@ class SyncedJournal(Protocol):
 
 
 class SideProcess:
-    """A process beside the daemon, while it is wanted. ``_first`` is its job; who is made of this says what it
-    hears after it (`_send`), and what becomes of a report (`_hear`, `_over`).
+    """A process beside the daemon, while it is wanted. A subclass says what it is told (`_send`), and what
+    becomes of its reports (`_hear`) and of its end (`_over`).
     """
 
     def __init__(self, module: str, name: str, tell: Tell) -> None:

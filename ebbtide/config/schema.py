@@ -265,7 +265,7 @@ TRACING_TEXT = (
 )
 
 
-# The section ``shipping``: which object store closed segments of the journal go to. Credentials are no part of it.
+# The section ``shipping``: which object store closed segments of the journal go to; not who we are there.
 
 
 def _store_url(node: Node, path: str) -> str:

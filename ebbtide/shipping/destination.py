@@ -110,7 +110,7 @@ FORMAT = 1
 CURSOR_BYTES_MAX = 4 * 1024 * 1024
 
 #: ``stored``: the store took the bytes and verified their checksum. ``present``: something stood there under
-#: that name already, and nobody has looked at its content. ``unfit``: it cannot be redacted, and is kept here.
+#: that name already, and nobody has looked at its content. ``unfit``: it cannot be redacted, and stays here.
 Outcome = Literal["stored", "present", "unfit"]
 
 

@@ -6,6 +6,7 @@ its text alone, so the status code is read from there; it tries nothing again by
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -113,6 +114,8 @@ class ObjectStore:
                 "timeout": timedelta(seconds=put_seconds),
                 "connect_timeout": timedelta(seconds=min(CONNECT_SECONDS_MAX, put_seconds)),
                 "user_agent": "ebbtide-ship/1",
+                # Options of a client of its own hide this one of the environment's.
+                "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true",
             }
             given["retry_config"] = {"max_retries": 0, "retry_timeout": timedelta(seconds=put_seconds)}
         try:
