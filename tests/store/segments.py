@@ -26,8 +26,11 @@ def lay_out_segments(folder: Path, segments: int, pods: int = 2) -> list[str]:
             theatre.begin()
         theatre.shut_down()
         name = segment_file_name(number, JOURNAL_ID)
-        data = b"".join(item.data for item in chain.begin_segment(Stamp(0, 0)))
-        data += b"".join(chain.append(record, record.seq).data for record in theatre.records)
+        *trailer, header = chain.begin_segment(Stamp(0, 0))
+        for item in trailer:
+            with (folder / names[-1]).open("ab") as file:
+                file.write(item.data)
+        data = header.data + b"".join(chain.append(record, record.seq).data for record in theatre.records)
         theatre.records.clear()
         (folder / name).write_bytes(data)
         names.append(name)

@@ -132,10 +132,10 @@ ANSWERS: list[tuple[bytes | None, type, str]] = [
     (reply(304), Refused, "HTTP 304"),
     (reply(301, Location="http://127.0.0.1:1/"), Refused, "HTTP 301"),
     (reply(200, b"<html>welcome</html>", Content_Type="text/html"), Again, "the answer is not an object"),
-    (b"HTTP/1.1 200 OK\r\nETa", Again, "HTTP error"),
-    (b"nonsense\r\n\r\n", Again, "HTTP error"),
-    (b"", Again, "HTTP error"),
-    (None, Again, "HTTP error"),
+    (b"HTTP/1.1 200 OK\r\nETa", Again, "Generic S3 error: HTTP error"),
+    (b"nonsense\r\n\r\n", Again, "Generic S3 error: HTTP error"),
+    (b"", Again, "Generic S3 error: HTTP error"),
+    (None, Again, "Generic S3 error: HTTP error"),
 ]
 
 
