@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import Segment, Source, StoredFile
 from ebbtide.otel.delivery.backoff import Backoff
-from ebbtide.shipping.destination import Entry, Shipped, Store, closed_segments, object_key
+from ebbtide.shipping.destination import Entry, Outcome, Shipped, Store, closed_segments, object_key
 from ebbtide.shipping.store import Answer, Present, Refused, Stored
 
 #: Tries in a row without an answer after which nothing more is expected of this process.
@@ -201,7 +201,7 @@ class Shipper:
             present=self.shipped.present + (not stored),
             reason="",
         )
-        outcome = "stored" if stored else "present"
+        outcome: Outcome = "stored" if stored else "present"
         await self._note(segment, Entry(outcome=outcome, wall_ns=self._wall_ns(), sha256=cargo.sha256))
 
     async def _failed(self, reason: str, cure: str) -> None:

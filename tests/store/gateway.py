@@ -118,7 +118,7 @@ class Request(NamedTuple):
 
 
 def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}"]
+    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
