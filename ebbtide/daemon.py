@@ -705,10 +705,10 @@ async def _assemble(
         for edge in parts.traced:
             edge.pass_on(lambda order: hook_context(made[0].trace_id, order))
         edges, config = (*edges, tracing), with_trace_flush(config)
-    shipping = None
+    shipping, shipped = None, None
     if loaded.options.shipping.url:
         shipping = ShippingEdge(loaded.options.shipping, locations, writer, tell)
-        edges = (*edges, shipping)
+        edges, shipped = (*edges, shipping), shipping.counts
     limits = Limits(total_bytes=loaded.options.journal_bytes_max)
     trim = partial(_trim_journal, storages, limits, tracing, shipping)
     sources = [storage.source for storage in storages]
@@ -720,7 +720,7 @@ async def _assemble(
     async def rebuild(before_seq: int) -> Meters:
         return await storages[0].call(fold_before, sources, writer.journal_id, before_seq)
 
-    ways = MetricsBackend(keep, rebuild, time.time_ns, parts.runtime.active, exported)
+    ways = MetricsBackend(keep, rebuild, time.time_ns, parts.runtime.active, exported, shipped)
     metering = MetricsRecorder(
         recovered.meters,
         writer,

@@ -19,7 +19,7 @@ from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.model import Pod, workload_name
 from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metrics import ReadContext, exposition
+from ebbtide.otel.metrics import ReadContext, ShippedCounts, exposition
 
 #: Sums that are not kept are folded again at the next start: so many records cost it a hundredth of a second.
 KEEP_EVERY = 2000
@@ -53,6 +53,8 @@ class MetricsBackend(NamedTuple):
     pods: Callable[[], Sequence[Pod]] | None = None
     #: The record up to which all spans have arrived; None where nothing is exported.
     exported: Callable[[], int] | None = None
+    #: None where nothing is shipped.
+    shipped: Callable[[], ShippedCounts] | None = None
 
 
 class MetricsOptions(NamedTuple):
@@ -161,6 +163,7 @@ class MetricsRecorder:
             journal_away=journal.away,
             export_pending=pending,
             export_behind_ns=behind_ns,
+            shipped=backend.shipped() if backend.shipped is not None else None,
         )
 
 

@@ -38,10 +38,22 @@ class Sample(NamedTuple):
     seconds: bool = False
 
 
+class ShippedCounts(NamedTuple):
+    """Of closed segments: those that the store took, those whose name was taken, requests that failed, and
+    how many are left.
+    """
+
+    stored: int
+    present: int
+    failed: int
+    left: int
+
+
 class ReadContext(NamedTuple):
     """What is not in the journal: the moment of the question, the writer's and the exporter's state.
 
     ``at_risk`` None: the pods of this node are not known. ``export_pending`` None: nothing is exported.
+    ``shipped`` None: nothing is shipped.
     """
 
     now_wall_ns: int
@@ -51,6 +63,7 @@ class ReadContext(NamedTuple):
     journal_away: bool = False
     export_pending: int | None = None
     export_behind_ns: int = 0
+    shipped: ShippedCounts | None = None
     #: Whether a daemon answers.
     live: bool = True
 
@@ -111,6 +124,12 @@ def read_answers(meters: Meters, around: ReadContext) -> Iterator[Sample]:
     """Of whom somebody knows: only a daemon that runs does, a journal says how it was."""
     for part, answers in meters.answers.items() if around.live else ():
         yield Sample((("part", part),), int(answers))
+
+
+def read_shipped(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    if around.shipped is not None:
+        yield Sample((("outcome", "stored"),), around.shipped.stored)
+        yield Sample((("outcome", "present"),), around.shipped.present)
 
 
 def read_last_shutdown(meters: Meters, around: ReadContext) -> Iterator[Sample]:
@@ -370,6 +389,24 @@ CATALOG: tuple[Metric, ...] = (
         read_value(
             lambda _, around: None if around.export_pending is None else around.export_behind_ns, seconds=True
         ),
+    ),
+    Metric(
+        "ebbtide_shipping_segments_total",
+        "counter",
+        "Closed segments in the object store: stored, or present under their name with content not verified.",
+        read_shipped,
+    ),
+    Metric(
+        "ebbtide_shipping_failures_total",
+        "counter",
+        "Requests that the object store refused or did not answer.",
+        read_value(lambda _, around: None if around.shipped is None else around.shipped.failed),
+    ),
+    Metric(
+        "ebbtide_shipping_pending_segments",
+        "gauge",
+        "Closed segments that were not in the object store when it was last tried.",
+        read_value(lambda _, around: None if around.shipped is None else around.shipped.left),
     ),
 )
 

@@ -22,7 +22,7 @@ from ebbtide.shipping.destination import (
     BadStore,
     ShipJob,
     ShipRequest,
-    load_shipped,
+    load_shipped_first,
     save_shipped,
 )
 from ebbtide.shipping.shipper import Shipper
@@ -61,7 +61,7 @@ async def ship() -> int:
         reason = ""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_listen, requests, shipper, nursery.cancel_scope)
-            reason = await shipper.run(load_shipped(directory, job.store))
+            reason = await shipper.run(load_shipped_first(job.locations, job.store))
             nursery.cancel_scope.cancel()
             return EXIT_KEPT if reason else EXIT_DONE
     except* OSError as group:

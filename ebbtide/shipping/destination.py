@@ -135,6 +135,9 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stored: int = 0
     present: int = 0
     failed: int = 0
+    #: Closed segments that were not settled at the last try.
+    left: int = 0
+    wall_ns: int = 0
     reason: str = ""
 
 
@@ -146,6 +149,11 @@ def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
         if len(data) <= CURSOR_BYTES_MAX and (found.format, found.store) == (FORMAT, store.identity):
             return found
     return Shipped(store=store.identity)
+
+
+def load_shipped_first(directories: Sequence[str | os.PathLike[str]], store: Store) -> Shipped:
+    """The newest of those that are there: the journal may have moved and come back."""
+    return max((load_shipped(each, store) for each in directories), key=lambda each: each.wall_ns)
 
 
 def save_shipped(directory: str | os.PathLike[str], shipped: Shipped) -> None:

@@ -17,7 +17,15 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import EpisodeClosed, ShutdownBegan
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.otel.delivery.destination import ExporterReport, encode_line
-from ebbtide.shipping.destination import Backlog, ShipJob, ShipRequest, Store, backlog
+from ebbtide.otel.metrics import ShippedCounts
+from ebbtide.shipping.destination import (
+    Backlog,
+    ShipJob,
+    ShipRequest,
+    Store,
+    backlog,
+    load_shipped_first,
+)
 from ebbtide.tracing import AFTER_START_SECONDS, SideProcess, SyncedJournal
 
 #: Once a shutdown is over its segment may be closed, and the machine may go any moment.
@@ -66,6 +74,11 @@ class ShippingEdge(SideProcess):
     def backlog(self) -> Backlog:
         """What is closed and not in the store yet, as far as is known. Reads files; raises OSError."""
         return backlog(self._job.locations, self._sources, self._journal.journal_id, self._job.store)
+
+    def counts(self) -> ShippedCounts:
+        """For the metrics, as the cursor has them. Reads a file."""
+        found = load_shipped_first(self._job.locations, self._job.store)
+        return ShippedCounts(found.stored, found.present, found.failed, found.left)
 
     async def _live(self) -> int:
         # Between the wish and the start a shutdown may have begun.

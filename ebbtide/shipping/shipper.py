@@ -148,6 +148,7 @@ class Shipper:
         segments = await trio.to_thread.run_sync(closed_segments, self._sources, abandon_on_cancel=True)
         self._forget({segment.name for segment in segments})
         left = [each for each in segments if each.name not in self.shipped.segments]
+        self.shipped = replace(self.shipped, left=len(left))
         if not left:
             return ""
         with trio.CancelScope() as self._scope:
@@ -212,11 +213,13 @@ class Shipper:
         await self._save()
 
     async def _note(self, segment: Segment, entry: Entry) -> None:
-        self.shipped = replace(self.shipped, segments=self.shipped.segments | {segment.name: entry})
+        segments = self.shipped.segments | {segment.name: entry}
+        self.shipped = replace(self.shipped, segments=segments, left=self.shipped.left - 1)
         await self._save()
 
     async def _save(self) -> None:
         """One that cannot be written costs a request."""
+        self.shipped = replace(self.shipped, wall_ns=self._wall_ns())
         try:
             await trio.to_thread.run_sync(self._keep, self.shipped, abandon_on_cancel=True)
         except OSError:

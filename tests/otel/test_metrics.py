@@ -195,6 +195,16 @@ def test_what_nobody_knows_is_not_shown() -> None:
     assert found["ebbtide_export_behind_seconds", ()] == 0.5
 
 
+def test_what_is_shipped_is_told_apart_from_what_was_there() -> None:
+    """Nothing where nothing is shipped."""
+    assert not any("shipping" in name for name, _ in values(exposition(Meters(), AROUND)))
+    found = values(exposition(Meters(), AROUND._replace(shipped=ShippedCounts(3, 1, 2, 4))))
+    assert found["ebbtide_shipping_segments_total", (("outcome", "stored"),)] == 3
+    assert found["ebbtide_shipping_segments_total", (("outcome", "present"),)] == 1
+    assert found["ebbtide_shipping_failures_total", ()] == 2
+    assert found["ebbtide_shipping_pending_segments", ()] == 4
+
+
 def test_counters_begin_with_zero() -> None:
     """What an alert looks at is there before it happens: a series that begins with 1 shows no rise."""
     found = values(exposition(Meters(), AROUND))

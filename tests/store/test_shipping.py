@@ -184,7 +184,7 @@ async def test_each_closed_segment_is_offered_once_oldest_first(tmp_path: Path) 
     again, _ = shipper_of(tmp_path, script)
     assert await again.run(load_shipped(tmp_path, STORE)) == ""
     assert len(script.keys) == 3
-    assert load_shipped(tmp_path, STORE).stored == 3
+    assert (load_shipped(tmp_path, STORE).stored, load_shipped(tmp_path, STORE).left) == (3, 0)
 
 
 async def test_what_was_there_is_on_record_as_that(tmp_path: Path) -> None:
@@ -230,6 +230,8 @@ async def test_a_refusal_is_said_once_with_its_cure(tmp_path: Path) -> None:
         assert await shipper.run(load_shipped(tmp_path, STORE)) == "HTTP 403"
         lines += said.lines
     assert lines == ["shipping: HTTP 403: allow s3:PutObject"]
+    found = load_shipped(tmp_path, STORE)
+    assert (found.failed, found.left) == (2, 2)
     assert len(script.keys) == 2
 
 
