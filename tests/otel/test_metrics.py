@@ -15,7 +15,7 @@ from ebbtide.events.facts import ApiRead, DaemonStarted, KubeletRead, LogindRead
 from ebbtide.events.model import Container, Hook, Pod, workload_name
 from ebbtide.events.reader import History
 from ebbtide.otel.meters import BOUNDS_SECONDS, WORKLOADS_MAX, Meters, fold
-from ebbtide.otel.metrics import CATALOG, ReadContext, exact_seconds, exposition
+from ebbtide.otel.metrics import CATALOG, ReadContext, ShippedCounts, exact_seconds, exposition
 from ebbtide.otel.span import Resource
 from tests.journals import SHUTDOWN, began, steps
 from tests.otel.wire import encode_metrics
@@ -307,7 +307,9 @@ def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
 
 # --- as OTLP -----------------------------------------------------------------------------------
 
-FULL = ReadContext(1_700_000_100 * NS_PER_SECOND, 1, 2, False, False, 3, NS_PER_SECOND)
+FULL = ReadContext(
+    1_700_000_100 * NS_PER_SECOND, 1, 2, False, False, 3, NS_PER_SECOND, ShippedCounts(3, 1, 2, 4)
+)
 RESOURCE = Resource((("service.name", "ebbtide"),), 1)
 
 
