@@ -89,6 +89,9 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     start: f.DaemonStarted | None = None
     moved_ns: int = -1
     ordinal: int = 0
+    # Of the trace of a shutdown that nobody else begins.
+    projection_version: int = d.FIRST_PROJECTION_VERSION
+    resource: BoundedDict[str, str] = {}
 
     @property
     def phase(self) -> str:
@@ -296,7 +299,7 @@ def _began(state: FallbackState, event: d.ShutdownBegan, now: int) -> Result:
 
 
 def _fresh_state(state: FallbackState, **more: Any) -> FallbackState:
-    kept = ("home", "cares", "ordinal", "node", "onlooker", "kubelet_lock")
+    kept = ("home", "cares", "ordinal", "node", "onlooker", "kubelet_lock", "projection_version", "resource")
     return FallbackState(**{name: getattr(state, name) for name in kept} | more)
 
 
@@ -391,6 +394,7 @@ TRANSITIONS = Transitions(
     # The process, and the node.
     Row(EVERY, f.DaemonStarted, _started, decides=_CLOSES),
     Row(EVERY, d.Resumed, _sets(start=None)),
+    Row(EVERY, d.ConfigAdopted, _sets("projection_version", "resource")),
     Row(EVERY, d.MeansChosen, duties.mode_chosen),
     Row(EVERY, f.LogindRead, duties.lock_read),
     Row(EVERY, f.PrepareForShutdown, duties.lock_read),

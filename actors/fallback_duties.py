@@ -105,7 +105,8 @@ def open_episode(state: FallbackState, event: d.ActorFailed, now: int) -> Result
         deadline_ns=now + left_ns,
         release_by_ns=now + left_ns,
         lock_held=signal.lock_held,
-        projection_version=d.FIRST_PROJECTION_VERSION,
+        projection_version=state.projection_version,
+        resource=state.resource,
     )
     state, order = _order_inventory(replace(state, failed=(event.actor,)))
     return state, [began, engaged(event), *order]

@@ -48,7 +48,7 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.outage_proof import POWER, PROOF
 from ebbtide.actors.outage_work import DETACH, STUCK_POD, may_time_out, uses
-from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
+from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key, parse_order_key
 from ebbtide.events.decisions import ActorFailed, CancelOrder
 from ebbtide.events.facts import OrderEnded, Tick
 from ebbtide.events.outage import (
@@ -170,6 +170,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     reminder_ns: int = 3600 * NS_PER_SECOND
     #: 0: the machine is never switched off.
     power_off_ns: int = 0
+    resource: BoundedDict[str, str] = {}
     # As the Node was last read.
     boot_id: str = ""
     system_uuid: str = ""
@@ -237,7 +238,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
 #: What is known of the node and of the configuration, and what counts over all outages.
 KEPT_FIELDS = (
-    *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns"),
+    *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns", "resource"),
     *("boot_id", "system_uuid", "ready", "resource_version", "taint", "taint_boot", "volumes_in_use"),
     *("lease_mark", "status_mark", "heard", "opposed", "ordinal"),
 )
@@ -264,7 +265,13 @@ def _begin(state: OutageState, reason: str, now: int) -> Result:
     proved = {"proof": state.proof, "proof_until_ns": state.proof_until_ns}
     down_ns = now if state.ready in DOWN else NEVER_NS
     state = fresh_but(state, KEPT_FIELDS, phase="suspected", down_ns=down_ns, **proved)
-    began = OutageBegan(node=state.node, node_uid=state.node_uid, boot_id=state.boot_id, reason=reason)
+    began = OutageBegan(
+        node=state.node,
+        node_uid=state.node_uid,
+        boot_id=state.boot_id,
+        reason=reason,
+        resource=state.resource,
+    )
     state, key = _key(state, "list")
     after, decisions = _consider(state, now)
     return after, [began, ListWork(key=key, node=state.node), *decisions]
@@ -947,6 +954,7 @@ def _configured(state: OutageState, event: LeaderStarted) -> OutageState:
         dry_run=event.settings.dry_run,
         reminder_ns=event.settings.reminder_seconds * NS_PER_SECOND,
         power_off_ns=event.settings.power_off_seconds * NS_PER_SECOND,
+        resource=event.settings.resource,
         heard=False,
         blind=False,
         refused=0,

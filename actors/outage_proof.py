@@ -233,7 +233,8 @@ def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
     off = {each: said for each, said in state.off.items() if each != who}
     # Under whichever boot: one that the Node does not show yet is a node that has rebooted.
     if event.verdict == "unknown" and event.source in STATED:
-        declared = {each: said for each, said in state.declared.items() if each != who}
+        # One that a sign of life has voided stays void, should the same words come back.
+        declared = {each: said for each, said in state.declared.items() if each != who or said.outlived}
         return _taken_back(replace(state, off=off, declared=declared), who)
     if event.verdict == "unknown" or _stranger(state, event):
         # Not to be reached is no contradiction, and no proof any more either way once its time is over: what

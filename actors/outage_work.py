@@ -299,7 +299,7 @@ def _reason_of(state: DetachState) -> str:
     if state.phase == "detaching":
         return "its driver detaches it"
     if state.tainted:
-        return "the attach-detach controller has not asked for it yet: a pod here is not gone"
+        return "the attach-detach controller has not asked for it yet: it waits until no pod here uses it"
     return "the node is not out of service"
 
 

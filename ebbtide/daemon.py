@@ -34,7 +34,7 @@ from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.clients import Bounds
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths, load_named
 from ebbtide.control import ControlError, Request, Verb, serve
-from ebbtide.events.base import Record
+from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed, PodOutcome
 from ebbtide.events.disk import DirectoryStorage, Storage
 from ebbtide.events.facts import (
@@ -96,6 +96,12 @@ HEARD_SECONDS_MAX = 15
 SEAL_SECONDS = 3600
 #: A disk that hangs gets no seal now.
 SEAL_SECONDS_MAX = 2
+
+
+#: A new segment begins once a shutdown is settled, so that a closed one, which can be copied elsewhere, has
+#: all of it. Not sooner than this after the last one: where somebody schedules and cancels shutdowns all day,
+#: each segment would hold a few records and a checkpoint of all pods.
+SETTLED_SEGMENT_SECONDS_MIN = 60
 
 
 class Sealer:
@@ -202,6 +208,9 @@ class Daemon:
         self._ended: frozenset[str] = frozenset()
         self._shown = ""
         self._full_at_bytes = SEGMENT_BYTES_MAX
+        self._segment_begun_ns = 0
+        #: A shutdown has been closed, and its end stands in the segment that is being written.
+        self._settled = False
 
     @property
     def trace_id(self) -> str:
@@ -323,6 +332,7 @@ class Daemon:
 
     def _begin_segment(self) -> None:
         self._full_at_bytes = begin_segment(self.writer, self.sequencer.system, self._clock)
+        self._segment_begun_ns, self._settled = self._clock.mono_ns(), False
 
     def _episode_state(self) -> EpisodeState:
         state = self.sequencer.system.slots[(EPISODE.name, "")].state
@@ -461,9 +471,16 @@ class Daemon:
             self._host.notify(STATUS=line)
         # Not in a shutdown: encoding the checkpoint of a thousand pods must not come between
         # their stop signals.
-        if not self.sequencer.system.episode and self.writer.segment_bytes > self._full_at_bytes:
+        self._settled |= any(isinstance(record.event, EpisodeClosed) for record in records)
+        if not self.sequencer.system.episode and self._is_segment_over():
             self._begin_segment()
             self._grown.set()
+
+    def _is_segment_over(self) -> bool:
+        """It is full, or has the end of a shutdown and is not of just now."""
+        age_ns = self._clock.mono_ns() - self._segment_begun_ns
+        settled = self._settled and age_ns >= SETTLED_SEGMENT_SECONDS_MIN * NS_PER_SECOND
+        return settled or self.writer.segment_bytes > self._full_at_bytes
 
     def follow_local(self, local: ProcessEdge) -> None:
         """In mode process nobody starts a pod again that has ended: whose pods these are."""

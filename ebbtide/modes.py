@@ -173,13 +173,13 @@ def _find_kubeconfig(
         if not path.exists():
             missing.append(f"the kubeconfig {path} is not there yet: it is read when it comes")
         elif must_be_one:
-            _require_readable(path)
+            require_readable(path)
         return path.absolute(), True
     found = first_existing(KUBECONFIGS)
     if found is not None:
         # In auto one that cannot be used yet is no reason to refuse: until it can, pods go over the runtime.
         if options.mode in _NEED_API:
-            _require_readable(found)
+            require_readable(found)
         return found, True
     looked = ", ".join(map(str, KUBECONFIGS))
     if options.mode in _NEED_API:
@@ -199,7 +199,7 @@ def _find_kubeconfig(
     return JOINING, True
 
 
-def _require_readable(path: Path) -> None:
+def require_readable(path: Path) -> None:
     """Raises ModeUnavailable."""
     from ebbtide.actors.edges.kubernetes.credentials import (
         MalformedKubeconfig,

@@ -46,6 +46,8 @@ KILLED_SECONDS_MAX = 0.5
 
 WORDS_MAX = 12
 WORD_LENGTH_MAX = 300
+#: The options without a value.
+FLAGS = frozenset({"--all"})
 EPISODE = re.compile(r"last|-[0-9]{1,6}|[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
@@ -84,18 +86,23 @@ def command_of(words: Sequence[str]) -> tuple[View, list[str]]:
     """The question, and the words with which the command line answers it. Raises ControlError."""
     known = ", ".join(VIEWS)
     view = VIEWS.get(words[0]) if words else None
-    if view is None or len(words) > WORDS_MAX or any(len(word) > WORD_LENGTH_MAX for word in words):
+    # What does not print is in no name, and with a NUL no process can be started.
+    readable = all(len(word) <= WORD_LENGTH_MAX and word.isprintable() for word in words)
+    if view is None or len(words) > WORDS_MAX or not readable:
         raise ControlError(f"not a question: ask for one of {known}")
     episodes = 0
     for word in words[1:]:
-        name, _, _ = word.partition("=")
+        name, valued, _ = word.partition("=")
         if word.startswith("--"):
             if name not in view.options:
                 raise ControlError(f"{words[0]} takes no {name} here: only {', '.join(sorted(view.options))}")
+            # One that waits for its value would take the next word for it: where the daemon's journal is.
+            proper = bool(valued) != (name in FLAGS)
         else:
             episodes += 1
-            if not view.episode or episodes > 1 or not EPISODE.fullmatch(word):
-                raise ControlError(f"{words[0]} takes no {word!r} here: options are --NAME=VALUE")
+            proper = view.episode and episodes == 1 and EPISODE.fullmatch(word) is not None
+        if not proper:
+            raise ControlError(f"{words[0]} takes no {word!r} here: options are --NAME=VALUE")
     return view, [*view.command, *words[1:]]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from ebbtide.events.base import Checkpoint
@@ -19,6 +19,7 @@ from ebbtide.events.codec import FRAME_BYTES_MAX, RawRecord, parse_frames
 from ebbtide.events.files import own_directory
 from ebbtide.events.segment import (
     HEADER_BYTES_MAX,
+    SHORT_ID_DIGITS,
     DamagedHeader,
     Header,
     IncompatibleHeader,
@@ -99,7 +100,10 @@ PEEK_BYTES = 4096
 
 
 class Segment(NamedTuple):
-    """A segment file. ``header`` is None when it is damaged or incompatible; ``problem`` says how."""
+    """A segment file. ``header`` is None when it is damaged or incompatible; ``problem`` says how.
+
+    ``journal``: 32 hexadecimal digits of its header; without one the eight of its name.
+    """
 
     source: Source
     name: str
@@ -111,6 +115,10 @@ class Segment(NamedTuple):
     header_bytes: bytes = b""
     problem: str = ""
     incompatible: bool = False
+
+    def is_of(self, journal: str) -> bool:
+        """Whether it belongs to the journal of this id; where only its name is left, to all that begin so."""
+        return journal.startswith(self.journal)
 
     def first_record(self) -> RawRecord | None:
         """The first record, None when the segment holds none that is whole."""
@@ -148,7 +156,7 @@ class JournalPath(NamedTuple):
     older: tuple[Segment, ...]
     #: Of any journal found here, so that the next file's name is new and sorts last.
     next_number: int
-    #: The first 8 digits of other journals' ids in these locations.
+    #: The ids of other journals in these locations; of one without a whole header its first eight digits.
     others: tuple[str, ...]
 
 
@@ -181,23 +189,43 @@ def _look(source: Source, name: str, size: int, modified_ns: int, number: int, j
         return blank._replace(problem=str(error))
     # A file that was copied under another's name would be a second segment of that number, and its own would
     # be missing: the name is where the links look.
-    if (header.segment, header.journal_id.hex()[:8]) != (number, journal):
+    if (header.segment, header.journal_id.hex()[:SHORT_ID_DIGITS]) != (number, journal):
         return blank._replace(problem="the header belongs to another file name")
-    return blank._replace(header=header, header_bytes=data[:length])
+    return blank._replace(journal=header.journal_id.hex(), header=header, header_bytes=data[:length])
+
+
+def journal_ids(found: Iterable[Segment]) -> tuple[str, ...]:
+    """The journals of these segments, the newest last; of one without a whole header eight digits.
+
+    Files without a byte are nobody's.
+    """
+    # The eight digits of a name are not enough: of 100 000 journals two have them in common more often than
+    # not. So the headers tell, and a name only where its header is lost.
+    written = [segment for segment in found if segment.size]
+    whole = {segment.journal for segment in written if segment.header is not None}
+    ids: dict[str, None] = {}
+    for segment in written:
+        journal = segment.journal
+        if segment.header is None and any(map(segment.is_of, whole)):
+            journal = next((each for each in reversed(ids) if segment.is_of(each)), "")
+        if journal:
+            ids.pop(journal, None)
+            ids[journal] = None
+    return tuple(ids)
 
 
 def find_path(sources: Sequence[Source], journal: str = "") -> JournalPath:
-    """The path of one journal: that whose id begins with ``journal``, by default the newest one.
+    """The path of one journal: the newest whose id begins with ``journal``, by default the newest of all.
 
     Raises OSError. An empty location gives a path without segments.
     """
     found = find_segments(sources)
     # Numbers go on over all journals of a location, so the last file's journal is the newest.
-    newest = next((segment.journal for segment in reversed(found) if segment.size), "")
-    chosen = journal[:8] or newest
+    known = journal_ids(found)
+    chosen = next((each for each in reversed(known) if each.startswith(journal)), journal)
     next_number = max((segment.number for segment in found), default=0) + 1
-    others = tuple(dict.fromkeys(segment.journal for segment in found if segment.journal != chosen))
-    ours = [segment for segment in found if segment.journal == chosen and segment.size]
+    others = tuple(each for each in known if not chosen.startswith(each))
+    ours = [segment for segment in found if segment.is_of(chosen) and segment.size]
     whole: dict[int, Segment] = {}
     for segment in ours:
         if segment.header is not None:

@@ -24,7 +24,7 @@ import trio
 
 from ebbtide.events.catalog import DirectorySource, Source
 from ebbtide.events.files import FILE_MODE, own_directory, replace_file, sync_directory, write_all
-from ebbtide.events.segment import parse_segment_file_name
+from ebbtide.events.segment import SHORT_ID_DIGITS, parse_segment_file_name
 from ebbtide.events.units import span_s
 
 DIRECTORY_MODE = 0o700
@@ -482,7 +482,9 @@ async def _names_at(storage: Storage, journal_id: bytes, below: int | None = Non
 
 def _segment_names(source: Source, journal_id: bytes, below: int | None) -> list[str]:
     """The names of a journal's segments at one location, all or those under a number."""
-    ours = journal_id.hex()[:8]
+    # By their names alone: those of a journal whose id begins alike come along, and do no harm. Readers go by
+    # the headers.
+    ours = journal_id.hex()[:SHORT_ID_DIGITS]
     named = ((file.name, parse_segment_file_name(file.name)) for file in source.files() if file.size)
     return [
         name for name, parts in named if parts and parts[1] == ours and (below is None or parts[0] < below)

@@ -134,7 +134,7 @@ VALUE_NAMES: dict[type, Mapping[str, TextKind]] = {
         "signals_caught": "signal",
         "signals_ignored": "signal",
     },
-    o.OutageSettings: {},
+    o.OutageSettings: {"resource": "message"},
     o.LostPod: {
         "namespace": "namespace",
         "name": "pod",

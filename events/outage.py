@@ -55,6 +55,8 @@ class OutageSettings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     #: After how long without Ready and without a sign of life the machine is switched off, so that it can be
     #: proved to be off; 0: never. Of this node's pool.
     power_off_seconds: int = 0
+    #: What telemetry says of this cluster (OTEL_RESOURCE_ATTRIBUTES of the controller).
+    resource: dict[str, str] = {}
 
 
 class LostPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -268,6 +270,8 @@ class OutageBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     node_uid: str
     boot_id: str
     reason: str
+    #: Of its trace, beside what the segment's header says.
+    resource: dict[str, str] = {}
 
 
 @register

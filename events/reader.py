@@ -54,7 +54,7 @@ class Unread(RuntimeError):
 class History:
     """One journal, from its begin or from its last checkpoint; each reading starts anew.
 
-    ``journal`` chooses among several by the first 8 digits of the id (default: the newest). With
+    ``journal`` chooses among several by their ids, or how they begin (default: the newest). With
     ``logic_flags``, a re-executing reader refuses segments whose flags it does not know.
     """
 

@@ -32,6 +32,8 @@ FORMAT_VERSION = 1
 HEADER_PREFIX = struct.Struct("<8sHHI")
 #: Of a journal's id: random, from whoever begins it.
 JOURNAL_ID_BYTES = 16
+#: So much of it stands in a file's name, and in a shutdown's id: for people, not to tell journals apart.
+SHORT_ID_DIGITS = 8
 #: compatible bits, incompatible bits, journal id, segment, wall ns, mono ns, carries, link segment, link
 #: offset, link seq, link hash.
 HEADER_FIXED = struct.Struct(f"<II{JOURNAL_ID_BYTES}sQqqQQQQ32s")
@@ -180,11 +182,11 @@ def parse_header(data: bytes) -> tuple[Header, int]:
 
 def segment_file_name(segment: int, journal_id: bytes) -> str:
     """A segment's file name; names sort in the order of writing."""
-    return f"{segment:010d}-{journal_id.hex()[:8]}.ebj"
+    return f"{segment:010d}-{journal_id.hex()[:SHORT_ID_DIGITS]}.ebj"
 
 
 def parse_segment_file_name(name: str) -> tuple[int, str] | None:
-    """The segment's number and the first 8 digits of its journal's id, or None for any other file."""
+    """The segment's number and the first digits of its journal's id, or None for any other file."""
     match = _FILE_NAME.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 

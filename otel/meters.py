@@ -420,7 +420,7 @@ def kept_meters(sources: Sequence[Source], journal_id: bytes) -> Meters:
 def fold_before(sources: Sequence[Source], journal_id: bytes, seq: int) -> Meters:
     """All that the journal holds before a record's number. Raises OSError."""
     meters = Meters(journal_id=journal_id)
-    for raw in History(sources, journal=journal_id.hex()[:8]).raw():
+    for raw in History(sources, journal=journal_id.hex()).raw():
         if raw.seq >= seq:
             break
         if raw.tag in METERED:

@@ -1,7 +1,7 @@
 """What a node should be configured with, learned from how its pods really stopped.
 
 Every stop on record is an observation; one that ended in SIGKILL is censored: its need is longer than what
-was seen (Kaplan-Meier, exactly, in integers). The advice is the smallest periods with which every pod that
+was seen (`replay.survival`). The advice is the smallest periods with which every pod that
 can end by itself would have done so; what cannot be known is "not reached".
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import groupby
 from textwrap import wrap
 from typing import Literal, NamedTuple
 
@@ -33,6 +32,7 @@ from ebbtide.events.record.model import (
     ShutdownRecord,
 )
 from ebbtide.events.units import span, span_s
+from ebbtide.replay.survival import Observation, Survival, count_stops, survival
 
 # The evidence is pooled over all shutdowns given. A pod belongs to the wave that the newest shutdown's
 # configuration gives it; a wave needs as long as its slowest pod needed, in whole seconds, and more than
@@ -96,7 +96,7 @@ class Workload(NamedTuple):
     @property
     def need_ns(self) -> int | None:
         """What it needs; None: not reached."""
-        return self.survival.quantile_ns(LONGEST)
+        return self.survival.longest_ns
 
     @property
     def ended_ns(self) -> int | None:
@@ -193,13 +193,17 @@ class Advice(NamedTuple):
 def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> Advice:
     """From all these shutdowns together; keeps their stops, not the shutdowns. Raises NoEvidence."""
     newest: ShutdownRecord | None = None
-    ids: dict[str, None] = {}
+    # By their journals too: a shutdown's id has the begin of its journal's, which two may have in common.
+    ids: dict[tuple[str, str], None] = {}
     machines: dict[tuple[str, str], None] = {}
     stops: list[Stop] = []
     silent: list[tuple[PodRecord, Cause]] = []
     shorts: list[ShortGrant] = []
     for shutdown in shutdowns:
-        ids[shutdown.id] = machines[shutdown.node, shutdown.machine_id] = None
+        # Its stops are counted from no known moment, and who is not on record may have been slow.
+        if shutdown.headless:
+            continue
+        ids[shutdown.journal_id, shutdown.id] = machines[shutdown.node, shutdown.machine_id] = None
         if shutdown.configuration.periods and (
             newest is None or shutdown.started_wall_ns >= newest.started_wall_ns
         ):
@@ -209,7 +213,17 @@ def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> A
         asked_ns = shutdown.configuration.requested_ns + shutdown.configuration.reserve_ns
         if 0 < shutdown.grant_ns < asked_ns:
             margin_ns = (shutdown.margins or LEAST_MARGINS).total_ns
-            shorts.append(ShortGrant(shutdown.id, shutdown.node, shutdown.grant_ns, asked_ns, margin_ns))
+            shorts.append(
+                ShortGrant(
+                    shutdown.id,
+                    shutdown.node,
+                    shutdown.grant_ns,
+                    asked_ns,
+                    margin_ns,
+                    shutdown.journal_id,
+                    shutdown.machine_id,
+                )
+            )
     left_out = _left_out(silent)
     if newest is None or not stops:
         raise NoEvidence(
@@ -222,7 +236,7 @@ def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> A
     workloads = []
     # By wave, then in the order in which they were first seen.
     for (wave, name), members in sorted(groups.items(), key=lambda item: item[0][0]):
-        curve = survival(each.observed for each in members)
+        curve = survival(count_stops(each.observed for each in members))
         workloads.append(Workload(name, wave, tuple(members), curve, _verdict(members, curve)))
     missing = Counter(group_index(periods, _priority(pod.priority)) for pod, _ in silent)
     waves = tuple(
@@ -230,7 +244,7 @@ def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> A
         for at, period in enumerate(periods)
     )
     advice = Advice(
-        tuple(ids),
+        tuple(shutdown for _, shutdown in ids),
         len(machines),
         newest.configuration,
         waves,
@@ -279,21 +293,21 @@ def left_out_sentences(left_out: Iterable[LeftOut]) -> Iterator[str]:
 def _under_grants(advice: Advice, shorts: Sequence[ShortGrant]) -> Advice:
     """Who is saved, by what logind grants each."""
     enough = wave_times(advice.periods, None)
-    left = {each.shutdown: wave_times(advice.periods, each.grant_ns, each.margin_ns) for each in shorts}
+    left = {each.episode: wave_times(advice.periods, each.grant_ns, each.margin_ns) for each in shorts}
     kinds: dict[str, list[Stop]] = {"saved": [], "perhaps": [], "hopeless": []}
     cut: list[Stop] = []
     for each in advice.workloads:
-        need_ns = each.need_ns  # once: it looks through the whole curve, which has a step a stop
         for stop in each.stops:
-            now = outlook(stop, need_ns, left.get(stop.shutdown, enough)[each.wave])
+            now = outlook(stop, each.need_ns, left.get(stop.episode, enough)[each.wave])
             kinds[now].append(stop)
-            if now == "hopeless" and outlook(stop, need_ns, enough[each.wave]) != now:
+            if now == "hopeless" and outlook(stop, each.need_ns, enough[each.wave]) != now:
                 cut.append(stop)
     return advice._replace(
         saved=tuple(kinds["saved"]),
         perhaps=tuple(kinds["perhaps"]),
         hopeless=tuple(kinds["hopeless"]),
-        short=tuple({each.node: each for each in shorts}.values()),  # the last of each node
+        # The last of each node; two clusters may have nodes of one name.
+        short=tuple({(each.node, each.machine_id): each for each in shorts}.values()),
         cut=tuple(cut),
     )
 
@@ -314,7 +328,7 @@ def _wave(period: Period, workloads: Sequence[Workload], left_out: int, caution:
     known = [(each.ended_ns, each.name) for each in workloads if each.ended_ns is not None]
     need_ns, because = max(known, key=lambda each: each[0], default=(None, ""))
     seconds = 0 if need_ns is None else _with_margin(need_ns, workloads, caution)
-    curve = survival(stop.observed for each in workloads for stop in each.stops)
+    curve = survival(count_stops(stop.observed for each in workloads for stop in each.stops))
     kept: KeptBecause = ""
     if not workloads:
         kept = "left-out" if left_out else "never-stopped"
@@ -369,6 +383,13 @@ class ShortGrant(NamedTuple):
     grant_ns: int
     asked_ns: int
     margin_ns: int = END_MARGIN_NS
+    journal_id: str = ""
+    machine_id: str = ""
+
+    @property
+    def episode(self) -> tuple[str, str]:
+        """What tells it from every other shutdown: its journal's id, and its own."""
+        return self.journal_id, self.shutdown
 
 
 class WaveTime(NamedTuple):
@@ -501,11 +522,10 @@ def wave_comment(wave: WaveAdvice) -> str:
             stops_min=caution.stops_min,
             share=f"{caution.share_min.numerator} of {caution.share_min.denominator}",
         )
-    ended_ns = wave.survival.steps[-1].ns if wave.survival.steps else 0
     # Where others of it were killed the longest of all is not known, and its column says so.
     who = "the slowest that ended" if wave.survival.censored else "the slowest"
     margin = f", and {caution.margin_percent} % for a slower day" if caution.margin_percent else ""
-    return f"{who}, {_plain_text(wave.because)}, took {span(ended_ns)}{margin}"
+    return f"{who}, {_plain_text(wave.because)}, took {span(wave.survival.ended_ns or 0)}{margin}"
 
 
 def _plain_text(name: str) -> str:
@@ -515,13 +535,13 @@ def _plain_text(name: str) -> str:
 
 def problems(advice: Advice) -> Iterator[tuple[Workload, str]]:
     """Every workload with a pod that no period can save on this evidence, and what to do about it."""
-    cut = {(stop.shutdown, stop.uid): None for stop in advice.cut}
+    cut = {(stop.episode, stop.uid): None for stop in advice.cut}
     # Whom only a small grant keeps from ending, a better grant saves: `grant_sentences` speaks of it.
-    stops = ((stop.shutdown, stop.uid) for stop in advice.hopeless)
+    stops = ((stop.episode, stop.uid) for stop in advice.hopeless)
     hopeless = {each: None for each in stops if each not in cut}
     for each in advice.workloads:
         longest = each.longest_killed
-        if longest is not None and any((stop.shutdown, stop.uid) in hopeless for stop in each.stops):
+        if longest is not None and any((stop.episode, stop.uid) in hopeless for stop in each.stops):
             count, total = each.survival.censored, each.survival.total
             need_ns, wanted = each.need_ns or 0, longest.wanted_seconds
             sentence = _SENTENCES[each.verdict].format(
@@ -588,6 +608,12 @@ class Stop(NamedTuple):
     #: A hook was not run, or did not come to its own end: with another grace it may take longer.
     hook_cut: bool = False
     parts: tuple[ContainerTimes, ...] = ()
+    journal_id: str = ""
+
+    @property
+    def episode(self) -> tuple[str, str]:
+        """What tells its shutdown from every other: its journal's id, and its own."""
+        return self.journal_id, self.shutdown
 
 
 def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
@@ -624,6 +650,7 @@ def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
                 ignored_stop=not observed.ended and ignored_stop(pod),
                 hook_cut=hook_cut,
                 parts=container_times(pod, (pod.began_ns or 0) + observed.ns),
+                journal_id=shutdown.journal_id,
             )
 
 
@@ -693,64 +720,3 @@ def container_times(pod: PodRecord, until_ns: int) -> tuple[ContainerTimes, ...]
 
 def _first_of(at_ns: int | None, until_ns: int) -> int:
     return until_ns if at_ns is None else min(at_ns, until_ns)
-
-
-# How long stopping takes, where some were killed before it was over: the Kaplan-Meier estimate, exactly.
-#
-# A pod that was killed after 20 s did not take 20 s; it is *censored*: it would have taken more. To leave it
-# out would make stopping look quicker than it is, and so would counting it as 20 s. The estimate multiplies,
-# over each time at which pods ended by themselves, the share of those still there that did not end then; what
-# was killed counts as still there up to its time (Kaplan and Meier, 1958). Where the longest times are all
-# censored the curve does not come down to 0, and a quantile below its end is *not reached*: nobody can say
-# it.
-#
-# All is in whole numbers and fractions, so that every machine gives the same answer.
-
-
-MEDIAN, P95, LONGEST = Fraction(1, 2), Fraction(19, 20), Fraction(1)
-
-
-class Observation(NamedTuple):
-    """``ended`` False: it was killed, or no longer seen, after that time."""
-
-    ns: int
-    ended: bool
-
-
-class SurvivalStep(NamedTuple):
-    """From ``ns`` on so large a share is still there."""
-
-    ns: int
-    share: Fraction
-
-
-class Survival(NamedTuple):
-    """The curve: ``steps`` by time, from a share of 1 down; ``censored`` of ``total`` were killed."""
-
-    steps: tuple[SurvivalStep, ...]
-    total: int
-    censored: int
-
-    def quantile_ns(self, of: Fraction) -> int | None:
-        """The time within which that share has ended; None: not reached. 1 is the longest of all."""
-        return next((step.ns for step in self.steps if step.share <= 1 - of), None)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether it comes down to 0: the longest of all ended by itself."""
-        return self.quantile_ns(LONGEST) is not None
-
-
-def survival(observations: Iterable[Observation]) -> Survival:
-    # At equal times those that ended come first: who was killed then was still there.
-    ordered = sorted(observations, key=lambda each: (each.ns, not each.ended))
-    steps = []
-    share, left = Fraction(1), len(ordered)
-    for ns, same in groupby(ordered, key=lambda each: each.ns):
-        together = list(same)
-        ended = sum(each.ended for each in together)
-        if ended:
-            share *= Fraction(left - ended, left)
-            steps.append(SurvivalStep(ns, share))
-        left -= len(together)
-    return Survival(tuple(steps), len(ordered), sum(not each.ended for each in ordered))

@@ -67,9 +67,10 @@ HasShutdownIdT = TypeVar("HasShutdownIdT", bound=HasShutdownId)
 BEGIN_LENGTH_MIN = 4
 
 
-def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
+def pick(found: Iterable[HasShutdownIdT], name: str, kind: str = "shutdown") -> HasShutdownIdT:
     """The one that is called so: ``last``, ``-1``, ``-2``, … or its id, of which the begin or the number
-    behind the dash is enough where only one has it. Keeps no more of them than it must.
+    behind the dash is enough where only one has it. ``kind``: what they are. Keeps no more of them than it
+    must.
 
     Raises NoSuchShutdown, which says how many there are.
     """
@@ -95,17 +96,19 @@ def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
         return alike[0]
     if alike:
         raise NoSuchShutdown(
-            f"{name!r} begins several shutdowns, {alike[0].id} and {alike[1].id} among them", count
+            f"{name!r} begins several {kind}s, {alike[0].id} and {alike[1].id} among them", count
         )
     known = f"there are {count}, the last is {latest[-1].id}" if count else "there is none"
-    raise NoSuchShutdown(f"no shutdown {name!r} in this journal: {known}", count)
+    raise NoSuchShutdown(f"no {kind} {name!r} in this journal: {known}", count)
 
 
 _BLANK_PAYLOAD = encode_event(Tick())
 
 
 class NoJournal(LookupError):
-    """There is no journal in these places: name the directory of the ``.ebj`` files, or a packed one."""
+    """There is no journal in these places, or several are meant: name the directory of the ``.ebj`` files, a
+    packed one, more of the id.
+    """
 
 
 class Unreadable(Event, frozen=True, kw_only=True, gc=False):
@@ -198,6 +201,10 @@ class Journal:
         if not first.path.segments and not first.path.tail:
             places = ", ".join(source.location for source in self._sources)
             raise NoJournal(f"no journal in {places}")
+        alike = [each for each in first.path.others if journal and each.startswith(journal)]
+        if alike:
+            ids = ", ".join([first.journal_id.hex(), *alike])
+            raise NoJournal(f"the ids of several journals begin with {journal}: {ids}")
         self._id = first.journal_id
 
     @property
@@ -256,7 +263,7 @@ class Journal:
 
     def outage(self, name: str = LAST) -> Outage:
         """``last``, ``-1``, ``-2``, … or an id. Raises NoSuchShutdown."""
-        return pick(self.outages(), name)
+        return pick(self.outages(), name, "outage")
 
     def __repr__(self) -> str:
         places = ", ".join(source.location for source in self._sources)
@@ -282,7 +289,7 @@ def open_journal(
 ) -> Journal:
     """A journal from its directory or packed file, or from several that a failing disk spread it over.
 
-    ``journal`` chooses among several journals in one place by the first eight digits of its id (default: the
+    ``journal`` chooses among several journals in one place by its id, or the begin of it (default: the
     newest). Raises NoJournal, events.pack.NotPacked, OSError.
     """
     from ebbtide.events.pack import source_at

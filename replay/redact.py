@@ -484,6 +484,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("OutageState", "opposed"): "source",
     ("OutageState", "boot_id"): "boot",
     ("OutageState", "resource_version"): "revision",
+    ("OutageState", "resource"): "message",
     **{
         ("OutageState", field): "message"
         for field in ("volumes_in_use", "lease_mark", "status_mark", "ready_mark", "attachments")
@@ -539,6 +540,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("EndedBoot", "boot_id"): "boot",
     ("EpisodeState", "listing_key"): "key",
     ("EpisodeState", "resource"): "message",
+    ("FallbackState", "resource"): "message",
     ("EpisodeState", "refreshing"): "key",
     ("EpisodeState", "overtaken"): "key",
     ("EpisodeState", "pods"): "uid",

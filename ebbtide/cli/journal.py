@@ -20,11 +20,11 @@ from ebbtide.cli.common.options import (
     optional_episode_argument,
     output_option,
 )
-from ebbtide.cli.common.output import painter, pairs, remark, show, show_json, table
+from ebbtide.cli.common.output import NarrowTable, painter, pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import JournalPool, conclude, journals_below, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
 from ebbtide.cli.common.stored import refuse_following
-from ebbtide.events.base import head_text
+from ebbtide.events.base import episode_id, head_text
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.messages import Names, boot_end_text
 from ebbtide.events.reader import Batch, History
@@ -149,13 +149,13 @@ class Listed(NamedTuple):
                     utc_text(each.started_wall_ns),
                     "-" if each.ended_wall_ns is None else span(each.ended_wall_ns - each.started_wall_ns),
                     *(() if each.severity is None else (SEVERITY_SIGNS[each.severity],)),
-                    each.outcome,
-                    outcomes_text(each.pods, each.pods_running) or "none",
+                    f"{each.outcome}, begin not on record" if each.headless else each.outcome,
+                    outcomes_text(each.pods, each.pods_running) or ("unknown" if each.headless else "none"),
                     each.trace_id,
                 )
                 for each in self.episodes
             )
-            show(table(headings, rows, right=("TOOK",)))
+            show(NarrowTable(headings, rows, right=("TOOK",), spare=("TRACE",)))
         else:
             kind, state = "outage" if outages else "shutdown", self.history.verdict.state
             # Of what cannot be read nobody can say that there was nothing in it.
@@ -265,11 +265,14 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
 
     Exit code 4: the tail is torn, everything before it is intact. 5: corrupt. 6: another version wrote it.
     """
+    from ebbtide.events.record.episodes import headless_episode
+
     history = open_journal(journals)
+    headless = headless_episode(history)
     verdict = history.read()
     if output == "json":
         # Its code alone, without the banner on standard error: the document has every finding.
-        show_json(check_document(history, verdict))
+        show_json(check_document(history, verdict, headless))
         return verdict.exit_code
     header = verdict.header
     node = f"{header.identity.node} ({header.identity.code_version})" if header is not None else "nobody"
@@ -282,7 +285,9 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
         ("head", head_text(verdict.end.seq, verdict.head) or "none"),
         ("state", verdict.state),
     ]
-    rows += [("beside it", f"another journal, {other}…") for other in history.path.others]
+    if headless is not None:
+        rows.append(("headless", f"{episode_id(verdict.journal_id, headless)}: its begin is not on record"))
+    rows += [("beside it", f"another journal, {other}") for other in history.path.others]
     show(pairs(rows + [("finding", str(finding)) for finding in verdict.findings]))
     return conclude(verdict)
 
@@ -365,8 +370,10 @@ def seal_key_command(folder: Path) -> int:
 LIST_VERSION = CHECK_VERSION = 1
 
 
-def check_document(history: History, verdict: Verdict) -> dict[str, Any]:
-    """``kind: JournalCheck``; ``records`` counts what is intact, ``findings`` names file, byte and record."""
+def check_document(history: History, verdict: Verdict, headless: int | None) -> dict[str, Any]:
+    """``kind: JournalCheck``; ``records`` counts what is intact, ``findings`` names file, byte and record.
+    ``headless``: the id of the shutdown whose begin is not on record.
+    """
     return {
         "kind": "JournalCheck",
         "version": CHECK_VERSION,
@@ -378,6 +385,7 @@ def check_document(history: History, verdict: Verdict) -> dict[str, Any]:
         "lastSeq": verdict.end.seq,
         "durableSeq": verdict.durable_seq,
         "head": head_text(verdict.end.seq, verdict.head) or None,
+        "headless": None if headless is None else episode_id(verdict.journal_id, headless),
         "otherJournals": list(history.path.others),
         "findings": [
             {

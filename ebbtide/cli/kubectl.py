@@ -281,7 +281,7 @@ def ending(ended: bytes) -> tuple[int | None, str]:
             return 0, ""
         (cause,) = (each for each in status["details"]["causes"] if each["reason"] == "ExitCode")
         return int(cause["message"]), ""
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None, status_text(Answer(0, ended)) or "the connection was lost"
 
 

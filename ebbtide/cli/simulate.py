@@ -26,7 +26,7 @@ from ebbtide.cli.common.saving import refuse_existing
 from ebbtide.cli.common.selection import cause_document
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.record.causes import cause_groups, headline
-from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.model import ShutdownRecord, wave_outcome_text
 from ebbtide.events.record.severity import SEVERITY_SIGNS
 from ebbtide.events.units import json_seconds, offset, size_text, span, span_s
 from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS, Breach
@@ -438,7 +438,7 @@ def run_tables(simulated: Simulated, journal: Path | None) -> Iterator[Renderabl
                 str(len(wave.pods)),
                 "" if wave.began_ns is None else span(wave.began_ns),
                 "" if wave.began_ns is None or wave.ended_ns is None else span(wave.ended_ns - wave.began_ns),
-                wave.outcome,
+                wave_outcome_text(wave, shutdown),
             )
             for wave in shutdown.waves
         )

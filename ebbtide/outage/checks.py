@@ -223,10 +223,11 @@ def _sources(seen: ClusterCheck) -> Iterator[Finding]:
     for pool, names in bare.items():
         believes = next(node.believes for node in seen.nodes if node.pool == pool)
         said = ", ".join(STATEMENT_WORDS.get(each, each) for each in believes)
+        off = f"{named(names)} {'is' if len(names) == 1 else 'are'} off"
         text = f"pool {pool}: " + (
-            f"only what stands on the Node proves that {named(names)} is off: {said}"
+            f"only what stands on the Node proves that {off}: {said}"
             if said
-            else f"nothing proves that {named(names)} is off: it has no source, and nothing is believed"
+            else f"nothing proves that {off}: it has no source, and nothing is believed"
         )
         by_hand = ", or be ready to declare it by hand" * ("declared" in believes)
         cure = f"give the pool redfish, ipmi or cloud in the configuration{by_hand}"

@@ -31,7 +31,7 @@ from ebbtide.outage.controller import Leader, Watching
 from ebbtide.outage.follower import Follower, Shared
 from ebbtide.outage.metrics import OutageMetrics
 from ebbtide.outage.sources import pool_of, proof_edges
-from ebbtide.tracing import outage_destination
+from ebbtide.tracing import outage_destination, usable_resource
 
 #: Of our own namespace: whoever has it leads.
 LEASE = "ebbtide-outage"
@@ -125,6 +125,7 @@ def _leader(
     configuration, clock = options.configuration, SystemClock()
     view, work = ClusterView(log.tell), WorkView(log.tell)
     brake = StormBrake(configuration.brake, view)
+    resource = usable_resource(os.environ, log.tell)
     paced = PacedCaller(link)
     # Another server, with a rate of its own.
     proof = proof_edges(configuration, view, clock, paced, None if manager is None else PacedCaller(manager))
@@ -135,6 +136,7 @@ def _leader(
             made,
             dry_run=made.dry_run or options.dry_run,
             power_off_seconds=0 if power_off is None else power_off.after_ns // NS_PER_SECOND,
+            resource=resource,
         )
 
     def edges(follower: Follower) -> Sequence[Edge]:

@@ -130,6 +130,7 @@ class RecordBuilder(ProgressBuilder):
     ) -> None:
         started = Stamp(first.mono_ns, first.wall_ns)
         super().__init__(number, started, header.identity.boot_id, first.hash)
+        self.headless = first.seq != number
         self.identity = header.identity
         self.last_ns, self.events = 0, 0
         self.longest_wait_ns = 0
@@ -193,6 +194,7 @@ class RecordBuilder(ProgressBuilder):
             logic_flags=identity.logic_flags,
             kind=self.kind,
             outcome=outcome,
+            headless=self.headless,
             started_wall_ns=self.started.wall_ns,
             started_mono_ns=self.started.mono_ns,
             ended_ns=self.ended_ns(outcome),
@@ -221,7 +223,10 @@ class RecordBuilder(ProgressBuilder):
             found.append(Notice(seq=point.seq, at_ns=point.at_ns, code=code, text=text))
         found.sort(key=lambda notice: notice.seq)
         wave = self.fields.get("last_wave", -1)
-        if outcome in ("truncated", "never-begun"):
+        if self.headless:
+            text = notice_text("begin-lost")
+            found.insert(0, Notice(seq=self.number, at_ns=0, code="begin-lost", text=text))
+        if outcome in ("truncated", "never-begun") and (damaged or not self.headless):
             code = "cut-short" if outcome == "truncated" and wave >= 0 else "never-begun"
             # Told only where its first records could not be read: every shutdown begins with this one.
             code = "begin-lost" if outcome == "truncated" and "budget_ns" not in self.fields else code

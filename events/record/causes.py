@@ -375,7 +375,10 @@ FATE_TEXTS: dict[PodOutcome, tuple[str, str]] = {
 def headline(shutdown: ShutdownRecord) -> str:
     """A line that begins with what went wrong, where it did, and says what became of machine and pods."""
     first = next(iter(cause_groups(shutdown)), None)
-    cause = f"{first.text}. " if first is not None and shutdown.severity != "good" else ""
+    cause = ""
+    # That the fate of several is not known is told once, with the other fates; of one it is told whose.
+    if first is not None and shutdown.severity != "good" and (first.code != "no-fate" or first.label):
+        cause = f"{first.text}. "
     what = f"The {KIND_TEXTS[shutdown.kind]} of {shutdown.node or 'this node'}"
     return f"{cause}{what} {_end_text(shutdown)}: {fates_text(shutdown)}."
 

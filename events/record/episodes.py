@@ -63,7 +63,8 @@ class Episode(NamedTuple):
     closed; None when it was cut short or still runs. ``pods`` has a count for every outcome, together the
     inventory; of an outage the pods that were followed, ``recovered`` or ``waiting``. ``severity`` is how bad
     a shutdown was; of an outage its outcome says that. ``pods_running``: how many of the ``unknown`` of a
-    shutdown that runs have not ended yet.
+    shutdown that runs have not ended yet. ``headless``: its begin is not on record, so nobody knows how bad
+    it was, and the counts and times are of what is.
     """
 
     id: str
@@ -78,6 +79,7 @@ class Episode(NamedTuple):
     pods: Mapping[str, int]
     severity: Severity | None = None
     pods_running: int = 0
+    headless: bool = False
 
 
 def is_of_outages(header: Header) -> bool:
@@ -135,6 +137,7 @@ def episodes(
                 started = Stamp(first.mono_ns, first.wall_ns)
                 made = BUILDERS[is_of_outages(batch.header)]
                 shutdown = made(raw.episode, started, batch.header.identity.boot_id, first.hash)
+                shutdown.headless = first.seq != raw.episode
                 last_of_boot[shutdown.boot_id] = episode_id(history.journal_id, raw.episode)
             shutdown.last_seq = raw.seq
             handle = shutdown.handlers.get(raw.tag)
@@ -144,6 +147,17 @@ def episodes(
     if shutdown is not None:
         yield shutdown.episode(history.journal_id, boot_id, damaged=history.verdict.state != "intact")
         shutdown.add_boot(history.journal_id, boots)
+
+
+def headless_episode(history: History) -> int | None:
+    """The number of the shutdown, or outage, in the middle of which the history begins; reads that anew."""
+    for batch in history.batches():
+        # Its first fact may still be of the one that it closed.
+        first = next((raw for raw in batch.records if raw.episode), None)
+        if first is None or any(raw.seq == first.episode for raw in batch.records):
+            return None
+        return first.episode
+    return None
 
 
 def grouped_by_episode(records: Sequence[RawRecord]) -> Sequence[RawRecord]:
@@ -195,6 +209,8 @@ class AnyEpisodeBuilder:
         self.boot_id = boot_id
         #: The chain hash of its first record, of which its trace id is made.
         self.first_hash = first_hash
+        #: Its begin is not on record: retention, or whoever copied the journal, left older segments behind.
+        self.headless = False
         #: The record that is being interpreted.
         self.point = RecordPoint(number, 0, True)
         self.last_seq = number
@@ -227,6 +243,7 @@ class EpisodeBuilder(AnyEpisodeBuilder):
         #: UIDs in the order of the plan; from then on, inventories list only pods that have no part in it.
         self.planned: dict[str, None] = {}
         self.released_ns: int | None = None
+        self.withdrawn = False
         self.closed: EpisodeOutcome | None = None
         self.closed_ns: int | None = None
         #: Pods of which nothing runs any more, although nobody knows how they ended.
@@ -242,11 +259,14 @@ class EpisodeBuilder(AnyEpisodeBuilder):
         return self.released_ns is None and self.closed is None
 
     def outcome(self, boot_id: str | None, *, damaged: bool) -> EpisodeOutcome:
-        """Complete if and only if the release stands in the journal, and the machine did go down."""
+        """Complete if and only if the release stands in the journal, and the machine did go down; where its
+        begin is not on record, who closed it has read the release.
+        """
         if self.released_ns is not None:
             return "complete"
         if self.closed is not None:
-            return "truncated" if self.closed == "complete" else self.closed
+            unreleased = self.withdrawn or not self.headless
+            return "truncated" if self.closed == "complete" and unreleased else self.closed
         same_boot = boot_id in (None, self.boot_id)
         return "running" if same_boot and not damaged else "truncated"
 
@@ -270,8 +290,9 @@ class EpisodeBuilder(AnyEpisodeBuilder):
             ended_wall_ns=None if ended_ns is None else self.started.wall_ns + ended_ns,
             outcome=outcome,
             pods=summary.pods,
-            severity=severity_of(summary),
+            severity=None if self.headless else severity_of(summary),
             pods_running=sum(fate is None for fate in self.outcomes.values()) if outcome == "running" else 0,
+            headless=self.headless,
         )
 
     def summary(self, outcome: EpisodeOutcome) -> Summary:
@@ -329,7 +350,7 @@ def _lock_released(shutdown: EpisodeBuilder, event: ReleaseLock) -> None:
 
 def _shutdown_withdrawn(shutdown: EpisodeBuilder, event: ShutdownWithdrawn) -> None:
     """A release after which the machine stayed is none."""
-    shutdown.released_ns = None
+    shutdown.released_ns, shutdown.withdrawn = None, True
 
 
 def _episode_closed(shutdown: EpisodeBuilder, event: EpisodeClosed) -> None:

@@ -264,9 +264,12 @@ class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, 
     logic_flags: tuple[str, ...] = ()
     kind: ShutdownKind
     outcome: EpisodeOutcome
+    #: Its begin is not on record: its times count from the first record that is, and pods may be missing.
+    headless: bool = False
     started_wall_ns: int
     started_mono_ns: int
-    #: When the lock was ordered released, or a cancelled shutdown was closed; None: cut short, or running.
+    #: When the lock was ordered released, or a cancelled shutdown was closed; None: cut short, running, or in
+    #: front of a headless record.
     ended_ns: int | None = None
     #: None: the journal is intact as far as it was read (`events.record.fold`).
     damage: DamageRecord | None = None
@@ -417,6 +420,13 @@ def wave_end_ns(wave: WaveRecord, shutdown: ShutdownRecord) -> int:
     later = [each.began_ns for each in shutdown.waves[wave.index + 1 :] if each.began_ns is not None]
     ends = (*later[:1], shutdown.pods_ended_ns, shutdown.ended_ns)
     return next((end_ns for end_ns in ends if end_ns is not None), shutdown.last_ns)
+
+
+def wave_outcome_text(wave: WaveRecord, shutdown: ShutdownRecord) -> str:
+    """For people: a wave waits only as long as its shutdown goes on."""
+    if wave.outcome != "waiting" or shutdown.outcome == "running":
+        return wave.outcome
+    return "not begun" if wave.pods else "no pods"
 
 
 def stop_began_ns(container: ContainerRecord) -> int | None:

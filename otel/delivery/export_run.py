@@ -94,7 +94,8 @@ class ExportRun:
         back end did not take it, or nothing. Its damage holds nobody up: it may be why it was left.
         """
         found = cursors.load_first(self._job.locations)
-        if found is None or found.journal[:8] not in find_path(self._sources).others:
+        # Of one whose headers are all damaged only the begin of its id is known.
+        if found is None or not any(map(found.journal.startswith, find_path(self._sources).others)):
             return ""
         exporter = self._exporter(TRACES, found.journal)
         exporter.learn(SEQ_MAX)

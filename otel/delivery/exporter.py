@@ -171,7 +171,7 @@ class Tail:
         # Anew also where a file was of no use: its header may have been in the making at the last look.
         if path is None or names != self._names or path.tail or not path.segments:
             path = find_path(self._sources, self._journal)
-            self._journal = self._journal or path.journal_id.hex()[:8]
+            self._journal = self._journal or path.journal_id.hex()
         else:
             tip = path.segments[-1]
             size = sizes.get((tip.source.location, tip.name), tip.size)

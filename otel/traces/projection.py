@@ -21,6 +21,7 @@ from ebbtide.events.decisions import (
     ReleaseLock,
     ShutdownBegan,
 )
+from ebbtide.events.outage import OutageBegan
 from ebbtide.events.record.episodes import grouped_by_episode, is_of_outages
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
@@ -188,9 +189,9 @@ class Projection:
                 trace.raw, trace.fact = raw, self._fact or raw
                 event = decode_event(raw.tag, raw.payload)
                 handler(trace, event)
-                if isinstance(event, ShutdownBegan):
+                if isinstance(event, ShutdownBegan | OutageBegan):
                     given = with_given(self._resources[trace.episode], event.resource)
-                    self._resources[trace.episode] = given._replace(version=event.projection_version)
+                    self._resources[trace.episode] = given._replace(version=trace.version)
             if raw.flags & FLAG_LAST:
                 kind.end_step(trace)
             if raw.tag not in UNTIMED:

@@ -31,6 +31,7 @@ from ebbtide.events.record.model import (
     ShutdownRecord,
     WaveRecord,
     stop_began_ns,
+    wave_outcome_text,
 )
 from ebbtide.events.record.outages import OutageRecord
 from ebbtide.events.record.severity import SEVERITY_SIGNS
@@ -287,7 +288,7 @@ def waves_section(shutdown: ShutdownRecord) -> Markup:
             at(wave.began_ns),
             took,
             span(wave.unused_ns) if wave.unused_ns else "–",
-            wave.outcome,
+            wave_outcome_text(wave, shutdown),
             late,
         )
         rows.append(cells)

@@ -519,7 +519,7 @@ class RuntimeEdge(SimulatedEdge):
             pid=1000 + self._draws.below(30_000),
             parent_pid=1,
             command=box.name,
-            state="S",
+            state="sleeping",
             signals_ignored=("SIGTERM",) if ignores else (),
             signals_caught=() if ignores else ("SIGTERM",),
         )

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
+from msgspec.structs import replace
+
 from ebbtide.actors.checkpoint import as_checkpoint, restore, take_checkpoint
 from ebbtide.actors.config import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodeState
@@ -20,7 +22,7 @@ from ebbtide.events.base import JOURNAL_ACTOR, NS_PER_SECOND, Fact, Order, Recor
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.catalog import StoredFile
 from ebbtide.events.codec import HASH_BYTES, STOP_TRAILER, RawRecord, parse_frames
-from ebbtide.events.decisions import Leave
+from ebbtide.events.decisions import PROJECTION_VERSION, Leave
 from ebbtide.events.facts import ContainerExited, DaemonStarted, SettingsLoaded, StopRequested
 from ebbtide.events.model import Pod, Settings
 from ebbtide.events.reader import History
@@ -223,7 +225,8 @@ class SimulatedDaemon:
         """What a process says of itself and its configuration."""
         plan, mode = self._plan, self._node.faults.mode or "simulate"
         started = self._node.daemon_started(self.number, plan.version, mode, plan.node)
-        return started, SettingsLoaded(settings=plan.settings, sources=plan.sources)
+        settings = replace(plan.settings, projection_version=PROJECTION_VERSION)
+        return started, SettingsLoaded(settings=settings, sources=plan.sources)
 
     def open_orders(self) -> tuple[list[Order], bool]:
         """What its predecessors left open, and whether their userspace is still this one."""

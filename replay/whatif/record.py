@@ -225,6 +225,8 @@ class _ShutdownReader:
             if step[0].seq == self._first_seq:
                 self._feed(before)
                 return step
+            if step[0].episode == self._first_seq:
+                raise WrongChange("the begin of this shutdown is not on record: it cannot be decided again")
             if step[0].tag == Checkpoint.__name__:
                 before = []
             before += step

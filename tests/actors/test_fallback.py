@@ -149,3 +149,15 @@ def test_a_kubelet_that_ends_the_pods_itself_is_not_stopped(event: Event, decide
     state, _ = handle(FallbackState(in_episode=True, node=True), event, 1)
     _, decisions = handle(state, d.ActorFailed(actor="KubeletActor", subject="", error="KeyError"), 2)
     assert [type(each) for each in decisions] == decided
+
+
+def test_a_shutdown_that_it_opens_has_its_trace_as_any_other() -> None:
+    """Names and resource as the configuration has them, also after the shutdown before it."""
+    blue = {"k8s.cluster.name": "blue"}
+    state, _ = handle(FallbackState(), d.ConfigAdopted(enabled=True, projection_version=2, resource=blue), 1)
+    state, _ = handle(state, d.EpisodeClosed(outcome="cancelled"), 2)
+    detected = d.ShutdownDetected(kind="reboot", grant_ns=30 * NS_PER_SECOND, lock_held=True)
+    state, _ = handle(state, detected, 3)
+    _, decisions = handle(state, d.ActorFailed(actor="EpisodeActor", subject="", error="KeyError"), 4)
+    (began,) = (each for each in decisions if isinstance(each, d.ShutdownBegan))
+    assert (began.projection_version, began.resource) == (2, blue)

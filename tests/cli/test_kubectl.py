@@ -61,6 +61,7 @@ def test_without_a_kubeconfig_or_with_another_context(
         (b'{"status": "Failure", "message": "container not found"}', (None, "container not found")),
         (b"", (None, "the connection was lost")),
         (b"[[", (None, "the connection was lost")),
+        (b'{"status":' + b"[" * 100_000, (None, "the connection was lost")),
     ],
 )
 def test_how_a_command_ended(said: bytes, expected: tuple[int | None, str]) -> None:

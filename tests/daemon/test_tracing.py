@@ -20,6 +20,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import FlushTraces
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Link, WriterStart
+from ebbtide.events.units import span_s
 from ebbtide.otel.delivery import cursor as cursors
 from ebbtide.otel.delivery.cursor import Cursor, load
 from ebbtide.otel.delivery.destination import Destination, ExporterReport, encode_line
@@ -166,7 +167,7 @@ async def test_a_late_answer_ends_no_later_flush(tmp_path: Path) -> None:
             assert not bed.edge._flushed.is_set()
             process.send_signal(signal.SIGCONT)
         # On a busy machine the exporter may say of its own that its back end was slow.
-        assert bed.edge._answer in ("", f"no answer within {PATIENCE_SECONDS:g} s")
+        assert bed.edge._answer in ("", f"no answer within {span_s(PATIENCE_SECONDS)}")
 
 
 async def test_without_an_exporter_nobody_waits(tmp_path: Path) -> None:

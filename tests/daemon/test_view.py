@@ -89,6 +89,13 @@ def children() -> set[str]:
         (("timeline", "-f"), "takes no '-f'"),
         (("timeline", "last", "last"), "takes no 'last'"),
         (("timeline", "../../etc"), "takes no '../../etc'"),
+        # Without a value they would take the next word for it, which is where the daemon's journal is.
+        (("timeline", "--pod"), "options are --NAME=VALUE"),
+        (("plan", "--grant"), "options are --NAME=VALUE"),
+        (("timeline", "--all=yes"), "takes no '--all=yes'"),
+        # No process can be started with it, and the daemon would log that.
+        (("timeline", "--pod=a\0b"), "not a question"),
+        (("timeline", "--pod=\ud800"), "not a question"),
     ],
 )
 def test_what_is_no_question(words: tuple[str, ...], said: str) -> None:

@@ -37,6 +37,13 @@ REMOVED_SECONDS_MAX = 60
 #: Come and go by themselves.
 VOLATILE = ("events", "leases")
 
+#: What switches the daemons off, whichever form their periods have. --reuse-values keeps what a null would
+#: take away, --set knows no empty list, and periods are wrong where the gate is off.
+OFF = (
+    'node.config.shutdownGracePeriod="0s",node.config.shutdownGracePeriodCriticalPods="0s",'
+    "node.config.shutdownGracePeriodByPodPriority=[]"
+)
+
 of_each_helm = pytest.mark.parametrize("major", HELMS)
 
 #: Every value set to another than its default; one without a default here would not be tried.
@@ -224,20 +231,62 @@ def test_the_linter_has_nothing_to_say(major: int, tmp_path: Path) -> None:
         assert "[WARNING]" not in said
 
 
+BY_PRIORITY = {
+    "config": {
+        "shutdownGracePeriod": None,
+        "shutdownGracePeriodCriticalPods": None,
+        "shutdownGracePeriodByPodPriority": [
+            {"priority": 2000000000, "shutdownGracePeriodSeconds": 100},
+            {"priority": 0, "shutdownGracePeriodSeconds": 200},
+        ],
+    }
+}
+
+
 @pytest.mark.node
 @of_each_helm
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ({"image": {"repository": ""}}, "name your own build of the image"),
+        ({"image": {"repository": "registry.example:5000/ebbtide:1.0"}}, "/image/repository"),
+        ({"image": {"repository": "ebbtide", "tag": "1.0, 2"}}, "/image/tag"),
         ({"nod": {}}, "nod"),
         ({"node": {"enbaled": True}}, "enbaled"),
         ({"node": {"config": {"shutdownGracePeriode": "30s"}}}, "shutdownGracePeriode"),
         ({"node": {"config": {"kind": "KubeletConfiguration"}}}, "EbbtideConfiguration"),
+        # Without it the daemons would be off, and say nothing.
+        ({"node": {"config": None}}, "missing property 'config'"),
+        ({"node": None}, "missing property 'node'"),
+        ({"outage": {"config": None}}, "missing property 'config'"),
+        ({"node": {"config": {"metricsListen": 9464}}}, "/node/config/metricsListen"),
         ({"node": {"identity": "nobody"}}, "identity"),
+        ({"node": {"maxUnavailable": "0%"}}, "/node/maxUnavailable"),
+        ({"node": {"criSocket": "/run/{a}, b/c.sock"}}, "/node/criSocket"),
+        # All of the node's sockets would be mounted; and a file in our own folder has no place in it.
+        ({"node": {"criSocket": "/run/crio.sock"}}, "/node/criSocket"),
+        ({"node": {"kubeletKubeconfig": "/etc/ebbtide/kubelet.conf"}}, "/node/kubeletKubeconfig"),
+        # The pod would be killed in the middle of an overtime.
+        (
+            {"node": {"config": {"shutdownGracePeriod": "4m56s"}}},
+            "is 300: the periods and the reserve need 301",
+        ),
+        ({"node": {"config": {"reserve": "1h0.5s"}}}, "is 300: the periods and the reserve need 3661"),
+        ({"node": {"terminationGracePeriodSeconds": 64}}, "is 64: the periods and the reserve need 65"),
+        ({"node": BY_PRIORITY}, "is 300: the periods and the reserve need 305"),
+        # The DaemonSet would not select its own pods.
+        (
+            {"node": {"podLabels": {"app.kubernetes.io/name": "mine"}}},
+            "invalid propertyName 'app.kubernetes.io/name'",
+        ),
         ({"outage": {"replicas": "two"}}, "replicas"),
         ({"outage": {"config": {"namespace": "other"}}}, "namespace"),
         ({"podMonitor": {"enabled": True}}, "set node.config.metricsListen"),
+        # Nobody reaches the node's own loopback from elsewhere.
+        (
+            {"podMonitor": {"enabled": True}, "node": {"config": {"metricsListen": "127.0.0.1:9464"}}},
+            "set node.config.metricsListen",
+        ),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -285,6 +334,26 @@ def test_its_configurations_are_valid(major: int, values: Object, tmp_path: Path
     assert done.returncode == 0, done.stdout + done.stderr
     controllers = parse_outage("config.yaml", found["ebbtide-outage"].encode())
     assert controllers.namespace == NAMESPACE
+
+
+@pytest.mark.node
+@of_each_helm
+@pytest.mark.parametrize("values", [KEPT, EXAMPLE], ids=["default", "example"])
+def test_what_switches_the_daemons_off_does(major: int, values: Object, tmp_path: Path) -> None:
+    """The values that the page and the notes say before an uninstall: whichever form the periods have."""
+    page = (PROJECT / "docs" / "deployment.md").read_text()
+    assert f"--set-json '{OFF}'\n" in page
+    assert f"--set-json '{OFF}'\n" in (CHART / "templates" / "NOTES.txt").read_text()
+    (said,) = [
+        each["data"]["config.yaml"]
+        for each in objects(template(values, "--set-json", OFF, major=major))
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "ebbtide"
+    ]
+    path = tmp_path / "config.yaml"
+    path.write_text(said)
+    argv = [sys.executable, "-c", PROGRAM, "config", "check", "--require-enabled", "--config", path]
+    done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True)
+    assert (done.returncode, "graceful shutdown is off" in done.stdout) == (1, True), done
 
 
 @pytest.mark.node
@@ -389,9 +458,9 @@ async def test_a_releases_life(bed: Bed, namespace: str, monitored: None, tmp_pa
         found: Object = await bed.api.get(f"/apis/apps/v1/namespaces/{namespace}/daemonsets/ebbtide")
         return found["spec"]["template"]
 
-    async def period() -> str:
+    async def setting(name: str) -> Any:
         found = await bed.api.get(f"/api/v1/namespaces/{namespace}/configmaps/ebbtide")
-        return str(yaml.safe_load(found["data"]["config.yaml"])["shutdownGracePeriod"])
+        return yaml.safe_load(found["data"]["config.yaml"])[name]
 
     before = await names(bed)
     await ask("package", CHART, "--version", "0.0.1", "--app-version", "0.0.1", "-d", tmp_path)
@@ -402,7 +471,7 @@ async def test_a_releases_life(bed: Bed, namespace: str, monitored: None, tmp_pa
     assert "kubectl label" not in said
     first = await daemon_set()
     assert first["spec"]["containers"][0]["image"] == "ebbtide:0.0.1"
-    assert await period() == "60s"
+    assert await setting("shutdownGracePeriod") == "60s"
 
     changed = "outage.enabled=true,node.config.shutdownGracePeriod=90s,node.config.metricsListen=0.0.0.0:9464"
     said = await ask("upgrade", "ebbtide", CHART, "-f", values, "--set", changed, *to_cluster)
@@ -411,7 +480,7 @@ async def test_a_releases_life(bed: Bed, namespace: str, monitored: None, tmp_pa
     assert second["spec"]["containers"][0]["image"] == f"ebbtide:{__version__}"
     # A changed configuration rolls the pods out.
     assert second["metadata"]["annotations"] != first["metadata"]["annotations"]
-    assert await period() == "90s"
+    assert await setting("shutdownGracePeriod") == "90s"
     added = {(resource, name) for resource, _, name in await names(bed) - before}
     assert {
         ("deployments", "ebbtide-outage"),
@@ -420,15 +489,17 @@ async def test_a_releases_life(bed: Bed, namespace: str, monitored: None, tmp_pa
     } < added
 
     await ask("rollback", "ebbtide", "1", *to_cluster)
-    assert (await daemon_set(), await period()) == (first, "60s")
+    assert (await daemon_set(), await setting("shutdownGracePeriod")) == (first, "60s")
     history = json.loads(await ask("history", "ebbtide", "-o", "json", *to_cluster))
     assert [each["status"] for each in history] == ["superseded", "superseded", "deployed"]
 
-    # As the page says it, so that each daemon gives back what it holds.
-    off = "node.config.shutdownGracePeriod=0s,node.config.shutdownGracePeriodCriticalPods=0s"
-    await ask("upgrade", "ebbtide", CHART, "--reuse-values", "--wait", "--set", off, *to_cluster)
-    assert f"--set {off}" in (PROJECT / "docs" / "deployment.md").read_text()
-    assert await period() == "0s"
+    # As the page says it, so that each daemon gives back what it holds; from the other form of the periods.
+    values.write_text(yaml.safe_dump({"node": {"config": EXAMPLE["node"]["config"]}}))
+    await ask("upgrade", "ebbtide", CHART, "--reuse-values", "-f", values, *to_cluster)
+    assert len(await setting("shutdownGracePeriodByPodPriority")) == 2
+    await ask("upgrade", "ebbtide", CHART, "--reuse-values", "--wait", "--set-json", OFF, *to_cluster)
+    assert await setting("shutdownGracePeriod") == "0s"
+    assert await setting("shutdownGracePeriodByPodPriority") == []
     await ask("uninstall", "ebbtide", "--wait", *to_cluster)
     with trio.move_on_after(REMOVED_SECONDS_MAX):
         while left := await names(bed) - before:

@@ -73,6 +73,8 @@ grep CapEff /proc/self/status
 ls -A /run/ebbtide /var/run/secrets 2>&1
 touch /run/ebbtide/view/x 2>&1
 """
+#: More than the pod's command leaves there, and less than its memory, where this bed's disk is.
+FILL = "head -c 4194304 /dev/zero > {file}; sleep 60"
 ORDERS = """
 import socket, sys
 for order in (b'{"verb": "release"}', b'{"verb": "hurry", "pod": "web"}',
@@ -207,6 +209,7 @@ async def test_who_may_only_look(bed: Bed, looking: Looking) -> None:
     await _answers(looking)
     assert await refused(speaking(bed, TENANT.token)) == set(REFUSED)
     await _shell(looking)
+    await _disk(bed, looking)
     await _nobody_there(bed, looking)
     await _shutdown(bed, looking)
 
@@ -253,6 +256,20 @@ async def _shell(looking: Looking) -> None:
     assert "verb of view" in orders[0]["error"]
     assert "verb of view" in orders[1]["error"]
     assert "takes no --journal" in orders[2]["error"]
+
+
+async def _disk(bed: Bed, looking: Looking) -> None:
+    """What one writes to the kubelet's files ends with the container, and is no message of it either."""
+    for restarts, file in enumerate(("/dev/termination-log", "/etc/hosts"), 1):
+        await looking.inside("sh", "-c", FILL.format(file=file))
+        await bed.api.until(PODS, partial(restarted, restarts))
+
+
+def restarted(times: int, found: Object) -> bool:
+    (state,) = found["items"][0]["status"]["containerStatuses"]
+    ended = state["lastState"].get("terminated", {})
+    is_so = state["restartCount"] == times and "running" in state["state"]
+    return is_so and (ended["exitCode"], "message" in ended) == (0, False)
 
 
 async def _shutdown(bed: Bed, looking: Looking) -> None:

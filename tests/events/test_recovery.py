@@ -273,8 +273,34 @@ def test_two_journals_in_one_place_are_told_apart() -> None:
     Layout(WriterStart(OTHER_ID, Link(), 2), layout.files).segment()
     newest = layout.history()
     assert newest.read().end.seq == 1
-    assert newest.path.others == ("00010203",)
+    assert newest.path.others == (JOURNAL_ID.hex(),)
     assert layout.history(journal=JOURNAL_ID.hex()).read().end.seq == 10
+
+
+#: It begins as the usual one does, so the names of its files have the same eight digits.
+ALIKE_ID = JOURNAL_ID[:4] + bytes(12)
+
+
+def test_ids_that_begin_alike_are_two_journals() -> None:
+    """The headers tell them apart, and neither is damage in the other."""
+    layout = Layout().segment().steps(3)
+    Layout(WriterStart(ALIKE_ID, Link(), 2), layout.files).segment()
+    newest = layout.history()
+    assert (newest.read().state, newest.journal_id, newest.verdict.end.seq) == ("intact", ALIKE_ID, 1)
+    assert newest.path.others == (JOURNAL_ID.hex(),)
+    older = layout.history(journal=JOURNAL_ID.hex())
+    assert (older.read().state, older.verdict.end.seq) == ("intact", 10)
+    assert older.path.others == (ALIKE_ID.hex(),)
+
+
+def test_a_damaged_header_is_of_each_journal_that_its_name_fits() -> None:
+    """Nothing tells whose it was, and neither is called whole without it."""
+    layout = Layout().segment().steps(3)
+    Layout(WriterStart(ALIKE_ID, Link(), 2), layout.files).segment().seal()
+    third = Layout(WriterStart(ALIKE_ID, Link(), 3), layout.files).segment().seal()
+    third.flip(30, segment=3)
+    for journal in (JOURNAL_ID, ALIKE_ID):
+        assert layout.history(journal=journal.hex()).read().state == "corrupt"
 
 
 def test_another_machines_journal_is_readable_and_not_writable() -> None:

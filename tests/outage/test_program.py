@@ -105,3 +105,10 @@ async def test_remediators_of_a_hundred_nodes_are_asked_at_our_own_rate(
     # Nobody had to wait for longer than he could.
     assert [each.node for each in told.values() if not each.errors] == []
     assert {error for each in told.values() for error in each.errors} == {NOT_YET}
+
+
+def test_the_environments_resource_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the settings that each journal gets, so that an outage's trace follows from its journal alone."""
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.cluster.name=blue")
+    shared = leader(Scripted(remediators), None)._shared
+    assert shared.settings("node-1").resource == {"k8s.cluster.name": "blue"}

@@ -401,3 +401,11 @@ def test_a_taint_that_is_refused_says_why() -> None:
     (record,) = told(outages.script("outage-refused"))
     tried = [each.text for each in record.course if each.what == "tainting"]
     assert tried[0] == "the taint could not be written, and is tried again: 503"
+
+
+@pytest.mark.parametrize("verb", [("blame",), ("timeline",), ("timeline", "-f")])
+def test_an_outage_is_called_one(run: Run, verb: tuple[str, ...]) -> None:
+    """Also where the journal has none of that name."""
+    ran = run("replay", *verb, "nonsense", "--journal", outages.GOLDEN)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("ebbtide: no outage 'nonsense' in this journal: there ")

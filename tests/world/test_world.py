@@ -11,8 +11,9 @@ from ebbtide import daemon
 from ebbtide.actors import container
 from ebbtide.actors.system import LOOK_NS
 from ebbtide.events.base import NS_PER_MS as MS
-from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import Armed
+from ebbtide.events.base import NS_PER_SECOND, Checkpoint
+from ebbtide.events.decisions import Armed, EpisodeClosed
+from ebbtide.events.reader import History
 from tests.conftest import Sample
 from tests.world import scenario
 from tests.world.invariants import check
@@ -108,6 +109,29 @@ def test_seeds_that_broke_once(seed: int) -> None:
     """Each with what made it hard."""
     result = try_out(Name(seed))
     assert not result.breaches, str(result)
+
+
+@pytest.mark.parametrize(("seconds", "each"), [(0, True), (10**6, False)])
+def test_a_segment_begins_once_a_shutdown_is_settled(
+    seconds: int, each: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind every close that opens no other one; where the last segment is of just now, not for each."""
+    monkeypatch.setattr(daemon, "SETTLED_SEGMENT_SECONDS_MIN", seconds)
+    begun = []
+    for seed in range(24):
+        result = try_out(Name(seed))
+        assert not result.breaches, str(result)
+        records = list(History([place.source for place in result.world.disks.places]).records())
+        closed = False
+        for at, record in enumerate(records[:-1]):
+            closed |= isinstance(record.event, EpisodeClosed)
+            if closed and record.last:
+                closed = False
+                following = records[at + 1]
+                if not following.episode:
+                    begun.append(isinstance(following.event, Checkpoint))
+    assert len(begun) > 5
+    assert all(begun) is each
 
 
 def test_a_seed_is_a_world() -> None:

@@ -217,13 +217,15 @@ class NodeHold:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.scope = trio.CancelScope()
+        #: Of its turn, and of the time before that.
+        self.scope, self.waiting = trio.CancelScope(), trio.CancelScope()
         self.over = trio.Event()
         self._is_writing = self._is_unwanted = False
 
     def give_up(self) -> None:
         """Now, or when the write that was sent has ended, which is bounded."""
         self._is_unwanted = True
+        self.waiting.cancel()
         if not self._is_writing:
             self.scope.cancel()
 
@@ -263,9 +265,11 @@ class NodeWriter:
         mine = NodeHold(kind)
         self._holds.append(mine)
         try:
-            with mine.scope:
+            # Overtaken here it goes on to its block, which is cancelled by then: a context manager has to.
+            with mine.waiting:
                 for each in earlier:
                     await each.over.wait()
+            with mine.scope:
                 yield mine
         finally:
             self._holds.remove(mine)

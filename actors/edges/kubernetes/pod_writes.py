@@ -622,8 +622,10 @@ def _read_late_file(path: Path) -> dict[str, KnownThen]:
 # more rarely the longer the server takes for one. Mirror pods count: theirs is the static pod's.
 
 
-#: Between two looks at what the watch has: it is in memory.
-STATUS_POLL_SECONDS = 0.1
+#: Between two looks at what the watch has: it is in memory, and the release waits for what it says.
+STATUS_POLL_SECONDS = 0.02
+#: Between two lists at least.
+STATUS_LIST_SECONDS = 0.1
 #: Of the time at most a quarter is spent on lists: the server has the statuses themselves to take.
 REST_PER_LIST = 3
 
@@ -636,17 +638,16 @@ class StatusWait:
         """Says who is missing before it ends."""
         call = ApiCall(self._caller, order.timeout_ns / NS_PER_SECOND, self._context(order.key))
         missing, why, next_list, ended = order.uids, "", 0.0, Ending()
-        # By the watch, which may be behind, or not there: then it knows of no pod that is final and is not.
-        known = self._lookup.find
-        while missing := tuple(
-            uid for uid in missing if (pod := known(uid)) is None or pod.phase not in FINAL_PHASES
-        ):
+        shown: set[str] = set()
+        while missing := tuple(uid for uid in missing if not self._is_final(uid, shown)):
             now = trio.current_time()
             if now >= call.until:
                 without = f"{len(missing)} of {len(order.uids)} without a final status{why}"
                 ended = Ending("timed-out", without)
                 break
-            if now >= next_list:
+            # With less than is between two lists the answer would come after the time, and its silence would
+            # stand as the cause.
+            if now >= next_list and (not next_list or call.left_seconds >= STATUS_LIST_SECONDS):
                 try:
                     seen = await list_known_pods(call, self._node)
                     # An object that is gone needs no status any more.
@@ -660,9 +661,23 @@ class StatusWait:
                     ended = Ending("failed", str(error))
                     break
                 next_list = trio.current_time() + max(
-                    STATUS_POLL_SECONDS, REST_PER_LIST * (trio.current_time() - now)
+                    STATUS_LIST_SECONDS, REST_PER_LIST * (trio.current_time() - now)
                 )
             if missing:
                 await trio.sleep(min(STATUS_POLL_SECONDS, call.left_seconds))
         await outlet.put(StatusesSeen(key=order.key, missing=missing))
         return ended
+
+    def _is_final(self, uid: str, shown: set[str]) -> bool:
+        """By the watch, which may be behind, or not there: then it knows of no pod that is final and is not.
+
+        ``shown``: whom it has had since the order. Who is no longer there has lost its object: a kubelet
+        writes the last status and takes the object away at once, so that only the second may be seen. A
+        mirror's object may go while its pod is as it was.
+        """
+        pod = self._lookup.find(uid)
+        if pod is None:
+            return uid in shown
+        if not pod.static:
+            shown.add(uid)
+        return pod.phase in FINAL_PHASES

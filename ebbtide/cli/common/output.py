@@ -109,8 +109,13 @@ def pairs(rows: Iterable[tuple[str, str]]) -> RenderableType:
     return made
 
 
+#: Columns of the terminal in which a sentence still reads as one.
+SENTENCE_WIDTH_MIN = 24
+
+
 class NarrowTable:
-    """Rows under headings. ``right``: columns of numbers; ``spare``: those that go first, in this order.
+    """Rows under headings. ``right``: columns of numbers; ``spare``: those that go first, in this order;
+    ``wraps``: one of sentences, which may take several lines where it has `SENTENCE_WIDTH_MIN`.
 
     What fits stands as a table. What does not loses the columns that can be missed; what still does not fit
     is told row by row, as blocks.
@@ -123,8 +128,9 @@ class NarrowTable:
         *,
         right: Sequence[str] = (),
         spare: Sequence[str] = (),
+        wraps: str = "",
     ) -> None:
-        self.headings, self.right, self.spare = tuple(headings), right, spare
+        self.headings, self.right, self.spare, self.wraps = tuple(headings), right, spare, wraps
         self.rows = [tuple(map(visible, row)) for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -133,8 +139,11 @@ class NarrowTable:
 
         # Cells, not characters: names may be written in scripts whose letters are two columns wide.
         widths = [max(map(cell_len, column)) for column in zip(self.headings, *self.rows, strict=True)]
+        if self.wraps:
+            at = self.headings.index(self.wraps)
+            widths[at] = min(widths[at], SENTENCE_WIDTH_MIN)
         kept = list(range(len(self.headings)))
-        for name in ("", *self.spare):
+        for name in (None, *self.spare):
             kept = [at for at in kept if self.headings[at] != name]
             if sum(widths[at] for at in kept) + GAP * (len(kept) - 1) <= options.max_width:
                 shown = ([row[at] for at in kept] for row in self.rows)
@@ -149,7 +158,8 @@ class NarrowTable:
             for name, value in zip(self.headings[1:], row[1:], strict=True):
                 if not value:
                     continue
-                pair = Text.assemble(" " * GAP, (f"{name} ", "dim"), (value, STYLES.get(value, "")))
+                label = f"{name} " if name else ""
+                pair = Text.assemble(" " * GAP, (label, "dim"), (value, STYLES.get(value, "")))
                 if line and line.cell_len + pair.cell_len > options.max_width:
                     yield line
                     line = Text()
@@ -176,6 +186,7 @@ def headline_text(shutdown: ShutdownRecord) -> Text:
 def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableType:
     """The headline, then what else there was to warn of: a line a cause; ``every``: a line a warning."""
     from rich.console import Group
+    from rich.padding import Padding
     from rich.text import Text
 
     from ebbtide.events.record.causes import cause_groups
@@ -186,8 +197,21 @@ def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableT
         lines = [(each.text, group.severity) for group in groups for each in group.notices]
     elif shutdown.severity != "good":
         lines = lines[1:]  # the headline begins with it
-    texts = (Text(visible(f"  {text}"), style=SEVERITY_STYLES[how]) for text, how in lines)
-    return Group(headline_text(shutdown), *texts)
+    # Also what goes on in a further line of a narrow terminal stands below the headline.
+    texts = (Text(visible(text), style=SEVERITY_STYLES[how]) for text, how in lines)
+    padded = (Padding(text, (0, 0, 0, GAP), expand=False) for text in texts)
+    return Group(headline_text(shutdown), *padded)
+
+
+def hanging(before: Text, text: Text) -> RenderableType:
+    """A line whose further lines, on a narrow terminal, begin where ``text`` does."""
+    from rich.table import Table
+
+    made = Table.grid()
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    made.add_row(before, text)
+    return made
 
 
 def painter(styles: Mapping[str, Mapping[str, Any]]) -> Callable[[str, str], str]:

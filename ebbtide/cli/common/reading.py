@@ -16,9 +16,10 @@ from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.common.options import is_stored
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.stored import stored_source
-from ebbtide.events.catalog import DirectorySource, Source, find_segments
+from ebbtide.events.catalog import DirectorySource, Source, find_segments, journal_ids
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
+from ebbtide.events.segment import SHORT_ID_DIGITS
 from ebbtide.options import JOURNAL_PATH
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class JournalPool:
         """Raises Refused where a place is missing or holds no journal, OSError."""
         self.code = 0
         self.verdicts: list[Verdict] = []
-        #: Each journal's sources, by the first eight digits of its id.
+        #: Each journal's sources, by its id.
         self._sources: dict[str, list[Source]] = {}
         # Place by place, so that the one that holds no journal can be named; none named: the default ones.
         for named in [[place] for place in folders] or [[]]:
@@ -122,12 +123,27 @@ class JournalPool:
                 places += journals_below(place) or [place]
             found = False
             for source in sources_of(places):
-                # A segment without a byte holds no journal, whatever its name says.
-                for journal in dict.fromkeys(each.journal for each in find_segments([source]) if each.size):
+                for journal in journal_ids(find_segments([source])):
                     self._sources.setdefault(journal, []).append(source)
                     found = True
             if not found:
                 raise Refused(f"no journal in {(*named, JOURNAL_PATH)[0]}: name a node's journal directory")
+        self._join_short_ids()
+
+    def _join_short_ids(self) -> None:
+        """Where no header is whole only a name is left, with the begin of the id: such a place belongs to the
+        journals that begin so, as a fallback does with a segment that a crash tore.
+        """
+        named = {journal for journal in self._sources if len(journal) == SHORT_ID_DIGITS}
+        if not named:
+            return
+        for journal, sources in self._sources.items():
+            begin = journal[:SHORT_ID_DIGITS]
+            if journal != begin and begin in named:
+                sources += self._sources[begin]
+        joined = {journal[:SHORT_ID_DIGITS] for journal in self._sources if journal not in named}
+        for begin in named & joined:
+            del self._sources[begin]
 
     def __len__(self) -> int:
         """How many journals there are."""
@@ -156,9 +172,16 @@ class JournalPool:
     def records(self) -> Iterator[EpisodeRecord]:
         """Every shutdown and every outage, in the same way."""
         from ebbtide.actors.edges.linux.proc import boot_id
+        from ebbtide.events.record.model import ShutdownRecord
         from ebbtide.events.record.outages import records_of
 
         for history in self.histories():
-            yield from records_of(history, boot_id=boot_id())
+            for told in records_of(history, boot_id=boot_id()):
+                if isinstance(told, ShutdownRecord) and told.headless:
+                    remark(
+                        f"ebbtide: left out: shutdown {told.id} of {told.node}, whose begin is not on record"
+                    )
+                else:
+                    yield told
             self.verdicts.append(history.verdict)
             self.code = worst((self.code, conclude(history.verdict)))

@@ -28,7 +28,7 @@ from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.events.base import JOURNAL_ACTOR, NS_PER_SECOND
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
 from ebbtide.events.reader import History, Unread
-from ebbtide.events.record.episodes import BootRecord, Episode, episodes
+from ebbtide.events.record.episodes import BootRecord, Episode, episodes, is_outage_history
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.units import json_seconds
@@ -109,13 +109,18 @@ def whole_verdict(history: History) -> Verdict:
         return history.read()
 
 
+def history_kind(history: History) -> str:
+    """What the journal tells of: ``outage`` or ``shutdown``."""
+    return "outage" if is_outage_history(history) else "shutdown"
+
+
 def _pick_by_name(history: History, found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
     # The verbs hand over what they do not know (`ignore_unknown_options`), or ``-2`` would be an option. So
     # what else begins with a dash comes here, where the person meant an option and not a shutdown.
     if name.startswith("-") and not _BACKWARDS.fullmatch(name):
         raise Refused(f"no such option: {name}")
     try:
-        return pick(found, name)
+        return pick(found, name, history_kind(history))
     except NoSuchShutdown as error:
         # Where a journal is damaged, the damage may be why it is not there, and has the exit code.
         code = conclude(history.verdict) or WRONG
@@ -236,6 +241,7 @@ def episode_document(episode: Episode) -> dict[str, Any]:
         "severity": episode.severity,
         "pods": dict(episode.pods),
         "podsRunning": episode.pods_running,
+        "headless": episode.headless,
         "firstSeq": episode.first_seq,
         "lastSeq": episode.last_seq,
         "bootId": episode.boot_id,

@@ -47,15 +47,20 @@ def run(config: Path | None, kubeconfig: str | None, replica: str | None, dry_ru
     from ebbtide.config.schema import IN_CLUSTER
     from ebbtide.host import host_name
     from ebbtide.log import LogOutput
-    from ebbtide.modes import in_a_pod
+    from ebbtide.modes import ModeUnavailable, in_a_pod, require_readable
     from ebbtide.outage.configuration import OutageConfiguration, load_outage
     from ebbtide.outage.program import Options, run_controller
 
     loaded = load_outage(config) if config is not None else OutageConfiguration()
     in_cluster = kubeconfig == IN_CLUSTER or (kubeconfig is None and in_a_pod())
-    if not in_cluster and (kubeconfig is None or not Path(kubeconfig).is_file()):
-        what = "this is no pod of a cluster" if kubeconfig is None else f"{kubeconfig} is no file"
-        raise Refused(f"{what}: name a kubeconfig with --kubeconfig PATH")
-    options = Options(loaded, None if in_cluster else Path(kubeconfig or ""), replica or host_name(), dry_run)
+    if kubeconfig is None and not in_cluster:
+        raise Refused("this is no pod of a cluster: name a kubeconfig with --kubeconfig PATH")
+    access = None if in_cluster or kubeconfig is None else Path(kubeconfig)
+    if access is not None:
+        try:
+            require_readable(access)
+        except ModeUnavailable as error:
+            raise Refused(str(error)) from None
+    options = Options(loaded, access, replica or host_name(), dry_run)
     trio.run(run_controller, options, LogOutput())
     return DONE

@@ -31,15 +31,11 @@ from ebbtide.events.record.model import ConfigurationRecord, ShutdownRecord
 from ebbtide.events.units import json_seconds, span, span_s
 from ebbtide.replay.advise import (
     COMMENT_COLUMNS,
-    LONGEST,
     MARGIN_PERCENT,
-    MEDIAN,
-    P95,
     Advice,
     Caution,
     NoEvidence,
     Stop,
-    Survival,
     WaveAdvice,
     advise,
     configuration_to_paste,
@@ -51,6 +47,7 @@ from ebbtide.replay.advise import (
 )
 from ebbtide.replay.fit import Fit, fit
 from ebbtide.replay.journal import NoSuchShutdown, pick
+from ebbtide.replay.survival import Survival
 
 EPILOG = """\b
 Examples:
@@ -188,7 +185,7 @@ def _wave_row(wave: WaveAdvice) -> tuple[str, ...]:
 
 
 def _survival_cells(curve: Survival, *beside_stops: str) -> tuple[str, ...]:
-    times = (curve.quantile_ns(of) for of in (MEDIAN, P95, LONGEST))
+    times = (curve.p50_ns, curve.p95_ns, curve.longest_ns)
     # Beyond the longest stop that ended by itself the curve ends: no number there would be evidence.
     unknown = "not reached" if curve.total else "-"
     return (
@@ -264,13 +261,14 @@ def advice_document(advice: Advice) -> dict[str, Any]:
 
 def _survival_document(curve: Survival) -> dict[str, Any]:
     names = ("p50Seconds", "p95Seconds", "maxSeconds")
-    times = (json_seconds(curve.quantile_ns(of)) for of in (MEDIAN, P95, LONGEST))
+    times = map(json_seconds, (curve.p50_ns, curve.p95_ns, curve.longest_ns))
     return {"stops": curve.total, "censored": curve.censored, **dict(zip(names, times, strict=True))}
 
 
 def _stop_document(stop: Stop) -> dict[str, Any]:
     return {
         "shutdown": stop.shutdown,
+        "journalId": stop.journal_id,
         "node": stop.node,
         "pod": stop.label,
         "uid": stop.uid,

@@ -18,7 +18,7 @@ from ebbtide.cli.common.options import (
     output_option,
     wave_option,
 )
-from ebbtide.cli.common.output import cause_lines, show, show_json, table
+from ebbtide.cli.common.output import NarrowTable, cause_lines, show, show_json, table
 from ebbtide.cli.common.selection import choose_record, shutdown_document
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.events.record.outages import OutageRecord
@@ -81,7 +81,12 @@ def blame_command(
         return code
     # On a terminal the causes must stay in sight; in a pipe nothing is left out.
     shown = costs if every or count is not None or not sys.stdout.isatty() else costs[:TERMINAL_ROWS_MAX]
-    show(table(HEADINGS, map(_cost_row, shown), right=("TIME", "ALONE", "WAVE")))
+    rows = map(_cost_row, shown)
+    show(
+        NarrowTable(
+            HEADINGS, rows, right=("TIME", "ALONE", "WAVE"), spare=("CONTAINER", "WAVE"), wraps="WHAT"
+        )
+    )
     if len(shown) < len(costs):
         show(f"and {len(costs) - len(shown)} more that took less: --all")
     return code

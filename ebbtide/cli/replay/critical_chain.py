@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ebbtide.cli.common.options import EpisodeCommand, episode_argument, journals_option, output_option
-from ebbtide.cli.common.output import headline_text, show, show_json
+from ebbtide.cli.common.output import hanging, headline_text, show, show_json
 from ebbtide.cli.common.selection import choose_record, shutdown_document
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.model import DAMAGED_ENDS, ShutdownRecord
@@ -46,6 +46,7 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
     if output == "json":
         show_json(chain_document(shutdown, chain))
         return code
+    from rich.console import Group, RenderableType
     from rich.text import Text
 
     # What went wrong first: a tree of times does not say it.
@@ -56,11 +57,12 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
     tree = Text(f"{shutdown.kind}, {shutdown.outcome}{ends} @{span(chain.total_ns)}", style="bold")
     if chain.released_ns is not None:
         tree.append(f", lock given back @{span(chain.released_ns)}")
+    lines: list[RenderableType] = [tree]
     # Of the smallest parts only: a wave is always longer than the pod that held it.
     longest_ns = max((leaf.took_ns for each in chain.segments for leaf in each.leaves()), default=0)
     for branch, line, style in _tree_lines(chain.segments, list(chain.away), longest_ns):
-        tree.append(f"\n{branch}", style="not bold dim").append(visible(line), style=style)
-    show(tree)
+        lines.append(hanging(Text(branch, style="dim"), Text(visible(line), style=style)))
+    show(Group(*lines))
     return code
 
 
@@ -119,10 +121,10 @@ def _tree_lines(
         # Only a part without parts of its own: that is where somebody can do something.
         red = not segment.within and segment.took_ns == longest_ns
         times = f"@{span(segment.began_ns)} +{span(segment.took_ns)}"
-        yield before + branch, f"{segment.text} {times}", "not bold red" if red else "not bold"
+        yield before + branch, f"{segment.text} {times}", "red" if red else ""
         for each in [each for each in away if segment.began_ns <= each.began_ns < segment.ended_ns]:
             away.remove(each)
             took = span(each.ended_ns - each.began_ns)
             words = f"no daemon ran for at most {took} @{span(each.began_ns)}"
-            yield before + below, words, "not bold yellow"
+            yield before + below, words, "yellow"
         yield from _tree_lines(segment.within, [], longest_ns, before + below)

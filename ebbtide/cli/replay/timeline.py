@@ -32,6 +32,7 @@ from ebbtide.cli.common.selection import (
     MOMENT_FORMS,
     MOMENT_METAVAR,
     choose_episode,
+    history_kind,
     known_actor,
     parse_moment,
 )
@@ -109,7 +110,7 @@ def timeline(
         if last is not None and last.outcome in GOING_ON:
             return _follow(journals, Timeline(last.first_seq, wanted), 0, show)
         if last is None or episode is None:
-            remark("ebbtide: no shutdown runs; waiting for the next one")
+            remark(f"ebbtide: no {history_kind(open_journal(journals))} runs; waiting for the next one")
             return _follow(journals, Timeline(0, wanted), last.last_seq if last is not None else 0, show)
         episode = last.id
     transitions = Timeline(choose_episode(journals, episode or "last").first_seq, wanted)

@@ -114,6 +114,15 @@ def test_how_they_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     same_as_golden(GOLDEN / "doctor.txt", capsys.readouterr().out)
 
 
+def test_who_has_no_source() -> None:
+    """One node is off, several are."""
+    bare = ONE._replace(sources=())
+    (alone,) = examine(WELL._replace(nodes=(bare, TWO)))
+    (both,) = examine(WELL._replace(nodes=(bare, TWO._replace(sources=()))))
+    assert f"proves that {ONE.name} is off: " in alone.message
+    assert f"proves that {ONE.name}, {TWO.name} are off: " in both.message
+
+
 def test_rights_are_told_by_resource() -> None:
     """Twenty that are missing are some lines, not a page."""
     assert rights_text(rights("ours"))[:2] == ("get, list, watch, patch nodes", "list, watch pods")

@@ -73,14 +73,22 @@ def test_what_is_to_paste_is_a_configuration(columns: int, tmp_path: Path) -> No
     assert all(len(line) <= columns for line in paste if "/" not in line)
 
 
+#: What each verb must show whole.
+WHOLE = {
+    ("replay", "advise"): ("shop/stuck", "shop/web", "PRIORITY", "ADVISED", "reached"),
+    ("replay", "what-if", "--grant", "6s"): WORDS,
+    ("replay", "blame"): ("graceful", "killed", "shop/web-0", "shop/stuck-0", "ALONE", "SIGTERM,"),
+    ("journal", "ls"): ("STARTED", "graceful,", "complete"),
+}
+
+
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
-@pytest.mark.parametrize("verb", [("advise",), ("what-if", "--grant", "6s")])
+@pytest.mark.parametrize("verb", WHOLE)
 def test_no_word_is_broken(columns: int, verb: tuple[str, ...]) -> None:
     """Columns are left out, or rows told as blocks; every name and every heading stays whole."""
-    lines = on_terminal(columns, "replay", *verb)
+    lines = on_terminal(columns, *verb)
     words = " ".join(lines).split()
-    wanted = WORDS if verb[0] == "what-if" else ("shop/stuck", "shop/web", "PRIORITY", "ADVISED", "reached")
-    assert set(wanted) <= set(words)
+    assert set(WHOLE[verb]) <= set(words)
     assert all(len(line.rstrip()) <= columns for line in lines if "/" not in line or len(line.split()) > 1)
 
 
@@ -95,3 +103,16 @@ def test_the_causes_stay_in_sight_on_a_terminal(refused: Path) -> None:
     assert len(lines) <= 24
     assert re.fullmatch(r"and \d+ more that took less: --all", lines[-1])
     assert len(on_terminal(250, "replay", "blame", "--all", journal=refused)) > 200
+
+
+def test_what_goes_on_in_another_line_hangs(refused: Path) -> None:
+    """Below the headline each line of a cause is indented, and each of a tree stands behind its branch."""
+    blame = [line.rstrip() for line in on_terminal(80, "replay", "blame", journal=refused)]
+    causes = blame[3 : blame.index("")]
+    assert causes[0] == "  6 pods: the preStop hook (exec) was cut (had not ended when the grace was"
+    assert all(line.startswith("  ") for line in causes)
+    chain = [line.rstrip() for line in on_terminal(80, "replay", "critical-chain", journal=refused)]
+    assert chain[-2:] == [
+        "  └─44 pods had not ended: shop/search-1, shop/web-3, shop/web-5, 41 more @0 s",
+        "    +30 s",
+    ]

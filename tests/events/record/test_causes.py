@@ -187,12 +187,23 @@ def test_each_warning_is_in_one_group() -> None:
 
 
 def test_the_headline_begins_with_what_went_wrong() -> None:
-    """And says what became of machine and pods; of a calm one it only says that."""
+    """And says what became of machine and pods, once; of a calm one it only says that."""
     lost = Night((*(refused(f"web-{at}", "no answer") for at in range(3)), *calm(1))).record
     assert headline(lost) == (
         "3 pods: the runtime refused the stop signal (no answer)."
         " The reboot of node-1 let the machine go after 11.611 s: 3 of 4 pods were killed, 1 ended by itself."
     )
+    nobody_knows = [
+        Night((*calm(3), *(pod(f"lost-{at}", None) for at in range(count)))).record for count in (1, 2)
+    ]
+    assert [
+        headline(each).removeprefix("The reboot of node-1 let the machine go after 11.611 s: ")
+        for each in nobody_knows
+    ] == [
+        "shop/lost-0: no fate on record. The reboot of node-1 let the machine go after 11.611 s:"
+        " 1 of 4 pods has no fate on record, 3 ended by themselves.",
+        "2 of 5 pods have no fate on record, 3 ended by themselves.",
+    ]
     assert headline(Night(calm(12)).record) == (
         "The reboot of node-1 let the machine go after 11.611 s: all 12 pods ended by themselves."
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from ebbtide.events.outage import LeaderStarted
 from ebbtide.events.reader import History
 from ebbtide.events.record.outages import outage_records
 from ebbtide.otel.span import Span, span_id_of
@@ -82,6 +84,25 @@ def test_the_last_boots_shutdown_is_linked() -> None:
     assert (link.trace_id, link.span_id) == (shutdown, span_id_of(shutdown, "shutdown", ""))
     teller.steps.pop()
     assert teller.spans() == [span for span in spans if span is not ended]
+
+
+def test_the_resource_is_what_the_controllers_environment_said_when_it_began() -> None:
+    """It is on record with the settings; what the journal knows by itself is not overwritten."""
+    given = {"k8s.cluster.name": "blue", "k8s.node.name": "of-the-controller"}
+    told = []
+    for record in outages.script(outages.STORY).records:
+        event = record.event
+        if isinstance(event, LeaderStarted):
+            event = replace(event, settings=replace(event.settings, resource=given))
+        told.append(replace(record, event=event))
+    history, projection = History([Memory(outages.book(told).files)]), Projection()
+    for header, records in history.batches():
+        projection.feed(header, records, history.journal_id)
+    (outage,) = outage_records(History([Memory(outages.book(told).files)]))
+    resource = projection.resource(outage.first_seq)
+    found = dict(resource.attributes)
+    assert (found["k8s.cluster.name"], found["k8s.node.name"]) == ("blue", outage.node)
+    assert (resource.scope, resource.version) == ("ebbtide.outage", 1)
 
 
 def test_an_alarm_is_an_error() -> None:

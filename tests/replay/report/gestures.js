@@ -1,5 +1,5 @@
 // What the steps of a gesture cost, in milliseconds: from the event through the next frame to the finished layout.
-// Without a name: which gestures there are.
+// Without a name: which gestures there are; "yardstick" is the machine's own pace: plain rows, laid out anew.
 (async (name) => {
   const $ = (id) => document.getElementById(id);
   const frame = () => new Promise((done) => requestAnimationFrame(done));
@@ -36,5 +36,19 @@
     "scroll events": times(30, (at) => () => { $("event-frame").scrollTop = at * 9000; }),
     "filter events": ["p", "po", "pod", "podended", "kill", "x", ""].map((word) => type("event-find", word)),
   };
+  if (name === "yardstick") {
+    const plain = document.body.appendChild(document.createElement("div"));
+    plain.setAttribute("style", "position: fixed; inset: 0; contain: strict; overflow: hidden");
+    const table = (at) => () => {
+      const rows = document.createElement("table");
+      for (let row = 0; row < 300; row += 1)
+        for (let cell = 0, line = rows.insertRow(); cell < 5; cell += 1) line.insertCell().textContent = `${at} ${row} ${cell}`;
+      plain.replaceChildren(rows);
+      plain.getBoundingClientRect();
+    };
+    const found = await steps(times(5, table));
+    plain.remove();
+    return found;
+  }
   return name ? steps(gestures[name]) : Object.keys(gestures);
 })

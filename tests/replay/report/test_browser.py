@@ -766,8 +766,10 @@ def test_rows_are_as_tall_as_what_they_say(phone: Browser, urls: Urls, name: str
 #: A function in the page: the steps of a gesture by its name.
 GESTURES = Path(__file__).with_name("gestures.js").read_text()
 
-#: Milliseconds of processor a step: what follows the hand, and what lays all rows out anew.
-FLOWING_MS, ANEW_MS = 50.0, 200.0
+#: What a step may cost, as a multiple of laying 300 plain rows out anew at that time (a machine with other
+#: work to do takes longer for both): what follows the hand, and what lays all rows out anew. Measured are
+#: 0.4 and 2.1; in milliseconds the figures stand in docs/performance.md.
+FLOWING_MAX, ANEW_MAX = 1.0, 4.0
 ANEW = ("filter", "sort", "order", "collapse", "open a group", "filter events")
 FIRST_PAINT_MS = 2000
 
@@ -779,11 +781,18 @@ DRAWN_MAX = 2500
 def test_gestures(desk: Browser, urls: Urls) -> None:
     """Zooming, moving, walking, scrolling, filtering and sorting answer at once."""
     desk.open(urls("many"))
-    for name in desk.run(f"({GESTURES})()"):
+
+    def step_ms(name: str) -> float:
         before = desk.processor_ms()
         steps = len(desk.run(f"({GESTURES})('{name}')"))
-        cost = (desk.processor_ms() - before) / steps
-        assert 0 < cost <= (ANEW_MS if name in ANEW else FLOWING_MS), f"{name}: {cost} ms a step"
+        return (desk.processor_ms() - before) / steps
+
+    before = step_ms("yardstick")
+    for name in desk.run(f"({GESTURES})()"):
+        cost, after = step_ms(name), step_ms("yardstick")
+        most = (ANEW_MAX if name in ANEW else FLOWING_MAX) * max(before, after)
+        assert 0 < cost <= most, f"{name}: {cost:.0f} ms a step, {most:.0f} at most"
+        before = after
 
 
 @pytest.mark.slow

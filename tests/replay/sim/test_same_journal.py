@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ebbtide.actors.edges.linux.proc import PROCESS_STATES
+from ebbtide.events.decisions import PROJECTION_VERSION, ShutdownBegan
+from ebbtide.events.facts import AutopsyTaken
 from ebbtide.events.reader import History
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.pythons import PYTHONS, ran
@@ -40,3 +43,18 @@ def test_a_reader_finds_it_intact() -> None:
     assert account.outcome == "complete"
     assert len(account.pods) >= 30
     assert account.node == "node-3"
+
+
+def test_its_trace_is_named_as_a_daemons() -> None:
+    """A simulated shutdown records the projection in force, and nothing of this machine's environment."""
+    run = simulate(SimulationRequest(synthetic=3, calm=True), 3)
+    events = (record.event for record in run.machine.journal.records)
+    (began,) = (event for event in events if isinstance(event, ShutdownBegan))
+    assert (began.projection_version, began.resource) == (PROJECTION_VERSION, {})
+
+
+def test_its_processes_are_told_in_the_words_of_a_real_node() -> None:
+    """A state is a word, as what reads /proc writes it, and no letter."""
+    records = simulate(SimulationRequest(synthetic=30), 7).machine.journal.records
+    taken = [record.event for record in records if isinstance(record.event, AutopsyTaken)]
+    assert {process.state for each in taken for process in each.processes} == {PROCESS_STATES["S"]}

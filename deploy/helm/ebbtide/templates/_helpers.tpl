@@ -9,10 +9,10 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* The port of a configuration's metricsListen; empty where nothing listens, or only a socket does. */ -}}
+{{- /* The port of a configuration's metricsListen; empty where nothing listens, or only for the node itself. */ -}}
 {{- define "ebbtide.metricsPort" -}}
 {{- $listen := .metricsListen | default "" -}}
-{{- if not (hasPrefix "unix:" $listen) -}}
+{{- if not (regexMatch "^(unix:|127\\.|\\[::1\\])" $listen) -}}
 {{ regexFind "[0-9]+$" $listen }}
 {{- end -}}
 {{- end -}}
@@ -41,4 +41,20 @@ annotations:
 {{- if or (eq (toString .asked) "true") (and (eq (toString .asked) "auto") (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind))) -}}
 yes
 {{- end -}}
+{{- end -}}
+
+{{- /* What a node's configuration asks logind for: all periods and the reserve, in whole seconds. */ -}}
+{{- define "ebbtide.neededSeconds" -}}
+{{- $units := dict "h" 3600 "m" 60 "s" 1 "ms" 0.001 "us" 0.000001 "µs" 0.000001 "ns" 0.000000001 -}}
+{{- $sum := 0.0 -}}
+{{- range .shutdownGracePeriodByPodPriority -}}
+{{- $sum = addf $sum .shutdownGracePeriodSeconds -}}
+{{- end -}}
+{{- $period := empty .shutdownGracePeriodByPodPriority | ternary (.shutdownGracePeriod | default "0s") "0s" -}}
+{{- range list $period (.reserve | default "5s") -}}
+{{- range regexFindAll "[0-9.]+(h|ms|m|s|us|µs|ns)" . -1 -}}
+{{- $sum = addf $sum (mulf (regexFind "^[0-9.]+" . | float64) (get $units (regexFind "[a-zµ]+$" .))) -}}
+{{- end -}}
+{{- end -}}
+{{ ceil $sum }}
 {{- end -}}

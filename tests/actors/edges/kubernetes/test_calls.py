@@ -332,6 +332,36 @@ async def test_await_asks_less_of_a_slow_server(autojump_clock: MockClock) -> No
     assert len(hand.server.asked) <= 5
 
 
+async def test_await_asks_nothing_that_cannot_be_answered(autojump_clock: MockClock) -> None:
+    """A last list that its own time cuts short is no cause: the server has answered each that it could."""
+    running = b'{"metadata": {}, "items": [{"metadata": {"uid": "a"}, "status": {"phase": "Running"}}]}'
+    hand = Hand(lambda asked: (0.09, Answer(200, running)), "a")
+    for timeout_ms in range(800, 1400, 20):
+        ended = await hand.do(d.AwaitStatuses(key="k", uids=("a",), timeout_ns=timeout_ms * 1_000_000))
+        assert ended.reason == "1 of 1 without a final status", f"{timeout_ms} ms"
+
+
+@pytest.mark.parametrize(("static", "seconds"), [(False, 0.52), (True, 2.0)])
+async def test_await_believes_the_watch_of_an_object_that_is_gone(
+    autojump_clock: MockClock, static: bool, seconds: float
+) -> None:
+    """Where the watch loses a pod's object no slow list is waited for; a mirror's proves nothing."""
+    running = b'{"metadata": {}, "items": [{"metadata": {"uid": "a"}, "status": {"phase": "Running"}}]}'
+    hand = Hand(lambda asked: (0.4, Answer(200, running)))
+    hand.lookup.add(structs.replace(seen("a"), static=static))
+    began = trio.current_time()
+
+    async def lose() -> None:
+        await trio.sleep(0.5)
+        hand.lookup.remove("a")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lose)
+        await hand.do(d.AwaitStatuses(key="k", uids=("a",), timeout_ns=2_000_000_000))
+    assert trio.current_time() - began == pytest.approx(seconds, abs=0.03)
+    assert hand.outbox.of(StatusesSeen) == [StatusesSeen(key="k", missing=("a",) if static else ())]
+
+
 async def test_restore_never_gives_up_early(autojump_clock: MockClock) -> None:
     """A node is shown as it was even if the API server comes an hour late, and that it waits is said once."""
     node = b'{"metadata": {"resourceVersion": "1"}}'

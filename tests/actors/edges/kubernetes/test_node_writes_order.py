@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+from msgspec import structs
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
@@ -124,6 +125,25 @@ async def test_taken_back_is_taken_back(
         with trio.fail_after(30):
             assert await hand.do(UP) == Ending()
         await trio.sleep(60)
+        assert server.is_untouched(), server.node
+
+
+async def test_who_waits_for_a_write_is_overtaken(autojump_clock: MockClock) -> None:
+    """An order that is overtaken before its turn has come ends as one that was, and is never written."""
+    async with trio.open_nursery() as nursery:
+        server = Server(nursery, late_seconds=1.0)
+        hand = Hand(server)
+        ended: list[tuple[bool, str]] = []
+
+        async def announce(order: AnnounceNode) -> None:
+            ended.append((order.ready, (await hand.do(order)).result))
+
+        # The first one's write is under way, the second one waits for that, the third takes over from both.
+        for order in (DOWN, structs.replace(DOWN, key="k2"), UP):
+            nursery.start_soon(announce, order)
+            await trio.sleep(0.2)
+        await trio.sleep(60)
+        assert sorted(ended) == [(False, "cancelled"), (False, "cancelled"), (True, "done")]
         assert server.is_untouched(), server.node
 
 

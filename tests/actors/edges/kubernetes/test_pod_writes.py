@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import AT_ONCE_MAX
+from ebbtide.actors.edges.kubernetes.calls import AT_ONCE_MAX, QUICK_MAX
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import AnnounceNode, DeletePod
 from tests.actors.edges.kubernetes.write_rig import (
@@ -21,7 +22,7 @@ from tests.actors.edges.kubernetes.write_rig import (
     writing,
 )
 from tests.node.bed import Bed
-from tests.node.client import Object
+from tests.node.client import Object, Refused
 from tests.node.identities import Client
 from tests.node.pods import PODS, STUBBORN, pod, running
 from tests.node.weather import Weather
@@ -31,6 +32,8 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 IN_TIME_SECONDS = 6.0
 #: On a machine that does nothing else the first one is in time.
 WAVES_MAX = 3
+#: A machine on which others take so long for the calls of a wave has too much other work for it.
+PLAIN_SECONDS_MAX = 1.0
 
 
 def delete(made: Object, grace_seconds: int = 5, uid: str = "", **fields: bool) -> DeletePod:
@@ -141,20 +144,42 @@ async def test_after_the_taint(bed: Bed) -> None:
 
 async def test_a_whole_wave(bed: Bed) -> None:
     """The deletes of 105 pods, ordered at once, are all taken; one that other work on the machine makes late
-    says so.
+    says so. How long the machine takes for the same calls is seen before and after each wave.
     """
-    late: list[Ending] = []
+    waves = []
     for wave in range(WAVES_MAX):
         names = [f"pod-{wave}-{number}" for number in range(105)]
         made = [await bed.api.post(PODS, pod(name, "node-of-somebody-else")) for name in names]
+        before = await plain_calls(bed, names)
         async with writing(bed, map(known, made)) as hand:
             ended, seconds = await all_at_once(hand, made)
-        print(f"105 deletes in {seconds:.2f} s")
         late = [each for each in ended if each != Ending()]
         assert all(each.result == "timed-out" or each.reason.startswith("not sent: ") for each in late)
         if not late:
             return
-    pytest.fail(f"{len(late)} of 105 were late, and some in each of {WAVES_MAX} waves: {late[0]}")
+        slower = max(before, await plain_calls(bed, names))
+        waves.append(f"{len(late)} of 105 were late in {seconds:.2f} s, plain calls took {slower:.2f} s")
+        print(waves[-1])
+        if slower > PLAIN_SECONDS_MAX:
+            # It could not have been in time, and has said so of each.
+            return
+    pytest.fail("\n".join(waves))
+
+
+async def plain_calls(bed: Bed, names: list[str]) -> float:
+    """How long as many calls as a wave makes take somebody else who has eight out at a time, in seconds."""
+    calls = iter([each for each in names for _ in ("mark", "delete")])
+
+    async def some() -> None:
+        for name in calls:
+            with suppress(Refused):
+                await bed.api.ask("DELETE", f"{PODS}/{name}?dryRun=All", {})
+
+    began = time.monotonic()
+    async with trio.open_nursery() as nursery:
+        for _ in range(QUICK_MAX):
+            nursery.start_soon(some)
+    return time.monotonic() - began
 
 
 async def all_at_once(hand: Hand, made: list[Object]) -> tuple[list[Ending], float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -133,7 +134,9 @@ async def test_never_seen(bed: Bed) -> None:
             ended = await hand.do(awaited(made, still, seconds=1))
             assert 1 <= time.monotonic() - began < 3
             assert (await seen(hand)).missing == (known(made).uid, known(still).uid)
-    assert (ended.result, ended.reason) == ("timed-out", "2 of 2 without a final status")
+    # On a busy machine the last list may go unanswered, which is then told behind it.
+    assert ended.result == "timed-out"
+    assert re.fullmatch("2 of 2 without a final status(: GET /api/v1/pods: no answer in .*)?", ended.reason)
 
 
 async def test_without_a_server(bed: Bed) -> None:

@@ -50,6 +50,9 @@ class Fixed:
     def add(self, pod: KnownPod) -> None:
         self._pods[pod.uid] = pod
 
+    def remove(self, uid: str) -> None:
+        del self._pods[uid]
+
     def find(self, uid: str) -> KnownPod | None:
         return self._pods.get(uid)
 

@@ -1,0 +1,74 @@
+"""Journals of many nodes as one body of evidence: each is there once, whatever its id begins with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebbtide.cli.common.reading import JournalPool
+from ebbtide.cli.simulate import write_journal
+from ebbtide.events.reader import History
+from ebbtide.events.record.episodes import episodes
+from ebbtide.replay import NoJournal
+from ebbtide.replay import open as open_journal
+from ebbtide.replay.advise import advise
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
+
+#: The ids of these seeds' journals have their first eight digits in common, and so have their files' names.
+ALIKE = (70979, 110352)
+
+
+def simulated(seed: int) -> Machine:
+    return Machine(plan_of(SimulationRequest(synthetic=4, calm=True), seed)).run()
+
+
+def fleet(folder: Path) -> list[Machine]:
+    machines = [simulated(seed) for seed in ALIKE]
+    for seed, machine in zip(ALIKE, machines, strict=True):
+        write_journal(folder / f"node-{seed}", machine.journal.files())
+    return machines
+
+
+def test_no_node_vanishes(tmp_path: Path) -> None:
+    """Two journals whose ids begin alike are two, with all their shutdowns, also for the advice."""
+    machines = fleet(tmp_path)
+    ids = [machine.journal.journal_id.hex() for machine in machines]
+    assert ids[0][:8] == ids[1][:8]
+    assert ids[0] != ids[1]
+    pool = JournalPool([tmp_path])
+    advice = advise(pool.shutdown_records())
+    assert sorted(each.journal_id.hex() for each in pool.verdicts) == sorted(ids)
+    assert (len(pool), pool.code, advice.nodes) == (2, 0, 2)
+    histories = (History([machine.journal.source()]) for machine in machines)
+    assert len(advice.shutdowns) == sum(len(list(episodes(history))) for history in histories)
+
+
+def test_copies_count_once(tmp_path: Path) -> None:
+    """A journal under two names is one, and the one whose id begins alike is another."""
+    machines = fleet(tmp_path)
+    write_journal(tmp_path / "copy", machines[0].journal.files())
+    assert len(JournalPool([tmp_path])) == 2
+
+
+def test_what_begins_several_ids_names_none(tmp_path: Path) -> None:
+    """The library refuses the begin of an id that two journals have in these places."""
+    machines = fleet(tmp_path)
+    places = [tmp_path / f"node-{seed}" for seed in ALIKE]
+    whole = machines[0].journal.journal_id.hex()
+    with pytest.raises(NoJournal, match=f"several journals begin with {whole[:8]}: "):
+        open_journal(places, whole[:8])
+    assert open_journal(places, whole).id == whole
+
+
+def test_a_segment_without_a_header_is_of_the_journal_that_its_name_fits(tmp_path: Path) -> None:
+    """A fallback with nothing but a torn file is no journal of its own."""
+    machine = simulated(1)
+    files = machine.journal.files()
+    write_journal(tmp_path / "first", files)
+    number, _, rest = max(files).partition("-")
+    write_journal(tmp_path / "fallback", {f"{int(number) + 1:010d}-{rest}": b"EBBTIDE\n" + bytes(40)})
+    pool = JournalPool([tmp_path / "first", tmp_path / "fallback"])
+    assert [history.journal_id for history in pool.histories()] == [machine.journal.journal_id]
+    list(pool.records())
+    assert pool.verdicts[0].state == "torn"

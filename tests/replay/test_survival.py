@@ -1,0 +1,147 @@
+"""Kaplan-Meier in whole numbers: the same as in fractions, in time that grows with the stops."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.replay import survival as module
+from ebbtide.replay.survival import (
+    MEDIAN,
+    P95,
+    Observation,
+    count_stops,
+    merge_counts,
+    quantiles_ns,
+    survival,
+)
+
+#: Weeks in remission under 6-mercaptopurine (Freireich and others, 1963); True: relapsed, False: censored.
+FREIREICH = (
+    *((6, True), (6, True), (6, True), (6, False), (7, True), (9, False), (10, True), (10, False)),
+    *((11, False), (13, True), (16, True), (17, False), (19, False), (20, False), (22, True), (23, True)),
+    *((25, False), (32, False), (32, False), (34, False), (35, False)),
+)
+
+seen_stops = st.lists(st.builds(Observation, st.integers(0, 9), st.booleans()), max_size=12)
+many_stops = st.lists(st.builds(Observation, st.integers(0, 40), st.booleans()), max_size=80)
+
+
+def curve(seen: Sequence[Observation]) -> list[tuple[int, Fraction]]:
+    """The estimate as it is defined, in fractions: from each time on so large a share is still there."""
+    share, found = Fraction(1), []
+    for ns in sorted({each.ns for each in seen}):
+        there = sum(each.ns >= ns for each in seen)
+        ended = sum(each.ns == ns and each.ended for each in seen)
+        if ended:
+            share *= Fraction(there - ended, there)
+            found.append((ns, share))
+    return found
+
+
+def by_fractions(seen: Sequence[Observation], of: Fraction) -> int | None:
+    return next((ns for ns, share in curve(seen) if share <= 1 - of), None)
+
+
+def test_the_textbook() -> None:
+    """The curve of the data that every textbook has, in fractions, and its quantiles."""
+    seen = [Observation(*each) for each in FREIREICH]
+    assert curve(seen) == [
+        (6, Fraction(6, 7)),
+        (7, Fraction(96, 119)),
+        (10, Fraction(64, 85)),
+        (13, Fraction(176, 255)),
+        (16, Fraction(32, 51)),
+        (22, Fraction(64, 119)),
+        (23, Fraction(160, 357)),
+    ]
+    counts = count_stops(seen)
+    assert survival(counts) == (21, 12, 23, None, None, 23)
+    # Each of its steps is met from both sides, and in its very border.
+    for ns, share in curve(seen):
+        assert quantiles_ns(counts, [1 - share]) == [ns]
+        assert quantiles_ns(counts, [1 - share - Fraction(1, 10**60)]) == [ns]
+        assert quantiles_ns(counts, [1 - share + Fraction(1, 10**60)]) != [ns]
+
+
+def test_nobody_was_killed() -> None:
+    """Without censoring a quantile is the ordinary one, and the last is the longest."""
+    found = survival(count_stops(Observation(ns, True) for ns in range(1, 101)))
+    assert (found.p50_ns, found.p95_ns, found.longest_ns) == (50, 95, 100)
+
+
+def test_everybody_was_killed() -> None:
+    """Nothing is reached."""
+    found = survival(count_stops([Observation(20, False), Observation(30, False)]))
+    assert found == (2, 2, None, None, None, None)
+
+
+def test_nothing_was_seen() -> None:
+    """An empty record reaches nothing, and breaks nothing."""
+    assert survival(count_stops(())) == (0, 0, None, None, None, None)
+
+
+@given(seen_stops | many_stops)
+def test_it_is_the_estimate_in_fractions(seen: list[Observation]) -> None:
+    """Median, 95 % and the longest, with ties; it comes down to 0 only if the longest ended by itself."""
+    found = survival(count_stops(seen))
+    expected = [by_fractions(seen, of) for of in (MEDIAN, P95, Fraction(1))]
+    assert [found.p50_ns, found.p95_ns, found.longest_ns] == expected
+    longest = max((each.ns for each in seen), default=None)
+    ended_last = bool(seen) and all(each.ended for each in seen if each.ns == longest)
+    assert found.is_complete == ended_last
+
+
+@given(seen_stops | many_stops, st.data())
+def test_a_border_is_exact(seen: list[Observation], data: st.DataObject) -> None:
+    """Where the share that is looked for is the curve's own, or next to it, neither side is taken for it."""
+    shares = [1 - share for _, share in curve(seen) if share]
+    if not shares:
+        return
+    of = data.draw(st.sampled_from(shares)) + data.draw(st.sampled_from((-1, 0, 1))) * Fraction(1, 10**60)
+    assert quantiles_ns(count_stops(seen), [of]) == [by_fractions(seen, of)]
+
+
+@given(many_stops)
+def test_bounds_that_are_too_wide_cost_time_and_no_truth(seen: list[Observation]) -> None:
+    """With one bit behind the point nearly every step is worked out, and the answer is the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BITS", 1)
+        coarse = survival(count_stops(seen))
+    assert coarse == survival(count_stops(seen))
+
+
+@given(seen_stops, st.integers(10, 20))
+def test_a_censored_pod_never_shortens_a_quantile(seen: list[Observation], ns: int) -> None:
+    """One more pod that was killed makes no answer smaller: it can only be that more time is needed."""
+    before, after = (survival(count_stops(each)) for each in (seen, [*seen, Observation(ns, False)]))
+    for known, now in zip(before[2:5], after[2:5], strict=True):
+        assert now is None or (known is not None and now >= known)
+
+
+@given(st.lists(seen_stops, min_size=3, max_size=6), st.randoms(use_true_random=False))
+def test_counts_merge_in_any_order(journals: list[list[Observation]], shuffled: random.Random) -> None:
+    """Associative and commutative: the curve of a fleet is the same by whatever parts it was counted."""
+    parts = [count_stops(each) for each in journals]
+    whole = count_stops(each for seen in journals for each in seen)
+    first, *rest = parts
+    assert merge_counts([first, merge_counts(rest)]) == merge_counts([merge_counts(parts[:2]), *parts[2:]])
+    assert merge_counts(parts) == whole
+    shuffled.shuffle(parts)
+    assert merge_counts(parts) == whole
+    assert survival(merge_counts(parts)) == survival(whole)
+
+
+def test_its_bounds_decide_nearly_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 20 000 stops, half of them killed, no product is worked out: that is what takes time."""
+    products = []
+    monkeypatch.setattr(module, "_product", lambda numbers: products.append(len(numbers)))
+    drawn = random.Random(1)
+    seen = (Observation(drawn.randrange(10**11), drawn.random() < 0.5) for _ in range(20_000))
+    assert survival(count_stops(seen)).p95_ns is not None
+    assert not products
