@@ -62,7 +62,7 @@ from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
 from ebbtide.otel.metrics import KUBELET_PREFIX
 from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recover
 from ebbtide.shipping.edge import ShippingEdge
-from ebbtide.status import DaemonStatus, ended_text, margins_json, status_of
+from ebbtide.status import DaemonStatus, ended_text, margins_json, shipping_json, status_of
 from ebbtide.tracing import (
     TracingEdge,
     environment_of_children,
@@ -204,6 +204,8 @@ class Daemon:
         self._traces = TraceIds(recovered.system.episode, recovered.trace_id)
         #: Who has the pods in mode process.
         self.local: ProcessEdge | None = None
+        #: None where no segment is shipped.
+        self.shipping: ShippingEdge | None = None
         #: UIDs of its pods that are down and of which that has been said.
         self._ended: frozenset[str] = frozenset()
         self._shown = ""
@@ -385,6 +387,7 @@ class Daemon:
             "unheard": self._unheard(),
             "margins": margins,
             "endedPods": ended,
+            "shipping": shipping_json(self.shipping.last_state()) if self.shipping is not None else None,
         }
 
     def _configuration(self) -> dict[str, Any]:
@@ -722,12 +725,18 @@ async def _assemble(
         for edge in parts.traced:
             edge.pass_on(lambda order: hook_context(made[0].trace_id, order))
         edges, config = (*edges, tracing), with_trace_flush(config)
-    shipping, shipped = None, None
+    shipping = None
     if loaded.options.shipping.url:
-        shipping = ShippingEdge(loaded.options.shipping, locations, writer, tell)
-        edges, shipped = (*edges, shipping), shipping.counts
+        shipping = ShippingEdge(
+            loaded.options.shipping,
+            locations,
+            lambda: writer.journal_id,
+            lambda: bool(made[0].sequencer.system.episode),
+            tell,
+        )
+        edges = (*edges, shipping)
     limits = Limits(total_bytes=loaded.options.journal_bytes_max)
-    trim = partial(_trim_journal, storages, limits, tracing, shipping)
+    trim = partial(_trim_journal, storages, limits, tracing, shipping=shipping)
     sources = [storage.source for storage in storages]
 
     async def keep(data: bytes) -> None:
@@ -737,7 +746,8 @@ async def _assemble(
     async def rebuild(before_seq: int) -> Meters:
         return await storages[0].call(fold_before, sources, writer.journal_id, before_seq)
 
-    ways = MetricsBackend(keep, rebuild, time.time_ns, parts.runtime.active, exported, shipped)
+    state = shipping.last_state if shipping is not None else None
+    ways = MetricsBackend(keep, rebuild, time.time_ns, parts.runtime.active, exported, state)
     metering = MetricsRecorder(
         recovered.meters,
         writer,
@@ -765,6 +775,7 @@ async def _assemble(
     if tracing is not None:
         made[0].sequencer.observers.append(tracing.see)
     if shipping is not None:
+        made[0].shipping = shipping
         made[0].sequencer.observers.append(shipping.see)
     # Here, where nothing runs yet: a journal that another daemon holds ends the start, and nothing is undone.
     await writer.open()
@@ -830,12 +841,10 @@ async def _trim_journal(
     storages: Sequence[DirectoryStorage],
     limits: Limits,
     tracing: TracingEdge | None,
-    shipping: ShippingEdge | None,
     keep_from_seq: int | None,
+    shipping: ShippingEdge | None = None,
 ) -> Sequence[str]:
-    """Remove old segments, but not what is to be exported or shipped yet; whatever is in the way leaves them
-    all.
-    """
+    """Remove old segments, but not what is to be exported or shipped; whatever is in the way leaves all."""
     with trio.move_on_after(TRIM_SECONDS_MAX), suppress(OSError):
         if tracing is not None:
             # The exporter's cursor is moved on by the exporter alone: where nothing ever happens it would
@@ -845,7 +854,10 @@ async def _trim_journal(
             keep_from_seq = min(undelivered, keep_from_seq or undelivered)
         if shipping is not None:
             shipping.want()
-            unshipped = (await storages[0].call(shipping.backlog)).keep_from_seq
-            keep_from_seq = min(unshipped, keep_from_seq or unshipped)
-        return await trim(storages, time.time_ns(), keep_from_seq, limits)
+            unshipped = await storages[0].call(shipping.backlog)
+            keep_from_seq = min(unshipped.keep_from_seq, keep_from_seq or unshipped.keep_from_seq)
+        removed = await trim(storages, time.time_ns(), keep_from_seq, limits)
+        if shipping is not None:
+            shipping.lose([name for name in removed if name in unshipped.names])
+        return removed
     return ()

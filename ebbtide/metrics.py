@@ -19,7 +19,7 @@ from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.model import Pod, workload_name
 from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metrics import ReadContext, ShippedCounts, exposition
+from ebbtide.otel.metrics import ReadContext, ShippingState, exposition
 
 #: Sums that are not kept are folded again at the next start: so many records cost it a hundredth of a second.
 KEEP_EVERY = 2000
@@ -54,7 +54,7 @@ class MetricsBackend(NamedTuple):
     #: The record up to which all spans have arrived; None where nothing is exported.
     exported: Callable[[], int] | None = None
     #: None where nothing is shipped.
-    shipped: Callable[[], ShippedCounts] | None = None
+    shipping: Callable[[], ShippingState | None] | None = None
 
 
 class MetricsOptions(NamedTuple):
@@ -145,7 +145,8 @@ class MetricsRecorder:
 
     def document(self) -> dict[str, Any]:
         """For the control socket: the parts, so that the asker chooses the form."""
-        return {"meters": msgspec.to_builtins(self.meters), "around": self._around()._asdict()}
+        around = msgspec.to_builtins(self._around()._asdict())
+        return {"meters": msgspec.to_builtins(self.meters), "around": around}
 
     def _around(self) -> ReadContext:
         journal, backend, now_ns = self._journal, self._backend, self._backend.wall_ns()
@@ -163,7 +164,7 @@ class MetricsRecorder:
             journal_away=journal.away,
             export_pending=pending,
             export_behind_ns=behind_ns,
-            shipped=backend.shipped() if backend.shipped is not None else None,
+            shipping=backend.shipping() if backend.shipping is not None else None,
         )
 
 

@@ -104,6 +104,7 @@ class SideProcess:
             with trio.move_on_after(again_seconds):
                 await self._wanted.wait()
                 await trio.sleep(self._delay_seconds)
+            await self._until_free()
             # Before it lives: what is wanted while it does, it may have looked for already.
             self._wanted = trio.Event()
             code = await self._live()
@@ -155,6 +156,11 @@ class SideProcess:
                     if stream is not None:
                         await trio.aclose_forcefully(stream)
 
+    def _kill(self) -> None:
+        """At once, whatever it does. Its end counts as a crash."""
+        if self._process is not None:
+            self._process.kill()
+
     async def _say(self, message: bytes) -> None:
         """An exporter that does not read holds only those who have something to say to it."""
         # One at a time: a line that goes out in two writes must not have another one in its middle.
@@ -165,6 +171,9 @@ class SideProcess:
 
     def _environment(self) -> dict[str, str]:
         return environment_of_children()
+
+    async def _until_free(self) -> None:
+        """Until one may be started."""
 
     async def _send(self) -> None:
         """The job, and what comes after it; cancelled when the process has ended."""

@@ -786,8 +786,11 @@ def store_of_shipping(snapshot: Snapshot) -> Iterator[Finding]:
         cure = "none where a cursor was lost or two processes shipped; else read them with rights to read"
         yield Finding("note", "store-unverified", message, cure)
     if store.unfit:
-        message = f"{store.unfit} segments cannot be redacted and stay on this node"
+        message = f"{store.unfit} segments cannot be redacted, or are too large, and stay on this node"
         yield Finding("note", "store-unfit", message, "copy them by hand: shipped.json has the reasons")
+    if store.lost:
+        message = f"{store.lost} segments were removed here before they were known to be in the store"
+        yield Finding("note", "store-lost", message, "nothing brings them back; the daemon's log names them")
 
 
 RULES: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (

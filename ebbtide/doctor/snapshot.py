@@ -188,9 +188,11 @@ class StoreState(NamedTuple):
     cure: str = ""
     skew_s: int | None = None
     conditional: bool | None = None
-    #: On record here: segments whose name was taken, and those that could not be redacted.
+    #: On record here: segments whose name was taken, those that are never sent, and those that retention
+    #: removed before they were known to be there.
     present: int = 0
     unfit: int = 0
+    lost: int = 0
 
 
 class Snapshot(NamedTuple):

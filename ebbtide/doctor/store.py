@@ -32,7 +32,9 @@ def look_at_store(store: Store, journal: Path, node: str) -> StoreState:
             node = header.identity.node if header is not None else node
     shipped = load_shipped(journal, store)
     unfit = sum(entry.outcome == "unfit" for entry in shipped.segments.values())
-    found = StoreState(store.url, skew_s=_skew_s(store), present=shipped.present, unfit=unfit)
+    found = StoreState(
+        store.url, skew_s=_skew_s(store), present=shipped.present, unfit=unfit, lost=shipped.lost
+    )
     try:
         client = ObjectStore(store, ANSWER_SECONDS_MAX)
     except BadStore as error:

@@ -15,23 +15,23 @@ import trio
 
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, EXIT_WRONG
-from ebbtide.otel.delivery.pipes import DaemonPipe, InputLines, locked
+from ebbtide.otel.delivery.pipes import DaemonPipe, InputLines, innermost_error, locked
 from ebbtide.otel.delivery.priority import lower_priority
 from ebbtide.shipping.destination import (
     LOCK_NAME,
     BadStore,
     ShipJob,
-    ShipRequest,
+    ShipReport,
     load_shipped_first,
     save_shipped,
 )
-from ebbtide.shipping.shipper import Shipper
+from ebbtide.shipping.shipper import Shipper, look, state_of
 from ebbtide.shipping.store import ObjectStore
 
 #: Five times what a segment of a mebibyte and the client have been seen to need; one of the journal's hard
 #: cap would not fit, and none comes near it.
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
-#: When the daemon has gone the machine goes down: what is small is sent, if it goes quickly.
+#: When the daemon has gone, the machine may go any moment: what is small is sent, if it goes quickly.
 LINGER_SECONDS = 5.0
 #: A shipper of a daemon before may still be finishing.
 LOCK_SECONDS_MAX = 2 * LINGER_SECONDS
@@ -44,34 +44,35 @@ async def ship() -> int:
     if first is None:
         return EXIT_WRONG
     job = msgspec.json.decode(first, type=ShipJob)
+    sources = [DirectorySource(path) for path in job.locations]
     writable = (path for path in job.locations if os.access(path, os.W_OK))
     directory = next(writable, job.locations[0])
     try:
-        store = ObjectStore(job.store)
-    except BadStore as error:
-        pipe.log(3, f"shipping: {error}")
-        return EXIT_WRONG
-    try:
+        try:
+            store = ObjectStore(job.store)
+        except BadStore as error:
+            pipe.log(3, f"shipping: {error}")
+            found = look(sources, load_shipped_first(job.locations, job.store))
+            pipe.send(ShipReport(state=state_of(*found, str(error))))
+            return EXIT_WRONG
         if not await locked(directory, LOCK_NAME, LOCK_SECONDS_MAX):
             pipe.log(4, f"shipping: another process ships the journal in {directory}")
             return EXIT_KEPT
-        sources = [DirectorySource(path) for path in job.locations]
         keep = partial(save_shipped, directory)
         shipper = Shipper(sources, job.store, store, pipe, keep, time.time_ns)
-        reason = ""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_listen, requests, shipper, nursery.cancel_scope)
-            reason = await shipper.run(load_shipped_first(job.locations, job.store))
+            nursery.start_soon(_linger, requests, shipper, nursery.cancel_scope)
+            reason = await shipper.run(load_shipped_first(job.locations, job.store), job.lost)
             nursery.cancel_scope.cancel()
             return EXIT_KEPT if reason else EXIT_DONE
     except* OSError as group:
-        pipe.log(4, f"shipping: the journal cannot be read: {group.exceptions[0]}")
+        pipe.log(4, f"shipping: {innermost_error(group)}")
     return EXIT_KEPT
 
 
-async def _listen(requests: InputLines, shipper: Shipper, scope: trio.CancelScope) -> None:
-    while (line := await requests.next()) is not None:
-        shipper.hold(msgspec.json.decode(line, type=ShipRequest).hold)
+async def _linger(requests: InputLines, shipper: Shipper, scope: trio.CancelScope) -> None:
+    while await requests.next() is not None:
+        pass
     shipper.leave()
     await trio.sleep(LINGER_SECONDS)
     scope.cancel()

@@ -17,10 +17,11 @@ import msgspec
 
 from ebbtide.events.catalog import Segment, Source, find_path, find_segments
 from ebbtide.events.files import replace_file
+from ebbtide.otel.metrics import ShippingState
 
 SCHEMES = ("s3", "gs", "az", "file")
-URL_CHARACTERS_MAX = 2048
-CLUSTER_CHARACTERS_MAX = 253
+#: A key may have 1 024 bytes (S3), and a file's name 255: with a node's name of 253 there is room for these.
+URL_BYTES_MAX, CLUSTER_BYTES_MAX = 256, 200
 #: Before every name: what comes after it may change only with another one.
 LAYOUT = "v1"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
@@ -57,8 +58,10 @@ def checked_url(text: str) -> str:
         )
     there = parts.path.startswith("/") and not parts.netloc if parts.scheme == "file" else True
     bucket = parts.scheme == "file" or _BUCKET.fullmatch(parts.netloc)
-    if parts.scheme not in SCHEMES or not there or not bucket or len(text) > URL_CHARACTERS_MAX:
+    if parts.scheme not in SCHEMES or not there or not bucket:
         raise BadStore("it must be a URL such as s3://bucket/prefix, gs://…, az://… or file:///folder")
+    if len(quote(text)) > URL_BYTES_MAX:
+        raise BadStore(f"it may have {URL_BYTES_MAX} bytes, percent-encoded")
     if not text.isprintable() or any(
         part in (".", "..", "") for part in parts.path.strip("/").split("/")[1:]
     ):
@@ -68,8 +71,8 @@ def checked_url(text: str) -> str:
 
 def checked_cluster(text: str) -> str:
     """Raises BadStore."""
-    if not text or len(text) > CLUSTER_CHARACTERS_MAX or not text.isprintable():
-        raise BadStore(f"it must be a printable name of 1 to {CLUSTER_CHARACTERS_MAX} characters")
+    if not text or len(quote(text, safe="")) > CLUSTER_BYTES_MAX or not text.isprintable():
+        raise BadStore(f"it must be a printable name of 1 to {CLUSTER_BYTES_MAX} bytes, percent-encoded")
     return text
 
 
@@ -91,9 +94,11 @@ def object_key(cluster: str, node: str, journal_id: bytes, name: str, sha256: st
 def closed_segments(sources: Sequence[Source]) -> list[Segment]:
     """Those that nobody will ever write to again, oldest first: a later one with a whole header is there.
 
-    Of every journal in these locations the segments of its path; what failed beside it counts for nothing.
-    Raises OSError.
+    Of every journal in these locations the segments of its path; what failed beside it, or has no header that
+    can be read, counts for nothing. Raises OSError.
     """
+    # The writer begins a segment only behind a sync of the one before, or carries over what that lacks: what
+    # is closed is durable.
     found = find_segments(sources)
     last = max((segment.number for segment in found if segment.header is not None), default=0)
     journals = dict.fromkeys(segment.journal for segment in found if segment.header is not None)
@@ -126,7 +131,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The cursor: it saves requests, and is evidence of nothing. The counts go on for the metrics.
 
-    ``reason``: why the store refused last; empty where it did not.
+    ``reason``: why the store has not taken what was offered last; empty where it has.
     """
 
     store: str
@@ -135,8 +140,8 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stored: int = 0
     present: int = 0
     failed: int = 0
-    #: Closed segments that were not settled at the last try.
-    left: int = 0
+    #: Removed here before they were known to be in the store.
+    lost: int = 0
     wall_ns: int = 0
     reason: str = ""
 
@@ -163,37 +168,44 @@ def save_shipped(directory: str | os.PathLike[str], shipped: Shipped) -> None:
 
 
 class Backlog(NamedTuple):
-    """``keep_from_seq``: the first record of the journal that is written which is not in the store yet."""
+    """Closed segments of all journals that are not settled, as far as is known; ``keep_from_seq``: the first
+    record of the journal that is written which is in one of them, else the first of its last segment.
+    """
 
-    segments: int
+    names: frozenset[str]
     keep_from_seq: int
 
 
 def backlog(locations: Sequence[str], sources: Sequence[Source], journal_id: bytes, store: Store) -> Backlog:
-    """Raises OSError."""
-    known = dict[str, Entry]()
-    for location in reversed(locations):
-        known |= load_shipped(location, store).segments
-    left = [segment for segment in closed_segments(sources) if segment.name not in known]
-    ours = [each for each in left if each.header is not None and each.header.journal_id == journal_id]
-    if ours and ours[0].header is not None:
-        return Backlog(len(left), ours[0].header.link.seq + 1)
-    path = find_path(sources, journal_id.hex())
-    tip = path.segments[-1].header if path.segments else None
-    return Backlog(len(left), tip.link.seq + 1 if tip is not None else 1)
+    """For retention. Raises OSError."""
+    known = load_shipped_first(locations, store).segments
+    names = frozenset(each.name for each in closed_segments(sources) if each.name not in known)
+    path = find_path(sources, journal_id.hex()).segments
+    first = next((each for each in path if each.name in names), path[-1] if path else None)
+    header = first.header if first is not None else None
+    return Backlog(names, header.link.seq + 1 if header is not None else 1)
 
 
 # --- to the process and back -----------------------------------------------------------------------
 
 
 class ShipJob(msgspec.Struct, frozen=True, kw_only=True):
-    """``locations``: where the journal may stand; the cursor is kept in the first that can be written."""
+    """``locations``: where the journal may stand; the cursor is kept in the first that can be written.
+    ``lost``: how many segments retention removed that were not known to be in the store; they are to be put
+    on record. The pipe's end says that the daemon has gone.
+    """
 
     store: Store
     locations: tuple[str, ...]
+    lost: int = 0
 
 
-class ShipRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """``hold``: a shutdown is under way, and nothing is sent before it is over. The pipe's end: we leave."""
+class ShipReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line for the log where ``text`` is not empty; ``state`` where it has changed; ``recorded``: so many
+    of the job's ``lost`` ones stand in the cursor now.
+    """
 
-    hold: bool
+    text: str = ""
+    level: int = 6
+    state: ShippingState | None = None
+    recorded: int = 0

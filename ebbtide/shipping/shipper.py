@@ -6,6 +6,7 @@ moment: half a request is no object, and the cursor only saves requests.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -15,24 +16,36 @@ from msgspec.structs import replace
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import Segment, Source, StoredFile
+from ebbtide.events.units import size_text
 from ebbtide.otel.delivery.backoff import Backoff
-from ebbtide.shipping.destination import Entry, Outcome, Shipped, Store, closed_segments, object_key
-from ebbtide.shipping.store import Answer, Present, Refused, Stored
+from ebbtide.otel.metrics import ShippingState
+from ebbtide.shipping.destination import (
+    Entry,
+    Outcome,
+    Shipped,
+    ShipReport,
+    Store,
+    closed_segments,
+    object_key,
+)
+from ebbtide.shipping.store import Again, Answer, Present, Refused, Stored
 
-#: Tries in a row without an answer after which nothing more is expected of this process.
+#: A segment that was not answered for so long is left to another process, and those behind it too.
 GIVE_UP_SECONDS = 600.0
 #: What may still be begun once the daemon has gone: a shutdown of a hundred pods has a tenth of it.
 LAST_BYTES_MAX = 1024 * 1024
-#: More is no segment of ours: the journal's hard cap.
-SEGMENT_BYTES_MAX = 256 * 1024 * 1024
+#: A quarter of the journal's hard cap, which four of them would fill; the process has a limit of its own.
+SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Putter(Protocol):
     def put(self, key: str, data: bytes) -> Answer: ...
 
 
-class ShipLog(Protocol):
-    def log(self, level: int, text: str) -> None: ...
+class Daemon(Protocol):
+    """Whom it is told, and who is not waited for."""
+
+    def send(self, report: ShipReport) -> None: ...
 
 
 class OneSegment:
@@ -53,7 +66,7 @@ class OneSegment:
 
 
 class Unfit(Exception):
-    """This segment cannot be redacted; the text says why. It is never sent as it is."""
+    """This segment is never sent, as it cannot be redacted, or is too large; the text says why."""
 
 
 class Cargo(NamedTuple):
@@ -68,7 +81,11 @@ def cargo_of(segment: Segment, store: Store) -> Cargo:
     """Reads the segment, and redacts it where that is asked for. Raises OSError, Unfit."""
     assert segment.header is not None
     name, journal_id = segment.name, segment.header.journal_id
-    data = segment.source.read(name, 0, SEGMENT_BYTES_MAX)
+    if segment.size > SEGMENT_BYTES_MAX:
+        raise Unfit(f"it has more than {size_text(SEGMENT_BYTES_MAX)}")
+    data = segment.source.read(name, 0, segment.size)
+    if len(data) != segment.size:
+        raise OSError(errno.EIO, "it ends too early", name)
     if store.redact:
         name, data, journal_id = _redacted(segment)
     sha256 = hashlib.sha256(data).hexdigest()
@@ -85,13 +102,47 @@ def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
     from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, redact
 
     try:
-        pieces = list(redact(History([OneSegment(segment)]), Pseudonyms()))
+        history = History([OneSegment(segment)])
+        pieces = list(redact(history, Pseudonyms()))
     except (Diverged, NoBegin, BadPayload, UnknownType) as error:
         raise Unfit(str(error)) from error
+    except OSError:
+        raise
+    # Of all kinds, as in recovery: what is wrong with one segment, or with the code that reads it, must not
+    # keep those behind it from the store for ever. Memory too, of which this process has its own little.
+    except Exception as error:
+        raise Unfit(f"{type(error).__name__}: {error}") from error
+    # A copy ends where reading ends: of a damaged one it would be shorter, and pass for whole.
+    if history.verdict.state not in ("intact", "torn"):
+        raise Unfit(history.verdict.banner)
     if not pieces:
         raise Unfit("it holds no whole step")
     data = b"".join(piece.data for piece in pieces)
     return pieces[0].name, data, parse_header(data)[0].journal_id
+
+
+def look(sources: Sequence[Source], shipped: Shipped) -> tuple[Shipped, list[Segment]]:
+    """The cursor without what retention took, and the closed segments that are not settled, oldest first.
+
+    Raises OSError.
+    """
+    segments = closed_segments(sources)
+    names = {segment.name for segment in segments}
+    known = {name: entry for name, entry in shipped.segments.items() if name in names}
+    left = [each for each in segments if each.name not in known]
+    return replace(shipped, segments=known, reason=shipped.reason if left else ""), left
+
+
+def state_of(shipped: Shipped, left: Sequence[Segment], reason: str) -> ShippingState:
+    return ShippingState(
+        stored=shipped.stored,
+        present=shipped.present,
+        failed=shipped.failed,
+        lost=shipped.lost,
+        pending=len(left),
+        oldest_wall_ns=left[0].modified_ns if left else 0,
+        reason=reason if left else "",
+    )
 
 
 class Shipper:
@@ -102,75 +153,62 @@ class Shipper:
         sources: Sequence[Source],
         store: Store,
         putter: Putter,
-        log: ShipLog,
+        daemon: Daemon,
         keep: Callable[[Shipped], None],
         wall_ns: Callable[[], int],
         backoff: Backoff | None = None,
     ) -> None:
-        self._sources, self._store, self._putter, self._log = sources, store, putter, log
+        self._sources, self._store, self._putter, self._daemon = sources, store, putter, daemon
         self._keep, self._wall_ns = keep, wall_ns
         self._backoff = backoff or Backoff()
-        self._held = False
-        self._changed = trio.Event()
-        self._scope = trio.CancelScope()
         self._leaving = False
+        #: Those that this process has not brought there, though nothing is wrong with others: name and why.
+        self._passed_over: dict[str, str] = {}
+        #: Oldest first, without what is settled.
+        self._left: list[Segment] = []
         self.shipped = Shipped(store=store.identity)
 
-    def hold(self, held: bool) -> None:
-        """A shutdown is under way: what is being sent is broken off, and nothing is begun."""
-        self._held = held
-        if held:
-            self._scope.cancel()
-        self._changed.set()
-
     def leave(self) -> None:
-        """The daemon has gone: only what is small is still begun."""
+        """The daemon has gone: only what is small is still begun, and nothing is tried twice."""
         self._leaving = True
-        if self._held:
-            self._scope.cancel()
-        self._changed.set()
 
-    async def run(self, found: Shipped) -> str:
-        """Until all that is closed is settled; why it is not, or nothing. Raises OSError."""
-        self.shipped = found
+    async def run(self, found: Shipped, lost: int = 0) -> str:
+        """Until all that is closed is settled; why it is not, or nothing. ``lost`` ones are put on record
+        first. Raises OSError.
+        """
+        self.shipped = replace(found, lost=found.lost + lost)
         while True:
-            reason = await self._pass()
-            if reason is not None:
-                return reason
-
-    async def _pass(self) -> str | None:
-        """All that is there now; None: broken off or more may have come, look again."""
-        while self._held and not self._leaving:
-            self._changed = trio.Event()
-            await self._changed.wait()
-        if self._held:
-            return "the machine goes down"
-        segments = await trio.to_thread.run_sync(closed_segments, self._sources, abandon_on_cancel=True)
-        self._forget({segment.name for segment in segments})
-        left = [each for each in segments if each.name not in self.shipped.segments]
-        self.shipped = replace(self.shipped, left=len(left))
-        if not left:
-            return ""
-        with trio.CancelScope() as self._scope:
-            for segment in left:
+            await self._look()
+            if lost and await self._save():
+                self._daemon.send(ShipReport(recorded=lost))
+            lost = 0
+            wanted = [each for each in self._left if each.name not in self._passed_over]
+            if not wanted:
+                return next(iter(self._passed_over.values()), "")
+            for segment in wanted:
                 if self._leaving and segment.size > LAST_BYTES_MAX:
-                    return "the machine goes down, and what is left is large"
+                    return "the daemon has gone, and what is left is large"
                 if reason := await self._ship(segment):
                     return reason
-        return None
 
-    def _forget(self, names: set[str]) -> None:
-        """What retention took is asked for by nobody."""
-        kept = {name: entry for name, entry in self.shipped.segments.items() if name in names}
-        self.shipped = replace(self.shipped, segments=kept)
+    async def _look(self) -> None:
+        """What is closed now: more may have come."""
+        self.shipped, self._left = await trio.to_thread.run_sync(
+            look, self._sources, self.shipped, abandon_on_cancel=True
+        )
+        self._report()
 
     async def _ship(self, segment: Segment) -> str:
+        """Why nothing more is begun, or nothing."""
         try:
             cargo = await trio.to_thread.run_sync(cargo_of, segment, self._store, abandon_on_cancel=True)
         except FileNotFoundError:
             return ""  # retention was faster
+        except OSError as error:
+            self._pass_over(segment, f"it cannot be read: {error.strerror}")
+            return ""
         except Unfit as error:
-            self._log.log(4, f"shipping: {segment.name} cannot be redacted and stays here: {error}")
+            self._log(4, f"{segment.name} is not sent and stays here: {error}")
             await self._note(segment, Entry(outcome="unfit", wall_ns=self._wall_ns(), reason=str(error)))
             return ""
         failing_since = trio.current_time()
@@ -182,7 +220,11 @@ class Shipper:
                 self._backoff.reset()
                 await self._settled(segment, cargo, answer)
                 return ""
-            await self._failed(answer.reason, answer.cure if isinstance(answer, Refused) else "")
+            if isinstance(answer, Refused) and answer.alone:
+                self.shipped = replace(self.shipped, failed=self.shipped.failed + 1)
+                self._pass_over(segment, f"{answer.reason}: {answer.cure}")
+                return ""
+            await self._failed(answer)
             if isinstance(answer, Refused):
                 return answer.reason
             pause_seconds = self._backoff.next_ns() / NS_PER_SECOND
@@ -190,12 +232,17 @@ class Shipper:
                 return answer.reason
             await trio.sleep(pause_seconds)
 
+    def _pass_over(self, segment: Segment, reason: str) -> None:
+        self._passed_over[segment.name] = f"{segment.name}: {reason}"
+        self._log(4, self._passed_over[segment.name])
+        self._report()
+
     async def _settled(self, segment: Segment, cargo: Cargo, answer: Stored | Present) -> None:
         stored = isinstance(answer, Stored)
         if not stored:
-            self._log.log(5, f"shipping: {cargo.key} is there already: its content was not verified")
+            self._log(5, f"{cargo.key} is there already: its content was not verified")
         if self.shipped.reason:
-            self._log.log(6, "shipping: segments arrive again")
+            self._log(6, "segments arrive again")
         self.shipped = replace(
             self.shipped,
             stored=self.shipped.stored + stored,
@@ -205,22 +252,32 @@ class Shipper:
         outcome: Outcome = "stored" if stored else "present"
         await self._note(segment, Entry(outcome=outcome, wall_ns=self._wall_ns(), sha256=cargo.sha256))
 
-    async def _failed(self, reason: str, cure: str) -> None:
+    async def _failed(self, answer: Again | Refused) -> None:
+        text = f"{answer.reason}: {answer.cure}" if isinstance(answer, Refused) else answer.reason
         # Said once: at the next start the cursor still knows it.
-        if reason != self.shipped.reason:
-            self._log.log(4, f"shipping: {reason}{': ' if cure else ''}{cure}")
-        self.shipped = replace(self.shipped, failed=self.shipped.failed + 1, reason=reason)
+        if text != self.shipped.reason:
+            self._log(4, text)
+        self.shipped = replace(self.shipped, failed=self.shipped.failed + 1, reason=text)
         await self._save()
 
     async def _note(self, segment: Segment, entry: Entry) -> None:
-        segments = self.shipped.segments | {segment.name: entry}
-        self.shipped = replace(self.shipped, segments=segments, left=self.shipped.left - 1)
+        self._left = [each for each in self._left if each.name != segment.name]
+        self.shipped = replace(self.shipped, segments=self.shipped.segments | {segment.name: entry})
         await self._save()
 
-    async def _save(self) -> None:
-        """One that cannot be written costs a request."""
+    async def _save(self) -> bool:
+        """Whether the cursor is written; one that is not costs a request."""
         self.shipped = replace(self.shipped, wall_ns=self._wall_ns())
+        self._report()
         try:
             await trio.to_thread.run_sync(self._keep, self.shipped, abandon_on_cancel=True)
         except OSError:
-            pass
+            return False
+        return True
+
+    def _log(self, level: int, text: str) -> None:
+        self._daemon.send(ShipReport(text=f"shipping: {text}", level=level))
+
+    def _report(self) -> None:
+        reason = self.shipped.reason or next(iter(self._passed_over.values()), "")
+        self._daemon.send(ShipReport(state=state_of(self.shipped, self._left, reason)))

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from ebbtide.shipping.destination import BadStore, Store
 
-#: For a segment of a mebibyte over a slow line; a large one of 64 MiB needs 2 MiB a second.
-PUT_SECONDS_MAX = 30.0
+#: The largest segment, of 64 MiB, needs half a mebibyte a second. Nobody waits for a store that hangs.
+PUT_SECONDS_MAX = 120.0
 CONNECT_SECONDS_MAX = 5.0
 REASON_CHARACTERS_MAX = 300
 
@@ -38,16 +38,17 @@ class Again(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Not before somebody does what ``cure`` says."""
+    """Not before somebody does what ``cure`` says; ``alone``: others may be taken all the same."""
 
     reason: str
     cure: str
+    alone: bool = False
 
 
 Answer = Stored | Present | Again | Refused
 
 PRESENT, CONFLICT = 412, 409
-RETRYABLE = (408, CONFLICT, 425, 429, 500, 502, 503, 504)
+RETRYABLE = (408, CONFLICT, 425, 429)
 RIGHTS_CURE = (
     "allow s3:PutObject on the node's own prefix (docs/fleet.md, Shipping), or give other credentials"
 )
@@ -55,6 +56,7 @@ CURES = {
     "RequestTimeTooSkewed": "set this machine's clock",
     "NoSuchBucket": "make the bucket, or name another in shipping.url",
     "InvalidAccessKeyId": "give credentials that the store knows",
+    "ExpiredToken": "give credentials that are renewed (a role), or new ones",
     "SignatureDoesNotMatch": "give the secret that belongs to the key",
     301: "name the bucket's own region (AWS_REGION)",
     307: "name the bucket's own region (AWS_REGION)",
@@ -62,6 +64,8 @@ CURES = {
     403: RIGHTS_CURE,
     404: "make the bucket, or name another in shipping.url",
 }
+#: What is wrong with this object, or was on its way.
+ALONE = ("EntityTooLarge", "KeyTooLongError", "BadDigest", 413, 414)
 OTHER_CURE = "see the store's log, and shipping.url"
 
 
@@ -77,7 +81,8 @@ def answer_of_error(text: str, *, exists: bool) -> Answer:
         return Present()
     if status in RETRYABLE or status >= 500:
         return Again(reason)
-    return Refused(reason, CURES.get(code) or CURES.get(status) or OTHER_CURE)
+    cure = CURES.get(code) or CURES.get(status) or OTHER_CURE
+    return Refused(reason, cure, alone=code in ALONE or status in ALONE)
 
 
 def _reason(text: str, status: int, code: str) -> str:

@@ -21,8 +21,8 @@ from ebbtide.otel.delivery.destination import (
     ExporterReport,
     Job,
 )
-from ebbtide.otel.delivery.exporter import LINGER_SECONDS, Exporter, innermost_error
-from ebbtide.otel.delivery.pipes import DaemonPipe, InputLines, locked
+from ebbtide.otel.delivery.exporter import LINGER_SECONDS, Exporter
+from ebbtide.otel.delivery.pipes import DaemonPipe, InputLines, innermost_error, locked
 from ebbtide.otel.delivery.priority import lower_priority
 
 #: Five times what 4 096 waiting spans, a journal's chunks and the libraries have been seen to need.

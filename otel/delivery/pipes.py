@@ -1,4 +1,4 @@
-"""A process of the daemon's that is not its work: its pipes to the daemon, and its lock."""
+"""A process of the daemon's that is not its work: its pipes to the daemon, its lock, what ended it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import suppress
 
+import msgspec
 import trio
 
 from ebbtide.otel.delivery.destination import LINE_BYTES_MAX, ExporterReport, encode_line
@@ -50,7 +51,7 @@ class DaemonPipe:
     def well(self, reason: str) -> None:
         self.send(ExporterReport(well=not reason, text=reason))
 
-    def send(self, report: ExporterReport) -> None:
+    def send(self, report: msgspec.Struct) -> None:
         with suppress(OSError):
             os.write(self._descriptor, encode_line(report))
 
@@ -68,3 +69,10 @@ async def locked(directory: str, name: str, seconds_max: float) -> bool:
             except BlockingIOError:
                 await trio.sleep(LOCK_LOOK_SECONDS)
     return False
+
+
+def innermost_error(error: BaseException) -> BaseException:
+    """The first error out of the groups of nurseries."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -115,6 +115,7 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
     ({"shipping": StoreState("s3://b", skew_s=-61)}, "warning", "store-clock", "timedatectl"),
     ({"shipping": StoreState("s3://b", present=1)}, "note", "store-unverified", "rights to read"),
     ({"shipping": StoreState("s3://b", unfit=1)}, "note", "store-unfit", "shipped.json"),
+    ({"shipping": StoreState("s3://b", lost=1)}, "note", "store-lost", "log"),
     ({"acpid": True}, "warning", "acpid", "systemctl disable"),
     ({"forecasts": (DEAF,)}, "warning", "signal-ignores", "tini"),
     (

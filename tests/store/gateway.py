@@ -130,7 +130,7 @@ class FakeStore:
     """``answer`` gives the bytes of each reply; None: it never comes; empty: the connection is closed."""
 
     def __init__(self, answer: Callable[[Request], bytes | None]) -> None:
-        self.answer, self.got, self.port = answer, list[Request](), 0
+        self.answer, self.got, self.port, self.connections = answer, list[Request](), 0, 0
 
     def environ(self) -> dict[str, str]:
         return Gateway(f"http://127.0.0.1:{self.port}", Path("/")).environ()
@@ -142,10 +142,13 @@ async def faking(answer: Callable[[Request], bytes | None]) -> AsyncIterator[Fak
     store = FakeStore(answer)
 
     async def serve(stream: trio.SocketStream) -> None:
+        store.connections += 1
         try:
             await _answer(store, stream)
         except trio.BrokenResourceError:
             pass
+        finally:
+            store.connections -= 1
 
     async with trio.open_nursery() as nursery:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -175,6 +178,6 @@ async def _answer(store: FakeStore, stream: trio.SocketStream) -> None:
     store.got.append(request)
     answer = store.answer(request)
     if answer is None:
-        await trio.sleep_forever()
+        await stream.receive_some(1)  # until the other end closes
     else:
         await stream.send_all(answer)

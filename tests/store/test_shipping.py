@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -11,22 +11,26 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
+import msgspec
 import pytest
 import trio
 import trio.testing
 
-from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.catalog import PEEK_BYTES, DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.backoff import Backoff
 from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, encode_line
+from ebbtide.otel.metrics import ShippingState
 from ebbtide.replay.verify import verify
 from ebbtide.shipping import shipper as shippers
 from ebbtide.shipping.destination import (
     BadStore,
     ShipJob,
     Shipped,
+    ShipReport,
     Store,
     backlog,
+    checked_cluster,
     checked_url,
     closed_segments,
     load_shipped,
@@ -41,15 +45,20 @@ from tests.store.gateway import BUCKET, READER, TAKEN, Gateway, faking, gateway,
 from tests.store.segments import JOURNAL_ID, NODE, lay_out_segments
 
 STORE = Store(url=f"s3://{BUCKET}/pre", cluster="prod")
+REDACTED = Store(url=STORE.url, cluster="prod", redact=True)
 KEY = "v1/cluster=c/node=n/journal=00/x.ebj"
 
 
 class Said:
+    """A daemon that hears lines, and how far the shipping is."""
+
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.state = ShippingState()
 
-    def log(self, level: int, text: str) -> None:
-        self.lines.append(text)
+    def send(self, report: ShipReport) -> None:
+        self.state = report.state or self.state
+        self.lines += [report.text] if report.text else []
 
 
 def shipper_of(folder: Path, putter: object, store: Store = STORE) -> tuple[Shipper, Said]:
@@ -98,6 +107,7 @@ def test_a_name_says_whose_bytes_they_are() -> None:
         ("file://host/geheim", "such as s3://"),
         ("s3://bucket/a/../geheim", "prefix"),
         ("s3://[geheim", "such as"),
+        (f"s3://bucket/{'ü' * 50}", "256 bytes"),
     ],
 )
 def test_a_bad_url_is_refused_without_being_repeated(url: str, words: str) -> None:
@@ -106,6 +116,13 @@ def test_a_bad_url_is_refused_without_being_repeated(url: str, words: str) -> No
         checked_url(url)
     assert words in str(error.value)
     assert "geheim" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 201, "ü" * 34])
+def test_a_cluster_fits_in_a_key(name: str) -> None:
+    """And in a file's name: 255 bytes of it, percent-encoded and with what stands around it."""
+    with pytest.raises(BadStore):
+        checked_cluster(name)
 
 
 def test_closed_is_what_a_later_segment_follows(tmp_path: Path) -> None:
@@ -129,6 +146,7 @@ ANSWERS: list[tuple[bytes | None, type, str]] = [
     (reply(403, ERROR % b"AccessDenied"), Refused, "HTTP 403: AccessDenied"),
     (reply(404, ERROR % b"NoSuchBucket"), Refused, "HTTP 404: NoSuchBucket"),
     (reply(400, ERROR % b"BadDigest"), Refused, "HTTP 400: BadDigest"),
+    (reply(413), Refused, "HTTP 413"),
     (reply(304), Refused, "HTTP 304"),
     (reply(301, Location="http://127.0.0.1:1/"), Refused, "HTTP 301"),
     (reply(200, b"<html>welcome</html>", Content_Type="text/html"), Again, "the answer is not an object"),
@@ -148,6 +166,8 @@ async def test_each_answer_means_what_it_says(answer: bytes | None, kind: type, 
         assert isinstance(found, kind), found
         assert getattr(found, "reason", "").startswith(reason)
         assert len(fake.got) == 1
+        alone = isinstance(found, Refused) and found.alone
+        assert alone == any(word in reason for word in ("BadDigest", "413"))
 
 
 async def test_a_request_is_conditional_and_has_its_checksum() -> None:
@@ -184,7 +204,7 @@ async def test_each_closed_segment_is_offered_once_oldest_first(tmp_path: Path) 
     again, _ = shipper_of(tmp_path, script)
     assert await again.run(load_shipped(tmp_path, STORE)) == ""
     assert len(script.keys) == 3
-    assert (load_shipped(tmp_path, STORE).stored, load_shipped(tmp_path, STORE).left) == (3, 0)
+    assert load_shipped(tmp_path, STORE).stored == 3
 
 
 async def test_what_was_there_is_on_record_as_that(tmp_path: Path) -> None:
@@ -221,8 +241,8 @@ async def test_a_store_that_never_answers_is_given_up_for_this_process(
 
 
 async def test_a_refusal_is_said_once_with_its_cure(tmp_path: Path) -> None:
-    """Also over several processes: the cursor has it."""
-    lay_out_segments(tmp_path, 3)
+    """Also over several processes: the cursor has it. What is left, and since when, is said with it."""
+    names = lay_out_segments(tmp_path, 3)
     script = Script(Refused("HTTP 403", "allow s3:PutObject"))
     lines = []
     for _ in range(2):
@@ -231,37 +251,10 @@ async def test_a_refusal_is_said_once_with_its_cure(tmp_path: Path) -> None:
         lines += said.lines
     assert lines == ["shipping: HTTP 403: allow s3:PutObject"]
     found = load_shipped(tmp_path, STORE)
-    assert (found.failed, found.left) == (2, 2)
+    assert (found.failed, said.state.pending) == (2, 2)
+    assert said.state.reason == "HTTP 403: allow s3:PutObject"
+    assert said.state.oldest_wall_ns == (tmp_path / names[0]).stat().st_mtime_ns
     assert len(script.keys) == 2
-
-
-async def test_a_shutdown_breaks_off_and_holds(tmp_path: Path) -> None:
-    """Nothing is begun before it is over; then all of it is sent."""
-    lay_out_segments(tmp_path, 3)
-    asked, release = trio.Event(), trio.Event()
-    token = trio.lowlevel.current_trio_token()
-
-    class Slow(Script):
-        def put(self, key: str, data: bytes) -> Answer:
-            self.keys.append(key)
-            if len(self.keys) == 1:
-                token.run_sync_soon(asked.set)
-                trio.from_thread.run(release.wait, trio_token=token)
-            return Stored()
-
-    slow = Slow(Stored())
-    shipper, _ = shipper_of(tmp_path, slow)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(shipper.run, Shipped(store=STORE.identity))
-        with trio.fail_after(10):
-            await asked.wait()
-        shipper.hold(True)
-        await trio.testing.wait_all_tasks_blocked(0.05)
-        assert len(slow.keys) == 1
-        release.set()
-        shipper.hold(False)
-    assert len(slow.keys) == 3
-    assert slow.keys[0] == slow.keys[1]
 
 
 async def test_after_the_daemon_only_what_is_small_is_begun(
@@ -280,17 +273,6 @@ async def test_after_the_daemon_only_what_is_small_is_begun(
     assert len(script.keys) == 1
 
 
-async def test_in_a_shutdown_that_the_daemon_leaves_nothing_is_begun(tmp_path: Path) -> None:
-    """Its pods are ending, or its machine goes down."""
-    lay_out_segments(tmp_path, 2)
-    script = Script(Stored())
-    shipper, _ = shipper_of(tmp_path, script)
-    shipper.hold(True)
-    shipper.leave()
-    assert await shipper.run(Shipped(store=STORE.identity)) == "the machine goes down"
-    assert script.keys == []
-
-
 # --- redaction -------------------------------------------------------------------------------------
 
 
@@ -306,10 +288,9 @@ async def test_a_redacted_segment_holds_no_name_and_verifies(tmp_path: Path) -> 
             assert got.setdefault(key, data) == data
             return Stored()
 
-    store = Store(url=STORE.url, cluster="prod", redact=True)
     for _ in range(2):
-        shipper, said = shipper_of(place, Keeper(Stored()), store)
-        assert await shipper.run(Shipped(store=store.identity)) == ""
+        shipper, said = shipper_of(place, Keeper(Stored()), REDACTED)
+        assert await shipper.run(Shipped(store=REDACTED.identity)) == ""
         assert said.lines == []
     assert len(got) == 2
     for key, data in got.items():
@@ -326,24 +307,31 @@ async def test_a_redacted_segment_holds_no_name_and_verifies(tmp_path: Path) -> 
 
 
 async def test_what_cannot_be_redacted_is_never_sent(tmp_path: Path) -> None:
-    """It stays on the node, on record with the reason, and does not hold the others up."""
-    names = lay_out_segments(tmp_path, 3)
-    path = tmp_path / names[0]
-    path.write_bytes(path.read_bytes()[:-1000] if path.stat().st_size > 2000 else b"")
+    """It stays on the node, on record with the reason, and does not hold the others up. Of a damaged one the
+    copy would end at the damage, and pass for whole.
+    """
+    names = lay_out_segments(tmp_path, 4)
+    data = bytearray((tmp_path / names[0]).read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / names[0]).write_bytes(data)
     script = Script(Stored())
-    store = Store(url=STORE.url, cluster="prod", redact=True)
-    with patch("ebbtide.replay.redact.redact", side_effect=_no_begin):
-        shipper, said = shipper_of(tmp_path, script, store)
-        assert await shipper.run(Shipped(store=store.identity)) == ""
-    assert script.keys == []
-    assert len(said.lines) == 2
-    assert {each.outcome for each in load_shipped(tmp_path, store).segments.values()} == {"unfit"}
+    shipper, said = shipper_of(tmp_path, script, REDACTED)
+    assert await shipper.run(Shipped(store=REDACTED.identity)) == ""
+    found = load_shipped(tmp_path, REDACTED)
+    assert [found.segments[name].outcome for name in names[:3]] == ["unfit", "stored", "stored"]
+    assert "corrupt" in found.segments[names[0]].reason
+    assert len(script.keys) == 2
+    assert names[0] in said.lines[0]
 
 
-def _no_begin(*_: object) -> None:
-    from ebbtide.replay.redact import NoBegin
-
-    raise NoBegin("it does not begin with a checkpoint")
+@pytest.mark.parametrize("error", [MemoryError("no memory"), KeyError("a bug")])
+async def test_a_bug_in_redacting_keeps_no_other_segment_here(tmp_path: Path, error: Exception) -> None:
+    """Nor does a lack of memory, of which the process has its own little."""
+    names = lay_out_segments(tmp_path, 3)
+    with patch("ebbtide.replay.redact.redact", side_effect=[error, error]):
+        shipper, _ = shipper_of(tmp_path, Script(Stored()), REDACTED)
+        assert await shipper.run(Shipped(store=REDACTED.identity)) == ""
+    assert type(error).__name__ in load_shipped(tmp_path, REDACTED).segments[names[0]].reason
 
 
 # --- the backlog, for retention --------------------------------------------------------------------
@@ -354,19 +342,59 @@ async def test_retention_is_told_of_the_first_segment_that_is_left(tmp_path: Pat
     names, sources = lay_out_segments(tmp_path, 3), [DirectorySource(tmp_path)]
     firsts = {each.name: each.header.link.seq + 1 for each in closed_segments(sources) if each.header}
 
-    def left(store: Store = STORE) -> tuple[int, int]:
-        return tuple(backlog([str(tmp_path)], sources, JOURNAL_ID, store))  # type: ignore[return-value]
+    def first_needed(store: Store = STORE) -> int:
+        return backlog([str(tmp_path)], sources, JOURNAL_ID, store).keep_from_seq
 
-    assert left() == (2, firsts[names[0]])
+    assert first_needed() == firsts[names[0]]
     shipper, _ = shipper_of(tmp_path, Script(Stored(), Refused("no", "")))
     await shipper.run(Shipped(store=STORE.identity))
-    assert left() == (1, firsts[names[1]])
+    assert first_needed() == firsts[names[1]]
     await shipper_of(tmp_path, Script(Stored()))[0].run(load_shipped(tmp_path, STORE))
-    assert left()[0] == 0
-    assert left()[1] > firsts[names[1]]
-    assert left(Store(url="s3://other", cluster="prod"))[0] == 2
+    assert first_needed() > firsts[names[1]]
+    assert first_needed(Store(url="s3://other", cluster="prod")) == firsts[names[0]]
     (tmp_path / "shipped.json").write_text("{")
-    assert left() == (2, firsts[names[0]])
+    assert first_needed() == firsts[names[0]]
+
+
+async def test_what_one_segment_is_refused_for_holds_no_other_up(tmp_path: Path) -> None:
+    """It is tried again by the next process; the others are there."""
+    names = lay_out_segments(tmp_path, 4)
+    script = Script(Refused("HTTP 413", "too large", alone=True), Stored())
+    shipper, said = shipper_of(tmp_path, script)
+    assert await shipper.run(Shipped(store=STORE.identity)) == f"{names[0]}: HTTP 413: too large"
+    assert set(load_shipped(tmp_path, STORE).segments) == set(names[1:3])
+    assert (said.state.pending, said.state.reason) == (1, f"{names[0]}: HTTP 413: too large")
+
+
+async def test_what_cannot_be_read_holds_no_other_up(tmp_path: Path) -> None:
+    """A bad sector in one segment is none in the next."""
+    names = lay_out_segments(tmp_path, 4)
+
+    class Failing(DirectorySource):
+        def read(self, name: str, offset: int, size: int) -> bytes:
+            if name == names[0] and size > PEEK_BYTES:
+                raise OSError(errno.EIO, "Input/output error", name)
+            return super().read(name, offset, size)
+
+    shipper, said = shipper_of(tmp_path, Script(Stored()))
+    shipper._sources = [Failing(tmp_path)]
+    assert "Input/output error" in await shipper.run(Shipped(store=STORE.identity))
+    assert set(load_shipped(tmp_path, STORE).segments) == set(names[1:3])
+    assert said.state.pending == 1
+
+
+async def test_what_is_too_large_is_never_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor a part of it: half a segment under a segment's name would be a lie."""
+    names = lay_out_segments(tmp_path, 3)
+    large = (tmp_path / names[0]).stat().st_size
+    (tmp_path / names[1]).write_bytes((tmp_path / names[1]).read_bytes() + bytes(large))
+    monkeypatch.setattr(shippers, "SEGMENT_BYTES_MAX", large)
+    script = Script(Stored())
+    shipper, said = shipper_of(tmp_path, script)
+    assert await shipper.run(Shipped(store=STORE.identity)) == ""
+    assert len(script.keys) == 1
+    assert load_shipped(tmp_path, STORE).segments[names[1]].outcome == "unfit"
+    assert "more than" in said.lines[0]
 
 
 # --- the real process against a real S3 server ------------------------------------------------------
@@ -410,7 +438,8 @@ def end(process: subprocess.Popen[bytes]) -> tuple[int, list[str]]:
     code = process.wait(timeout=60)
     process.stdin.close()
     process.stdout.close()
-    return code, [json.loads(line)["text"] for line in said.splitlines()]
+    reports = [msgspec.json.decode(line, type=ShipReport) for line in said.splitlines()]
+    return code, [report.text for report in reports if report.text]
 
 
 def hold_all(folder: Path, names: list[str], on: Gateway) -> bool:
