@@ -148,7 +148,7 @@ class Listed(NamedTuple):
                     each.kind,
                     utc_text(each.started_wall_ns),
                     "-" if each.ended_wall_ns is None else span(each.ended_wall_ns - each.started_wall_ns),
-                    *(() if each.severity is None else (SEVERITY_SIGNS[each.severity],)),
+                    *(SEVERITY_SIGNS[each.severity] if each.severity else "" for _ in judged),
                     f"{each.outcome}, begin not on record" if each.headless else each.outcome,
                     outcomes_text(each.pods, each.pods_running) or ("unknown" if each.headless else "none"),
                     each.trace_id,

@@ -376,8 +376,9 @@ def headline(shutdown: ShutdownRecord) -> str:
     """A line that begins with what went wrong, where it did, and says what became of machine and pods."""
     first = next(iter(cause_groups(shutdown)), None)
     cause = ""
-    # That the fate of several is not known is told once, with the other fates; of one it is told whose.
-    if first is not None and shutdown.severity != "good" and (first.code != "no-fate" or first.label):
+    # What the fates, or the machine's end, say as well is told once; of one pod the cause tells whose.
+    said = first is not None and first.code in ("no-fate", "begin-lost") and not first.label
+    if first is not None and shutdown.severity != "good" and not said:
         cause = f"{first.text}. "
     what = f"The {KIND_TEXTS[shutdown.kind]} of {shutdown.node or 'this node'}"
     return f"{cause}{what} {_end_text(shutdown)}: {fates_text(shutdown)}."

@@ -318,7 +318,7 @@ class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, 
         """What its severity follows from."""
         pods: Counter[str] = Counter(pod.outcome or "unknown" for pod in self.pods)
         gone = sum(map(self.is_accounted_for, self.pods))
-        return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None)
+        return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None, self.headless)
 
     def is_accounted_for(self, pod: PodRecord) -> bool:
         """How it ended is not on record, and yet it is not lost: it has ended, or is the next shutdown's."""

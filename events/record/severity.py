@@ -31,13 +31,14 @@ KILLED_SHARE_BAD = Fraction(1, 4)
 class Summary(NamedTuple):
     """What the severity follows from. ``pods`` has a count by fate; ``gone``: so many of the unknown ones
     have ended, and only how is not known, or are the next shutdown's. ``lock_lost``: it was not held at the
-    signal, or lost on the way.
+    signal, or lost on the way. ``headless``: the record of its begin is lost.
     """
 
     outcome: EpisodeOutcome
     pods: Mapping[str, int]
     gone: int = 0
     lock_lost: bool = False
+    headless: bool = False
 
     def count(self, fate: str) -> int:
         return self.pods.get(fate, 0)
@@ -84,6 +85,7 @@ SEVERITY_TABLE: tuple[SeverityRow, ...] = (
     ),
     SeverityRow("mixed", "a pod was killed", lambda it: it.count("killed") > 0),
     SeverityRow("mixed", "how a pod ended is not known", lambda it: it.gone > 0),
+    SeverityRow("mixed", "what became of its pods is not on record", lambda it: it.headless),
     SeverityRow("good", "every pod ended by itself", lambda it: True),
 )
 

@@ -168,7 +168,10 @@ def header_section(shutdown: ShutdownRecord, started: str, held: str) -> Markup:
     sign = tag("span", sentence, class_=f"seal {kind}", aria_hidden="true")
     what = tag("p", f"Shutdown report · {shutdown.node} · {KIND_TEXTS[shutdown.kind]}", class_="kicker")
     facts: list[tuple[str, object]] = [
-        ("Signal", tag("time", f"{started[:10]} {started[11:19]} UTC", datetime=started, id="signal")),
+        (
+            "First record" if shutdown.headless else "Signal",
+            tag("time", f"{started[:10]} {started[11:19]} UTC", datetime=started, id="signal"),
+        ),
         ("Node", shutdown.node),
         ("Shutdown", tag("code", shutdown.id)),
         ("Trace", tag("code", shutdown.trace_id)),
@@ -236,7 +239,7 @@ def _cause_item(group: CauseGroup) -> Markup:
 
 def figures_section(shutdown: ShutdownRecord) -> Markup:
     """The numbers one looks for first."""
-    if shutdown.ended_ns is None:
+    if shutdown.ended_ns is None or shutdown.headless:
         name, length_ns = "On record", shutdown.last_ns
     else:
         # Only a complete shutdown ends with the release; a cancelled one just ends.
@@ -247,11 +250,11 @@ def figures_section(shutdown: ShutdownRecord) -> Markup:
     configured = shutdown.configuration
     reserve = f", {span(configured.reserve_ns)} of it in reserve" if configured.reserve_ns else ""
     asked_for = f"asked {span(configured.requested_ns + configured.reserve_ns)}{reserve}"
-    rows = [
-        (name, span(length_ns), ""),
-        ("Budget", span(shutdown.budget_ns), used),
-        ("Grant of logind", span(shutdown.grant_ns), asked_for),
-    ]
+    rows = [(name, span(length_ns), "")]
+    # What was decided at its begin is lost with it.
+    if not shutdown.headless:
+        rows.append(("Budget", span(shutdown.budget_ns), used))
+        rows.append(("Grant of logind", span(shutdown.grant_ns), asked_for))
     for outcome, sign in FATE_SIGNS.items():
         if count := shutdown.count(outcome):
             rows.append((f"{sign} {outcome}", grouped(count), f"of {counted(len(shutdown.pods), 'pod')}"))

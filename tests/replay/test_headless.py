@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide import replay
+from ebbtide.cli.common.guard import guarded
 from ebbtide.cli.common.reading import JournalPool
 from ebbtide.cli.journal import check_command, ls_command
 from ebbtide.cli.simulate import write_journal
@@ -87,3 +88,31 @@ def test_the_verbs_say_it(alone: Path, capsys: pytest.CaptureFixture[str]) -> No
             assert [each["headless"] for each in document["episodes"]] == [True]
         else:
             assert document["headless"] == shutdown.id
+
+
+def test_verify_says_what_was_not_compared(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Identical is what is there; its exit code is that of any journal that verifies."""
+    (shutdown,) = replay.open(alone).shutdowns()
+    for output, said in (
+        ("table", f"the journal begins in the middle of {shutdown.id}: of it only what is here was compared"),
+        ("json", f'"headless": "{shutdown.id}"'),
+    ):
+        assert guarded(["replay", "verify", "--journal", str(alone), "-o", output]) == 0
+        assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", [("journal", "ls"), ("replay", "blame")])
+def test_no_sign_says_that_it_went_well(
+    alone: Path, capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]
+) -> None:
+    """Neither in the list nor above what is left of it."""
+    assert guarded([*verb, "--journal", str(alone)]) == 0
+    assert "✓" not in capsys.readouterr().out
+
+
+def test_the_report_shows_no_figure_of_its_begin(alone: Path) -> None:
+    """Budget, grant and signal were in what is lost: no 0 s stands in their place."""
+    page = replay.report_html(replay.open(alone).shutdown())
+    assert "First record" in page
+    assert "Grant of logind" not in page
+    assert "Signal to" not in page

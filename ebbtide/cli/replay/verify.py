@@ -27,7 +27,8 @@ from ebbtide.cli.common.options import (
 )
 from ebbtide.cli.common.output import painter, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal, sources_of
-from ebbtide.events.base import head_text
+from ebbtide.events.base import episode_id, head_text
+from ebbtide.events.record.episodes import headless_episode
 from ebbtide.events.record.format import plural, utc_text, visible
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.seal import KEY_BYTES, SEALS_BYTES_MAX, SEALS_FILE, BrokenSeal, checked_seals, parse_seals
@@ -100,8 +101,11 @@ def verify_command(
 
         again = open_journal(journals, logic_flags=KNOWN_FLAGS)
         explained = explain(again, result.divergence, __version__)
+    # Older segments may be gone by retention: then it is intact, and yet not all of that shutdown is here.
+    number = headless_episode(open_journal(journals, logic_flags=KNOWN_FLAGS))
+    headless = "" if number is None else episode_id(result.verdict.journal_id, number)
     if output == "json":
-        show_json(verification_document(result, explained, seconds, noted))
+        show_json(verification_document(result, explained, seconds, noted, headless))
     else:
         count = f"{result.events} events, {plural(result.episodes, 'episode')}"
         if explained is not None:
@@ -116,6 +120,8 @@ def verify_command(
                 # Not one word more than was shown: who can write the files can make all of them anew.
                 show("consistent, not authentic: compare the head with one that was noted elsewhere (--head)")
                 show(f"head {head_of(result.verdict)}")
+        if headless:
+            show(f"the journal begins in the middle of {headless}: of it only what is here was compared")
     code = DONE
     if result.failure is not None:
         remark(f"ebbtide: {_why_silent(result)}")
@@ -242,9 +248,14 @@ def _why_silent(result: Verification) -> str:
 
 
 def verification_document(
-    result: Verification, explained: Explanation | None, seconds: float, noted: NotedHead | None = None
+    result: Verification,
+    explained: Explanation | None,
+    seconds: float,
+    noted: NotedHead | None = None,
+    headless: str = "",
 ) -> dict[str, Any]:
-    """The promised shape; with a ``reason`` where part of the journal could not be verified.
+    """The promised shape; with a ``reason`` where part of the journal could not be verified, and with the id
+    of the shutdown whose begin is not on record as ``headless``.
 
     ``head`` is the journal's, and ``noted`` what became of the one that was given.
     """
@@ -260,6 +271,7 @@ def verification_document(
         "head": head_of(result.verdict) or None,
         **({"noted": noted.state(result.noted_seq, result.verdict)} if noted else {}),
         **({"reason": silent} if silent else {}),
+        **({"headless": headless} if headless else {}),
     }
 
 

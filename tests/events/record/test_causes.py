@@ -229,6 +229,7 @@ JUDGED: list[tuple[Summary, Severity]] = [
     (Summary("truncated", {"graceful": 4}), "bad"),
     (Summary("never-begun", {}), "bad"),
     (Summary("complete", {"graceful": 4}, lock_lost=True), "bad"),
+    (Summary("complete", {}, headless=True), "mixed"),
 ]
 
 

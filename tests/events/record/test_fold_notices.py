@@ -299,8 +299,7 @@ def test_a_shutdown_without_its_begin_is_not_said_to_have_had_no_wave() -> None:
     account = tell(d.PodsEnded(), boot_id="another")
     assert [notice.code for notice in account.notices] == ["begin-lost"]
     assert headline(account) == (
-        "the record of its begin is lost: what became of its pods is not known."
-        f" The shutdown of {account.node} is on record without its begin: no pod is on record."
+        f"The shutdown of {account.node} is on record without its begin: no pod is on record."
     )
 
 
