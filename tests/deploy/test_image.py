@@ -62,7 +62,7 @@ def test_the_controllers_tool_is_there_unless_it_is_left_out() -> None:
 
 
 def test_the_lock_has_what_a_node_needs() -> None:
-    """The default mode is a node's, and a node may ship its journal: with the extras ``node`` and ``ship``."""
+    """The default mode is a node's, and a node may ship its journal: with the extras node and ship."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     wanted = [re.split(r"[^\w.-]", each)[0] for each in (*extras["node"], *extras["ship"])]

@@ -42,7 +42,9 @@ from ebbtide.shipping.shipper import Shipper
 from ebbtide.shipping.store import Again, Answer, ObjectStore, Present, Refused, Stored
 from tests.beds.rootfs import Unavailable
 from tests.store.gateway import BUCKET, READER, TAKEN, Gateway, faking, gateway, reply
+from tests.store.gateway import NODE as NODE_USER
 from tests.store.segments import JOURNAL_ID, NODE, lay_out_segments
+from tests.store.signing import signed_put
 
 STORE = Store(url=f"s3://{BUCKET}/pre", cluster="prod")
 REDACTED = Store(url=STORE.url, cluster="prod", redact=True)
@@ -138,6 +140,8 @@ def test_closed_is_what_a_later_segment_follows(tmp_path: Path) -> None:
 ERROR = b"<Error><Code>%s</Code></Error>"
 ANSWERS: list[tuple[bytes | None, type, str]] = [
     (TAKEN, Stored, ""),
+    # For another object, or for nothing that was kept: with a right to write alone nobody can tell.
+    (reply(200, ETag='"of another"'), Stored, ""),
     (reply(412), Present, ""),
     (reply(409, ERROR % b"ConditionalRequestConflict"), Again, "HTTP 409: ConditionalRequestConflict"),
     (reply(503, ERROR % b"SlowDown"), Again, "HTTP 503: SlowDown"),
@@ -215,6 +219,16 @@ async def test_what_was_there_is_on_record_as_that(tmp_path: Path) -> None:
     found = load_shipped(tmp_path, STORE)
     assert (found.stored, found.present, found.segments[names[0]].outcome) == (0, 1, "present")
     assert "not verified" in said.lines[0]
+
+
+async def test_a_lost_answer_ends_in_what_is_there_already(tmp_path: Path, autojump_clock: object) -> None:
+    """Nobody says that it was stored, or that it was not."""
+    names = lay_out_segments(tmp_path, 2)
+    shipper, _ = shipper_of(tmp_path, Script(Again("connection closed"), Present()))
+    assert await shipper.run(Shipped(store=STORE.identity)) == ""
+    found = load_shipped(tmp_path, STORE)
+    assert (found.stored, found.present, found.failed) == (0, 1, 1)
+    assert found.segments[names[0]].outcome == "present"
 
 
 async def test_what_is_not_answered_is_offered_again(tmp_path: Path, autojump_clock: object) -> None:
@@ -503,11 +517,25 @@ def test_another_nodes_prefix_is_refused_with_its_cure(emptied: Gateway, tmp_pat
 @pytest.mark.backend
 async def test_a_real_store_refuses_bytes_that_are_not_those_of_the_checksum(emptied: Gateway) -> None:
     """It is the store that verifies it: what is changed on the way is no object."""
-    from tests.store.signing import signed_put
-
     with patch.dict(os.environ, emptied.environ(READER)):
         found = await trio.to_thread.run_sync(ObjectStore(STORE).put, f"{PREFIX}/x.ebj", b"data")
     assert isinstance(found, Refused)
     target, wrong = f"/{BUCKET}/{PREFIX.replace('=', '%3D')}/x.ebj", {"x-amz-checksum-sha256": "A" * 43 + "="}
     assert signed_put(emptied.endpoint, target, b"data", "node", "nodesecret", wrong) == 400
     assert emptied.objects() == {}
+
+
+@pytest.mark.backend
+def test_without_the_condition_in_its_policy_a_store_takes_an_overwrite(
+    emptied: Gateway, tmp_path: Path
+) -> None:
+    """What stolen credentials can do where a store does not know ``s3:if-none-match``: the docs say so."""
+    lay_out_segments(tmp_path, 2)
+    assert end(start(tmp_path, emptied))[0] == EXIT_DONE
+    (key,) = emptied.objects()
+    target = f"/{BUCKET}/{key.replace('=', '%3D')}"
+    assert signed_put(emptied.endpoint, target, b"other", *NODE_USER) == 200
+    assert emptied.objects() == {key: b"other"}
+    conditional = {"if-none-match": "*"}
+    assert signed_put(emptied.endpoint, target, b"more", *NODE_USER, conditional) == 412
+    assert emptied.objects() == {key: b"other"}
