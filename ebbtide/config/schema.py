@@ -304,13 +304,13 @@ def show_shipping(store: Store) -> dict[str, Any]:
 
 #: For the reference: every field of the section.
 SHIPPING_TEXT = (
-    "Which object store closed segments of the journal are sent to, each once; without a url none is (see "
-    "docs/fleet.md, Shipping; an installation by hand needs the extra ship). url: s3://bucket/prefix, "
-    "gs://…, az://… or file:///folder, without credentials: those come from the environment (AWS_ACCESS_KEY_ID …), "
-    "the machine's role, or a file that the environment names. cluster: stands in each object's name and "
-    "belongs to url. redact: whether each segment is sent under pseudonyms only, false where nothing stands "
-    "here; its name then ends in .redacted.ebj, and still says which node it is of. A later file's section "
-    "replaces an earlier one's."
+    "Which object store closed segments of the journal are sent to, each once; without a url none is (see"
+    " docs/fleet.md, Shipping; an installation by hand needs the extra ship). url: s3://bucket/prefix, "
+    "gs://…, az://… or file:///folder, without credentials: those come from the environment "
+    "(AWS_ACCESS_KEY_ID …), the machine's role, or a file that the environment names. cluster: stands in "
+    "each object's name and belongs to url. redact: whether each segment is sent under pseudonyms only, "
+    "false where nothing stands here; its name then ends in .redacted.ebj, and still says which node it "
+    "is of. A later file's section replaces an earlier one's."
 )
 
 
