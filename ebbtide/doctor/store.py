@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from ebbtide.doctor.snapshot import StoreState
 from ebbtide.events.catalog import DirectorySource, find_path
-from ebbtide.shipping.destination import BadStore, Store, load_shipped, node_prefix
+from ebbtide.shipping.cursor import load_shipped
+from ebbtide.shipping.destination import BadStore, Store, node_prefix
 from ebbtide.shipping.store import Again, ObjectStore, Present, Refused, Stored
 
 ANSWER_SECONDS_MAX = 5.0

@@ -2,5 +2,5 @@
 
 A process of its own (`python -m ebbtide.shipping`), a sibling of the traces' exporter: who ships and exports
 nothing loads no OpenTelemetry, a store that hangs holds no span, and what redacts may import the replay. The
-daemon imports `destination` and `edge`, and nothing else here.
+daemon imports `edge` and what that needs: no client of a store.
 """

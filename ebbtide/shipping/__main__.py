@@ -17,19 +17,13 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, EXIT_WRONG
 from ebbtide.otel.delivery.pipes import DaemonPipe, InputLines, innermost_error, locked
 from ebbtide.otel.delivery.priority import lower_priority
-from ebbtide.shipping.destination import (
-    LOCK_NAME,
-    BadStore,
-    ShipJob,
-    ShipReport,
-    load_shipped_first,
-    save_shipped,
-)
+from ebbtide.shipping.cursor import LOCK_NAME, load_shipped_first, save_shipped
+from ebbtide.shipping.destination import BadStore
+from ebbtide.shipping.messages import ShipJob, ShipReport
 from ebbtide.shipping.shipper import Shipper, look, state_of
 from ebbtide.shipping.store import ObjectStore
 
-#: Five times what a segment of a mebibyte and the client have been seen to need; one of the journal's hard
-#: cap would not fit, and none comes near it.
+#: Four times what the largest segment, of 64 MiB, has been seen to need; redacted, a large one may not fit.
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
 #: When the daemon has gone, the machine may go any moment: what is small is sent, if it goes quickly.
 LINGER_SECONDS = 5.0

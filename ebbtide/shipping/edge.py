@@ -16,7 +16,9 @@ from ebbtide.events.base import Order, Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.otel.delivery.destination import EXIT_KEPT, encode_line
 from ebbtide.otel.metrics import ShippingState
-from ebbtide.shipping.destination import Backlog, ShipJob, ShipReport, Store, backlog
+from ebbtide.shipping.cursor import Backlog, backlog
+from ebbtide.shipping.destination import Store
+from ebbtide.shipping.messages import ShipJob, ShipReport
 from ebbtide.tracing import SideProcess
 
 

@@ -19,15 +19,9 @@ from ebbtide.events.catalog import Segment, Source, StoredFile
 from ebbtide.events.units import size_text
 from ebbtide.otel.delivery.backoff import Backoff
 from ebbtide.otel.metrics import ShippingState
-from ebbtide.shipping.destination import (
-    Entry,
-    Outcome,
-    Shipped,
-    ShipReport,
-    Store,
-    closed_segments,
-    object_key,
-)
+from ebbtide.shipping.cursor import Entry, Outcome, Shipped, closed_segments
+from ebbtide.shipping.destination import Store, object_key
+from ebbtide.shipping.messages import ShipReport
 from ebbtide.shipping.store import Again, Answer, Present, Refused, Stored
 
 #: A segment that was not answered for so long is left to another process, and those behind it too.

@@ -11,7 +11,8 @@ import pytest
 import trio
 
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.shipping.destination import Store, closed_segments, load_shipped
+from ebbtide.shipping.cursor import closed_segments, load_shipped
+from ebbtide.shipping.destination import Store
 from ebbtide.shipping.edge import ShippingEdge
 from tests.daemon.test_tracing import Outlet
 from tests.store.gateway import BUCKET, TAKEN, FakeStore, faking, reply

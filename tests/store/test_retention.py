@@ -11,7 +11,7 @@ from ebbtide.daemon import _trim_journal
 from ebbtide.events.catalog import DirectorySource, find_path
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.retention import Limits
-from ebbtide.shipping.destination import closed_segments, load_shipped
+from ebbtide.shipping.cursor import closed_segments, load_shipped
 from ebbtide.shipping.edge import ShippingEdge
 from tests.daemon.test_tracing import Outlet
 from tests.store.gateway import TAKEN, faking, reply

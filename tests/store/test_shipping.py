@@ -23,21 +23,16 @@ from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, encode_line
 from ebbtide.otel.metrics import ShippingState
 from ebbtide.replay.verify import verify
 from ebbtide.shipping import shipper as shippers
+from ebbtide.shipping.cursor import Shipped, backlog, closed_segments, load_shipped, save_shipped
 from ebbtide.shipping.destination import (
     BadStore,
-    ShipJob,
-    Shipped,
-    ShipReport,
     Store,
-    backlog,
     checked_cluster,
     checked_url,
-    closed_segments,
-    load_shipped,
     node_prefix,
     object_key,
-    save_shipped,
 )
+from ebbtide.shipping.messages import ShipJob, ShipReport
 from ebbtide.shipping.shipper import Shipper
 from ebbtide.shipping.store import Again, Answer, ObjectStore, Present, Refused, Stored
 from tests.beds.rootfs import Unavailable
