@@ -96,7 +96,7 @@ def pick(found: Iterable[HasShutdownIdT], name: str, kind: str = "shutdown") -> 
         return alike[0]
     if alike:
         raise NoSuchShutdown(
-            f"{name!r} begins several {kind}s, {alike[0].id} and {alike[1].id} among them", count
+            f"{name!r} begins more than one {kind}: {alike[0].id} and {alike[1].id} among them", count
         )
     known = f"there are {count}, the last is {latest[-1].id}" if count else "there is none"
     raise NoSuchShutdown(f"no {kind} {name!r} in this journal: {known}", count)

@@ -84,7 +84,7 @@ def test_the_autopsy_is_shown(ran: Ran) -> None:
 def test_the_end_says_where_to_look_further(ran: Ran, tmp_path: Path) -> None:
     """Total time, trace id, and commands that name the journal and work as they are printed."""
     assert re.search(r"^! shop/legacy-0: the first process ignores the stop signal\. ", ran.out, re.M)
-    assert re.search(r"let the machine go after \d\.\d{3} s: 1 of 13 pods was killed, 11 ended by", ran.out)
+    assert re.search(r"let the machine go after \d+\.\d{3} s: 1 of 13 pods was killed, 11 ended by", ran.out)
     assert re.search(r"^trace id [0-9a-f]{32}$", ran.out, re.MULTILINE)
     commands = re.findall(
         rf"(?:journal|replay) .*--journal {re.escape(str(ran.journal))}$", ran.out, re.MULTILINE
