@@ -18,10 +18,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "node": ("grpc", "google", "trio_asyncio", "kubernetes", "aiohttp"),
     # For export parquet.
     "tables": ("pyarrow",),
-    # For shipping: a client of object stores.
-    "ship": ("obstore",),
     # For tracing.protocol: grpc.
     "grpc": ("grpc",),
+    # For shipping: a client of object stores.
+    "ship": ("obstore",),
 }
 
 
