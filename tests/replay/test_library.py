@@ -65,7 +65,9 @@ def test_the_begin_of_an_id_or_its_number_is_enough(name: str, found: str) -> No
     """Where only one has it; a whole id is nobody's begin."""
     things = [Thing(each) for each in ("bcde-1", "bcde-2", "bcde-175", "efghi-3")]
     assert pick(iter(things), name).id == found
-    with pytest.raises(NoSuchShutdown, match="'bcde' begins more than one shutdown: bcde-1 and bcde-2 among them"):
+    with pytest.raises(
+        NoSuchShutdown, match="'bcde' begins more than one shutdown: bcde-1 and bcde-2 among them"
+    ):
         pick(iter(things), "bcde")
     with pytest.raises(NoSuchShutdown, match="no shutdown 'efg' in this journal"):
         pick(iter(things), "efg")
