@@ -1,18 +1,22 @@
-"""A shutdown of 300 process pods while its trace is exported to back ends that are no good.
+"""A shutdown of 300 process pods while its trace is exported to back ends that are no good, or its closed
+segments are shipped to stores that are.
 
 Each round shuts the same pods down once without export and once with each kind of back end, under one real
 logind; the figures are ratios of the fastest rounds. What is measured runs from the request to logind to the
 moment at which logind, its last lock released, starts the power-off.
 
     sudo python -m benchmarks.exporting --rounds 5
+    sudo python -m benchmarks.exporting --ship --rounds 5
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from unittest.mock import patch
 
 import trio
 
@@ -24,6 +28,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.reader import History
 from tests.otel.delivery.collector import Collector, collecting, no_good
+from tests.store.gateway import TAKEN, faking, reply
 
 PODS, WAVES = bare_loop.WAVES * 100, bare_loop.WAVES
 POD_SECONDS = 1.0
@@ -35,6 +40,9 @@ OFF = "off"
 #: What people call it, and the test server that is it.
 KINDS = {"dead": "dead", "slow": "mute", "nonsense": "nonsense"}
 GOOD = "good"
+#: What a web server on the wrong port answers to anything.
+WELCOME = reply(200, b"<html>welcome</html>", Content_Type="text/html")
+Place = Callable[[str], contextlib.AbstractAsyncContextManager[str]]
 
 
 @contextlib.asynccontextmanager
@@ -50,8 +58,26 @@ async def back_end(kind: str) -> AsyncIterator[str]:
             yield endpoint
 
 
+@contextlib.asynccontextmanager
+async def store(kind: str) -> AsyncIterator[str]:
+    """The same for a store: its URL, with the client's variables set."""
+    if kind == OFF:
+        yield ""
+        return
+    answers: dict[str, bytes | None] = {"nonsense": WELCOME, GOOD: TAKEN, "slow": None, "dead": None}
+    async with contextlib.AsyncExitStack() as stack:
+        fake = await stack.enter_async_context(faking(lambda request: answers[kind]))
+        if kind == "dead":
+            # Its variables name a port where nobody listens any more.
+            environ = fake.environ()
+            await stack.aclose()
+            stack.enter_context(patch.dict(os.environ, environ))
+        yield "s3://bucket/prefix"
+
+
 class Bench:
-    def __init__(self, on: Node, pods: int) -> None:
+    def __init__(self, on: Node, pods: int, place: Place = back_end) -> None:
+        self.place = place
         self.node, self.pods = on, pods
         self.taken: dict[str, list[float]] = {kind: [] for kind in (OFF, *KINDS, GOOD)}
         self.waited: dict[str, list[float]] = {kind: [] for kind in self.taken}
@@ -60,7 +86,7 @@ class Bench:
     async def run(self, rounds: int) -> None:
         for at in range(rounds):
             for kind, taken in self.taken.items():
-                async with back_end(kind) as endpoint:
+                async with self.place(kind) as endpoint:
                     taken.append(await self.shut_down(endpoint))
                     self.waited[kind].append(self._waited_seconds())
                 say(f"round {at}, {kind}: {taken[-1]:.3f} s")
@@ -95,26 +121,36 @@ class Bench:
     def _configure(self, endpoint: str) -> None:
         waves = range(WAVES)
         periods = [f"- {{priority: {at * 1000}, shutdownGracePeriodSeconds: {WAVE_SECONDS}}}" for at in waves]
-        tracing = f"tracing: {{endpoint: '{endpoint}'}}\n" if endpoint else ""
-        self.node.config.write_text(CONFIG.format(periods="\n".join(periods)) + tracing)
+        section = ""
+        if endpoint:
+            section = f"tracing: {{endpoint: '{endpoint}'}}\n"
+        if endpoint and self.place is store:
+            section = f"shipping: {{url: '{endpoint}', cluster: bench}}\n"
+        self.node.config.write_text(CONFIG.format(periods="\n".join(periods)) + section)
 
     def figures(self) -> list[Figure]:
         """Of the fastest rounds: what other work adds to one of them is no cost of ours."""
         off = min(self.taken[OFF])
-        found = [Figure(f"{self.pods} pods that need {POD_SECONDS:g} s, export off", off, None, "s")]
+        ships = self.place is store
+        name = "shipping" if ships else "export"
+        found = [Figure(f"{self.pods} pods that need {POD_SECONDS:g} s, {name} off", off, None, "s")]
         for kind, taken in self.taken.items():
             if kind != OFF:
                 what = f"the same, exported to a {kind} back end"
+                if ships:
+                    what = f"the same, shipped to a {kind} store"
                 found.append(Figure(f"{what}, ratio", min(taken) / off, RATIO_MAX, "x"))
+                if ships:
+                    continue  # nobody ever waits for it
                 waited_ms = median(self.waited[kind]) * MS_PER_SECOND
                 found.append(Figure(f"{what}: what the end waited for it", waited_ms, None, "ms"))
         return found
 
 
-async def measure(rounds: int, pods: int) -> list[Figure]:
+async def measure(rounds: int, pods: int, place: Place) -> list[Figure]:
     async with node(WAVES) as on:
         await on.bed.start_unit("failed")
-        bench = Bench(on, pods)
+        bench = Bench(on, pods, place)
         await bench.run(rounds)
         return bench.figures()
 
@@ -123,11 +159,15 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--rounds", type=int, default=5, help="of all kinds each (default 5)")
     options.add_argument("--pods", type=int, default=PODS, help=f"pods (default {PODS})")
+    options.add_argument("--ship", action="store_true", help="segments to stores, in place of traces")
     arguments = options.parse_args()
     began = time.perf_counter()
-    found = trio.run(measure, arguments.rounds, arguments.pods)
+    place = store if arguments.ship else back_end
+    found = trio.run(measure, arguments.rounds, arguments.pods, place)
     say(f"{time.perf_counter() - began:.0f} s")
-    return conclude("exporting", arguments, found, {"rounds": arguments.rounds})
+    return conclude(
+        "shipping" if arguments.ship else "exporting", arguments, found, {"rounds": arguments.rounds}
+    )
 
 
 if __name__ == "__main__":

@@ -61,7 +61,8 @@ from ebbtide.otel.delivery.cursor import settled_seq
 from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
 from ebbtide.otel.metrics import KUBELET_PREFIX
 from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recover
-from ebbtide.status import DaemonStatus, ended_text, margins_json, status_of
+from ebbtide.shipping.edge import ShippingEdge
+from ebbtide.status import DaemonStatus, ended_text, margins_json, shipping_json, status_of
 from ebbtide.tracing import (
     TracingEdge,
     environment_of_children,
@@ -203,6 +204,8 @@ class Daemon:
         self._traces = TraceIds(recovered.system.episode, recovered.trace_id)
         #: Who has the pods in mode process.
         self.local: ProcessEdge | None = None
+        #: None where no segment is shipped.
+        self.shipping: ShippingEdge | None = None
         #: UIDs of its pods that are down and of which that has been said.
         self._ended: frozenset[str] = frozenset()
         self._shown = ""
@@ -384,6 +387,7 @@ class Daemon:
             "unheard": self._unheard(),
             "margins": margins,
             "endedPods": ended,
+            "shipping": shipping_json(self.shipping.last_state()) if self.shipping is not None else None,
         }
 
     def _configuration(self) -> dict[str, Any]:
@@ -721,7 +725,18 @@ async def _assemble(
         for edge in parts.traced:
             edge.pass_on(lambda order: hook_context(made[0].trace_id, order))
         edges, config = (*edges, tracing), with_trace_flush(config)
-    trim = partial(_trim_journal, storages, Limits(total_bytes=loaded.options.journal_bytes_max), tracing)
+    shipping = None
+    if loaded.options.shipping.url:
+        shipping = ShippingEdge(
+            loaded.options.shipping,
+            locations,
+            lambda: writer.journal_id,
+            lambda: bool(made[0].sequencer.system.episode),
+            tell,
+        )
+        edges = (*edges, shipping)
+    limits = Limits(total_bytes=loaded.options.journal_bytes_max)
+    trim = partial(_trim_journal, storages, limits, tracing, shipping=shipping)
     sources = [storage.source for storage in storages]
 
     async def keep(data: bytes) -> None:
@@ -731,7 +746,8 @@ async def _assemble(
     async def rebuild(before_seq: int) -> Meters:
         return await storages[0].call(fold_before, sources, writer.journal_id, before_seq)
 
-    ways = MetricsBackend(keep, rebuild, time.time_ns, parts.runtime.active, exported)
+    state = shipping.last_state if shipping is not None else None
+    ways = MetricsBackend(keep, rebuild, time.time_ns, parts.runtime.active, exported, state)
     metering = MetricsRecorder(
         recovered.meters,
         writer,
@@ -758,6 +774,9 @@ async def _assemble(
         made[0].follow_local(parts.local)
     if tracing is not None:
         made[0].sequencer.observers.append(tracing.see)
+    if shipping is not None:
+        made[0].shipping = shipping
+        made[0].sequencer.observers.append(shipping.see)
     # Here, where nothing runs yet: a journal that another daemon holds ends the start, and nothing is undone.
     await writer.open()
     return made[0]
@@ -823,8 +842,9 @@ async def _trim_journal(
     limits: Limits,
     tracing: TracingEdge | None,
     keep_from_seq: int | None,
+    shipping: ShippingEdge | None = None,
 ) -> Sequence[str]:
-    """Remove old segments, but not what is to be exported yet; whatever is in the way leaves them all."""
+    """Remove old segments, but not what is to be exported or shipped; whatever is in the way leaves all."""
     with trio.move_on_after(TRIM_SECONDS_MAX), suppress(OSError):
         if tracing is not None:
             # The exporter's cursor is moved on by the exporter alone: where nothing ever happens it would
@@ -832,5 +852,12 @@ async def _trim_journal(
             tracing.want()
             undelivered = await storages[0].call(tracing.keep_from)
             keep_from_seq = min(undelivered, keep_from_seq or undelivered)
-        return await trim(storages, time.time_ns(), keep_from_seq, limits)
+        if shipping is not None:
+            shipping.want()
+            unshipped = await storages[0].call(shipping.backlog)
+            keep_from_seq = min(unshipped.keep_from_seq, keep_from_seq or unshipped.keep_from_seq)
+        removed = await trim(storages, time.time_ns(), keep_from_seq, limits)
+        if shipping is not None:
+            shipping.lose([name for name in removed if name in unshipped.names])
+        return removed
     return ()

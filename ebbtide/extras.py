@@ -24,6 +24,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "lake": ("obstore", "pyarrow", "deltalake"),
     # For tracing.protocol: grpc.
     "grpc": ("grpc",),
+    # For shipping: a client of object stores.
+    "ship": ("obstore",),
 }
 
 

@@ -19,7 +19,7 @@ from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.model import Pod, workload_name
 from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metrics import ReadContext, exposition
+from ebbtide.otel.metrics import ReadContext, ShippingState, exposition
 
 #: Sums that are not kept are folded again at the next start: so many records cost it a hundredth of a second.
 KEEP_EVERY = 2000
@@ -53,6 +53,8 @@ class MetricsBackend(NamedTuple):
     pods: Callable[[], Sequence[Pod]] | None = None
     #: The record up to which all spans have arrived; None where nothing is exported.
     exported: Callable[[], int] | None = None
+    #: None where nothing is shipped.
+    shipping: Callable[[], ShippingState | None] | None = None
 
 
 class MetricsOptions(NamedTuple):
@@ -143,7 +145,8 @@ class MetricsRecorder:
 
     def document(self) -> dict[str, Any]:
         """For the control socket: the parts, so that the asker chooses the form."""
-        return {"meters": msgspec.to_builtins(self.meters), "around": self._around()._asdict()}
+        around = msgspec.to_builtins(self._around()._asdict())
+        return {"meters": msgspec.to_builtins(self.meters), "around": around}
 
     def _around(self) -> ReadContext:
         journal, backend, now_ns = self._journal, self._backend, self._backend.wall_ns()
@@ -161,6 +164,7 @@ class MetricsRecorder:
             journal_away=journal.away,
             export_pending=pending,
             export_behind_ns=behind_ns,
+            shipping=backend.shipping() if backend.shipping is not None else None,
         )
 
 

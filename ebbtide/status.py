@@ -24,6 +24,7 @@ from ebbtide.events.record.format import rfc3339, utc_text
 from ebbtide.events.units import json_seconds, short_span, span_s
 from ebbtide.events.writer import Writer
 from ebbtide.options import PROCESS
+from ebbtide.otel.metrics import ShippingState
 
 #: Why it is not armed, before it has tried.
 NOT_STARTED, STARTING = "not started", "starting"
@@ -410,6 +411,37 @@ def last_boot_text(said: dict[str, Any]) -> str:
     # Of a boot that ended in order its shutdown says when.
     seen = alive is not None and said["ending"] != "graceful"
     return f"{text}; last seen {utc_text(round(alive * NS_PER_SECOND))}" if seen else text
+
+
+def shipping_json(state: ShippingState | None) -> dict[str, Any]:
+    """``pending`` null: nobody has looked since the daemon began. ``oldestTime``: when the oldest closed
+    segment that is not in the store was last written; null: there is none. ``lost``: removed here before.
+    """
+    if state is None:
+        return {"pending": None, "oldestTime": None, "reason": "", "lost": None}
+    oldest = rfc3339(state.oldest_wall_ns) if state.oldest_wall_ns else None
+    return {"pending": state.pending, "oldestTime": oldest, "reason": state.reason, "lost": state.lost}
+
+
+def shipping_text(said: dict[str, Any]) -> str:
+    """The same for people."""
+    pending, oldest = said["pending"], said["oldestTime"]
+    if pending is None:
+        return "nobody has looked yet"
+    text = (
+        f"{pending} closed segments wait for the store"
+        if pending
+        else "no closed segment waits for the store"
+    )
+    since = f", the oldest since {time_text(oldest)}" if oldest else ""
+    reason = f": {said['reason']}" if said["reason"] else ""
+    lost = f"; {said['lost']} were removed before they were known to be there" if said["lost"] else ""
+    return f"{text}{since}{reason}{lost}"
+
+
+def time_text(time: str) -> str:
+    """``2026-03-01 12:00:00.000 UTC``, of an RFC 3339 time in UTC."""
+    return f"{time[:10]} {time[11:23]} UTC"
 
 
 def margins_json(measured: Margins | None) -> dict[str, Any]:

@@ -80,62 +80,31 @@ class SyncedJournal(Protocol):
     def away(self) -> bool: ...
 
 
-class TracingEdge:
-    """``locations``: where the journal may stand, the first one first."""
+class SideProcess:
+    """A process beside the daemon, while it is wanted. A subclass says what it is told (`_send`), and what
+    becomes of its reports (`_hear`) and of its end (`_over`).
+    """
 
-    def __init__(
-        self,
-        destination: Destination,
-        locations: Sequence[str],
-        journal: SyncedJournal,
-        tell: Tell,
-        metrics_prefix: str = "",
-        resource: Mapping[str, str] | None = None,
-    ) -> None:
-        self._job = Job(
-            destination=destination,
-            locations=tuple(locations),
-            metrics_prefix=metrics_prefix,
-            resource=dict(resource or {}),
-        )
-        self._journal = journal
-        self._tell = tell
+    def __init__(self, module: str, name: str, tell: Tell) -> None:
+        self._module, self._name, self._tell = module, name, tell
         self._wanted = trio.Event()
         self._delay_seconds = AFTER_START_SECONDS
         self._process: trio.Process | None = None
-        self._flushed: trio.Event | None = None
-        self._flush_number, self._answer = 0, ""
         self._saying = trio.Lock()
-        self._unwell = NOT_ANSWERED
-        self.effects: Mapping[type[Order], Effect] = {FlushTraces: self._flush}
-
-    # --- when it runs -------------------------------------------------------------------------
-
-    def see(self, records: Sequence[Record]) -> None:
-        """A start may have found spans of the last boot; a wave will make some."""
-        for record in records:
-            if isinstance(record.event, WaveStarted):
-                self.want(AFTER_WAVE_SECONDS)
-            elif isinstance(record.event, DaemonStarted):
-                self.want()
 
     def want(self, delay_seconds: float = AFTER_START_SECONDS) -> None:
         """There may be something to send; the exporter finds out, moves its cursor on, and goes."""
         self._delay_seconds = delay_seconds
         self._wanted.set()
 
-    def keep_from(self) -> int:
-        """The first record that is still needed. Reads a file."""
-        names = (FILE_NAME, *((LOGS_NAME,) if "logs" in self._job.destination.signals else ()))
-        return keep_from(self._job.locations, self._journal.journal_id, self._journal.synced_seq, names)
-
     async def run(self, outlet: Outlet) -> None:
-        """Keep the exporter running while it is wanted, until cancelled. It outlives us by some seconds."""
+        """Keep the process running while it is wanted, until cancelled. It outlives us by some seconds."""
         crashes, again_seconds = 0, math.inf
         while True:
             with trio.move_on_after(again_seconds):
                 await self._wanted.wait()
                 await trio.sleep(self._delay_seconds)
+            await self._until_free()
             # Before it lives: what is wanted while it does, it may have looked for already.
             self._wanted = trio.Event()
             code = await self._live()
@@ -148,10 +117,10 @@ class TracingEdge:
                 self.want(AFTER_START_SECONDS * crashes)
 
     async def _live(self) -> int:
-        """One exporter, from its start to its end; its exit code."""
+        """One process, from its start to its end; its exit code."""
         try:
             process = await trio.lowlevel.open_process(
-                [sys.executable, "-P", "-m", "ebbtide.otel.delivery"],
+                [sys.executable, "-P", "-m", self._module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=self._environment(),
@@ -159,12 +128,12 @@ class TracingEdge:
                 start_new_session=True,
             )
         except OSError as error:
-            self._tell(4, f"traces: the exporter cannot be started: {error.strerror}")
+            self._tell(4, f"{self._name}: the process cannot be started: {error.strerror}")
             return EXIT_KEPT
         self._process = process
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._send_durable)
+                nursery.start_soon(self._send)
                 assert process.stdout is not None
                 buffer = b""
                 async for chunk in process.stdout:
@@ -178,9 +147,8 @@ class TracingEdge:
             # code only now.
             return await process.wait()
         finally:
-            self._process, self._unwell = None, NOT_ANSWERED
-            # Whoever waits for a flush would else wait out its time, and a shutdown with it.
-            self._end_flush("the exporter has ended")
+            self._process = None
+            self._over()
             # Closed by us, not by the collector of garbage: the end of its input is how it learns
             # that we leave.
             with trio.CancelScope(shield=True):
@@ -188,12 +156,83 @@ class TracingEdge:
                     if stream is not None:
                         await trio.aclose_forcefully(stream)
 
+    def _kill(self) -> None:
+        """At once, whatever it does. Its end counts as a crash."""
+        if self._process is not None:
+            self._process.kill()
+
+    async def _say(self, message: bytes) -> None:
+        """An exporter that does not read holds only those who have something to say to it."""
+        # One at a time: a line that goes out in two writes must not have another one in its middle.
+        async with self._saying:
+            if self._process is not None and self._process.stdin is not None:
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await self._process.stdin.send_all(message)
+
+    def _environment(self) -> dict[str, str]:
+        return environment_of_children()
+
+    async def _until_free(self) -> None:
+        """Until one may be started."""
+
+    async def _send(self) -> None:
+        """The job, and what comes after it; cancelled when the process has ended."""
+        raise NotImplementedError
+
+    def _hear(self, line: bytes) -> None:
+        """One report of the process's."""
+        raise NotImplementedError
+
+    def _over(self) -> None:
+        """The process has ended."""
+
+
+class TracingEdge(SideProcess):
+    """``locations``: where the journal may stand, the first one first."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        locations: Sequence[str],
+        journal: SyncedJournal,
+        tell: Tell,
+        metrics_prefix: str = "",
+        resource: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__("ebbtide.otel.delivery", "traces", tell)
+        self._job = Job(
+            destination=destination,
+            locations=tuple(locations),
+            metrics_prefix=metrics_prefix,
+            resource=dict(resource or {}),
+        )
+        self._journal = journal
+        self._flushed: trio.Event | None = None
+        self._flush_number, self._answer = 0, ""
+        self._unwell = NOT_ANSWERED
+        self.effects: Mapping[type[Order], Effect] = {FlushTraces: self._flush}
+
+    # --- when it runs -------------------------------------------------------------------------
+
+    def see(self, records: Sequence[Record]) -> None:
+        """A start may have found spans of the last boot; a wave will make some."""
+        for record in records:
+            if isinstance(record.event, WaveStarted):
+                self.want(AFTER_WAVE_SECONDS)
+            elif isinstance(record.event, DaemonStarted):
+                self.want()
+
+    def keep_from(self) -> int:
+        """The first record that is still needed. Reads a file."""
+        names = (FILE_NAME, *((LOGS_NAME,) if "logs" in self._job.destination.signals else ()))
+        return keep_from(self._job.locations, self._journal.journal_id, self._journal.synced_seq, names)
+
     def _environment(self) -> dict[str, str]:
         return environment_of_children(() if self._job.destination.exporter else OTLP_VARIABLES)
 
     # --- what is said -------------------------------------------------------------------------
 
-    async def _send_durable(self) -> None:
+    async def _send(self) -> None:
         """The job, and then how far the disk is."""
         # Each frame of the journal says what was durable when it was written, so of the last ones no later
         # one says it. Now and then is enough: at the end of a shutdown the flush brings the last word.
@@ -210,14 +249,6 @@ class TracingEdge:
         """What is synced in another location may go with the boot: only the exporter can tell."""
         return 0 if self._journal.away else self._journal.synced_seq
 
-    async def _say(self, message: bytes) -> None:
-        """An exporter that does not read holds only those who have something to say to it."""
-        # One at a time: a line that goes out in two writes must not have another one in its middle.
-        async with self._saying:
-            if self._process is not None and self._process.stdin is not None:
-                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                    await self._process.stdin.send_all(message)
-
     def _hear(self, line: bytes) -> None:
         """One report of the exporter's."""
         try:
@@ -231,6 +262,11 @@ class TracingEdge:
         # The answer to an earlier flush, which nobody waits for any more, says nothing of this one.
         elif report.number == self._flush_number:
             self._end_flush(report.text)
+
+    def _over(self) -> None:
+        self._unwell = NOT_ANSWERED
+        # Whoever waits for a flush would else wait out its time, and a shutdown with it.
+        self._end_flush("the exporter has ended")
 
     def _end_flush(self, answer: str) -> None:
         self._answer = answer

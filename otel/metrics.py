@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
+import msgspec
+
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import EpisodeOutcome, PodOutcome
 from ebbtide.events.model import BootEnding, ShutdownKind
@@ -38,10 +40,27 @@ class Sample(NamedTuple):
     seconds: bool = False
 
 
+class ShippingState(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become of closed segments: those that the store took, those whose name was taken, requests
+    that failed, those that were removed here before they were known to be there; how many are ``pending``,
+    when the oldest of them was last written (0: there is none), and why the store has not taken it (empty:
+    nothing was in the way yet).
+    """
+
+    stored: int = 0
+    present: int = 0
+    failed: int = 0
+    lost: int = 0
+    pending: int = 0
+    oldest_wall_ns: int = 0
+    reason: str = ""
+
+
 class ReadContext(NamedTuple):
     """What is not in the journal: the moment of the question, the writer's and the exporter's state.
 
     ``at_risk`` None: the pods of this node are not known. ``export_pending`` None: nothing is exported.
+    ``shipping`` None: nothing is shipped, or nobody has looked yet.
     """
 
     now_wall_ns: int
@@ -51,6 +70,7 @@ class ReadContext(NamedTuple):
     journal_away: bool = False
     export_pending: int | None = None
     export_behind_ns: int = 0
+    shipping: ShippingState | None = None
     #: Whether a daemon answers.
     live: bool = True
 
@@ -111,6 +131,21 @@ def read_answers(meters: Meters, around: ReadContext) -> Iterator[Sample]:
     """Of whom somebody knows: only a daemon that runs does, a journal says how it was."""
     for part, answers in meters.answers.items() if around.live else ():
         yield Sample((("part", part),), int(answers))
+
+
+def read_shipped(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    if around.shipping is not None:
+        yield Sample((("outcome", "stored"),), around.shipping.stored)
+        yield Sample((("outcome", "present"),), around.shipping.present)
+        yield Sample((("outcome", "lost"),), around.shipping.lost)
+
+
+def shipping_behind_ns(around: ReadContext) -> int | None:
+    if around.shipping is None:
+        return None
+    # The clock may have been set back since it was written.
+    oldest_wall_ns = around.shipping.oldest_wall_ns or around.now_wall_ns
+    return max(0, around.now_wall_ns - oldest_wall_ns)
 
 
 def read_last_shutdown(meters: Meters, around: ReadContext) -> Iterator[Sample]:
@@ -370,6 +405,30 @@ CATALOG: tuple[Metric, ...] = (
         read_value(
             lambda _, around: None if around.export_pending is None else around.export_behind_ns, seconds=True
         ),
+    ),
+    Metric(
+        "ebbtide_shipping_segments_total",
+        "counter",
+        "Closed segments: stored; present under their name, content not verified; lost, removed here before.",
+        read_shipped,
+    ),
+    Metric(
+        "ebbtide_shipping_failures_total",
+        "counter",
+        "Requests that the object store refused or did not answer.",
+        read_value(lambda _, around: None if around.shipping is None else around.shipping.failed),
+    ),
+    Metric(
+        "ebbtide_shipping_pending_segments",
+        "gauge",
+        "Closed segments that were not in the object store when it was last tried.",
+        read_value(lambda _, around: None if around.shipping is None else around.shipping.pending),
+    ),
+    Metric(
+        "ebbtide_shipping_behind_seconds",
+        "gauge",
+        "Time since the oldest of them was last written.",
+        read_value(lambda _, around: shipping_behind_ns(around), seconds=True),
     ),
 )
 

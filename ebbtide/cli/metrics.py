@@ -27,6 +27,7 @@ from ebbtide.otel.metrics import (
     CATALOG,
     KUBELET_PREFIX,
     ReadContext,
+    ShippingState,
     exact_seconds,
     exposition,
     metric_name,
@@ -85,8 +86,12 @@ def meters_of_daemon(socket: Path) -> tuple[int, Meters, ReadContext]:
         # Not the journal of this machine instead: its numbers end with the daemon, and would pass for
         # today's.
         raise Refused(f"{visible(str(error))}; or name a journal with --journal") from None
+    around = answer["around"]
+    # Null, or left out by a daemon of an earlier release, where nothing is shipped.
+    shipping = msgspec.convert(around.pop("shipping", None), ShippingState | None)
     # JSON has only texts as keys.
-    return DONE, msgspec.convert(answer["meters"], Meters, strict=False), ReadContext(**answer["around"])
+    meters = msgspec.convert(answer["meters"], Meters, strict=False)
+    return DONE, meters, ReadContext(**around, shipping=shipping)
 
 
 def meters_of_journal(journals: Sequence[Path]) -> tuple[int, Meters, ReadContext]:

@@ -107,7 +107,16 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.common.selection import outcomes_text
     from ebbtide.events.record.format import utc_text
     from ebbtide.events.record.severity import SEVERITY_SIGNS
-    from ebbtide.status import LOCK_TEXTS, ended_text, last_boot_text, margins_text, node_rows, progress_text
+    from ebbtide.status import (
+        LOCK_TEXTS,
+        ended_text,
+        last_boot_text,
+        margins_text,
+        node_rows,
+        progress_text,
+        shipping_text,
+        time_text,
+    )
 
     if not document["running"]:
         yield "daemon", document["error"]
@@ -143,6 +152,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "journal", f"{journal['location'] or 'lost'}, record {written}, synced {synced}"
         if journal.get("head"):  # a daemon of an earlier release does not say it
             yield "", f"head {journal['head']}"
+        if shipping := document.get("shipping"):  # likewise
+            yield "shipping", shipping_text(shipping)
     last = document["lastShutdown"]
     damage = document["journalDamage"]
     if last is None:
@@ -160,8 +171,3 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "", f"trace {last['traceId']}"
     if damage in ("corrupt", "incompatible"):
         yield "", f"or a later one that cannot be read: the journal is {damage}"
-
-
-def time_text(time: str) -> str:
-    """``2026-03-01 12:00:00.000 UTC``, of an RFC 3339 time in UTC."""
-    return f"{time[:10]} {time[11:23]} UTC"

@@ -272,8 +272,11 @@ async def _stop_and_disable(bus: Bus) -> None:
 
 #: In the runtime folder; a journal that had to move there is a journal.
 BOOT_FILES = ("daemon.lock", "ebbtide.sock", "metrics.sock", "view", "cri", "process")
-#: In a journal's folder (`events.disk`, `otel.meters`, `otel.delivery.cursor`).
-JOURNAL_FILES = ("*.ebj", "lock", "reserve", "metrics", "traces.json", "logs.json", "traces.lock")
+#: In a journal's folder (`events.disk`, `otel.meters`, `otel.delivery.cursor`, `ebbtide.shipping.cursor`).
+JOURNAL_FILES = (
+    *("*.ebj", "lock", "reserve", "metrics"),
+    *("traces.json", "logs.json", "traces.lock", "shipped.json", "shipped.lock"),
+)
 #: Beside it, for the next boot.
 LASTING_FILES = ("pods.json", "process.token", "alive", "alive.part")
 

@@ -53,6 +53,7 @@ from ebbtide.config.schema import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Settings
+from ebbtide.shipping.destination import Store
 
 TOTAL_FIELD, CRITICAL_FIELD = "shutdownGracePeriod", "shutdownGracePeriodCriticalPods"
 BY_PRIORITY_FIELD = "shutdownGracePeriodByPodPriority"
@@ -145,6 +146,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     metrics_kubelet_names: bool
     node: NodeSection
     tracing: Tracing
+    shipping: Store
 
 
 class Loaded(NamedTuple):

@@ -28,6 +28,7 @@ from ebbtide.otel.delivery.destination import (
     checked_endpoint,
     checked_header,
 )
+from ebbtide.shipping.destination import BadStore, Store, checked_cluster, checked_url
 
 # The section ``node``: how the pods of a Kubernetes node are ended, and where its parts are. Every value can
 # be left out: what a kubeadm, k3s or rke2 node has where it always is, is found there (`ebbtide.modes`).
@@ -264,6 +265,55 @@ TRACING_TEXT = (
 )
 
 
+# The section ``shipping``: which object store closed segments of the journal go to; not who we are there.
+
+
+def _store_url(node: Node, path: str) -> str:
+    """Not repeated where it is wrong: what stands in it may be a password."""
+    try:
+        return checked_url(readers.secret(node, path))
+    except BadStore as error:
+        raise DocumentError(f"{path}: {error}", node.line) from None
+
+
+def _cluster(node: Node, path: str) -> str:
+    try:
+        return checked_cluster(readers.text(node, path))
+    except BadStore as error:
+        raise DocumentError(f"{path}: {error}", node.line) from None
+
+
+SHIPPING_FIELDS = {
+    "url": SectionField("url", _store_url),
+    "cluster": SectionField("cluster", _cluster),
+    "redact": SectionField("redact", readers.flag),
+}
+
+
+def read_shipping(node: Node, path: str) -> Store:
+    """Raises DocumentError. A field without a value counts as absent."""
+    values = read_section(node, path, SHIPPING_FIELDS)
+    if ("url" in values) != ("cluster" in values):
+        raise DocumentError(f"{path}: url and cluster belong together: name both or neither", node.line)
+    return Store(**values)
+
+
+def show_shipping(store: Store) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(store).items() if value != ""}
+
+
+#: For the reference: every field of the section.
+SHIPPING_TEXT = (
+    "Which object store closed segments of the journal are sent to, each once; without a url none is (see"
+    " docs/fleet.md, Shipping; an installation by hand needs the extra ship). url: s3://bucket/prefix, "
+    "gs://…, az://… or file:///folder, without credentials: those come from the environment "
+    "(AWS_ACCESS_KEY_ID …), the machine's role, or a file that the environment names. cluster: stands in "
+    "each object's name and belongs to url. redact: whether each segment is sent under pseudonyms only, "
+    "false where nothing stands here; its name then ends in .redacted.ebj, and still says which node it "
+    "is of. A later file's section replaces an earlier one's."
+)
+
+
 OWN_KIND, OWN_VERSION = "EbbtideConfiguration", "ebbtide/v1alpha1"
 KUBELET_KIND, KUBELET_VERSION = "KubeletConfiguration", "kubelet.config.k8s.io/v1beta1"
 
@@ -435,6 +485,7 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     ] = False
     node: Annotated[NodeSection, Doc(read_node, show_node, "mapping", NODE_TEXT)] = NodeSection()
     tracing: Annotated[Tracing, Doc(read_tracing, show_tracing, "mapping", TRACING_TEXT)] = Tracing()
+    shipping: Annotated[Store, Doc(read_shipping, show_shipping, "mapping", SHIPPING_TEXT)] = Store()
 
 
 class Field(NamedTuple):

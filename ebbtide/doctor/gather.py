@@ -73,6 +73,11 @@ def gather(node: LocalNode) -> Snapshot:
     (status, status_error), (bus, bus_error), store = node.status, node.logind, node.journal
     section = loaded.options.node if loaded is not None else NodeSection()
     pods = look_at_pods(node.options, section, node.status.mode or store.mode)
+    shipping = None
+    if loaded is not None and loaded.options.shipping.url:
+        from ebbtide.doctor.store import look_at_store  # late: few nodes ship
+
+        shipping = look_at_store(loaded.options.shipping, node.options.journal, os.uname().nodename)
     raise_grant = loaded is not None and loaded.settings.raise_grant
     # A limit that the daemon may raise is no reason to cut a pod.
     grant_ns = None if bus is None or raise_grant else bus.grant_ns
@@ -92,6 +97,7 @@ def gather(node: LocalNode) -> Snapshot:
         acpid=acpid_runs(),
         power_key_file=power_key_file(),
         node=pods.seen,
+        shipping=shipping,
     )
 
 

@@ -757,6 +757,42 @@ def _journal_state(snapshot: Snapshot) -> Iterator[Finding]:
     yield Finding(levels[verdict.state], code, verdict.banner, cures[verdict.state])
 
 
+# --- the store of the shipping -----------------------------------------------------------------
+
+#: S3 refuses requests whose clock is off by 15 minutes; long before that somebody should know.
+SKEW_SECONDS_MAX = 60
+
+
+def store_of_shipping(snapshot: Snapshot) -> Iterator[Finding]:
+    """No lack of it stands in the way of a shutdown: segments wait on the node."""
+    store = snapshot.shipping
+    if store is None:
+        return
+    if store.problem:
+        message = f"nothing can be put into {visible(store.url)}: {visible(store.problem)}"
+        cure = f"{store.cure}; tried with this command's environment, the daemon's may differ"
+        yield Finding("warning", "store-refuses", message, cure)
+    elif store.conditional is False:
+        message = (
+            f"{visible(store.url)} takes a second object under a name that is taken: If-None-Match is ignored"
+        )
+        yield Finding("warning", "store-overwrites", message, "switch versioning on, or use another store")
+    if store.skew_s is not None and abs(store.skew_s) > SKEW_SECONDS_MAX:
+        relation = "ahead of" if store.skew_s > 0 else "behind"
+        message = f"the store's clock is {span_s(abs(store.skew_s))} {relation} ours"
+        yield Finding("warning", "store-clock", message, "set this machine's clock (timedatectl)")
+    if store.present:
+        message = f"{store.present} segments found their name taken, and nobody has compared the content"
+        cure = "none where a cursor was lost or two processes shipped; else read them with rights to read"
+        yield Finding("note", "store-unverified", message, cure)
+    if store.unfit:
+        message = f"{store.unfit} segments cannot be redacted, or are too large, and stay on this node"
+        yield Finding("note", "store-unfit", message, "copy them by hand: shipped.json has the reasons")
+    if store.lost:
+        message = f"{store.lost} segments were removed here before they were known to be in the store"
+        yield Finding("note", "store-lost", message, "nothing brings them back; the daemon's log names them")
+
+
 RULES: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
     _configuration,
     _daemon_silent,
@@ -771,6 +807,7 @@ RULES: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
     _old_systemd,
     _power_key_ignored,
     _acpid_runs,
+    store_of_shipping,
     *NODE_RULES,
     *ACCESS_RULES,
     *POD_RULES,

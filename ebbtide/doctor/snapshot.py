@@ -178,6 +178,23 @@ class JournalState(NamedTuple):
     mode: str = ""
 
 
+class StoreState(NamedTuple):
+    """The object store of the shipping. ``problem``: why nothing can be put there. ``skew_s``: how far its
+    clock is ahead of ours, None where nobody told. ``conditional``: it keeps what is there, None: not tried.
+    """
+
+    url: str
+    problem: str = ""
+    cure: str = ""
+    skew_s: int | None = None
+    conditional: bool | None = None
+    #: On record here: segments whose name was taken, those that are never sent, and those that retention
+    #: removed before they were known to be there.
+    present: int = 0
+    unfit: int = 0
+    lost: int = 0
+
+
 class Snapshot(NamedTuple):
     """``status`` is the daemon's answer, None with ``status_error`` when it gave none; likewise ``bus``.
 
@@ -202,6 +219,8 @@ class Snapshot(NamedTuple):
     acpid: bool = False
     power_key_file: str = ""
     node: NodeSnapshot | None = None
+    #: None: nothing is shipped.
+    shipping: StoreState | None = None
 
 
 class NeededRight(NamedTuple):

@@ -374,5 +374,5 @@ class ExporterReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     well: bool | None = None
 
 
-def encode_line(message: Job | DaemonRequest | ExporterReport) -> bytes:
+def encode_line(message: msgspec.Struct) -> bytes:
     return msgspec.json.encode(message) + b"\n"

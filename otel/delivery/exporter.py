@@ -28,6 +28,7 @@ from ebbtide.events.codec import BadPayload, RawRecord
 from ebbtide.events.reader import Batch, Scan
 from ebbtide.events.segment import Header, Link
 from ebbtide.otel.delivery.cursor import Cursor, Rejection
+from ebbtide.otel.delivery.pipes import innermost_error
 from ebbtide.otel.delivery.sender import (
     BATCH_SPANS_MAX,
     BatchMaker,
@@ -240,13 +241,6 @@ class ExporterLog(Protocol):
 async def in_thread(work: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
     """A disk that hangs holds nobody who asks how far we are."""
     return await trio.to_thread.run_sync(work, *args, abandon_on_cancel=True)
-
-
-def innermost_error(error: BaseException) -> BaseException:
-    """The first error out of the groups of nurseries."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 # --- the two loops --------------------------------------------------------------------------------

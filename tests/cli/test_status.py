@@ -18,10 +18,11 @@ import pytest
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.control import ControlError, Measurements, Request
 from ebbtide.daemon import control_verbs
-from ebbtide.events.base import Event
+from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.decisions import PodEnded
 from ebbtide.events.facts import HurryRequested, NodeMeasured
 from ebbtide.events.model import Margins
+from ebbtide.otel.metrics import ShippingState
 from ebbtide.status import (
     LOCK_TEXTS,
     DaemonStatus,
@@ -32,6 +33,7 @@ from ebbtide.status import (
     last_boot_json,
     margins_json,
     node_json,
+    shipping_json,
 )
 from tests.cli.bed import IDENTITY, Node, whole_shutdown, write
 from tests.commands import Run
@@ -247,6 +249,32 @@ def test_status_says_since_when_it_is_armed_and_in_which_mode(
     assert "mode           process" in rows
     down = "shop/web-0, shop/web-1 have ended and are not started again: write the manifest anew (touch) to"
     assert f"pods           {down} start them" in rows
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (None, "nobody has looked yet"),
+        (ShippingState(stored=3), "no closed segment waits for the store"),
+        (
+            ShippingState(pending=2, oldest_wall_ns=1_700_000_000 * NS_PER_SECOND, reason="HTTP 403"),
+            "2 closed segments wait for the store, the oldest since 2023-11-14 22:13:20.000 UTC: HTTP 403",
+        ),
+        (
+            ShippingState(lost=1),
+            "no closed segment waits for the store; 1 were removed before they were known to be there",
+        ),
+    ],
+)
+def test_status_says_what_is_not_shipped_and_since_when(
+    run: Run, daemon: Daemon, tmp_path: Path, state: ShippingState | None, text: str
+) -> None:
+    """Nothing where nothing is shipped, or the daemon is of an earlier release."""
+    for shipping in (None, shipping_json(state)):
+        daemon.answer = {"ok": True, "data": STATUS | {"shipping": shipping}}
+        found = run("status", "--runtime", tmp_path, "--journal", tmp_path).out.splitlines()
+        said = [row.removeprefix("shipping").strip() for row in found if row.startswith("shipping")]
+        assert said == ([] if shipping is None else [text])
 
 
 @pytest.mark.parametrize(

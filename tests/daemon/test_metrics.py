@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 
 import msgspec
@@ -10,12 +11,14 @@ import pytest
 import trio
 import trio.testing
 
+from ebbtide.cli.metrics import meters_of_daemon
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.model import Period, Pod
 from ebbtide.events.reader import History
 from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder, at_risk
 from ebbtide.otel.meters import METERS_FILE_NAME, Meters, WorkloadNeed, fold, fold_before, kept_meters
+from ebbtide.otel.metrics import ShippingState, exposition
 from tests.journals import SHUTDOWN
 
 
@@ -124,6 +127,21 @@ def test_export_lag(settled: int, pending: int, behind_ns: int) -> None:
     text = MetricsRecorder(meters, Journal(0, 0), ways, MetricsOptions()).text()
     assert f"ebbtide_export_pending_shutdowns {pending}\n" in text
     assert f"ebbtide_export_behind_seconds {behind_ns // NS_PER_SECOND}\n" in text
+
+
+@pytest.mark.parametrize("state", [None, ShippingState(stored=3, pending=2, reason="HTTP 503")])
+def test_numbers_come_whole_through_the_socket(
+    monkeypatch: pytest.MonkeyPatch, state: ShippingState | None
+) -> None:
+    """What ``ebbtide metrics`` shows is what a scrape gets."""
+    side, meters = Side([]), Meters()
+    fold(meters, records())
+    ways = MetricsBackend(side.keep, side.rebuild, lambda: 0, shipping=lambda: state)
+    recorder = MetricsRecorder(meters, Journal(0, 0), ways, MetricsOptions())
+    sent = json.dumps(recorder.document())
+    monkeypatch.setattr("ebbtide.cli.metrics.ask", lambda verb, socket: json.loads(sent))
+    _, *found = meters_of_daemon(Path("socket"))
+    assert exposition(*found) == recorder.text()
 
 
 async def test_only_what_is_durable_is_kept() -> None:

@@ -62,8 +62,9 @@ def test_the_controllers_tool_is_there_unless_it_is_left_out() -> None:
 
 
 def test_the_lock_has_what_a_node_needs() -> None:
-    """The default mode is a node's: requirements-node.lock is made with the extra ``node``."""
+    """The default mode is a node's, and a node may ship its journal: with the extras node and ship."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = [re.split(r"[^\w.-]", each)[0] for each in project["project"]["optional-dependencies"]["node"]]
+    extras = project["project"]["optional-dependencies"]
+    wanted = [re.split(r"[^\w.-]", each)[0] for each in (*extras["node"], *extras["ship"])]
     locked = re.findall(r"^([\w.-]+)==", (ROOT / "requirements-node.lock").read_text(), re.MULTILINE)
     assert [name for name in wanted if name not in locked] == []

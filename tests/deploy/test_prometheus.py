@@ -16,7 +16,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metrics import CATALOG, ReadContext, exposition
+from ebbtide.otel.metrics import CATALOG, ReadContext, ShippingState, exposition
 from ebbtide.outage.metrics import CATALOG as OUTAGE_CATALOG
 from ebbtide.outage.metrics import OutageMetrics
 from tests.journals import SHUTDOWN
@@ -116,7 +116,8 @@ def test_the_linter_has_nothing_to_say(prefix: str) -> None:
     """With every metric there is, neither an error nor a remark."""
     meters = Meters()
     fold(meters, History([DirectorySource(SHUTDOWN)]).records())
-    around = ReadContext(1_700_000_100 * NS_PER_SECOND, 1, 2, False, False, 3, NS_PER_SECOND)
+    now_wall_ns = 1_700_000_100 * NS_PER_SECOND
+    around = ReadContext(now_wall_ns, 1, 2, False, False, 3, NS_PER_SECOND, ShippingState(pending=1))
     assert promtool("check", "metrics", feed=exposition(meters, around, prefix)) == ""
     assert promtool("check", "metrics", feed=OutageMetrics().text()) == ""
 

@@ -17,7 +17,7 @@ from ebbtide import __version__
 
 ROOT = Path(__file__).parents[2]
 RUN_SECONDS_MAX = 60
-LOCKS = {"requirements.lock": (), "requirements-node.lock": ("node",)}
+LOCKS = {"requirements.lock": (), "requirements-node.lock": ("node", "ship")}
 
 
 def bill(lock: Path) -> subprocess.CompletedProcess[str]:

@@ -40,6 +40,7 @@ from ebbtide.doctor.snapshot import (
     RuntimeState,
     Snapshot,
     StaticPod,
+    StoreState,
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod
@@ -109,6 +110,12 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
         "pod-down",
         "manifest",
     ),
+    ({"shipping": StoreState("s3://b", "HTTP 403", "allow it")}, "warning", "store-refuses", "allow it"),
+    ({"shipping": StoreState("s3://b", conditional=False)}, "warning", "store-overwrites", "versioning"),
+    ({"shipping": StoreState("s3://b", skew_s=-61)}, "warning", "store-clock", "timedatectl"),
+    ({"shipping": StoreState("s3://b", present=1)}, "note", "store-unverified", "rights to read"),
+    ({"shipping": StoreState("s3://b", unfit=1)}, "note", "store-unfit", "shipped.json"),
+    ({"shipping": StoreState("s3://b", lost=1)}, "note", "store-lost", "log"),
     ({"acpid": True}, "warning", "acpid", "systemctl disable"),
     ({"forecasts": (DEAF,)}, "warning", "signal-ignores", "tini"),
     (

@@ -15,12 +15,21 @@ from ebbtide.events.facts import ApiRead, DaemonStarted, KubeletRead, LogindRead
 from ebbtide.events.model import Container, Hook, Pod, workload_name
 from ebbtide.events.reader import History
 from ebbtide.otel.meters import BOUNDS_SECONDS, WORKLOADS_MAX, Meters, fold
-from ebbtide.otel.metrics import CATALOG, ReadContext, exact_seconds, exposition
+from ebbtide.otel.metrics import CATALOG, ReadContext, ShippingState, exact_seconds, exposition
 from ebbtide.otel.span import Resource
 from tests.journals import SHUTDOWN, began, steps
 from tests.otel.wire import encode_metrics
 
 AROUND = ReadContext(now_wall_ns=1_700_000_100 * NS_PER_SECOND)
+SHIPPING = ShippingState(
+    stored=3,
+    present=1,
+    failed=2,
+    lost=5,
+    pending=4,
+    oldest_wall_ns=1_700_000_040 * NS_PER_SECOND,
+    reason="HTTP 503",
+)
 
 BEGAN = began(kind="reboot")
 
@@ -195,6 +204,20 @@ def test_what_nobody_knows_is_not_shown() -> None:
     assert found["ebbtide_export_behind_seconds", ()] == 0.5
 
 
+def test_what_is_shipped_is_told_apart_from_what_was_there() -> None:
+    """Nothing where nothing is shipped."""
+    assert not any("shipping" in name for name, _ in values(exposition(Meters(), AROUND)))
+    found = values(exposition(Meters(), AROUND._replace(shipping=SHIPPING)))
+    assert found["ebbtide_shipping_segments_total", (("outcome", "stored"),)] == 3
+    assert found["ebbtide_shipping_segments_total", (("outcome", "present"),)] == 1
+    assert found["ebbtide_shipping_segments_total", (("outcome", "lost"),)] == 5
+    assert found["ebbtide_shipping_failures_total", ()] == 2
+    assert found["ebbtide_shipping_pending_segments", ()] == 4
+    assert found["ebbtide_shipping_behind_seconds", ()] == 60
+    settled = AROUND._replace(shipping=ShippingState(stored=3))
+    assert values(exposition(Meters(), settled))["ebbtide_shipping_behind_seconds", ()] == 0
+
+
 def test_counters_begin_with_zero() -> None:
     """What an alert looks at is there before it happens: a series that begins with 1 shows no rise."""
     found = values(exposition(Meters(), AROUND))
@@ -297,7 +320,7 @@ def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
 
 # --- as OTLP -----------------------------------------------------------------------------------
 
-FULL = ReadContext(1_700_000_100 * NS_PER_SECOND, 1, 2, False, False, 3, NS_PER_SECOND)
+FULL = ReadContext(1_700_000_100 * NS_PER_SECOND, 1, 2, False, False, 3, NS_PER_SECOND, SHIPPING)
 RESOURCE = Resource((("service.name", "ebbtide"),), 1)
 
 

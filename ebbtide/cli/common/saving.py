@@ -25,7 +25,10 @@ from ebbtide.events.units import size_text
 STDOUT = "-"
 
 #: What stands beside a journal's segments (docs/journal-format.md, "Side files"), and how it is written.
-SIDE_FILES = ("lock", "reserve", "traces.json", "logs.json", "traces.lock", "metrics")
+SIDE_FILES = (
+    *("lock", "reserve", "metrics"),
+    *("traces.json", "logs.json", "traces.lock", "shipped.json", "shipped.lock"),
+)
 PART = ".part"
 
 

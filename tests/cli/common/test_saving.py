@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.saving import SIDE_FILES
+from ebbtide.cli.uninstall import JOURNAL_FILES
 from ebbtide.events.disk import LOCK_NAME, RESERVE_NAME
 from ebbtide.otel import meters as kept
 from ebbtide.otel.delivery import cursor
+from ebbtide.shipping import cursor as shipped
 from tests.cli.bed import whole_shutdown
 from tests.commands import Run
 
@@ -105,9 +107,12 @@ def test_the_names_are_those_that_are_used() -> None:
     used = (
         LOCK_NAME,
         RESERVE_NAME,
+        kept.METERS_FILE_NAME,
         cursor.FILE_NAME,
         cursor.LOGS_NAME,
         cursor.LOCK_NAME,
-        kept.METERS_FILE_NAME,
+        shipped.FILE_NAME,
+        shipped.LOCK_NAME,
     )
     assert used == SIDE_FILES
+    assert ("*.ebj", *used) == JOURNAL_FILES  # what `uninstall --purge` takes along

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Answer, Refused, Rejected
+from ebbtide.otel.delivery.backoff import BACKOFF_NS_MAX
 from ebbtide.otel.delivery.sender import (
-    BACKOFF_NS_MAX,
     BATCH_SPANS_MAX,
     GIVE_UP_SECONDS,
     PATIENCE_SECONDS,

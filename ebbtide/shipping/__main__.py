@@ -1,0 +1,84 @@
+"""``python -m ebbtide.shipping``: the shipper's process, its job on standard input.
+
+It gives way to everybody: lowest priority, first to go when memory is short, a limit on its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from functools import partial
+
+import msgspec
+import trio
+
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, EXIT_WRONG
+from ebbtide.otel.delivery.pipes import DaemonPipe, InputLines, innermost_error, locked
+from ebbtide.otel.delivery.priority import lower_priority
+from ebbtide.shipping.cursor import LOCK_NAME, load_shipped_first, save_shipped
+from ebbtide.shipping.destination import BadStore
+from ebbtide.shipping.messages import ShipJob, ShipReport
+from ebbtide.shipping.shipper import Shipper, look, state_of
+from ebbtide.shipping.store import ObjectStore
+
+#: Four times what the largest segment, of 64 MiB, has been seen to need; redacted, a large one may not fit.
+MEMORY_BYTES_MAX = 512 * 1024 * 1024
+#: When the daemon has gone, the machine may go any moment: what is small is sent, if it goes quickly.
+LINGER_SECONDS = 5.0
+#: A shipper of a daemon before may still be finishing.
+LOCK_SECONDS_MAX = 2 * LINGER_SECONDS
+
+
+async def ship() -> int:
+    """Its exit code."""
+    requests, pipe = InputLines(), DaemonPipe()
+    first = await requests.next()
+    if first is None:
+        return EXIT_WRONG
+    job = msgspec.json.decode(first, type=ShipJob)
+    sources = [DirectorySource(path) for path in job.locations]
+    writable = (path for path in job.locations if os.access(path, os.W_OK))
+    directory = next(writable, job.locations[0])
+    try:
+        try:
+            store = ObjectStore(job.store)
+        except BadStore as error:
+            pipe.log(3, f"shipping: {error}")
+            found = look(sources, load_shipped_first(job.locations, job.store))
+            pipe.send(ShipReport(state=state_of(*found, str(error))))
+            return EXIT_WRONG
+        if not await locked(directory, LOCK_NAME, LOCK_SECONDS_MAX):
+            pipe.log(4, f"shipping: another process ships the journal in {directory}")
+            return EXIT_KEPT
+        keep = partial(save_shipped, directory)
+        shipper = Shipper(sources, job.store, store, pipe, keep, time.time_ns)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_linger, requests, shipper, nursery.cancel_scope)
+            reason = await shipper.run(load_shipped_first(job.locations, job.store), job.lost)
+            nursery.cancel_scope.cancel()
+            return EXIT_KEPT if reason else EXIT_DONE
+    except* OSError as group:
+        pipe.log(4, f"shipping: {innermost_error(group)}")
+    return EXIT_KEPT
+
+
+async def _linger(requests: InputLines, shipper: Shipper, scope: trio.CancelScope) -> None:
+    while await requests.next() is not None:
+        pass
+    shipper.leave()
+    await trio.sleep(LINGER_SECONDS)
+    scope.cancel()
+
+
+def main() -> None:
+    lower_priority(MEMORY_BYTES_MAX)
+    code = trio.run(ship)
+    # Not by the interpreter's own end: a request that was broken off is still in a thread of the client's.
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

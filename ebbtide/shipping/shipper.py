@@ -1,0 +1,277 @@
+"""The shipper's work: offer each closed segment until the store has one under its name, oldest first.
+
+At most once by the store's condition, at least once by asking until it has answered. It may be killed at any
+moment: half a request is no object, and the cursor only saves requests.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import trio
+from msgspec.structs import replace
+
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.catalog import Segment, Source, StoredFile
+from ebbtide.events.units import size_text
+from ebbtide.otel.delivery.backoff import Backoff
+from ebbtide.otel.metrics import ShippingState
+from ebbtide.shipping.cursor import Entry, Outcome, Shipped, closed_segments
+from ebbtide.shipping.destination import Store, object_key
+from ebbtide.shipping.messages import ShipReport
+from ebbtide.shipping.store import Again, Answer, Present, Refused, Stored
+
+#: A segment that was not answered for so long is left to another process, and those behind it too.
+GIVE_UP_SECONDS = 600.0
+#: What may still be begun once the daemon has gone: a shutdown of a hundred pods has a tenth of it.
+LAST_BYTES_MAX = 1024 * 1024
+#: A quarter of the journal's hard cap, which four of them would fill; the process has a limit of its own.
+SEGMENT_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Putter(Protocol):
+    def put(self, key: str, data: bytes) -> Answer: ...
+
+
+class Daemon(Protocol):
+    """Whom it is told, and who is not waited for."""
+
+    def send(self, report: ShipReport) -> None: ...
+
+
+class OneSegment:
+    """A source that shows one file of another: a segment as a journal of its own."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+
+    @property
+    def location(self) -> str:
+        return self._segment.source.location
+
+    def files(self) -> list[StoredFile]:
+        return [StoredFile(self._segment.name, self._segment.size, self._segment.modified_ns)]
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        return self._segment.source.read(name, offset, size)
+
+
+class Unfit(Exception):
+    """This segment is never sent, as it cannot be redacted, or is too large; the text says why."""
+
+
+class Cargo(NamedTuple):
+    """What is sent of a segment, and under which name."""
+
+    key: str
+    data: bytes
+    sha256: str
+
+
+def cargo_of(segment: Segment, store: Store) -> Cargo:
+    """Reads the segment, and redacts it where that is asked for. Raises OSError, Unfit."""
+    assert segment.header is not None
+    name, journal_id = segment.name, segment.header.journal_id
+    if segment.size > SEGMENT_BYTES_MAX:
+        raise Unfit(f"it has more than {size_text(SEGMENT_BYTES_MAX)}")
+    data = segment.source.read(name, 0, segment.size)
+    if len(data) != segment.size:
+        raise OSError(errno.EIO, "it ends too early", name)
+    if store.redact:
+        name, data, journal_id = _redacted(segment)
+    sha256 = hashlib.sha256(data).hexdigest()
+    node = segment.header.identity.node
+    return Cargo(object_key(store.cluster, node, journal_id, name, sha256, store.redact), data, sha256)
+
+
+def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
+    """Alone, and so the same bytes each time; its pseudonyms are its own."""
+    # Late: the whole core comes with it.
+    from ebbtide.events.codec import BadPayload, UnknownType
+    from ebbtide.events.reader import History
+    from ebbtide.events.segment import parse_header
+    from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, redact
+
+    try:
+        history = History([OneSegment(segment)])
+        pieces = list(redact(history, Pseudonyms()))
+    except (Diverged, NoBegin, BadPayload, UnknownType) as error:
+        raise Unfit(str(error)) from error
+    except OSError:
+        raise
+    # Of all kinds, as in recovery: what is wrong with one segment, or with the code that reads it, must not
+    # keep those behind it from the store for ever. Memory too, of which this process has its own little.
+    except Exception as error:
+        raise Unfit(f"{type(error).__name__}: {error}") from error
+    # A copy ends where reading ends: of a damaged one it would be shorter, and pass for whole.
+    if history.verdict.state not in ("intact", "torn"):
+        raise Unfit(history.verdict.banner)
+    if not pieces:
+        raise Unfit("it holds no whole step")
+    data = b"".join(piece.data for piece in pieces)
+    return pieces[0].name, data, parse_header(data)[0].journal_id
+
+
+def look(sources: Sequence[Source], shipped: Shipped) -> tuple[Shipped, list[Segment]]:
+    """The cursor without what retention took, and the closed segments that are not settled, oldest first.
+
+    Raises OSError.
+    """
+    segments = closed_segments(sources)
+    names = {segment.name for segment in segments}
+    known = {name: entry for name, entry in shipped.segments.items() if name in names}
+    left = [each for each in segments if each.name not in known]
+    return replace(shipped, segments=known, reason=shipped.reason if left else ""), left
+
+
+def state_of(shipped: Shipped, left: Sequence[Segment], reason: str) -> ShippingState:
+    return ShippingState(
+        stored=shipped.stored,
+        present=shipped.present,
+        failed=shipped.failed,
+        lost=shipped.lost,
+        pending=len(left),
+        oldest_wall_ns=left[0].modified_ns if left else 0,
+        reason=reason if left else "",
+    )
+
+
+class Shipper:
+    """``keep`` writes the cursor, and may raise OSError; ``wall_ns`` dates what is on record."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        store: Store,
+        putter: Putter,
+        daemon: Daemon,
+        keep: Callable[[Shipped], None],
+        wall_ns: Callable[[], int],
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._sources, self._store, self._putter, self._daemon = sources, store, putter, daemon
+        self._keep, self._wall_ns = keep, wall_ns
+        self._backoff = backoff or Backoff()
+        self._leaving = False
+        #: Those that this process has not brought there, though nothing is wrong with others: name and why.
+        self._passed_over: dict[str, str] = {}
+        #: Oldest first, without what is settled.
+        self._left: list[Segment] = []
+        self.shipped = Shipped(store=store.identity)
+
+    def leave(self) -> None:
+        """The daemon has gone: only what is small is still begun, and nothing is tried twice."""
+        self._leaving = True
+
+    async def run(self, found: Shipped, lost: int = 0) -> str:
+        """Until all that is closed is settled; why it is not, or nothing. ``lost`` ones are put on record
+        first. Raises OSError.
+        """
+        self.shipped = replace(found, lost=found.lost + lost)
+        while True:
+            await self._look()
+            if lost and await self._save():
+                self._daemon.send(ShipReport(recorded=lost))
+            lost = 0
+            wanted = [each for each in self._left if each.name not in self._passed_over]
+            if not wanted:
+                return next(iter(self._passed_over.values()), "")
+            for segment in wanted:
+                if self._leaving and segment.size > LAST_BYTES_MAX:
+                    return "the daemon has gone, and what is left is large"
+                if reason := await self._ship(segment):
+                    return reason
+
+    async def _look(self) -> None:
+        """What is closed now: more may have come."""
+        self.shipped, self._left = await trio.to_thread.run_sync(
+            look, self._sources, self.shipped, abandon_on_cancel=True
+        )
+        self._report()
+
+    async def _ship(self, segment: Segment) -> str:
+        """Why nothing more is begun, or nothing."""
+        try:
+            cargo = await trio.to_thread.run_sync(cargo_of, segment, self._store, abandon_on_cancel=True)
+        except FileNotFoundError:
+            return ""  # retention was faster
+        except OSError as error:
+            self._pass_over(segment, f"it cannot be read: {error.strerror}")
+            return ""
+        except Unfit as error:
+            self._log(4, f"{segment.name} is not sent and stays here: {error}")
+            await self._note(segment, Entry(outcome="unfit", wall_ns=self._wall_ns(), reason=str(error)))
+            return ""
+        failing_since = trio.current_time()
+        while True:
+            answer = await trio.to_thread.run_sync(
+                self._putter.put, cargo.key, cargo.data, abandon_on_cancel=True
+            )
+            if isinstance(answer, (Stored, Present)):
+                self._backoff.reset()
+                await self._settled(segment, cargo, answer)
+                return ""
+            if isinstance(answer, Refused) and answer.alone:
+                self.shipped = replace(self.shipped, failed=self.shipped.failed + 1)
+                self._pass_over(segment, f"{answer.reason}: {answer.cure}")
+                return ""
+            await self._failed(answer)
+            if isinstance(answer, Refused):
+                return answer.reason
+            pause_seconds = self._backoff.next_ns() / NS_PER_SECOND
+            if self._leaving or trio.current_time() + pause_seconds - failing_since > GIVE_UP_SECONDS:
+                return answer.reason
+            await trio.sleep(pause_seconds)
+
+    def _pass_over(self, segment: Segment, reason: str) -> None:
+        self._passed_over[segment.name] = f"{segment.name}: {reason}"
+        self._log(4, self._passed_over[segment.name])
+        self._report()
+
+    async def _settled(self, segment: Segment, cargo: Cargo, answer: Stored | Present) -> None:
+        stored = isinstance(answer, Stored)
+        if not stored:
+            self._log(5, f"{cargo.key} is there already: its content was not verified")
+        if self.shipped.reason:
+            self._log(6, "segments arrive again")
+        self.shipped = replace(
+            self.shipped,
+            stored=self.shipped.stored + stored,
+            present=self.shipped.present + (not stored),
+            reason="",
+        )
+        outcome: Outcome = "stored" if stored else "present"
+        await self._note(segment, Entry(outcome=outcome, wall_ns=self._wall_ns(), sha256=cargo.sha256))
+
+    async def _failed(self, answer: Again | Refused) -> None:
+        text = f"{answer.reason}: {answer.cure}" if isinstance(answer, Refused) else answer.reason
+        # Said once: at the next start the cursor still knows it.
+        if text != self.shipped.reason:
+            self._log(4, text)
+        self.shipped = replace(self.shipped, failed=self.shipped.failed + 1, reason=text)
+        await self._save()
+
+    async def _note(self, segment: Segment, entry: Entry) -> None:
+        self._left = [each for each in self._left if each.name != segment.name]
+        self.shipped = replace(self.shipped, segments=self.shipped.segments | {segment.name: entry})
+        await self._save()
+
+    async def _save(self) -> bool:
+        """Whether the cursor is written; one that is not costs a request."""
+        self.shipped = replace(self.shipped, wall_ns=self._wall_ns())
+        self._report()
+        try:
+            await trio.to_thread.run_sync(self._keep, self.shipped, abandon_on_cancel=True)
+        except OSError:
+            return False
+        return True
+
+    def _log(self, level: int, text: str) -> None:
+        self._daemon.send(ShipReport(text=f"shipping: {text}", level=level))
+
+    def _report(self) -> None:
+        reason = self.shipped.reason or next(iter(self._passed_over.values()), "")
+        self._daemon.send(ShipReport(state=state_of(self.shipped, self._left, reason)))

@@ -1,0 +1,184 @@
+"""Shipping as the daemon runs it: a real process, real pipes, and nothing in a shutdown."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import trio
+
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.shipping.cursor import closed_segments, load_shipped
+from ebbtide.shipping.destination import Store
+from ebbtide.shipping.edge import ShippingEdge
+from tests.daemon.test_tracing import Outlet
+from tests.store.gateway import BUCKET, TAKEN, FakeStore, faking, reply
+from tests.store.segments import JOURNAL_ID, lay_out_segments
+
+STORE = Store(url=f"s3://{BUCKET}", cluster="prod")
+SECONDS_MAX = 30.0
+
+
+class Bed(NamedTuple):
+    """``open_episodes`` is what the system has of shutdowns."""
+
+    edge: ShippingEdge
+    fake: FakeStore
+    said: list[str]
+    folder: Path
+    open_episodes: list[int]
+
+    def shut_down(self, on: bool) -> None:
+        """A step after which a shutdown is open, or none is."""
+        self.open_episodes[:] = [1] if on else []
+        self.edge.see(())
+
+    def left(self) -> int:
+        known = load_shipped(self.folder, STORE).segments
+        return sum(each.name not in known for each in closed_segments([DirectorySource(self.folder)]))
+
+
+@asynccontextmanager
+async def shipping(folder: Path, answer: object) -> AsyncIterator[Bed]:
+    """The edge over a journal of four segments; left, its process has ended too."""
+    lay_out_segments(folder, 4)
+    said: list[str] = []
+    episodes: list[int] = []
+    async with faking(answer) as fake:  # type: ignore[arg-type]
+        edge = ShippingEdge(
+            STORE,
+            [str(folder)],
+            lambda: JOURNAL_ID,
+            lambda: bool(episodes),
+            lambda level, text: said.append(text),
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(edge.run, Outlet())
+            yield Bed(edge, fake, said, folder, episodes)
+            process = edge._process
+            nursery.cancel_scope.cancel()
+        if process is not None:
+            with trio.fail_after(SECONDS_MAX):
+                await process.wait()
+
+
+async def until(holds: object) -> None:
+    with trio.fail_after(SECONDS_MAX):
+        while not holds():  # type: ignore[operator]
+            await trio.sleep(0.02)
+
+
+async def test_what_is_closed_is_shipped_and_the_process_goes(tmp_path: Path) -> None:
+    """Started with the first step; what it says is what status and metrics have, without reading a file."""
+    async with shipping(tmp_path, lambda request: TAKEN) as bed:
+        assert bed.edge.last_state() is None
+        bed.shut_down(False)
+        await until(lambda: bed.left() == 0)
+        await until(lambda: bed.edge._process is None)
+        assert len(bed.fake.got) == 3
+        assert bed.said == []
+        state = bed.edge.last_state()
+        assert state is not None
+        assert (state.stored, state.pending, state.oldest_wall_ns) == (3, 0, 0)
+
+
+async def test_a_start_in_a_shutdown_ships_nothing_before_it_is_over(tmp_path: Path) -> None:
+    """The daemon was started again in it, and no record says that it began; a wish of retention's is not
+    lost.
+    """
+    async with shipping(tmp_path, lambda request: TAKEN) as bed:
+        bed.edge.want(0)
+        bed.shut_down(True)
+        await trio.sleep(0.5)
+        assert bed.edge._process is None
+        assert bed.fake.got == []
+        bed.shut_down(False)
+        await until(lambda: bed.left() == 0)
+
+
+@pytest.mark.parametrize("bad", [None, reply(503), b"HTTP/1.1 200 OK\r\nETa", reply(200, b"<html>")])
+async def test_a_shutdown_ends_the_process_at_once(tmp_path: Path, bad: bytes | None) -> None:
+    """Whatever the store does: it hangs, is overloaded, breaks off, is none. Nothing is claimed of what was
+    under way, and it follows behind the shutdown.
+    """
+    answers: list[bytes | None] = [bad]
+    async with shipping(tmp_path, lambda request: answers[0]) as bed:
+        bed.shut_down(False)
+        bed.edge.want(0)
+        await until(lambda: len(bed.fake.got) == 1)
+        process = bed.edge._process
+        assert process is not None
+        bed.shut_down(True)
+        with trio.fail_after(1):
+            await process.wait()
+        got = len(bed.fake.got)
+        assert load_shipped(tmp_path, STORE).segments == {}
+        await trio.sleep(0.5)
+        assert len(bed.fake.got) == got
+        answers[0] = TAKEN
+        bed.shut_down(False)
+        await until(lambda: bed.left() == 0)
+        assert bed.fake.got[0].target == bed.fake.got[got].target
+
+
+async def test_a_request_ends_with_the_process(tmp_path: Path) -> None:
+    """A shutdown's network is its pods': the connection is closed, not left to a thread."""
+    async with shipping(tmp_path, lambda request: None) as bed:
+        bed.shut_down(False)
+        bed.edge.want(0)
+        await until(lambda: len(bed.fake.got) == 1)
+        assert bed.fake.connections == 1
+        bed.shut_down(True)
+        await until(lambda: bed.fake.connections == 0)
+
+
+async def test_the_daemons_end_is_not_held_by_a_store_that_hangs(tmp_path: Path) -> None:
+    """The process lingers for its few seconds, and ends by itself."""
+    async with shipping(tmp_path, lambda request: None) as bed:
+        bed.shut_down(False)
+        bed.edge.want(0)
+        await until(lambda: len(bed.fake.got) == 1)
+        left = trio.current_time()
+    assert trio.current_time() - left < 10
+    assert load_shipped(tmp_path, STORE).segments == {}
+
+
+async def test_what_is_in_the_way_is_said_once_and_known(tmp_path: Path) -> None:
+    """For status and metrics: how many, since when, and why. A refusal is one line over all processes."""
+    async with shipping(tmp_path, lambda request: reply(403)) as bed:
+        for asked in (1, 2):
+            bed.shut_down(False)
+            bed.edge.want(0)
+            await until(lambda asked=asked: len(bed.fake.got) == asked)  # type: ignore[misc]
+            await until(lambda: bed.edge._process is None)
+        oldest = min(each.stat().st_mtime_ns for each in tmp_path.glob("*.ebj"))
+        state = bed.edge.last_state()
+        assert state is not None
+        assert (state.pending, state.failed, state.oldest_wall_ns) == (3, 2, oldest)
+        assert "HTTP 403" in state.reason
+        assert len(bed.said) == 1
+
+
+async def test_without_the_client_it_is_one_line(tmp_path: Path, monkeypatch: object) -> None:
+    """It names the extra that brings it."""
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "obstore.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "without"))  # type: ignore[attr-defined]
+    place = tmp_path / "journal"
+    place.mkdir()
+    async with shipping(place, lambda request: TAKEN) as bed:
+        for _ in range(2):
+            bed.shut_down(False)
+            bed.edge.want(0)
+            await until(lambda: bed.edge.last_state() is not None)
+            await until(lambda: bed.edge._process is None)
+        (line,) = bed.said
+        assert "obstore" in line
+        assert "[ship]" in line
+        state = bed.edge.last_state()
+        assert state is not None
+        assert state.pending == 3
+        assert "obstore" in state.reason

@@ -1,0 +1,101 @@
+"""Retention keeps what is not in the store up to its hard cap; what it removes then is on record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.daemon import _trim_journal
+from ebbtide.events.catalog import DirectorySource, find_path
+from ebbtide.events.disk import DirectoryStorage
+from ebbtide.events.retention import Limits
+from ebbtide.shipping.cursor import closed_segments, load_shipped
+from ebbtide.shipping.edge import ShippingEdge
+from tests.daemon.test_tracing import Outlet
+from tests.store.gateway import TAKEN, faking, reply
+from tests.store.segments import JOURNAL_ID, lay_out_segments
+from tests.store.test_edge import STORE, until
+
+#: As much as the last segment alone has, or less: all that may go goes.
+FULL = Limits(total_bytes=1)
+FULLER = Limits(total_bytes=1, hard_bytes=1)
+
+
+class Node:
+    """A journal with its retention and its shipping."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.names = folder, lay_out_segments(folder, 4)
+        self.storages = [DirectoryStorage(folder)]
+        self.said: list[str] = []
+        self.edge = ShippingEdge(
+            STORE,
+            [str(folder)],
+            lambda: JOURNAL_ID,
+            lambda: False,
+            lambda level, text: self.said.append(text),
+        )
+
+    async def trim(self, limits: Limits) -> list[str]:
+        return list(await _trim_journal(self.storages, limits, None, None, self.edge))
+
+    async def ship(self) -> None:
+        """One process of the shipping, from its start to its end."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.edge.run, Outlet())
+            self.edge.see(())
+            self.edge.want(0)
+            await until(lambda: self.edge._process is not None)
+            await until(lambda: self.edge._process is None)
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_is_not_in_the_store_is_kept_when_the_journal_is_full(tmp_path: Path) -> None:
+    """A store that is overloaded for a week costs space, and no segment."""
+    on = Node(tmp_path)
+    assert await on.trim(FULL) == []
+    async with faking(lambda request: reply(403)):
+        await on.ship()
+    assert await on.trim(FULL) == []
+    async with faking(lambda request: TAKEN):
+        await on.ship()
+    assert await on.trim(FULL) == on.names[:3]
+    assert not any("removed" in line for line in on.said)
+
+
+async def test_what_is_left_in_part_is_kept_from_there_on(tmp_path: Path) -> None:
+    """What is there already goes."""
+    on, answers = Node(tmp_path), [TAKEN, reply(403)]
+    async with faking(lambda request: answers.pop(0)):
+        await on.ship()
+    assert await on.trim(FULL) == on.names[:1]
+
+
+async def test_above_the_hard_cap_it_goes_all_the_same_and_that_is_on_record(tmp_path: Path) -> None:
+    """In the log by name, and in the cursor, from which metrics and doctor have it."""
+    on = Node(tmp_path)
+    assert await on.trim(FULLER) == on.names[:3]
+    assert [line for line in on.said if "before it was known" in line] == on.said
+    assert [name for name in on.names if any(name in line for line in on.said)] == on.names[:3]
+    path = find_path([DirectorySource(tmp_path)])
+    assert [each.name for each in path.segments] == on.names[3:]
+    assert closed_segments([DirectorySource(tmp_path)]) == []
+    for _ in range(2):  # once, however often a process runs
+        async with faking(lambda request: TAKEN):
+            await on.ship()
+        assert load_shipped(tmp_path, STORE).lost == 3
+    state = on.edge.last_state()
+    assert state is not None
+    assert (state.lost, state.pending) == (3, 0)
+
+
+@pytest.mark.parametrize("limits", [FULL, FULLER])
+async def test_a_cursor_that_cannot_be_read_makes_nothing_shipped(tmp_path: Path, limits: Limits) -> None:
+    """Unknown is not there."""
+    on = Node(tmp_path)
+    async with faking(lambda request: TAKEN):
+        await on.ship()
+    (tmp_path / "shipped.json").write_text("{")
+    assert await on.trim(limits) == ([] if limits is FULL else on.names[:3])

@@ -1,0 +1,6 @@
+//go:build tools
+
+// Package tools names the program that is built from this module.
+package tools
+
+import _ "github.com/versity/versitygw/cmd/versitygw"
