@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple, Unpack
 
@@ -227,8 +228,56 @@ class DirectoryStorage:
             await self.call(os.close, lock)
 
 
+class Seen(NamedTuple):
+    """What the kernel says of a thread. ``runs``: or would, if a processor were free; ``waits``: how often it
+    has waited for something.
+    """
+
+    runs: bool
+    waits: int
+
+
+class _Thread:
+    """In which a bounded call runs: its number while it does, and whether there is one at all."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.limiter: trio.CapacityLimiter | None = None
+
+    @property
+    def waits_for_processor(self) -> bool:
+        """It has not begun, though it may, or has ended and nobody has been told."""
+        return self.limiter is not None and not self.number and self.limiter.available_tokens > 0
+
+    def look(self) -> Seen | None:
+        """None where there is none, or nobody can tell."""
+        number = self.number
+        if not number:
+            return None
+        try:
+            text = Path(f"/proc/self/task/{number}/status").read_text()
+        except OSError:
+            return None
+        fields = dict(line.split(":", 1) for line in text.splitlines())
+        return Seen(fields["State"].split()[0] == "R", int(fields["voluntary_ctxt_switches"]))
+
+
+_thread: ContextVar[_Thread | None] = ContextVar("thread", default=None)
+
+
 async def _in_thread(limiter: trio.CapacityLimiter, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
-    return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=limiter)
+    if (thread := _thread.get()) is None:
+        return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=limiter)
+    thread.limiter = limiter
+
+    def work() -> T:
+        thread.number = threading.get_native_id()
+        try:
+            return function(*args)
+        finally:
+            thread.number = 0
+
+    return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
 
 
 async def _take(
@@ -360,15 +409,47 @@ SYNC_HANG_SECONDS = 5.0
 #: A crash of the machine loses no more than this of what nobody waited for.
 UNSYNCED_SECONDS = 0.1
 DISK_WAITS = Waits(HANG_SECONDS, SYNC_HANG_SECONDS, UNSYNCED_SECONDS)
+#: A thread that waits for a processor says nothing of the disk, and on a node where 500 pods end at once it
+#: waits for seconds, at every location alike. Longer than this helps nobody: the shutdown has its own time.
+STARVED_SECONDS_MAX = 15.0
+#: A thread that waits for the interpreter's lock wakes every few milliseconds; one in a hung disk does not.
+LOOK_SECONDS = 0.05
 
 
 async def bounded(
     function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts, seconds: float = HANG_SECONDS
 ) -> T:
-    """Await ``function(*args)``. Raises OSError (ETIMEDOUT) when it does not end in time."""
-    with trio.move_on_after(seconds):
-        return await function(*args)
+    """Await ``function(*args)``. Raises OSError (ETIMEDOUT) when it does not end in time, and not for want of
+    a processor.
+    """
+    thread, answers, errors = _Thread(), list[T](), list[Exception]()
+    reset = _thread.set(thread)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_give_up, thread, seconds, nursery.cancel_scope)
+            try:
+                answers.append(await function(*args))
+            except Exception as error:
+                # Out of here it would be a group.
+                errors.append(error)
+            nursery.cancel_scope.cancel()
+    finally:
+        _thread.reset(reset)
+    if errors:
+        raise errors[0]
+    if answers:
+        return answers[0]
     raise OSError(errno.ETIMEDOUT, f"the disk did not answer within {span_s(seconds)}")
+
+
+async def _give_up(thread: _Thread, seconds: float, scope: trio.CancelScope) -> None:
+    await trio.sleep(seconds)
+    before = None
+    with trio.move_on_after(STARVED_SECONDS_MAX - seconds):
+        while ((seen := thread.look()) and (seen.runs or seen != before)) or thread.waits_for_processor:
+            before = seen
+            await trio.sleep(LOOK_SECONDS)
+    scope.cancel()
 
 
 async def begin_file(storage: Storage, name: str, data: bytes) -> SegmentFile:

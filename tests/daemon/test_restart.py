@@ -94,7 +94,7 @@ async def test_the_time_away_counts(rig: Rig) -> None:
     await trio.sleep(1)
     rig.launch()
     ended = await rig.recorded(PodEnded, outcome="killed")
-    # A grace that began anew would end three seconds after the start; a slow start alone may come after its end.
+    # A grace that began anew would end three seconds after the start; a slow start may come after its end.
     over_ns = signalled.at_ns + 3 * NS_PER_SECOND
     started = rig.records(DaemonStarted)[-1]
     assert over_ns - NS_PER_SECOND < ended.mono_ns < max(over_ns, started.mono_ns) + SLACK_NS

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,6 +19,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from ebbtide.events import disk as storage
 from ebbtide.events import files
@@ -312,6 +315,46 @@ async def test_retention_takes_real_files(tmp_path: Path) -> None:
     assert gone == [segment_file_name(1, JOURNAL_ID), segment_file_name(2, JOURNAL_ID)]
     verdict = read([DirectorySource(tmp_path)])[1]
     assert (verdict.state, verdict.first_seq) == ("intact", 33)
+
+
+def _compute(seconds: float) -> str:
+    """Wants a processor all that time, and leaves the interpreter's lock to others meanwhile."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        hashlib.sha256(bytes(1 << 20))
+    return "done"
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+async def test_a_thread_without_a_processor_is_no_hung_disk(tmp_path: Path, threads: int) -> None:
+    """What waits for a processor, or for the interpreter's lock, has its time, beside calls that hang too."""
+    disk, let_go = DirectoryStorage(tmp_path), threading.Event()
+    async with trio.open_nursery() as nursery:
+        for _ in range(threads):
+            nursery.start_soon(disk.call, let_go.wait, 20.0)
+        assert await storage.bounded(disk.call, _compute, 0.5, seconds=0.1) == "done"
+        let_go.set()
+
+
+async def test_a_call_that_waits_is_given_up(tmp_path: Path) -> None:
+    """Soon after its time: a second look has to say the same."""
+    let_go, began = threading.Event(), trio.current_time()
+    with pytest.raises(TimeoutError, match=r"within 100 ms"):
+        await storage.bounded(DirectoryStorage(tmp_path).call, let_go.wait, 20.0, seconds=0.1)
+    assert trio.current_time() - began < 10
+    let_go.set()
+
+
+async def test_a_location_that_hangs_in_all_its_threads_is_given_up(tmp_path: Path) -> None:
+    """A call that no thread is left for waits for the disk, and not for a processor."""
+    disk, let_go = DirectoryStorage(tmp_path), threading.Event()
+    async with trio.open_nursery() as nursery:
+        for _ in range(storage.THREADS_MAX):
+            nursery.start_soon(disk.call, let_go.wait, 20.0)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(TimeoutError):
+            await storage.bounded(disk.call, _compute, 0.0, seconds=0.1)
+        let_go.set()
 
 
 async def test_a_disk_that_hangs_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
