@@ -1,4 +1,7 @@
-"""docs/fleet.md: its ten questions, asked of 200 simulated nodes, answered as it really was on them."""
+"""docs/fleet.md: its ten questions, asked of 200 simulated nodes, answered as it really was on them.
+
+With --whole of 2 000.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from ebbtide.events.decisions import PodEnded, WaveEnded, WaveStarted
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from tests.replay.sim import columns, truth
 
-NODES, PODS = 200, 20
+NODES, NODES_WHOLE, PODS = 200, 2000, 20
 QUESTION = re.compile(r"### (\d+)\. .*?\n.*?```sql\n(.*?)```", re.DOTALL)
 
 Row = dict[str, Any]
@@ -31,10 +34,11 @@ class Fleet(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
-    """Two hundred nodes with one shutdown each, their journals, and the tables made of these."""
+def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    """Hundreds of nodes with one shutdown each, their journals, and the tables made of these."""
     folder = tmp_path_factory.mktemp("fleet")
-    plans = [plan_of(SimulationRequest(synthetic=PODS), seed) for seed in range(1, NODES + 1)]
+    nodes = NODES_WHOLE if request.config.getoption("--whole") else NODES
+    plans = [plan_of(SimulationRequest(synthetic=PODS), seed) for seed in range(1, nodes + 1)]
     once = [plan._replace(faults=plan.faults._replace(again_after_ns=None)) for plan in plans]
     machines = [Machine(plan).run() for plan in once]
     for machine in machines:
