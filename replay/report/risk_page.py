@@ -115,7 +115,7 @@ def _header(document: Document) -> Markup:
     sign, kind = _seal(document)
     periods = ", ".join(f"priority {each['priority']}: {each['seconds']} s" for each in document["periods"])
     facts: list[tuple[str, object]] = [
-        ("Asked", f"what if {', '.join(document['changed'])}"),
+        ("Changed", ", ".join(document["changed"])),
         ("Periods", periods or "none"),
         ("Journals", grouped(document["journals"])),
         ("Shutdowns", f"{grouped(document['asked'])} of {grouped(document['shutdowns'])} decided anew"),

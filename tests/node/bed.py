@@ -197,7 +197,9 @@ class Bed:
                     return
                 await trio.sleep(POLL_SECONDS)
         logs = {name: self.log(f"kubelet-{name}").splitlines() for name in self.members}
-        told = [f"{name}: {line}" for name, lines in logs.items() for line in lines if "shutdown" in line.lower()]
+        told = [
+            f"{name}: {line}" for name, lines in logs.items() for line in lines if "shutdown" in line.lower()
+        ]
         raise AssertionError("\n".join((f"not {count} locks of kubelets but {rows}", *told[-LOCK_LINES:])))
 
     async def start_over(self, **changes: Any) -> None:

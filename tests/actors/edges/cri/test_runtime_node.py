@@ -99,7 +99,10 @@ async def test_a_node_goes_down(opened: Bed, daemon: Daemon) -> None:
     assert [event.means for event in daemon.events(d.MeansChosen)] == ["cri"]
     assert [event.result for event in daemon.events(d.KubeletStopped)] == ["done"]
     # Read once more where its health endpoint was late.
-    assert [active for active, _ in groupby(fact.active for fact in daemon.events(KubeletRead))] == [True, False]
+    assert [active for active, _ in groupby(fact.active for fact in daemon.events(KubeletRead))] == [
+        True,
+        False,
+    ]
     assert {event.outcome for event in daemon.events(d.PodEnded)} == {"graceful"}
     assert len(daemon.events(d.PodEnded)) == len(daemon.events(ContainerExited)) - 1 == 4
     assert daemon.events(PodJoined) == []
