@@ -501,7 +501,7 @@ def _rows(ref: Ref, tables: Collection[str], settled: bool) -> Iterator[tuple[st
         key = ref.key(ref.files[0])
         named = (key.node, key.journal, key.cluster) if key is not None else ("", _begin(ref.files[0]), "")
         counted = (UNREAD, UNREAD_CODE, len(ref.files), ref.bytes, 0, 0, "", "")
-        yield from _told((*named, *counted, _error(problem), _location(ref)), tables)
+        yield from _journal_row((*named, *counted, _error(problem), _location(ref)), tables)
         return
     for each in opened:
         yield from _rows_of_one(each, tables, settled)
@@ -566,10 +566,10 @@ def _rows_of_one(opened: Opened, tables: Collection[str], settled: bool) -> Iter
         *(first_seq, last_seq, "; ".join(findings), ", ".join(left_out)),
         *("; ".join(errors.values()), opened.location),
     )
-    yield from _told(row, tables)
+    yield from _journal_row(row, tables)
 
 
-def _told(row: Row, tables: Collection[str]) -> Iterator[tuple[str, list[Row]]]:
+def _journal_row(row: Row, tables: Collection[str]) -> Iterator[tuple[str, list[Row]]]:
     """A row of the table ``journals``. Nobody takes a part of a fleet for all of it without being told."""
     if JOURNALS_TABLE in tables:
         yield JOURNALS_TABLE, [row]

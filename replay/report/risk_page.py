@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ebbtide.events.units import span_s
 from ebbtide.replay.report.markup import (
     Markup,
     counted,
@@ -113,7 +114,9 @@ def _lede(document: Document) -> str:
 
 def _header(document: Document) -> Markup:
     sign, kind = _seal(document)
-    periods = ", ".join(f"priority {each['priority']}: {each['seconds']} s" for each in document["periods"])
+    periods = ", ".join(
+        f"priority {each['priority']}: {span_s(each['seconds'])}" for each in document["periods"]
+    )
     facts: list[tuple[str, object]] = [
         ("Changed", ", ".join(document["changed"])),
         ("Periods", periods or "none"),

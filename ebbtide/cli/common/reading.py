@@ -102,7 +102,7 @@ def journals_below(place: Path) -> list[Path]:
     return sorted({file.parent for file in place.rglob(SEGMENT_FILES)})
 
 
-class Places(NamedTuple):
+class JournalLocations(NamedTuple):
     """Where a journal of a `JournalPool` lies, small enough to be sent: its id, its places, their length."""
 
     journal: str
@@ -114,7 +114,7 @@ class Places(NamedTuple):
         return History(sources_of([Path(location) for location in self.locations]), journal=self.journal)
 
 
-def told_by(history: History, say: Callable[[str], None]) -> Iterator[EpisodeRecord]:
+def usable_records(history: History, say: Callable[[str], None]) -> Iterator[EpisodeRecord]:
     """Every shutdown and every outage of a journal. What of it cannot be used is said, a line each."""
     from ebbtide.actors.edges.linux.proc import boot_id
     from ebbtide.events.record.model import ShutdownRecord
@@ -180,10 +180,10 @@ class JournalPool:
         """Each journal, to be read."""
         return (History(sources, journal=journal) for journal, sources in self._sources.items())
 
-    def places(self) -> list[Places]:
+    def locations(self) -> list[JournalLocations]:
         """Each journal by where it lies. Raises OSError."""
         return [
-            Places(
+            JournalLocations(
                 journal,
                 tuple(source.location for source in sources),
                 sum(file.size for source in sources for file in source.files()),
@@ -210,6 +210,6 @@ class JournalPool:
     def records(self) -> Iterator[EpisodeRecord]:
         """Every shutdown and every outage, in the same way."""
         for history in self.histories():
-            yield from told_by(history, remark)
+            yield from usable_records(history, remark)
             self.verdicts.append(history.verdict)
             self.code = worst((self.code, history.verdict.exit_code))

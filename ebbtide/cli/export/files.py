@@ -16,7 +16,7 @@ import click
 from ebbtide.cli.common.guard import worst
 from ebbtide.cli.common.options import EpisodeCommand, episode_argument, journals_option, pooled_option
 from ebbtide.cli.common.output import remark
-from ebbtide.cli.common.reading import JournalPool, Places, open_journal, told_by
+from ebbtide.cli.common.reading import JournalLocations, JournalPool, open_journal, usable_records
 from ebbtide.cli.common.records import record_json_line
 from ebbtide.cli.common.saving import file_option, new_folder, refuse_existing, save
 from ebbtide.cli.common.selection import choose_record
@@ -137,7 +137,7 @@ def write_tables(journals: Sequence[Path], output: Path, jobs: int | None = 1) -
     codes: list[int] = []
 
     def batches() -> Iterator[tuple[str, pa.RecordBatch]]:
-        for answer in answers(tables_of, pool.places(), jobs):
+        for answer in answers(tables_of, pool.locations(), jobs):
             for line in answer.said:
                 remark(line)
             codes.append(answer.code)
@@ -158,7 +158,7 @@ class TablesOf(NamedTuple):
     code: int
 
 
-def tables_of(journals: Sequence[Places]) -> TablesOf:
+def tables_of(journals: Sequence[JournalLocations]) -> TablesOf:
     """Each journal is read once, for all the tables."""
     from ebbtide.fleet import ALL_TABLES, batched, rows_of
     from ebbtide.replay.tables import TABLES_OF
@@ -170,7 +170,7 @@ def tables_of(journals: Sequence[Places]) -> TablesOf:
             # What is opened for a journal is closed behind it, in a process of the pool as well.
             with click.Context(parquet, parent=click.get_current_context(silent=True)):
                 history = each.history()
-                for told in told_by(history, said.append):
+                for told in usable_records(history, said.append):
                     for table in TABLES_OF[type(told)]:
                         yield table.name, rows_of(table, told)
                 codes.append(history.verdict.exit_code)
