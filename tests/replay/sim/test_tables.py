@@ -91,6 +91,16 @@ def test_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert file.metadata.num_rows >= 35
 
 
+def test_the_next_boot_is_no_crash(tmp_path: Path) -> None:
+    """Of a cancelled shutdown that a power cut left unsettled: no daemon died by itself."""
+    plan = plan_of(SimulationRequest(synthetic=20), 407)
+    machine = Machine(plan._replace(faults=plan.faults._replace(again_after_ns=None))).run()
+    write_journal(tmp_path / "node", machine.journal.files())
+    write_tables([tmp_path / "node"], tmp_path / "tables")
+    (row,) = rows(tmp_path / "tables", "shutdowns")
+    assert (row["outcome"], row["daemons"]) == ("cancelled", 1)
+
+
 def test_any_number_of_processes_writes_the_same_bytes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
