@@ -124,7 +124,8 @@ SHUTDOWN = (
         "daemons",
         "int",
         "its processes: more than one is a crash",
-        lambda a, _: sum(not each.came_after for each in a.processes),
+        # One of another boot found a cancelled shutdown unsettled: the power went, and no daemon by itself.
+        lambda a, _: sum(each.boot_id == a.boot_id and not each.came_after for each in a.processes),
     ),
     Column("pods", "int", "all pods", lambda a, _: len(a.pods)),
     *map(_fate, get_args(PodOutcome)),

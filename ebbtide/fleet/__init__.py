@@ -10,12 +10,13 @@ a row of the table ``journals``, and never a failed job.
 from __future__ import annotations
 
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from os.path import abspath, isdir
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
@@ -191,9 +192,19 @@ def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
     return sorted(refs, key=lambda ref: ref.files[0].path)
 
 
-def bins(refs: Sequence[Ref], bytes_max: int = 32 << 20, count_max: int = 500) -> list[list[Ref]]:
+class HasBytes(Protocol):
+    """What has a length, as journals have."""
+
+    @property
+    def bytes(self) -> int: ...
+
+
+HasBytesT = TypeVar("HasBytesT", bound=HasBytes)
+
+
+def bins(refs: Sequence[HasBytesT], bytes_max: int = 32 << 20, count_max: int = 500) -> list[list[HasBytesT]]:
     """Small journals together, in order; a journal is never split."""
-    made: list[list[Ref]] = []
+    made: list[list[HasBytesT]] = []
     room = 0
     for ref in refs:
         if not made or room < ref.bytes or len(made[-1]) >= count_max:
@@ -407,6 +418,12 @@ UNFORESEEN_CODE = 1
 Row = tuple[Any, ...]
 
 
+class NotWhole(UserWarning):
+    """A journal that is not wholly in the tables that were asked for. Ask for the table ``journals`` in the
+    same pass, and it is a row there.
+    """
+
+
 def schema(table: str) -> pa.Schema:
     """Raises KeyError, naming the tables that there are."""
     if table == JOURNALS_TABLE:
@@ -421,7 +438,7 @@ def schema(table: str) -> pa.Schema:
 
 
 def record_batches(refs: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:
-    """One table's rows, as `table_batches` has them."""
+    """One table's rows, as `table_batches` has them. Warns with NotWhole."""
     return (batch for _, batch in table_batches(refs, (table,)))
 
 
@@ -430,8 +447,9 @@ def table_batches(
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """These tables' rows in one pass over the journals, each table in their order, some thousands at a time.
 
-    What cannot be read has no rows, and the table ``journals`` says so: ask for it in the same pass. With
-    ``settled`` only of what is over for good: those rows never change.
+    What cannot be read has no rows, and the table ``journals`` says so: ask for it in the same pass. Whoever
+    does not is warned with NotWhole, a line a journal. With ``settled`` only of what is over for good: those
+    rows never change.
     """
     return batched((found for ref in refs for found in _rows(ref, tables, settled)), tables)
 
@@ -480,13 +498,10 @@ def _rows(ref: Ref, tables: Collection[str], settled: bool) -> Iterator[tuple[st
     try:
         opened = list(open_journals(ref))
     except Exception as problem:
-        if JOURNALS_TABLE in tables:
-            key = ref.key(ref.files[0])
-            named = (
-                (key.node, key.journal, key.cluster) if key is not None else ("", _begin(ref.files[0]), "")
-            )
-            counted = (UNREAD, UNREAD_CODE, len(ref.files), ref.bytes, 0, 0, "", "")
-            yield JOURNALS_TABLE, [(*named, *counted, _error(problem), _location(ref))]
+        key = ref.key(ref.files[0])
+        named = (key.node, key.journal, key.cluster) if key is not None else ("", _begin(ref.files[0]), "")
+        counted = (UNREAD, UNREAD_CODE, len(ref.files), ref.bytes, 0, 0, "", "")
+        yield from _journal_row((*named, *counted, _error(problem), _location(ref)), tables)
         return
     for each in opened:
         yield from _rows_of_one(each, tables, settled)
@@ -545,14 +560,28 @@ def _rows_of_one(opened: Opened, tables: Collection[str], settled: bool) -> Iter
             errors.setdefault("", _error(problem))
     if opened.lies and state in ("intact", "torn"):
         state, code = "corrupt", EXIT_CODES["corrupt"]
+    sizes = [file.size for file in opened.files]
+    row = (
+        *(opened.node, opened.id, opened.cluster, state, code, len(sizes), sum(sizes)),
+        *(first_seq, last_seq, "; ".join(findings), ", ".join(left_out)),
+        *("; ".join(errors.values()), opened.location),
+    )
+    yield from _journal_row(row, tables)
+
+
+def _journal_row(row: Row, tables: Collection[str]) -> Iterator[tuple[str, list[Row]]]:
+    """A row of the table ``journals``. Nobody takes a part of a fleet for all of it without being told."""
     if JOURNALS_TABLE in tables:
-        sizes = [file.size for file in opened.files]
-        row = (
-            *(opened.node, opened.id, opened.cluster, state, code, len(sizes), sum(sizes)),
-            *(first_seq, last_seq, "; ".join(findings), ", ".join(left_out)),
-            *("; ".join(errors.values()), opened.location),
-        )
         yield JOURNALS_TABLE, [row]
+    elif text := not_whole_text(dict(zip(JOURNALS.names, row, strict=True))):
+        warnings.warn(text, NotWhole, stacklevel=2)
+
+
+def not_whole_text(row: Mapping[str, Any]) -> str:
+    """What became of a journal that is not wholly in the tables, by its row; empty where it is."""
+    said = [f"{row['state']}: {row['error'] or row['findings']}"] if row["exit_code"] else []
+    said += [f"left out, since its begin is not on record: {row['left_out']}"] if row["left_out"] else []
+    return f"{row['node'] or row['journal_id']} ({row['location']}): {'; '.join(said)}" if said else ""
 
 
 def _location(ref: Ref, folder: str | None = None) -> str:

@@ -8,20 +8,24 @@ wholly there. The table ``journals`` comes last of all, and says of which journa
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from os.path import abspath
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE, Ref, StoreFailed, store_url
+from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE, Ref, StoreFailed, schema, store_url
 from ebbtide.replay.tables import OUTAGE_TABLES, TABLES
+
+T = TypeVar("T")
 
 #: By what a row is about: the table that is written when all others are.
 LEDGERS = {"shutdown": TABLES[0].name, "outage": OUTAGE_TABLES[0].name}
@@ -35,6 +39,11 @@ ROWS_MAX = 200_000
 #: Two writers of one table: the later one reads what the other wrote and tries again, a few seconds in all.
 TRIES_MAX = 12
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 1.0
+#: On S3 a commit is an object that is put only where none of its name is (If-None-Match). Without that the
+#: later of two writers would put its commit in the place of the other's, and those rows were in no table.
+CONDITIONAL_PUT = "aws_conditional_put"
+#: How long a store may be away before it is said: the client's own patience is three minutes a request.
+CLIENT_PATIENCE = {"max_retries": "5", "retry_timeout": "20s"}
 #: The digits of a journal's id that are known of one whose header was read, or whose path tells.
 WHOLE_ID = 32
 
@@ -44,6 +53,11 @@ class Lake:
 
     def __init__(self, place: str) -> None:
         self._place = (store_url(place) if "://" in place else abspath(place)).rstrip("/")
+        self._options: dict[str, str] = {}
+        if "://" in place:
+            self._options = dict(CLIENT_PATIENCE)
+        if self._place.startswith(("s3://", "s3a://")):
+            self._options[CONDITIONAL_PUT] = os.environ.get(CONDITIONAL_PUT.upper(), "etag")
 
     def new_of(self, refs: Sequence[Ref]) -> list[Ref]:
         """Those that have more than when they were read last, by their objects' number and length."""
@@ -57,6 +71,8 @@ class Lake:
 
         Raises StoreFailed.
         """
+        for name in WRITTEN:
+            self._tried(name, partial(self._table, name))
         known = {name: set(self._read(name, ("journal_id", subject))) for subject, name in LEDGERS.items()}
         kept: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         rows = 0
@@ -93,23 +109,41 @@ class Lake:
 
     def _merge(self, name: str, data: pa.Table, keys: Sequence[str], *, changes: bool) -> int:
         """Rows that were not there; with ``changes`` others become as they are now. Raises StoreFailed."""
-        place = f"{self._place}/{name}"
         same = " and ".join(f"t.{key} = s.{key}" for key in keys)
+
+        def merged() -> int:
+            table = self._table(name)
+            merge = table.merge(data, same, source_alias="s", target_alias="t", merge_schema=True)
+            if changes:
+                there = {field.name for field in table.schema().fields}
+                others = (each for each in data.schema.names if each in there)
+                merge = merge.when_matched_update_all(
+                    " or ".join(f"(t.{each} is distinct from s.{each})" for each in others)
+                )
+            done = merge.when_not_matched_insert_all().execute()
+            return int(done["num_target_rows_inserted"])
+
+        return self._tried(name, merged)
+
+    def _table(self, name: str) -> DeltaTable:
+        """As it is now; made where it is not there: who reads a lake finds each table with its columns, also
+        those that nothing was ever written into.
+        """
+        place = f"{self._place}/{name}"
+        if not DeltaTable.is_deltatable(place, self._options):
+            shape = schema(name)
+            if name != JOURNALS_TABLE:
+                shape = shape.append(_row_field("outage" if "outage" in shape.names else "shutdown"))
+            DeltaTable.create(place, schema=shape, mode="ignore", storage_options=self._options)
+        return DeltaTable(place, storage_options=self._options)
+
+    def _tried(self, name: str, work: Callable[[], T]) -> T:
+        """``work`` on a table, again where another writer was faster. Raises StoreFailed."""
+        place = f"{self._place}/{name}"
         again = AGAIN_SECONDS
         for tries in range(1, TRIES_MAX + 1):
             try:
-                if not DeltaTable.is_deltatable(place):
-                    DeltaTable.create(place, schema=data.schema, mode="ignore")
-                table = DeltaTable(place)
-                merge = table.merge(data, same, source_alias="s", target_alias="t", merge_schema=True)
-                if changes:
-                    there = {field.name for field in table.schema().fields}
-                    others = (each for each in data.schema.names if each in there)
-                    merge = merge.when_matched_update_all(
-                        " or ".join(f"(t.{each} is distinct from s.{each})" for each in others)
-                    )
-                done = merge.when_not_matched_insert_all().execute()
-                return int(done["num_target_rows_inserted"])
+                return work()
             except (CommitFailedError, DeltaError, OSError) as error:
                 if tries == TRIES_MAX:
                     said = " ".join(str(error).split())[:300]
@@ -123,7 +157,11 @@ class Lake:
         """Of a table that is not there yet nothing. Raises StoreFailed."""
         place = f"{self._place}/{name}"
         try:
-            found = DeltaTable(place).to_pyarrow_dataset().to_table(columns=list(columns))
+            found = (
+                DeltaTable(place, storage_options=self._options)
+                .to_pyarrow_dataset()
+                .to_table(columns=list(columns))
+            )
         except TableNotFoundError:
             return
         except (DeltaError, OSError) as error:
@@ -138,5 +176,10 @@ def _numbered(data: pa.Table, subject: str, known: set[tuple[str, ...]]) -> pa.T
         wanted.append(key not in known)
         places.append(counts[key])
         counts[key] += 1
-    field = pa.field(ROW, pa.int64(), metadata={"doc": f"its place among the rows of its {subject}"})
-    return data.append_column(field, pa.array(places, pa.int64())).filter(pa.array(wanted, pa.bool_()))
+    return data.append_column(_row_field(subject), pa.array(places, pa.int64())).filter(
+        pa.array(wanted, pa.bool_())
+    )
+
+
+def _row_field(subject: str) -> pa.Field:
+    return pa.field(ROW, pa.int64(), metadata={"doc": f"its place among the rows of its {subject}"})

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from ebbtide.fleet import VERBS, Ref, bins, map_journals, table_batches
+from ebbtide.fleet import VERBS, HasBytesT, Ref, bins, map_journals, table_batches
 
 Answer = TypeVar("Answer")
 
@@ -44,7 +44,7 @@ def processors() -> int:
 
 
 def over_bins(
-    work: Callable[[Sequence[Ref]], Answer], refs: Sequence[Ref], jobs: int
+    work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT], jobs: int
 ) -> Iterator[tuple[int, Answer]]:
     """What ``work`` says of each bin, in order, and how many refs that was. ``work`` and answers are pickled.
 

@@ -20,6 +20,7 @@ from ebbtide.replay.report.page import (
     chain_list,
     damage_section,
     filled,
+    journal_footer,
     notice_texts,
     resource,
     whole_page,
@@ -45,7 +46,7 @@ def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> 
         "orders": _orders(outage),
         "events": _events(outage, lines),
     }
-    return whole_page(outage, headline(outage), filled("outage.html", slots), style)
+    return whole_page(headline(outage), filled("outage.html", slots), journal_footer(outage), style)
 
 
 # --- in a sentence -----------------------------------------------------------------------------

@@ -82,21 +82,28 @@ def report(shutdown: ShutdownRecord, lines: Iterable[Line], started: str) -> str
         "event-count": grouped(len(data["events"]["seq"])),
         "last-seq": str(shutdown.last_seq),
         "first-seq": str(shutdown.first_seq),
-        "episode": escaped(shutdown.id),
     }
     style, script = resource("page.css"), resource("timeline.js") + resource("page.js")
     title = f"{KIND_TEXTS[shutdown.kind]} of {shutdown.node}: {fates_text(shutdown)}"
-    return whole_page(shutdown, title, filled("page.html", slots), style, script, as_script(data))
+    body = filled("page.html", slots)
+    return whole_page(title, body, journal_footer(shutdown), style, script, as_script(data))
 
 
-def whole_page(
-    episode: ShutdownRecord | OutageRecord,
-    title: str,
-    body: str,
-    style: str,
-    script: str = "",
-    data: str = "",
-) -> str:
+def journal_footer(episode: ShutdownRecord | OutageRecord) -> Markup:
+    """What a page of one journal was made from, and how that is proved."""
+    made = join(
+        escaped("Made from the journal "),
+        tag("code", episode.journal_id),
+        escaped(
+            f", written by Ebbtide {episode.version}. Everything here is a function of the facts on record: "
+        ),
+        tag("code", f"ebbtide replay verify {episode.id}"),
+        escaped(" proves it."),
+    )
+    return tag("p", made)
+
+
+def whole_page(title: str, body: str, footer: Markup, style: str, script: str = "", data: str = "") -> str:
     """A body in the frame that all pages have. Its content policy allows this style and this script alone."""
     scripts = f'<script type="application/json" id="data">{data}</script>\n<script>{script}</script>\n'
     runs = f"script-src {_hash(script)}; " if script else ""
@@ -105,9 +112,7 @@ def whole_page(
         "title": escaped(title),
         "style": style,
         "body": body,
-        "journal": escaped(episode.journal_id),
-        "version": escaped(episode.version),
-        "episode": escaped(episode.id),
+        "footer": footer,
         "scripts": scripts if script else "",
     }
     return filled("frame.html", slots)

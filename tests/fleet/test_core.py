@@ -85,7 +85,26 @@ def test_torn_corrupt_and_unread(tmp_path: Path) -> None:
     found = [row for batch in fleet.record_batches(refs, "journals") for row in batch.to_pylist()]
     assert [(row["state"], row["exit_code"]) for row in found] == [("torn", 4), ("corrupt", 5), ("unread", 2)]
     assert "StoreFailed" in found[-1]["error"]
-    list(fleet.record_batches(refs, "pods"))
+
+
+def test_a_part_of_a_fleet_is_never_taken_for_all_of_it(tmp_path: Path) -> None:
+    """A table without ``journals`` beside it: what is missing from it is a warning, a line a journal."""
+    torn, corrupt, gone = (a_node(tmp_path, seed) for seed in (1, 2, 3))
+    a_node(tmp_path, 4)
+    tear(torn)
+    damage(corrupt)
+    refs = fleet.journals(str(tmp_path))
+    shutil.rmtree(gone)
+    with pytest.warns(fleet.NotWhole) as warned:
+        found = in_one_pass(refs, ("pods",))
+    assert [str(each.message).partition(" (")[0] for each in warned] == [
+        "node-1",
+        "node-2",
+        refs[2].files[0].name[11:19],
+    ]
+    for each, state in zip(warned, ("torn: ", "corrupt: ", "unread: StoreFailed"), strict=True):
+        assert f"): {state}" in str(each.message)
+    assert "node-4" in {row["node"] for row in found["pods"]}
 
 
 @pytest.mark.parametrize("url", ["s3://key:secret@bucket/x", "s3://b/x?X-Amz-Signature=1", "az://b?sig=1"])

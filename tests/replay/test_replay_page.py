@@ -130,6 +130,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
 def test_the_library_does_what_the_page_shows(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python blocks are one doctest, from the first to the last."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
     text = "".join(f"{block}\n" for _, block in blocks("python", page))
     test = doctest.DocTestParser().get_doctest(text, {}, f"docs/{page.name}", str(page), 0)
     assert test.examples

@@ -6,9 +6,9 @@ exit code of the verdict.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -102,6 +102,33 @@ def journals_below(place: Path) -> list[Path]:
     return sorted({file.parent for file in place.rglob(SEGMENT_FILES)})
 
 
+class JournalLocations(NamedTuple):
+    """Where a journal of a `JournalPool` lies, small enough to be sent: its id, its places, their length."""
+
+    journal: str
+    locations: tuple[str, ...]
+    bytes: int
+
+    def history(self) -> History:
+        """To be read, by another process as well. Raises Refused, OSError."""
+        return History(sources_of([Path(location) for location in self.locations]), journal=self.journal)
+
+
+def usable_records(history: History, say: Callable[[str], None]) -> Iterator[EpisodeRecord]:
+    """Every shutdown and every outage of a journal. What of it cannot be used is said, a line each."""
+    from ebbtide.actors.edges.linux.proc import boot_id
+    from ebbtide.events.record.model import ShutdownRecord
+    from ebbtide.events.record.outages import records_of
+
+    for told in records_of(history, boot_id=boot_id()):
+        if isinstance(told, ShutdownRecord) and told.headless:
+            say(f"ebbtide: left out: shutdown {told.id} of {told.node}, whose begin is not on record")
+        else:
+            yield told
+    if history.verdict.state != "intact":
+        say(f"ebbtide: {history.verdict.banner}")
+
+
 class JournalPool:
     """Journals of several nodes, told apart by their ids. Places that hold the same journal count as one.
 
@@ -153,6 +180,17 @@ class JournalPool:
         """Each journal, to be read."""
         return (History(sources, journal=journal) for journal, sources in self._sources.items())
 
+    def locations(self) -> list[JournalLocations]:
+        """Each journal by where it lies. Raises OSError."""
+        return [
+            JournalLocations(
+                journal,
+                tuple(source.location for source in sources),
+                sum(file.size for source in sources for file in source.files()),
+            )
+            for journal, sources in self._sources.items()
+        ]
+
     @property
     def kinds(self) -> tuple[type[EpisodeRecord], ...]:
         """What its journals tell of, shutdowns first."""
@@ -171,17 +209,7 @@ class JournalPool:
 
     def records(self) -> Iterator[EpisodeRecord]:
         """Every shutdown and every outage, in the same way."""
-        from ebbtide.actors.edges.linux.proc import boot_id
-        from ebbtide.events.record.model import ShutdownRecord
-        from ebbtide.events.record.outages import records_of
-
         for history in self.histories():
-            for told in records_of(history, boot_id=boot_id()):
-                if isinstance(told, ShutdownRecord) and told.headless:
-                    remark(
-                        f"ebbtide: left out: shutdown {told.id} of {told.node}, whose begin is not on record"
-                    )
-                else:
-                    yield told
+            yield from usable_records(history, remark)
             self.verdicts.append(history.verdict)
-            self.code = worst((self.code, conclude(history.verdict)))
+            self.code = worst((self.code, history.verdict.exit_code))

@@ -44,20 +44,24 @@ def file_option(example: str) -> Callable[[F], F]:
     )
 
 
-def save(path: Path | None, parts: Iterable[bytes], *, readable: bool, example: str) -> None:
+def save(
+    path: Path | None, parts: Iterable[bytes], *, readable: bool, example: str, option: str = "-o"
+) -> None:
     """Raises Refused where it would fill a terminal or replace a journal, OSError where it cannot be written.
 
-    ``readable``: a person can read it on a terminal.
+    ``readable``: a person can read it on a terminal. ``option``: the one that named it.
     """
     if path is None or str(path) == STDOUT:
         if not readable and sys.stdout.isatty():
-            raise Refused(f"this is not for a terminal: name a file, -o {example}, or send it into a pipe")
+            raise Refused(
+                f"this is not for a terminal: name a file, {option} {example}, or send it into a pipe"
+            )
         sys.stdout.buffer.writelines(parts)
         sys.stdout.buffer.flush()
         return
     if not path.name:
-        raise Refused(f"-o names no file: give it one, such as {example}")
-    spare_journals(path)
+        raise Refused(f"{option} names no file: give it one, such as {example}")
+    spare_journals(path, option)
     if path.exists() and not path.is_file():
         # A pipe or a device is written to: replaced, /dev/null would be a file from then on.
         with path.open("wb") as file:
@@ -67,7 +71,7 @@ def save(path: Path | None, parts: Iterable[bytes], *, readable: bool, example: 
     remark(f"wrote {path}: {size_text(length)}")
 
 
-def spare_journals(path: Path) -> None:
+def spare_journals(path: Path, option: str = "-o") -> None:
     """A slip of the hand must not cost the evidence. Every writer of a file asks first. Raises Refused.
 
     Which journals the command reads it says itself, so that no writer can forget to.
@@ -80,7 +84,7 @@ def spare_journals(path: Path) -> None:
         with path.open("rb") as file:
             is_segment = file.read(len(SEGMENT_MAGIC)) == SEGMENT_MAGIC
     if is_segment or any(_is_part_of(path, place) for place in map(Path, named or default_journals())):
-        raise Refused(f"{path} is, or would be, a file of a journal: choose another name with -o")
+        raise Refused(f"{path} is, or would be, a file of a journal: choose another name with {option}")
 
 
 def refuse_existing(folder: Path, option: str) -> None:

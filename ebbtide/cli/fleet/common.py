@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ebbtide.fleet import Ref
+    from ebbtide.fleet import HasBytesT, Ref
 
 Answer = TypeVar("Answer")
 
@@ -72,7 +72,7 @@ def plan(url: str, verb: str) -> list[Ref]:
 
 
 def answers(
-    work: Callable[[Sequence[Ref]], Answer], refs: Sequence[Ref], jobs: int | None
+    work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT], jobs: int | None
 ) -> Iterator[Answer]:
     """What ``work`` says of each bin, in order. Raises Refused."""
     from rich.console import Console
@@ -108,15 +108,10 @@ def journals_text(count: int) -> str:
     return plural(count, "journal")
 
 
-def not_whole(journals: pa.RecordBatch, codes: Counter[int]) -> list[dict[str, Any]]:
-    """Rows of the table ``journals``: those that are not wholly in the tables. Counts the code of each."""
+def not_whole(journals: pa.RecordBatch, codes: Counter[int]) -> list[str]:
+    """A line a journal that is not wholly in the tables, by its table. Counts the code of each journal."""
+    from ebbtide.fleet import not_whole_text
+
     found = journals.to_pylist()
     codes.update(row["exit_code"] for row in found)
-    return [row for row in found if row["exit_code"] or row["left_out"]]
-
-
-def left_out_text(row: dict[str, Any]) -> str:
-    """What became of a journal that is not wholly in the tables."""
-    said = [f"{row['state']}: {row['error'] or row['findings']}"] if row["exit_code"] else []
-    said += [f"left out, since its begin is not on record: {row['left_out']}"] if row["left_out"] else []
-    return f"{row['node'] or row['journal_id']} ({row['location']}): {'; '.join(said)}"
+    return [text for row in found if (text := not_whole_text(row))]

@@ -16,7 +16,6 @@ from ebbtide.cli.fleet.common import (
     jobs_option,
     journals_option,
     journals_text,
-    left_out_text,
     not_whole,
     plan,
 )
@@ -32,7 +31,7 @@ Examples:
   ebbtide fleet ingest --journals ./fleet --lake ./lake -o json | jq .new.pods
 
 Delta tables, for DuckDB, Spark, pandas or whatever reads them (docs/fleet.md). It may be run as often as one
-likes, by several at once, and killed: no row is there twice. On S3 set AWS_CONDITIONAL_PUT=etag.
+likes, by several at once, and killed: no row is there twice. Credentials come from the environment.
 """
 
 
@@ -66,8 +65,8 @@ def ingest_command(url: str, place: str, jobs: int | None, output: str) -> int:
         for batches in answers(partial(all_tables, WRITTEN, settled=True), changed, jobs):
             for name, batch in batches:
                 if name == JOURNALS_TABLE:
-                    for row in not_whole(batch, codes):
-                        remark(f"ebbtide: {left_out_text(row)}")
+                    for text in not_whole(batch, codes):
+                        remark(f"ebbtide: {text}")
             yield batches
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +18,6 @@ from ebbtide.cli.fleet.common import (
     jobs_option,
     journals_option,
     journals_text,
-    left_out_text,
     not_whole,
     plan,
 )
@@ -62,7 +61,7 @@ def tables_command(url: str, folder: Path, jobs: int | None, output: str) -> int
     from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE
     from ebbtide.fleet.parquet import write_files
 
-    codes, damaged = Counter[int](), list[dict[str, Any]]()
+    codes, damaged = Counter[int](), list[str]()
 
     def seen(found: Iterator[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
         for name, batch in found:
@@ -73,8 +72,8 @@ def tables_command(url: str, folder: Path, jobs: int | None, output: str) -> int
     names = (*ALL_TABLES, JOURNALS_TABLE)
     with new_folder(folder) as made:
         counts = write_files(seen(_batches(refs, names, jobs)), names, made)
-    for row in damaged:
-        remark(f"ebbtide: {left_out_text(row)}")
+    for text in damaged:
+        remark(f"ebbtide: {text}")
     if output == "json":
         show_json({"kind": "FleetTables", "version": TABLES_VERSION, "folder": str(folder), "rows": counts})
     else:

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from fnmatch import fnmatchcase
+from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 import click
 
-from ebbtide.cli.common.guard import NOT_SO, Refused, worst
+from ebbtide import __version__
+from ebbtide.actors.policy.grace_periods import effective_periods
+from ebbtide.cli.common.guard import NOT_SO, WRONG, Refused, worst
 from ebbtide.cli.common.options import config_option, output_option
-from ebbtide.cli.common.output import NarrowTable, pairs, show, show_json
-from ebbtide.cli.fleet.common import CODES, jobs_option, journals_option, journals_text, plan, rows
+from ebbtide.cli.common.output import NarrowTable, pairs, remark, show, show_json
+from ebbtide.cli.common.saving import STDOUT, new_folder, refuse_existing, save, spare_journals
+from ebbtide.cli.fleet.common import CODES, answers, jobs_option, journals_option, journals_text, plan, rows
 from ebbtide.cli.replay.what_if import CHANGE_FIELDS
 from ebbtide.config import load_named
 from ebbtide.events.record.format import plural, visible
@@ -26,16 +32,25 @@ from ebbtide.events.record.format import plural, visible
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ebbtide.events.model import Settings
+    from ebbtide.fleet import Ref
+    from ebbtide.fleet.reports import Key
+
 EPILOG = """\b
 Examples:
   ebbtide fleet what-if --journals ./fleet --config new.yaml
   ebbtide fleet what-if --journals s3://journals/v1 --config new.yaml --gate lost=0
   ebbtide fleet what-if --journals ./fleet --config new.yaml --gate lost=0 --gate perhaps-lost=3
+  ebbtide fleet what-if --journals ./fleet --config new.yaml --html risk.html --reports nights
+  ebbtide fleet what-if --journals ./fleet --config new.yaml --pools pools.txt
   ebbtide fleet what-if --journals ./fleet --config new.yaml -o json | jq '.nights[].shutdown'
 
 Each shutdown is decided anew as by 'replay what-if', which tells all of one that is named here. What the
-record leaves open makes an interval: lost for certain on this evidence, and perhaps. A journal knows its
-node, its pods and their priorities, and no node pool: pools are not told apart.
+record leaves open makes an interval: lost for certain on this evidence, and perhaps.
+
+A journal knows its node and no node pool. A line of --pools is a node's name and its pool, as 'kubectl get
+nodes --no-headers -o custom-columns=:.metadata.name,:.metadata.labels.POOL-LABEL' prints them; a name may
+be a pattern (batch-*), for nodes that are gone. The first pattern that fits counts, and a name before all.
 """
 
 #: A gate's names, and what of the report each bounds.
@@ -77,34 +92,163 @@ class GateType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # olde
     help="Exit code 1 where more than N pods are lost, or perhaps-lost, or more than N shutdowns and journals"
     " are not-asked; repeatable.",
 )
+@click.option(
+    "--pools",
+    "pools_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Which node is of which pool: a line a node, its name and its pool.",
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write it as one self-contained page as well, such as risk.html.",
+)
+@click.option(
+    "--reports",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help=f"A new directory for the reports of the worst {NIGHTS_MAX} nights, to which the page links.",
+)
 @jobs_option
 @output_option("table", "json")
 def what_if_command(
-    url: str, configs: tuple[Path, ...], gates: tuple[Gate, ...], jobs: int | None, output: str
+    url: str,
+    configs: tuple[Path, ...],
+    gates: tuple[Gate, ...],
+    pools_file: Path | None,
+    html: Path | None,
+    folder: Path | None,
+    jobs: int | None,
+    output: str,
 ) -> int:
     """Decide all shutdowns of a fleet again under another configuration: whom it saves, and whom it costs.
 
-    By workload and node, with the worst nights, and whatever could not be asked by name. Exit code 1: a gate
-    does not hold; else that of the worst journal.
+    By pool, workload and node, with the worst nights, and whatever could not be asked by name. Exit code 1: a
+    gate does not hold; else that of the worst journal.
     """
     import msgspec
 
     if not configs:
         raise Refused("say what is to be different: --config FILE")
-    settings = msgspec.msgpack.encode(load_named(configs).settings)
-    risk = Risk()
-    for row in rows("what-if", plan(url, "what-if"), jobs, settings=settings):
+    # Before a journal is read: what cannot be written in the end would have been in vain.
+    if html is not None:
+        refuse_unwritable(html)
+    if folder is not None:
+        refuse_existing(folder, "--reports")
+    settings = load_named(configs).settings
+    risk = Risk(Pools.of(pools_file) if pools_file is not None else None)
+    refs = plan(url, "what-if")
+    for row in rows("what-if", refs, jobs, settings=msgspec.msgpack.encode(settings)):
         risk.add(row)
-    document = risk.document(configs)
-    passed = [{"gate": f"{gate.name}={gate.most}", "found": document[GATES[gate.name]]} for gate in gates]
-    for each, gate in zip(passed, gates, strict=True):
-        each["holds"] = each["found"] <= gate.most
+    names = write_reports(risk.nights, refs, folder, jobs) if folder is not None else {}
+    document = risk.document(configs, settings)
+    for night in document["nights"]:
+        name = names.get((night["journalId"], night["shutdown"]))
+        night["report"] = None if folder is None or name is None else str(folder / name)
+    document["gates"] = list[dict[str, Any]]()
+    for gate in gates:
+        found = document[GATES[gate.name]]
+        told = {"gate": f"{gate.name}={gate.most}", "found": found, "holds": found <= gate.most}
+        document["gates"].append(told)
     if output == "json":
-        show_json({**document, "gates": passed})
+        show_json(document)
     else:
-        for part in risk_tables(document, passed):
+        for part in risk_tables(document):
             show(part)
-    return worst([*risk.codes, *(NOT_SO for each in passed if not each["holds"])])
+    if html is not None:
+        from ebbtide.replay.report.risk_page import risk_page
+
+        # As a browser goes there from the page, wherever both are taken together.
+        beside = "" if folder is None else relpath(folder, html.parent)
+        links = {key: quote(f"{beside}/{name}") for key, name in names.items()}
+        page = risk_page(document, links, __version__)
+        save(html, [page.encode()], readable=False, example="risk.html", option="--html")
+    missing = folder is not None and len(names) < len(risk.nights)
+    failed = not all(gate["holds"] for gate in document["gates"])
+    return worst([*risk.codes, *((NOT_SO,) if failed else ()), *((WRONG,) if missing else ())])
+
+
+def refuse_unwritable(html: Path) -> None:
+    """Raises Refused."""
+    if str(html) == STDOUT:
+        raise Refused("--html needs a file, such as risk.html: the result itself goes to standard output")
+    if not html.parent.is_dir():
+        raise Refused(f"{html.parent} is no folder: make it first, or name another file with --html")
+    spare_journals(html, "--html")
+
+
+def write_reports(
+    nights: Iterable[Night], refs: Sequence[Ref], folder: Path, jobs: int | None
+) -> dict[Key, str]:
+    """The pages' names, of all that could be made: a link leads somewhere, or there is none."""
+    from functools import partial
+
+    from ebbtide.fleet.reports import refs_of, reports
+
+    keys = [(night.row["journal_id"], night.shutdown) for night in nights]
+    names: dict[Key, str] = {}
+    whys = dict.fromkeys(keys, "it is not there any more")
+    asked = refs_of(keys, refs)
+    with new_folder(folder) as made:
+        for found in answers(partial(reports, frozenset(keys)), asked, jobs) if asked else ():
+            for key, page, why in found:
+                if why:
+                    whys[key] = why
+                    continue
+                # By ids: a node's name may be anything. The id of the journal whole, as two may begin alike.
+                names[key] = f"{key[0]}-{key[1].rpartition('-')[2]}.html"
+                (made / names[key]).write_text(page, encoding="utf-8")
+    for key in keys:
+        if key not in names:
+            remark(f"ebbtide: no report of shutdown {key[1]}: {whys[key]}")
+    remark(f"wrote {folder}: {plural(len(names), 'report')}")
+    return names
+
+
+# --- node pools --------------------------------------------------------------------------------
+
+#: As kubectl prints a label that is not there.
+NO_LABEL = "<none>"
+#: Signs that make a name a pattern.
+_PATTERN_SIGNS = "*?["
+
+
+class Pools:
+    """Which node is of which pool, as somebody has told."""
+
+    def __init__(self, lines: Iterable[tuple[str, str]]) -> None:
+        self._names: dict[str, str] = {}
+        self._patterns: list[tuple[str, str]] = []
+        for node, pool in lines:
+            if any(sign in node for sign in _PATTERN_SIGNS):
+                self._patterns.append((node, pool))
+            else:
+                self._names.setdefault(node, pool)
+
+    @classmethod
+    def of(cls, path: Path) -> Pools:
+        """A file's. Raises Refused, OSError."""
+        found = []
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise Refused(f"{path} is no text: a line of --pools is a node's name and its pool") from None
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.partition("#")[0].split()
+            if words and len(words) != 2:
+                raise Refused(f"{path}:{number}: a line of --pools is a node's name and its pool: {line!r}")
+            if words and words[1] != NO_LABEL:
+                found.append((words[0], words[1]))
+        return cls(found)
+
+    def pool(self, node: str) -> str | None:
+        """None: nobody has told."""
+        if node in self._names:
+            return self._names[node]
+        return next((pool for pattern, pool in self._patterns if fnmatchcase(node, pattern)), None)
 
 
 # --- the sum of it -----------------------------------------------------------------------------
@@ -131,12 +275,15 @@ class Night(NamedTuple):
 class Risk:
     """What all rows come to."""
 
-    def __init__(self) -> None:
+    def __init__(self, pools: Pools | None = None) -> None:
         self.codes: set[int] = set()
         self.counts = Counter[str]()
         #: By workload and priority, and by node: of each change how many.
         self.workloads: dict[tuple[str, int | None], Counter[str]] = {}
         self.nodes: dict[str, Counter[str]] = {}
+        #: Those in which anything was asked, with the number of shutdowns and pods.
+        self.pools: dict[str | None, Counter[str]] = {}
+        self._pools = pools
         self.nights: list[Night] = []
         self.remarks: list[dict[str, Any]] = []
 
@@ -158,6 +305,10 @@ class Risk:
         self.counts["same"] += row["same"]
         for name in ("pods", *_COUNTS):
             self.counts[name] += row[name]
+        if self._pools is not None:
+            of_pool = self.pools.setdefault(self._pools.pool(row["node"]), Counter())
+            of_pool.update(shutdowns=1, pods=row["pods"])
+            of_pool.update(each["change"] for each in row["changed"])
         for each in row["changed"]:
             change = each["change"]
             self.workloads.setdefault((each["workload"], each["priority"]), Counter())[change] += 1
@@ -167,18 +318,28 @@ class Risk:
             night = Night(**{name: row[name] for name in names}, row=row)
             self.nights = heapq.nsmallest(NIGHTS_MAX, [*self.nights, night], key=lambda each: each.order)
 
-    def document(self, configs: Iterable[Path]) -> dict[str, Any]:
+    def document(self, configs: Iterable[Path], settings: Settings) -> dict[str, Any]:
+        """All of it but the gates and where the nights' reports are."""
         counts = self.counts
         return {
             "kind": "FleetWhatIf",
             "version": WHAT_IF_VERSION,
             "changed": [f"the configuration {', '.join(map(str, configs))}"],
+            "periods": [
+                {"priority": each.priority, "seconds": each.seconds} for each in effective_periods(settings)
+            ],
             "journals": counts["journals"],
             "shutdowns": counts["shutdowns"],
             "asked": counts["asked"],
             "same": counts["same"],
             "pods": counts["pods"],
             **{field: counts[change.replace("-", "_")] for change, field in CHANGE_FIELDS.items()},
+            "pools": None
+            if self._pools is None
+            else [
+                {"pool": name, "shutdowns": found["shutdowns"], "pods": found["pods"], **_changes(found)}
+                for name, found in _worst_first(self.pools)
+            ],
             "workloads": [
                 {"workload": name, "priority": priority, **_changes(found)}
                 for (name, priority), found in _worst_first(self.workloads)
@@ -233,8 +394,8 @@ def _worst_first(found: dict[Any, Counter[str]]) -> list[tuple[Any, Counter[str]
 _CHANGED = ("SAVED", "PERHAPS SAVED", "LOST", "PERHAPS LOST")
 
 
-def risk_tables(document: dict[str, Any], gates: Iterable[dict[str, Any]]) -> Iterable[RenderableType]:
-    """The sum, workloads, nodes, the worst nights, what could not be asked, the gates."""
+def risk_tables(document: Mapping[str, Any]) -> Iterable[RenderableType]:
+    """The sum, pools, workloads, nodes, the worst nights, what could not be asked, the gates."""
     asked, shutdowns = document["asked"], plural(document["shutdowns"], "shutdown")
     yield f"{document['changed'][0]}: {asked} of {shutdowns} asked, of {journals_text(document['journals'])}"
     yield pairs(
@@ -245,7 +406,13 @@ def risk_tables(document: dict[str, Any], gates: Iterable[dict[str, Any]]) -> It
             ("not asked", str(document["notAskedCount"])),
         ]
     )
+    reports = ("REPORT",) if any(night["report"] for night in document["nights"]) else ()
     parts = (
+        (
+            document["pools"] or (),
+            ("POOL", "SHUTDOWNS", "PODS", *_CHANGED),
+            lambda each: (_text(each["pool"]), str(each["shutdowns"]), str(each["pods"]), *_cells(each)),
+        ),
         (
             document["workloads"],
             ("WORKLOAD", "PRIORITY", *_CHANGED),
@@ -254,8 +421,8 @@ def risk_tables(document: dict[str, Any], gates: Iterable[dict[str, Any]]) -> It
         (document["nodes"], ("NODE", *_CHANGED), lambda each: (each["node"], *_cells(each))),
         (
             document["nights"],
-            ("NODE", "WORST SHUTDOWN", "STARTED", "LOST", "PERHAPS LOST", "LOCATION"),
-            _night_row,
+            ("NODE", "WORST SHUTDOWN", "STARTED", "LOST", "PERHAPS LOST", "LOCATION", *reports),
+            lambda each: (*_night_row(each), *(_text(each["report"]) for _ in reports)),
         ),
         (
             document["notAsked"],
@@ -270,10 +437,10 @@ def risk_tables(document: dict[str, Any], gates: Iterable[dict[str, Any]]) -> It
             yield ""
             told = map(row, found[:ROWS_SHOWN_MAX])
             wraps = "WHY" if "WHY" in headings else ""
-            yield NarrowTable(headings, told, right=("PRIORITY", *_CHANGED), wraps=wraps)
+            yield NarrowTable(headings, told, right=("PRIORITY", "SHUTDOWNS", "PODS", *_CHANGED), wraps=wraps)
             if len(found) > ROWS_SHOWN_MAX:
                 yield f"and {len(found) - ROWS_SHOWN_MAX} more, which -o json has"
-    for each in gates:
+    for each in document["gates"]:
         holds = "holds" if each["holds"] else f"does not hold: {each['found']}"
         yield visible(f"gate {each['gate']} {holds}")
 

@@ -91,6 +91,42 @@ def test_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert file.metadata.num_rows >= 35
 
 
+def test_the_next_boot_is_no_crash(tmp_path: Path) -> None:
+    """Of a cancelled shutdown that a power cut left unsettled: no daemon died by itself."""
+    plan = plan_of(SimulationRequest(synthetic=20), 407)
+    machine = Machine(plan._replace(faults=plan.faults._replace(again_after_ns=None))).run()
+    write_journal(tmp_path / "node", machine.journal.files())
+    write_tables([tmp_path / "node"], tmp_path / "tables")
+    (row,) = rows(tmp_path / "tables", "shutdowns")
+    assert (row["outcome"], row["daemons"]) == ("cancelled", 1)
+
+
+def test_any_number_of_processes_writes_the_same_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of folders, a packed journal and a torn one: also the exit code, and what is said."""
+    for seed in range(1, 12):
+        a_node(tmp_path / "fleet", seed)
+    hurt = max((tmp_path / "fleet" / "node-2").iterdir())
+    hurt.write_bytes(hurt.read_bytes()[:-10])
+    packed = tmp_path / "node-12.ebjz"
+    pack = ("journal", "pack", "--journal", a_node(tmp_path / "apart", 12), "-o", packed)
+    assert guarded([str(word) for word in pack]) == 0
+    said = {}
+    for jobs in ("1", "2"):
+        capsys.readouterr()
+        asked = ("export", "parquet", "--journal", tmp_path / "fleet", "--journal", packed)
+        code = guarded([str(word) for word in (*asked, "-o", tmp_path / jobs, "--jobs", jobs)])
+        said[jobs] = (
+            code,
+            capsys.readouterr().err.replace(str(tmp_path / jobs), ""),
+            contents(tmp_path / jobs),
+        )
+    assert said["1"] == said["2"]
+    assert said["1"][0] == TORN
+    assert "of 12 journals" in said["1"][1]
+
+
 @pytest.mark.parametrize(("damage", "code"), [("torn", TORN), ("corrupt", CORRUPT)])
 def test_damage(tmp_path: Path, damage: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     """A damaged journal is used as far as it goes, beside the others; the worst verdict is the exit code."""

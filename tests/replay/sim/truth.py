@@ -6,7 +6,7 @@ The answers of docs/fleet.md are compared with these. A workload is a synthetic 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ebbtide.replay.sim.node import Happening, SimulatedContainer
 from ebbtide.replay.sim.simulate import Machine
@@ -96,12 +96,18 @@ def failed_hooks(fleet: list[Machine]) -> Counter[tuple[str, str]]:
     )
 
 
-def killed(fleet: list[Machine]) -> Counter[str]:
-    """Pods of which a container died of SIGKILL, or would not even then, by workload."""
+#: A pod of a fleet: its machine's place, and its UID.
+PodOf = tuple[int, str]
+
+
+def killed(fleet: list[Machine], unseen: Collection[PodOf] = ()) -> Counter[str]:
+    """Pods of which a container died of SIGKILL, or would not even then, by workload. ``unseen``: those whose
+    end nobody recorded, since the machine went down first.
+    """
     uids = {(at, seen.uid) for at, seen in _of(fleet, "kill")}
     gone = {(at, seen.uid) for at, seen in _of(fleet, "exit") if seen.detail == "SIGKILL"}
     stuck = {(at, uid) for at, uid in uids if any(box.phase != "exited" for box in _boxes(fleet[at], uid))}
-    return Counter(workload(fleet[at], uid) for at, uid in gone | stuck)
+    return Counter(workload(fleet[at], uid) for at, uid in (gone | stuck).difference(unseen))
 
 
 def _boxes(machine: Machine, uid: str) -> list[SimulatedContainer]:

@@ -1,0 +1,152 @@
+"""The dashboard of a lake: each query runs in DuckDB on a real lake, and answers as docs/fleet.md's does."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+from deltalake import DeltaTable
+
+from ebbtide.cli.common.guard import guarded
+from ebbtide.cli.simulate import write_journal
+from ebbtide.fleet.lake import WRITTEN
+from tests.deploy import lake_dashboard
+from tests.deploy.lake_dashboard import DASHBOARD, ROOT, chosen, questions
+from tests.fleet.nodes import a_machine
+
+SOURCE = ROOT / "deploy" / "grafana" / "ebbtide-lake-datasource.yaml"
+BOARD = json.loads(DASHBOARD.read_text())
+QUERIES = {panel["title"]: panel["targets"][0]["rawSql"] for panel in BOARD["panels"]}
+ALWAYS = ("1970-01-01T00:00:00Z", "2100-01-01T00:00:00Z")
+NODES = range(1, 41)
+
+
+def as_grafana(sql: str, nodes: str = "select node from shutdowns", times: tuple[str, str] = ALWAYS) -> str:
+    """With its variables and its macro in place, as Grafana and the plugin's SDK put them."""
+    sql = sql.replace("${node:sqlstring}", nodes)
+    return re.sub(r"\$__timeFilter\((\w+)\)", rf"\1 >= '{times[0]}' AND \1 <= '{times[1]}'", sql)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty nodes' journals, their tables and their lake."""
+    folder = tmp_path_factory.mktemp("lake")
+    for seed in NODES:
+        machine = a_machine(seed, 12, calm=False)
+        write_journal(folder / "fleet" / machine.plan.node, machine.journal.files())
+    for words in (("tables", "--to", folder / "tables"), ("ingest", "--lake", folder / "lake")):
+        asked = ("fleet", words[0], "--journals", folder / "fleet", "--jobs", "1", *words[1:])
+        assert guarded([str(word) for word in asked]) == 0
+    return folder
+
+
+@pytest.fixture
+def lake(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB with the views that the data source makes, over the lake's tables as delta-rs reads them."""
+    monkeypatch.chdir(made)
+    connection = duckdb.connect()
+    look_at(connection, made / "lake")
+    yield connection
+    connection.close()
+
+
+def look_at(connection: duckdb.DuckDBPyConnection, lake: Path) -> None:
+    for name in WRITTEN:
+        # Of a table without a row there is no file.
+        files = DeltaTable(lake / name).file_uris()
+        empty = DeltaTable(lake / name).to_pyarrow_table()
+        found = connection.read_parquet(files, union_by_name=True) if files else connection.from_arrow(empty)
+        found.create_view(f"lake_{name}")
+    for statement in views():
+        connection.execute(statement)
+
+
+def statements() -> list[str]:
+    """What the data source runs on each connection."""
+    (source,) = yaml.safe_load(SOURCE.read_text())["datasources"]
+    return [each.strip() for each in source["jsonData"]["initSql"].split(";") if each.strip()]
+
+
+def views() -> list[str]:
+    """Its views, of tables that are here already: the extension that scans a lake is DuckDB's own matter."""
+    made = [each for each in statements() if each.startswith("create view")]
+    return [re.sub(r"delta_scan\('s3://lake/ebbtide/(\w+)'\)", r"lake_\1", each) for each in made]
+
+
+def rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = connection.sql(sql).to_arrow_table().to_pylist()
+    return found
+
+
+def test_it_is_made_of_the_pages_questions() -> None:
+    """A question that is changed there is changed here: python -m tests.deploy.lake_dashboard."""
+    assert DASHBOARD.read_text() == lake_dashboard.text()
+    assert [number for number, _, _ in questions()] == list(range(1, 11))
+
+
+def test_panels_have_what_grafana_needs() -> None:
+    """Ids of their own, a place that overlaps with no other's, a sentence of description."""
+    panels = BOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < lake_dashboard.WIDTH
+    assert all(panel["description"].endswith(".") for panel in panels)
+
+
+def test_the_data_source_has_every_table_that_is_asked() -> None:
+    """No panel names another, and each is scanned where the lake has it."""
+    made = [each.split()[5] for each in views()]
+    asked = {name for sql in QUERIES.values() for name in re.findall(r"from (\w+)", sql)}
+    assert asked <= set(made) <= set(WRITTEN)
+    (source,) = yaml.safe_load(SOURCE.read_text())["datasources"]
+    assert source["type"] == lake_dashboard.DATASOURCE["type"]
+    assert all("delta_scan" in each for each in statements() if each.startswith("create view"))
+
+
+@pytest.mark.parametrize("title", QUERIES)
+def test_every_query_runs(lake: duckdb.DuckDBPyConnection, title: str) -> None:
+    """And all of them have something to say of these nodes, but for what there is none of."""
+    found = rows(lake, as_grafana(QUERIES[title]))
+    assert bool(found) == (title != "Journals that are not whole")
+
+
+@pytest.mark.parametrize("number", range(1, 11))
+def test_the_lake_answers_as_the_tables_do(lake: duckdb.DuckDBPyConnection, number: int) -> None:
+    """Each of the ten questions, row by row."""
+    (sql,) = (sql for at, _, sql in questions() if at == number)
+    assert rows(lake, as_grafana(chosen(sql))) == rows(lake, sql)
+
+
+def test_only_what_is_chosen(lake: duckdb.DuckDBPyConnection) -> None:
+    """Nodes by name, and a time in which nothing was."""
+    (count,) = rows(lake, as_grafana(QUERIES["Nodes"], "'node-1','node-2','nobody'"))
+    assert count == {"nodes": 2}
+    (count,) = rows(
+        lake, as_grafana(QUERIES["Shutdowns"], times=("1970-01-01T00:00:00Z", "1971-01-01T00:00:00Z"))
+    )
+    assert count == {"shutdowns": 0}
+
+
+def test_what_is_not_wholly_there_is_not_counted(made: Path, tmp_path: Path) -> None:
+    """An ingest that was killed before its ledger: its rows are in no panel."""
+    shutil.copytree(made / "lake", tmp_path / "lake")
+    ledger = DeltaTable(tmp_path / "lake" / "shutdowns")
+    ledger.delete("node = 'node-1'")
+    connection = duckdb.connect()
+    look_at(connection, tmp_path / "lake")
+    assert rows(connection, "select count(*) as count from lake_pods where node = 'node-1'")[0]["count"] > 0
+    assert rows(connection, "select count(*) as count from pods where node = 'node-1'") == [{"count": 0}]
+    connection.close()

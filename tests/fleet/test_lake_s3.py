@@ -1,0 +1,269 @@
+"""A lake on a real S3 server: the rows of a folder's, by any number of writers, with rights to no more."""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import obstore
+import pytest
+from deltalake import DeltaTable
+
+from ebbtide import fleet
+from ebbtide.cli.common.guard import DONE, WRONG
+from ebbtide.fleet import lake as lakes
+from ebbtide.fleet.lake import WRITTEN, Lake
+from ebbtide.fleet.pool import all_tables
+from tests.beds.rootfs import Unavailable
+from tests.commands import Run, ebbtide
+from tests.fleet.conftest import Nodes
+from tests.fleet.nodes import shipped
+from tests.fleet.test_lake import Tables, ordered, whole
+from tests.store.gateway import BUCKET, NODE, ROOT, Gateway, gateway
+from tests.store.signing import signed_put
+
+pytestmark = pytest.mark.backend
+
+JOURNALS = f"s3://{BUCKET}/journals/v1"
+WRITERS_SECONDS_MAX = 120
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    try:
+        with gateway(tmp_path_factory.mktemp("s3"), "journals") as found:
+            yield found
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+As = Callable[[tuple[str, str]], None]
+
+
+@pytest.fixture
+def become(s3: Gateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[As]:
+    """Who we are, by the environment alone: clients of before know another."""
+
+    def call(who: tuple[str, str]) -> None:
+        for name, value in s3.environ(who).items():
+            monkeypatch.setenv(name, value)
+        fleet.store.cache_clear()
+
+    monkeypatch.setenv("HOME", "/nonexistent")
+    call(ROOT)
+    yield call
+    fleet.store.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def folder(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight nodes' journals, as they ship them: a row for each table."""
+    made = tmp_path_factory.mktemp("shipped")
+    for number in range(1, 9):
+        shipped(nodes.folder / f"node-{number}", made)
+    return made
+
+
+@pytest.fixture
+def journals(folder: Path, become: As) -> str:
+    """The same in the store."""
+    store = fleet.store(f"s3://{BUCKET}/journals")
+    for path in folder.rglob("*.ebj"):
+        obstore.put(store, str(path.relative_to(folder)), path.read_bytes())
+    return JOURNALS
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> str:
+    """A lake of the test's own."""
+    return f"s3://{BUCKET}/lake/{request.node.name.partition('[')[0]}-{time.monotonic_ns()}"
+
+
+def there(place: str) -> Tables:
+    found: Tables = {}
+    for name in WRITTEN:
+        at, options = f"{place}/{name}", {"aws_conditional_put": "etag"}
+        rows = (
+            DeltaTable(at, storage_options=options).to_pyarrow_dataset().to_table().to_pylist()
+            if DeltaTable.is_deltatable(at)
+            else []
+        )
+        found[name] = rows
+    return found
+
+
+def expected(folder: Path) -> Tables:
+    """But for where they lie."""
+    return ordered(whole(folder), ("row", "location"))
+
+
+def ingest(run: Run, journals: str, place: str) -> dict[str, Any]:
+    ran = run("fleet", "ingest", "--journals", journals, "--lake", place, "--jobs", "1", "-o", "json")
+    assert (ran.code, ran.err) == (DONE, "")
+    found: dict[str, Any] = json.loads(ran.out)
+    return found
+
+
+def test_the_same_rows_and_none_twice(run: Run, folder: Path, journals: str, place: str) -> None:
+    """From journals in the store to tables in the store; again there is nothing new, and nothing is read."""
+    first = ingest(run, journals, place)
+    rows = expected(folder)
+    assert first["new"] == {name: len(found) for name, found in rows.items()}
+    assert first["new"]["pods"] > 20
+    assert ordered(there(place), ("row", "location")) == rows
+    again = ingest(run, journals, place)
+    assert (again["read"], set(again["new"].values())) == (0, {0})
+    assert ordered(there(place), ("row", "location")) == rows
+
+
+def test_two_writers_at_once(folder: Path, journals: str, place: str) -> None:
+    """Two processes, each with all journals: every row is there once, and counted by one of them."""
+    words = ("fleet", "ingest", "--journals", journals, "--lake", place, "--jobs", "1", "-o", "json")
+    command = [sys.executable, "-c", "from ebbtide.cli import main; main()", *words]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    told = [each.communicate(timeout=WRITERS_SECONDS_MAX) for each in both]
+    assert [each.returncode for each in both] == [DONE, DONE], told
+    counts = [json.loads(out)["new"] for out, _ in told]
+    rows = expected(folder)
+    assert ordered(there(place), ("row", "location")) == rows
+    assert {name: sum(each[name] for each in counts) for name in rows} == {
+        name: len(found) for name, found in rows.items()
+    }
+
+
+@pytest.mark.parametrize("unsafe", ["", "true"])
+def test_a_commit_never_replaces_another(
+    folder: Path, journals: str, place: str, monkeypatch: pytest.MonkeyPatch, unsafe: str
+) -> None:
+    """One writer commits while another is between its reading and its commit of the same version; also where
+    the environment asks delta-rs for less.
+    """
+    if unsafe:
+        monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", unsafe)
+    refs = fleet.journals(journals)
+    halves = [all_tables(WRITTEN, part, settled=True) for part in (refs[:4], refs[4:])]
+    real, met = lakes.DeltaTable, list[str]()
+
+    class Meeting(real):  # type: ignore[misc, valid-type]
+        """The first time that a table is there to be merged into, somebody else writes it before we do."""
+
+        def merge(self, *words: Any, **more: Any) -> Any:
+            if not met:
+                met.append(self.table_uri)
+                list(Lake(place).add([halves[1]]))
+            return super().merge(*words, **more)
+
+    monkeypatch.setattr(lakes, "DeltaTable", Meeting)
+    list(Lake(place).add([halves[0]]))
+    assert len(met) == 1
+    assert ordered(there(place), ("row", "location")) == expected(folder)
+
+
+class LosesAnAnswer:
+    """A way to the store on which the answer to one request is lost: the request has been carried out."""
+
+    def __init__(self, endpoint: str, request: bytes) -> None:
+        host, port = endpoint.removeprefix("http://").split(":")
+        self._to, self._request, self.lost = (host, int(port)), re.compile(request), 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._to) as server, suppress(OSError):
+            losing = False
+            while True:
+                for one in select.select([client, server], [], [])[0]:
+                    data = one.recv(1 << 16)
+                    if not data or (one is server and losing):
+                        return
+                    if not self.lost and one is client and self._request.match(data):
+                        losing, self.lost = True, 1
+                    (server if one is client else client).sendall(data)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_a_commit_whose_answer_is_lost(s3: Gateway, folder: Path, journals: str, place: str) -> None:
+    """It is there, and the client's second try is told so: no row is there twice, and none is missing."""
+    way = LosesAnAnswer(s3.endpoint, rb"PUT \S*/pods/_delta_log/0{19}1\.json")
+    words = ("fleet", "ingest", "--journals", journals, "--lake", place, "--jobs", "1")
+    try:
+        # In a process of its own: delta-rs lets no other thread of its process run while it waits.
+        ran = ebbtide(*words, AWS_ENDPOINT_URL=way.endpoint)
+    finally:
+        way.close()
+    assert (ran.code, way.lost) == (DONE, 1), ran.err
+    assert ordered(there(place), ("row", "location")) == expected(folder)
+
+
+# --- who may -----------------------------------------------------------------------------------
+
+
+def test_no_right_to_delete_is_needed(
+    run: Run, s3: Gateway, folder: Path, journals: str, place: str, become: As
+) -> None:
+    """To list, to read and to put are enough."""
+    user, bucket = {"AWS": [NODE[0]]}, f"arn:aws:s3:::{BUCKET}"
+    allowed = [
+        {"Effect": "Allow", "Principal": user, "Action": ["s3:ListBucket"], "Resource": [bucket]},
+        {"Effect": "Allow", "Principal": user, "Action": ["s3:GetObject"], "Resource": [f"{bucket}/*"]},
+        {"Effect": "Allow", "Principal": user, "Action": ["s3:PutObject"], "Resource": [f"{bucket}/lake/*"]},
+    ]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": allowed}).encode()
+    assert signed_put(s3.endpoint, f"/{BUCKET}?policy=", policy, *ROOT) in (200, 204)
+    become(NODE)
+    ingest(run, journals, place)
+    assert ingest(run, journals, place)["read"] == 0
+    become(ROOT)
+    assert ordered(there(place), ("row", "location")) == expected(folder)
+
+
+@pytest.mark.parametrize("wrong", ["secret", "nobody", "bucket"])
+def test_a_lake_that_is_not_ours(
+    run: Run, folder: Path, become: As, monkeypatch: pytest.MonkeyPatch, wrong: str, place: str
+) -> None:
+    """One line that names the place and holds no secret; nothing is written."""
+    become(
+        (ROOT[0], "another")
+        if wrong == "secret"
+        else ("stranger", "strangersecret")
+        if wrong == "nobody"
+        else ROOT
+    )
+    if wrong == "bucket":
+        place = "s3://no-such-bucket/lake"
+    ran = run("fleet", "ingest", "--journals", folder, "--lake", place, "--jobs", "1")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1), ran.err
+    assert place in ran.err
+    assert not {"another", "strangersecret", ROOT[1]} & {word.strip("'\",;:") for word in ran.err.split()}
+
+
+def test_a_store_that_is_not_there(
+    run: Run, folder: Path, become: As, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """It is said, and not after minutes."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    began = time.monotonic()
+    ran = run("fleet", "ingest", "--journals", folder, "--lake", place, "--jobs", "1")
+    assert (ran.code, ran.err.count("\n")) == (WRONG, 1), ran.err
+    assert time.monotonic() - began < 60

@@ -1,0 +1,123 @@
+"""The risk report of a fleet in a real browser: quiet, readable in every theme and width, its links true."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ebbtide.cli.common.guard import guarded
+from ebbtide.cli.simulate import write_journal
+from tests.fleet.nodes import a_machine, damage
+from tests.fleet.test_verbs import SHORT
+from tests.replay.report.browser import Browser
+from tests.replay.report.test_browser import LOOKS
+
+pytestmark = pytest.mark.browser
+
+SEEDS = range(1, 25)
+LINKS = "[...document.querySelectorAll('#nights a')].map((each) => each.href)"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of two dozen nodes, one of them damaged, with pools, a gate and the reports beside it."""
+    folder = tmp_path_factory.mktemp("risk")
+    for seed in SEEDS:
+        machine = a_machine(seed, 8, calm=False)
+        write_journal(folder / "fleet" / machine.plan.node, machine.journal.files())
+    damage(folder / "fleet" / "node-3")
+    (folder / "short.yaml").write_text(SHORT)
+    (folder / "pools.txt").write_text("node-1* batch\nnode-2* web\n")
+    words = [
+        *(
+            "fleet",
+            "what-if",
+            "--journals",
+            folder / "fleet",
+            "--config",
+            folder / "short.yaml",
+            "--jobs",
+            "1",
+        ),
+        *("--gate", "lost=0", "--gate", "not-asked=1000", "--pools", folder / "pools.txt", "-o", "json"),
+        *("--html", folder / "risk.html", "--reports", folder / "nights"),
+    ]
+    guarded([str(word) for word in words])
+    return folder / "risk.html"
+
+
+def test_quiet_and_alone(desk: Browser, page: Path) -> None:
+    """No error, no word on the console, no request."""
+    desk.open(page.as_uri())
+    assert desk.complaints() == []
+    assert desk.requests() == []
+
+
+def test_links_lead_to_the_nights(desk: Browser, page: Path) -> None:
+    """Each to a page that loads without a complaint, and is that node's; so do those within the page."""
+    desk.open(page.as_uri())
+    rows = """[...document.querySelectorAll('#nights tbody tr')].map((row) =>
+        [row.cells[0].textContent, row.querySelector('a').href])"""
+    found = desk.run(rows)
+    assert len(found) > 3
+    assert desk.run(
+        "[...document.querySelectorAll('nav a, .skip')].every((each) => document.querySelector(each.hash))"
+    )
+    for node, address in found[:5]:
+        desk.open(address)
+        assert desk.complaints() == []
+        assert desk.run("document.querySelector('.kicker').textContent").startswith(
+            f"Shutdown report · {node} ·"
+        )
+    desk.open(page.as_uri())
+    desk.run("document.querySelector('#nights a').click()")
+    desk._until(lambda: len(desk.seen("Page.loadEventFired")) > 1, "the report that the link leads to")
+    assert desk.run("document.querySelector('.kicker').textContent").startswith("Shutdown report")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 360])
+def test_contrast(desk: Browser, page: Path, scheme: str, width: int) -> None:
+    """WCAG AA of every text in sight, by computed colours, with everything unfolded."""
+    desk.size(width, 900)
+    desk.media(prefers_color_scheme=scheme)
+    desk.open(page.as_uri())
+    desk.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    looked = desk.run(LOOKS)
+    assert looked["looked"] > 100
+    assert looked["found"] == []
+
+
+@pytest.mark.parametrize("width", [360, 412, 768, 1200])
+def test_narrow_screens(desk: Browser, page: Path, width: int) -> None:
+    """The page never scrolls sideways."""
+    desk.size(width, 800, phone=width < 1000)
+    desk.open(page.as_uri())
+    assert desk.run("document.documentElement.scrollWidth") <= width
+
+
+def test_bars_are_drawn_to_one_scale(desk: Browser, page: Path) -> None:
+    """The worst pool's fills its cell, and each part is as long as its number says."""
+    desk.open(page.as_uri())
+    widths = json.loads(
+        desk.run("""JSON.stringify([...document.querySelectorAll('#pools .share')].map((bar) =>
+            [...bar.querySelectorAll('rect:not(.rest)')].map((part) => part.getBoundingClientRect().width)
+                .reduce((sum, each) => sum + each, 0) / bar.getBoundingClientRect().width))""")
+    )
+    assert len(widths) == 3
+    assert 0.97 < max(widths) <= 1.01
+    assert min(widths) > 0
+
+
+def test_paper(desk: Browser, page: Path) -> None:
+    """A few sheets: of each list the first, which are the worst."""
+    desk.open(page.as_uri())
+    pages = len(re.findall(rb"/Type /Page\b", desk.pdf(8.27, 11.69)))
+    assert 1 <= pages <= 4
+    desk.media(medium="print")
+    shown = "[...document.querySelectorAll('#nodes tbody tr')].filter((row) => row.checkVisibility()).length"
+    assert desk.run(shown) <= 15
+    desk.media()
