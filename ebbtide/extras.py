@@ -18,6 +18,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "node": ("grpc", "google", "trio_asyncio", "kubernetes", "aiohttp"),
     # For export parquet.
     "tables": ("pyarrow",),
+    # For journals of many nodes, wherever they lie.
+    "fleet": ("numpy", "obstore", "pyarrow"),
+    # The same on Spark.
+    "spark": ("pandas", "pyspark", "venv_pack"),
     # For tracing.protocol: grpc.
     "grpc": ("grpc",),
 }
