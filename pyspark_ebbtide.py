@@ -1,6 +1,6 @@
-"""The name by which Spark finds the data source: it imports every installed ``pyspark_*`` (Spark 4.1 and later).
+"""The name by which Spark finds the data source: it imports every installed ``pyspark_*`` (Spark >= 4.1).
 
-What cannot be imported here would fail every other data source as well, so that nothing is imported but Spark.
+What fails to import here would fail every other data source as well: nothing is imported but Spark.
 """
 
 from ebbtide.fleet.spark import DefaultSource

@@ -1,6 +1,6 @@
 """The portable core of a fleet's journals: planned by names, read as Arrow batches. It knows no engine.
 
-Stands in for the whole core until that is there: what `ebbtide.fleet.spark` needs of it, under the same names.
+Stands in for the whole core until that is there: what `ebbtide.fleet.spark` needs, under the same names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which shutdowns of a journal are over for good, as far as its objects tell: what is handed on once.
 
-A shutdown without an end on record, with which the journal ends, may only wait for its next object: its rows would
-be others tomorrow. Where the journal goes on behind it, nothing more comes.
+A shutdown without an end on record, with which the journal ends, may only wait for its next object: its rows
+would be others tomorrow. Where the journal goes on behind it, nothing more comes.
 """
 
 from __future__ import annotations

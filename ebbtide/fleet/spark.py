@@ -3,16 +3,16 @@
     spark.read.format("ebbtide").option("table", "pods").load("s3://bucket/v1")
     spark.readStream.format("ebbtide").option("table", "shutdowns").load("s3://bucket/v1")
 
-The driver plans by names alone, of one LIST; executors read, and hand Arrow batches to Spark. What a row says is
-the portable core's (`ebbtide.fleet`), so that it is the same here as on one machine. Options:
+The driver plans by names alone, of one LIST; executors read, and hand Arrow batches to Spark. What a row says
+is the portable core's (`ebbtide.fleet`), so that it is the same here as on one machine. Options:
 
 ``table``
     One of docs/fleet.md; default ``shutdowns``.
 ``partitionJournals``, ``partitionMiB``
     How much one task reads at most. A journal is never split.
 ``pushdown``
-    ``true`` where ``spark.sql.python.filterPushdown.enabled`` is: then filters on ``node`` and ``started`` choose
-    what is read.
+    ``true`` where ``spark.sql.python.filterPushdown.enabled`` is: then filters on ``node`` and ``started``
+    choose what is read.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -35,21 +34,23 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from ebbtide.fleet.streaming import Position, grown
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from ebbtide.fleet import File, Ref
+    from ebbtide.fleet import Ref
 
-# Spark imports this module wherever it looks for any data source, so that nothing else of ours is imported
-# before somebody asks for this one: a machine without the extra `fleet` keeps its other sources.
+# Spark imports this module wherever it looks for any data source: at the top is only what Spark's own Python
+# sources need as well, so that a machine without the extra `fleet` keeps the others.
 
 MIB = 1 << 20
 #: A task costs Spark a quarter of a second, and a lost one is read again: some hundred journals are a second
 #: or two of work (verify at 50 a task: 99 journals/s; 200: 162; 1 000: 183).
 PARTITION_JOURNALS, PARTITION_MIB = 200, 64
-#: A store dates objects by its own clock, a shutdown is dated by its node's. A node that is off by more than this
-#: shuts down at a time that nobody should filter by.
+#: A store dates objects by its own clock, a shutdown is dated by its node's. A node that is off by more than
+#: this shuts down at a time that nobody should filter by.
 CLOCK_DIFFERENCE_MAX = timedelta(days=1)
 
 
@@ -142,11 +143,9 @@ class PushdownReader(JournalReader):
             if isinstance(each, EqualTo | In) and each.attribute == ("node",):
                 named = {each.value} if isinstance(each, EqualTo) else set(each.value)
                 self.nodes = named if self.nodes is None else self.nodes & named
-            elif isinstance(each, EqualTo | GreaterThan | GreaterThanOrEqual) and each.attribute == (
-                "started",
-            ):
-                if isinstance(each.value, datetime):
-                    self.since_ns = max(self.since_ns, _ns(each.value - CLOCK_DIFFERENCE_MAX))
+            from_then_on = isinstance(each, EqualTo | GreaterThan | GreaterThanOrEqual)
+            if from_then_on and each.attribute == ("started",) and isinstance(each.value, datetime):
+                self.since_ns = max(self.since_ns, _ns(each.value - CLOCK_DIFFERENCE_MAX))
             yield each
 
 
@@ -159,37 +158,7 @@ def _node_of(ref: Ref) -> str:
     return next((value for name, _, value in parts if name == "node"), "")
 
 
-# --- what is new -----------------------------------------------------------------------------------
-
-#: Objects that a store shows later than others which it dates after them, by less than this, are not missed.
-LATE_NS = 5 * 60 * 10**9
-
-
-class Position(NamedTuple):
-    """How far a stream has come: all objects up to ``modified_ns``, of which those of the last `LATE_NS` stand
-    here one by one, because another may still come to light between them.
-    """
-
-    modified_ns: int = 0
-    recent: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, offset: dict[str, Any]) -> Position:
-        return cls(int(offset["modified_ns"]), frozenset(filter(None, offset["recent"].split(" "))))
-
-    def offset(self) -> dict[str, Any]:
-        """As Spark keeps it in the checkpoint."""
-        return {"modified_ns": self.modified_ns, "recent": " ".join(sorted(self.recent))}
-
-    def holds(self, file: File) -> bool:
-        if file.modified_ns <= self.modified_ns - LATE_NS:
-            return True
-        return file.modified_ns <= self.modified_ns and _mark(file) in self.recent
-
-
-def _mark(file: File) -> str:
-    """Short: a hundred thousand may have come in the last minutes, and all stand in one line of the checkpoint."""
-    return blake2b(f"{file.path} {file.size}".encode(), digest_size=8).hexdigest()
+# --- what is new ---------------------------------------------------------------------------------
 
 
 class GrownJournals(JournalsPartition):
@@ -203,8 +172,8 @@ class GrownJournals(JournalsPartition):
 class JournalStream(DataSourceStreamReader):
     """Each settled shutdown's rows once, of new journals and of those that have new objects."""
 
-    # Whether a shutdown has been handed out is a function of the journal's objects that were there, so that the
-    # checkpoint holds no more than how far the store was read; a batch that is run again is the same batch.
+    # Whether a shutdown has been handed out is a function of the journal's objects that were there, so that
+    # the checkpoint holds no more than how far the store was read; a batch that is run again is the same one.
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -215,38 +184,28 @@ class JournalStream(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         from ebbtide.fleet import journals
 
-        files = [file for ref in journals(self.options["path"]) for file in ref.files]
-        newest = max((file.modified_ns for file in files), default=0)
-        late = (_mark(file) for file in files if file.modified_ns > newest - LATE_NS)
-        return Position(newest, frozenset(late)).offset()
+        return Position.of_all(journals(self.options["path"])).offset()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         from ebbtide.fleet import journals
 
-        had, has = Position.of(start), Position.of(end)
-        grown = []
-        before = {}
-        for ref in journals(self.options["path"]):
-            now = [file for file in ref.files if has.holds(file)]
-            then = [file for file in now if had.holds(file)]
-            if len(now) > len(then):
-                grown.append(ref._replace(files=tuple(now)))
-                before[ref.folder, now[0].name] = ref._replace(files=tuple(then)) if then else None
+        found = grown(journals(self.options["path"]), Position.parse(start), Position.parse(end))
+        before = {now.files[0]: then for now, then in found}
         return [
-            GrownJournals(each.refs, [before[ref.folder, ref.files[0].name] for ref in each.refs])
-            for each in _partitions(self.options, grown)
+            GrownJournals(each.refs, [before[ref.files[0]] for ref in each.refs])
+            for each in _partitions(self.options, [now for now, _ in found])
         ]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         from ebbtide.fleet.settled import settled, settled_batches, subject_column
 
+        table = _table(self.options)
         for ref, before in zip(partition.refs, partition.before, strict=True):
-            subject = subject_column(_table(self.options))
-            known = settled(before, subject) if before else set()
-            yield from settled_batches(ref, _table(self.options), known)
+            known = settled(before, subject_column(table)) if before else ()
+            yield from settled_batches(ref, table, known)
 
 
-# --- verbs -----------------------------------------------------------------------------------------
+# --- verbs ---------------------------------------------------------------------------------------
 
 
 def map_on_spark(

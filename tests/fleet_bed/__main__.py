@@ -2,8 +2,9 @@
 
 python -m tests.fleet_bed [--nodes 2000] [--keep]
 
-Each figure is a ratio: processor time of this process for a call without an engine, over that of the executors'
-Pythons on a cluster of one-core workers. The last ones are kept in benchmarks/results/fleet_spark.json.
+Each figure is a ratio: processor time of this process for a call without an engine, over that of the
+executors' Pythons on a cluster of one-core workers. The last ones are kept in
+benchmarks/results/fleet_spark.json.
 """
 
 from __future__ import annotations

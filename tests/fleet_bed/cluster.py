@@ -3,7 +3,7 @@
     with cluster(folder, workers=2) as spark, driver(spark, folder) as on:
         on.call("count", url=..., table="pods")
 
-They are the pip package's own programs. Each is ended by its pid, and what it started goes with its process group.
+They are the pip package's own programs. Each is ended by its pid, and what it started goes with its group.
 """
 
 from __future__ import annotations

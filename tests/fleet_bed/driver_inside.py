@@ -1,4 +1,4 @@
-"""The inside of a Spark application of the bed: answers a JSON line with what it comes to, until its input ends.
+"""The inside of the bed's Spark application: answers each line of JSON, until its input ends.
 
 Runs in the environment of requirements-spark.lock: nothing of the tests' own packages is there.
 """

@@ -102,7 +102,7 @@ def test_the_size_of_a_partition_changes_no_row(on: Driver, url: str, tmp_path: 
 
 @pytest.mark.spark
 def test_a_filter_on_the_node_leaves_the_others_unread(on: Driver, url: str, tmp_path: Path) -> None:
-    """By the names of their folders, where pushdown is enabled; elsewhere Spark filters, and says the same."""
+    """By the names of their folders, where pushdown is enabled; else Spark filters, and says the same."""
     where, one_each = "node = 'node-7'", {"partitionJournals": "1"}
     node = [ref for ref in fleet.journals(url) if "node=node-7/" in f"{ref.folder}/"]
     pushed = one_each | {"pushdown": "true"}
