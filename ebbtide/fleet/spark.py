@@ -77,7 +77,7 @@ class DefaultSource(DataSource):
         return from_arrow_schema(schema(_table(self.options)))
 
     def reader(self, schema: Any) -> DataSourceReader:
-        # Spark refuses a reader that has `pushFilters` where pushdown is not enabled, which is its default; and
+        # Spark refuses a reader with `pushFilters` where pushdown is not enabled, which is its default, and
         # nothing here can read the session's configuration.
         pushes = self.options.get("pushdown", "false").lower() == "true"
         return (PushdownReader if pushes else JournalReader)(self.options)

@@ -1,7 +1,8 @@
 """How far a stream has read a store: which objects it had, and which journals have new ones since.
 
-A store shows what it took at once, but dates it to the second, and by more than one clock: an object may come
-to light behind others that are dated after it. So a position is a moment, and the objects of the minutes before it.
+A store shows what it took at once, but dates it to the second, and by more than one clock: an object may
+come to light behind others that are dated after it. So a position is a moment, and the objects of the minutes
+before it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 #: By so much may an object come late: more than the clocks of a store's servers differ.
 LATE_NS = 5 * 60 * 10**9
-#: A hundred thousand may have come just now, and all stand in one line of the checkpoint: two of them are one by
-#: this once in four billion such checkpoints.
+#: A hundred thousand may have come just now, and all stand in one line of the checkpoint: two of them are one
+#: by this once in four billion such checkpoints.
 MARK_BYTES = 8
 
 
@@ -52,7 +53,7 @@ def _mark(file: File) -> str:
 
 
 def grown(refs: Iterable[Ref], start: Position, end: Position) -> list[tuple[Ref, Ref | None]]:
-    """The journals with an object between two positions: each as it was at the ``end``, and at the ``start``."""
+    """The journals with an object between two positions: each as it was at the end, and at the start."""
     found = []
     for ref in refs:
         now = tuple(file for file in ref.files if end.holds(file))

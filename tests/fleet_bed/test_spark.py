@@ -14,15 +14,15 @@ import msgspec
 import pytest
 
 from ebbtide import fleet
-from ebbtide.cli.app import main
 from ebbtide.config.loading import load
 from tests.beds.skipping import or_skip
+from tests.commands import ebbtide
 from tests.fleet_bed import one_machine
 from tests.fleet_bed.cluster import Cluster, Driver, cluster, driver
 from tests.fleet_bed.environment import without_spark
 from tests.fleet_bed.processes import executors, python_seconds
 
-NODES, OUTAGES = 40, 10
+NODES, OUTAGES = 40, 4
 KILL_SECONDS_MAX, POLL_SECONDS = 60, 0.05
 #: Of processor time, when the executor is killed: some tasks are done, most are not.
 WORKED_SECONDS = 0.5
@@ -36,9 +36,8 @@ shutdownGracePeriodByPodPriority:
 
 
 def simulate(*words: str) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["simulate", *words])
-    assert not left.value.code
+    made = ebbtide("simulate", *words)
+    assert made.code == 0, made.err
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(folder: Path) -> str:
     """Simulated nodes, as they are shipped: a folder names its node."""
     simulate("--seeds", f"1..{NODES}", "--journal", str(folder / "made"))
-    simulate("--outage", "--seeds", f"1..{OUTAGES}", "--journal", str(folder / "outages"))
+    for seed in range(1, OUTAGES + 1):
+        simulate("--outage", "--seed", str(seed), "--journal", str(folder / "outages" / f"outage-{seed}"))
     for made in ("made", "outages"):
         for node in (folder / made).iterdir():
             shutil.copytree(node, folder / "fleet" / made / f"node={node.name}")
