@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.beds.inside import PROJECT
 from tests.fleet_bed.environment import executors_archive, spark_home, spark_python
 
 LOOPBACK = "127.0.0.1"
+INSIDE = Path(__file__).with_name("driver_inside.py")
 #: For a JVM to come up beside whatever else the machine does; and to go.
 START_SECONDS_MAX, END_SECONDS_MAX = 120, 20
 POLL_SECONDS = 0.2
@@ -34,11 +34,10 @@ JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class Cluster(NamedTuple):
-    """``url`` is the master's, ``ui`` its page; ``python`` the drivers'."""
+    """``url`` is the master's, ``ui`` its page; ``home`` is Spark's."""
 
     url: str
     ui: str
-    python: Path
     home: Path
     workers: int
     environment: dict[str, str]
@@ -57,8 +56,7 @@ def free_ports(count: int) -> list[int]:
 @contextlib.contextmanager
 def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
     """Raises tests.beds.rootfs.Unavailable."""
-    python = spark_python()
-    home = spark_home(python)
+    home = spark_home(spark_python())
     port, ui, *uis = free_ports(2 + workers)
     environment = {
         "PATH": os.environ["PATH"],
@@ -70,9 +68,7 @@ def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
         "SPARK_DAEMON_MEMORY": "192m",
         "SPARK_DAEMON_JAVA_OPTS": JVM_OPTIONS,
     }
-    found = Cluster(
-        f"spark://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{ui}", python, home, workers, environment
-    )
+    found = Cluster(f"spark://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{ui}", home, workers, environment)
     at = ("--host", LOOPBACK, "--webui-port")
     with contextlib.ExitStack() as stack:
         stack.enter_context(_daemon(found, folder, "master.Master", *at, str(ui), "--port", str(port)))
@@ -150,6 +146,7 @@ def driver(
     found: Cluster, folder: Path, *, cores: int = 0, configuration: dict[str, str] | None = None
 ) -> Iterator[Driver]:
     """An application on ``cores`` of the cluster (default: all); its executors run in the archive."""
+    archive = executors_archive()
     settings = {
         "spark.master": found.url,
         "spark.driver.host": LOOPBACK,
@@ -160,7 +157,7 @@ def driver(
         "spark.executor.cores": "1",
         "spark.executor.extraJavaOptions": JVM_OPTIONS,
         "spark.cores.max": str(cores or found.workers),
-        "spark.archives": f"{executors_archive()}#environment",
+        "spark.archives": f"{archive}#environment",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -169,18 +166,24 @@ def driver(
         "spark.log.level": "WARN",
         **(configuration or {}),
     }
+    # Executors run a source's reader by the path by which the driver found it: it has to lead somewhere on both
+    # sides, so the driver has the archive unpacked where it runs, as executors have.
+    home = folder / "driver"
+    if not home.exists():
+        (home / "environment").mkdir(parents=True)
+        subprocess.run(["tar", "-xzf", archive, "-C", home / "environment"], check=True)
     environment = found.environment | {
-        # Relative: in the folder where each executor has unpacked the archive.
         "PYSPARK_PYTHON": "./environment/bin/python",
-        "PYSPARK_DRIVER_PYTHON": str(found.python),
-        "PYTHONPATH": str(PROJECT),
+        "PYSPARK_DRIVER_PYTHON": "./environment/bin/python",
+        # As spark-submit has it: the archive is without Spark.
+        "PYTHONPATH": ":".join(map(str, sorted((found.home / "python" / "lib").glob("*.zip")))),
         **{name: value for name, value in os.environ.items() if name.startswith("AWS_")},
     }
     log = folder / "driver.log"
     with open(log, "ab") as file:
         process = subprocess.Popen(
-            [str(found.python), "-m", "tests.fleet_bed.driver_inside", json.dumps(settings)],
-            cwd=PROJECT,
+            ["./environment/bin/python", str(INSIDE), json.dumps(settings)],
+            cwd=home,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

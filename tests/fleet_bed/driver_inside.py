@@ -1,6 +1,6 @@
 """The inside of the bed's Spark application: answers each line of JSON, until its input ends.
 
-Runs in the environment of requirements-spark.lock: nothing of the tests' own packages is there.
+Runs in the executors' archive, with Spark beside it: nothing of the tests' own packages is there.
 """
 
 from __future__ import annotations
