@@ -127,7 +127,7 @@ class Driver:
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process, self._log = process, log
 
-    def call(self, name: str, **arguments: Any) -> Any:
+    def call(self, name: str, /, **arguments: Any) -> Any:
         """Raises RuntimeError with what went wrong inside."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -158,6 +158,8 @@ def driver(
         "spark.executor.extraJavaOptions": JVM_OPTIONS,
         "spark.cores.max": str(cores or found.workers),
         "spark.archives": f"{archive}#environment",
+        # A Python that starts on a machine with much else to do takes longer than the 15 s that it is given.
+        "spark.python.authenticate.socketTimeout": f"{START_SECONDS_MAX}s",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -166,8 +168,8 @@ def driver(
         "spark.log.level": "WARN",
         **(configuration or {}),
     }
-    # Executors run a source's reader by the path by which the driver found it: it has to lead somewhere on both
-    # sides, so the driver has the archive unpacked where it runs, as executors have.
+    # Executors run a source's reader by the path by which the driver found it. That has to lead somewhere on
+    # both sides, so the driver has the archive unpacked where it runs, as executors have.
     home = folder / "driver"
     if not home.exists():
         (home / "environment").mkdir(parents=True)

@@ -11,6 +11,7 @@ from tests.proc import each_process
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 KIB_A_MIB = 1024
+EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
 class Stat(NamedTuple):
@@ -42,8 +43,10 @@ def below(pids: tuple[int, ...], known: dict[int, Stat]) -> list[Stat]:
 
 
 def executors(cluster: Cluster) -> list[int]:
-    """Pids of their JVMs: the workers' children."""
-    return [each.pid for each in stats().values() if each.parent in cluster.worker_pids]
+    """Pids of their JVMs, which are children of the workers."""
+    argv = each_process("cmdline")
+    children = (each.pid for each in stats().values() if each.parent in cluster.worker_pids)
+    return [pid for pid in children if EXECUTOR in argv.get(pid, b"")]
 
 
 def python_seconds(cluster: Cluster) -> float:
