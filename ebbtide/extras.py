@@ -19,9 +19,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     # For export parquet.
     "tables": ("pyarrow",),
     # For journals of many nodes, wherever they lie.
-    "fleet": ("numpy", "obstore", "pyarrow"),
-    # The same on Spark.
-    "spark": ("pandas", "pyspark", "venv_pack"),
+    "fleet": ("obstore", "pyarrow"),
     # For tracing.protocol: grpc.
     "grpc": ("grpc",),
 }

@@ -89,12 +89,13 @@ KEY = (
         "shutdown", "text", "the shutdown's id, as in `ebbtide journal ls`", lambda shutdown, _: shutdown.id
     ),
     Column("started", "time", "the signal, by the wall clock", lambda shutdown, _: shutdown.started_wall_ns),
+    # Two nodes' shutdowns may have one id, which begins with eight digits of the journal's.
+    Column("journal_id", "text", "of its journal, all 32 digits", lambda shutdown, _: shutdown.journal_id),
 )
 
 SHUTDOWN = (
     *KEY,
     Column("trace_id", "text", "of its trace", lambda a, _: a.trace_id),
-    Column("journal_id", "text", "of its journal", lambda a, _: a.journal_id),
     Column("machine_id", "text", "systemd's", lambda a, _: a.machine_id),
     Column("boot_id", "text", "the kernel's", lambda a, _: a.boot_id),
     Column("version", "text", "of the daemon that began it", lambda a, _: a.version),
@@ -257,12 +258,12 @@ OUTAGE_KEY = (
     Column(
         "started", "time", "it was suspected, by the wall clock", lambda outage, _: outage.started_wall_ns
     ),
+    Column("journal_id", "text", "of its journal, all 32 digits", lambda outage, _: outage.journal_id),
 )
 
 OUTAGE = (
     *OUTAGE_KEY,
     Column("trace_id", "text", "of its trace", lambda a, _: a.trace_id),
-    Column("journal_id", "text", "of its journal", lambda a, _: a.journal_id),
     Column("node_uid", "text", "the Node object's", lambda a, _: a.node_uid),
     Column("boot_id", "text", "the Node's, when it began", lambda a, _: a.boot_id),
     Column("version", "text", "of the controller that began it", lambda a, _: a.version),
