@@ -20,6 +20,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "tables": ("pyarrow",),
     # For journals of many nodes, wherever they lie.
     "fleet": ("obstore", "pyarrow"),
+    # The same on Spark.
+    "spark": ("pandas", "pyspark", "venv_pack"),
     # For tracing.protocol: grpc.
     "grpc": ("grpc",),
 }

@@ -29,14 +29,20 @@ def subject_column(table: str) -> str:
 
 def settled(ref: Ref, subject: str) -> set[tuple[str, str]]:
     """The journal's id and that of each shutdown, or outage, that is settled."""
-    from ebbtide.fleet import open_ref
+    from ebbtide.fleet import open_journals
 
-    journal = open_ref(ref)
-    if subject == "outage":
-        return {(journal.id, each.id) for each in journal.outage_records() if each.outcome != OPEN}
-    ends = [(each.id, each.outcome, each.last_seq) for each in journal.shutdown_records()]
-    last_seq = journal.verdict.end.seq
-    return {(journal.id, id_) for id_, outcome, seq in ends if outcome in ENDED or seq < last_seq}
+    found = set()
+    for opened in open_journals(ref):
+        if not opened.sources:
+            continue
+        journal = opened.journal()
+        if subject == "outage":
+            found |= {(opened.id, each.id) for each in journal.outage_records() if each.outcome != OPEN}
+            continue
+        ends = [(each.id, each.outcome, each.last_seq) for each in journal.shutdown_records()]
+        last_seq = journal.verdict.end.seq
+        found |= {(opened.id, id_) for id_, outcome, seq in ends if outcome in ENDED or seq < last_seq}
+    return found
 
 
 def settled_batches(

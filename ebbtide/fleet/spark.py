@@ -126,8 +126,7 @@ class JournalReader(DataSourceReader):
 
     def _may_hold_rows(self, ref: Ref) -> bool:
         """By its names: a folder that names no node may be anybody's."""
-        node = _node_of(ref)
-        of_node = self.nodes is None or not node or node in self.nodes
+        of_node = self.nodes is None or not ref.nodes or not self.nodes.isdisjoint(ref.nodes)
         return of_node and ref.modified_ns >= self.since_ns
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
@@ -151,11 +150,6 @@ class PushdownReader(JournalReader):
 
 def _ns(moment: datetime) -> int:
     return int(moment.timestamp()) * 10**9
-
-
-def _node_of(ref: Ref) -> str:
-    parts = (part.partition("=") for part in ref.folder.split("/"))
-    return next((value for name, _, value in parts if name == "node"), "")
 
 
 # --- what is new ---------------------------------------------------------------------------------
