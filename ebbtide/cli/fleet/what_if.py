@@ -18,7 +18,15 @@ import click
 from ebbtide.cli.common.guard import NOT_SO, Refused, worst
 from ebbtide.cli.common.options import config_option, output_option
 from ebbtide.cli.common.output import NarrowTable, pairs, show, show_json
-from ebbtide.cli.fleet.common import CODES, jobs_option, journals_option, journals_text, plan, rows
+from ebbtide.cli.fleet.common import (
+    CODES,
+    Engine,
+    engine_options,
+    journals_option,
+    journals_text,
+    plan,
+    rows,
+)
 from ebbtide.cli.replay.what_if import CHANGE_FIELDS
 from ebbtide.config import load_named
 from ebbtide.events.record.format import plural, visible
@@ -77,10 +85,10 @@ class GateType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # olde
     help="Exit code 1 where more than N pods are lost, or perhaps-lost, or more than N shutdowns and journals"
     " are not-asked; repeatable.",
 )
-@jobs_option
+@engine_options
 @output_option("table", "json")
 def what_if_command(
-    url: str, configs: tuple[Path, ...], gates: tuple[Gate, ...], jobs: int | None, output: str
+    url: str, configs: tuple[Path, ...], gates: tuple[Gate, ...], engine: Engine, output: str
 ) -> int:
     """Decide all shutdowns of a fleet again under another configuration: whom it saves, and whom it costs.
 
@@ -93,7 +101,7 @@ def what_if_command(
         raise Refused("say what is to be different: --config FILE")
     settings = msgspec.msgpack.encode(load_named(configs).settings)
     risk = Risk()
-    for row in rows("what-if", plan(url, "what-if"), jobs, settings=settings):
+    for row in rows("what-if", plan(url, "what-if", engine), engine, settings=settings):
         risk.add(row)
     document = risk.document(configs)
     passed = [{"gate": f"{gate.name}={gate.most}", "found": document[GATES[gate.name]]} for gate in gates]
