@@ -36,18 +36,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.fleet import (
-    JOURNALS_TABLE,
-    LEDGERS,
-    Ref,
-    bins,
-    journals,
-    record_batches,
-    schema,
-    subject_of,
-    table_batches,
-)
-from ebbtide.fleet.streaming import Position, grown
+from ebbtide.fleet import JOURNALS_TABLE, Ref, bins, journals, record_batches, schema
+from ebbtide.fleet.streaming import Position, grown, new_batches
 
 # Spark imports this module wherever it looks for any data source, also where the extra `fleet` is not: the
 # store's client is loaded when a store is opened.
@@ -177,18 +167,4 @@ class JournalStream(DataSourceStreamReader):
         ]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        table = _table(self.options)
-        if table == JOURNALS_TABLE:
-            yield from record_batches(partition.refs, table)
-            return
-        subject = subject_of(schema(table))
-        known: set[tuple[str, str]] = set()
-        for _, batch in table_batches(partition.before, (LEDGERS[subject],), settled=True):
-            known.update(_keys(batch, subject))
-        for _, batch in table_batches(partition.refs, (table,), settled=True):
-            yield batch.filter(pa.array([key not in known for key in _keys(batch, subject)], pa.bool_()))
-
-
-def _keys(batch: pa.RecordBatch, subject: str) -> Iterator[tuple[str, str]]:
-    """Which shutdown, or outage, each row is of."""
-    return zip(batch["journal_id"].to_pylist(), batch[subject].to_pylist(), strict=True)
+        return new_batches(partition.refs, partition.before, _table(self.options))

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebbtide import fleet
 from ebbtide.fleet import File, Ref
-from ebbtide.fleet.streaming import LATE_NS, Position, grown
+from ebbtide.fleet.streaming import LATE_NS, Position, grown, new_batches
+from tests.fleet.nodes import a_node, damage
 
 NOW = 1_800_000_000 * 10**9
 SECOND = 10**9
@@ -68,3 +75,31 @@ def test_a_checkpoint_holds_what_is_recent_alone() -> None:
     """However large the store is."""
     old = [file(str(number), NOW - LATE_NS) for number in range(1000)]
     assert len(Position.of_all([journal(*old, file("new"))]).recent) == 1
+
+
+def new_rows(refs: list[Ref], before: list[Ref], table: str) -> list[dict[str, Any]]:
+    return [row for batch in new_batches(refs, before, table) for row in batch.to_pylist()]
+
+
+def test_what_was_handed_out_is_not_new(tmp_path: Path) -> None:
+    """Of a journal only what was not settled when it was looked at before; of ``journals`` a row each time."""
+    a_node(tmp_path, 1)
+    (ref,) = fleet.journals(str(tmp_path))
+    settled = [row for _, batch in fleet.table_batches([ref], ("pods",), settled=True) for row in batch.to_pylist()]
+    assert new_rows([ref], [], "pods") == settled != []
+    assert new_rows([ref], [ref], "pods") == []
+    assert len(new_rows([ref], [ref], "journals")) == 1
+
+
+def test_a_store_that_fails_leaves_no_gap(tmp_path: Path) -> None:
+    """The batch fails, to be run again; a journal that is damaged stays so, and holds nothing up."""
+    for seed in (1, 2):
+        a_node(tmp_path, seed)
+    damage(tmp_path / "node-2")
+    refs = fleet.journals(str(tmp_path))
+    assert {row["node"] for row in new_rows(refs, [], "shutdowns")} >= {"node-1"}
+    last = max((tmp_path / "node-1").iterdir())
+    last.write_bytes(last.read_bytes()[:-1])
+    for before in ([], [refs[0]]):
+        with pytest.raises(fleet.StoreFailed, match="has not the bytes that were listed"):
+            new_rows(refs, before, "shutdowns")
