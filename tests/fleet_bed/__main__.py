@@ -2,8 +2,8 @@
 
 python -m tests.fleet_bed [--nodes 2000] [--keep]
 
-Each figure is a ratio: processor time of this process for a call without an engine, over that of the
-executors' Pythons on a cluster of one-core workers. The last ones are kept in
+Each rate is a ratio: processor time of this process for a call without an engine, over that of the
+executors' Pythons on a cluster of one-core workers, once they have imported what they need. The last ones are kept in
 benchmarks/results/fleet_spark.json.
 """
 
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,27 +30,18 @@ from tests.beds.inside import PROJECT
 from tests.beds.rootfs import Unavailable
 from tests.fleet_bed import one_machine
 from tests.fleet_bed.cluster import Driver, cluster, driver
+from tests.fleet_bed.conftest import NEW
 from tests.fleet_bed.processes import executors, peak_mib, python_peak_mib, python_seconds, seconds
 
-NODES, SOME = 2000, 400
+NODES, SOME, FEW = 2000, 400, 8
 TABLES_SHARE_MIN, VERIFY_SHARE_MIN, WHAT_IF_SHARE_MIN = 0.85, 0.8, 0.9
 TWO_WORKERS_MAX = 1.1
-PYTHON_MIB_MAX, HEAP_MIB_MAX = 256, 512
-NEW = """apiVersion: ebbtide/v1alpha1
-kind: EbbtideConfiguration
-shutdownGracePeriodByPodPriority:
-- {priority: 0, shutdownGracePeriodSeconds: 60}
-- {priority: 10000, shutdownGracePeriodSeconds: 10}
-- {priority: 2000000000, shutdownGracePeriodSeconds: 5}
-"""
-
-
+PYTHON_MIB_MAX, HEAP_MIB = 256, 512
 class Work(NamedTuple):
     """What is asked: of Spark by ``command`` and ``words``, here by ``alone``."""
 
     name: str
     url: str
-    journals: int
     command: str
     words: dict[str, Any]
     alone: Callable[[], pa.Table]
@@ -71,35 +62,14 @@ def work_on(folder: Path) -> list[Work]:
     config = folder / "new.yaml"
     config.write_text(NEW)
     settings = msgspec.msgpack.encode(load([config]).settings)
-    counts = [len(fleet.journals(url)) for url in (whole, some)]
+    verify = partial(one_machine.verb, whole, "verify")
+    what_if = partial(one_machine.verb, some, "what-if", settings=settings)
+    pods = partial(one_machine.table, whole, "pods")
+    asked = {"verb": "what-if", "settings": settings.hex()}
     return [
-        Work(
-            "pods",
-            whole,
-            counts[0],
-            "rows",
-            {"table": "pods"},
-            lambda: one_machine.table(whole, "pods"),
-            TABLES_SHARE_MIN,
-        ),
-        Work(
-            "verify",
-            whole,
-            counts[0],
-            "verb",
-            {"verb": "verify"},
-            lambda: one_machine.verb(whole, "verify"),
-            VERIFY_SHARE_MIN,
-        ),
-        Work(
-            "what-if",
-            some,
-            counts[1],
-            "verb",
-            {"verb": "what-if", "settings": settings.hex()},
-            lambda: one_machine.verb(some, "what-if", settings=settings),
-            WHAT_IF_SHARE_MIN,
-        ),
+        Work("pods", whole, "rows", {"table": "pods"}, pods, TABLES_SHARE_MIN),
+        Work("verify", whole, "verb", {"verb": "verify"}, verify, VERIFY_SHARE_MIN),
+        Work("what-if", some, "verb", asked, what_if, WHAT_IF_SHARE_MIN),
     ]
 
 
@@ -107,9 +77,10 @@ def simulate(folder: Path, nodes: int) -> None:
     argv = (sys.executable, "-c", "from ebbtide.cli import main; main()", "simulate")
     words = ("--seeds", f"1..{nodes}", "--journal", str(folder / "fleet"))
     subprocess.run([*argv, *words], cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
-    (folder / "some").mkdir()
-    for node in sorted((folder / "fleet").iterdir())[:SOME]:
-        (folder / "some" / node.name).symlink_to(node)
+    for name, count in (("some", SOME), ("few", FEW)):
+        (folder / name).mkdir()
+        for node in sorted((folder / "fleet").iterdir())[:count]:
+            (folder / name / node.name).symlink_to(node)
 
 
 def alone(work: Work) -> Took:
@@ -136,14 +107,14 @@ def measure(folder: Path, nodes: int) -> list[Figure]:
     simulate(folder, nodes)
     works = work_on(folder)
     took: dict[tuple[str, int], Took] = {}
-    with ExitStack() as stack:
-        found = stack.enter_context(cluster(folder, workers=2))
+    with cluster(folder, workers=2) as found:
         heap = python_mib = 0.0
         for cores in (1, 2):
             with driver(found, folder, cores=cores) as on:
-                on.call("ready")
                 # Every class is loaded, every module imported: neither is of the journals.
-                on.call("rows", url=works[-1].url, table="shutdowns", into=str(folder / "warm"))
+                for work in works:
+                    words = work.words | ({"options": {"partitionJournals": "1"}} if work.command == "rows" else {})
+                    on.call(work.command, url=(folder / "few").as_uri(), into=str(folder / "warm"), **words)
                 for work in works:
                     if cores == 1:
                         took[work.name, 0] = alone(work)
@@ -153,39 +124,22 @@ def measure(folder: Path, nodes: int) -> list[Figure]:
                 heap = max(heap, peak_mib(executors(found)))
     figures = []
     for work in works:
+        count = len(fleet.journals(work.url))
         one, spark, two = (took[work.name, cores] for cores in (0, 1, 2))
-        rates = f"{work.journals / spark.python:.0f} against {work.journals / one.python:.0f} journals/s"
+        rates = f"{count / spark.python:.0f} against {count / one.python:.0f} journals/s"
         wall = f"{spark.wall:.1f} and {two.wall:.1f} seconds by the clock"
         same = one.digest == spark.digest == two.digest
+        name, share, two_over_one = work.name, one.python / spark.python, two.python / spark.python
         figures += [
-            Figure(
-                f"{work.name}: a core's rate over one process's",
-                one.python / spark.python,
-                work.share_min,
-                "x",
-                rates,
-                True,
-            ),
-            Figure(
-                f"{work.name}: processor time, 2 workers over 1",
-                two.python / spark.python,
-                TWO_WORKERS_MAX,
-                "x",
-                wall,
-            ),
-            Figure(
-                f"{work.name}: rows identical, one process, 1 and 2 workers",
-                int(same),
-                1,
-                "",
-                f"{work.journals} journals",
-                True,
-            ),
+            Figure(f"{name}: a core's rate over one process's", share, work.share_min, "x", rates, True),
+            Figure(f"{name}: that with the executors' JVMs counted in", one.all / spark.all, None, "x"),
+            Figure(f"{name}: processor time, 2 workers over 1", two_over_one, TWO_WORKERS_MAX, "x", wall),
+            Figure(f"{name}: the same rows, one process, 1 and 2 workers", int(same), 1, "", f"{count} journals", True),
         ]
     return [
         *figures,
         Figure("an executor's Python, at its largest", python_mib, PYTHON_MIB_MAX, "MiB"),
-        Figure("an executor's JVM, at its largest, with a heap of 512 MiB", heap, None, "MiB"),
+        Figure(f"an executor's JVM, at its largest, with a heap of {HEAP_MIB} MiB", heap, None, "MiB"),
     ]
 
 

@@ -182,9 +182,13 @@ def driver_home(folder: Path) -> Path:
 
 
 def command(found: Cluster, folder: Path, *words: str | Path, **environ: str) -> Ran:
-    """``ebbtide`` in an application of its own, as a shell runs it; its executors have the driver's Python."""
+    """``ebbtide`` in an application of its own, as a shell runs it; its executors have the driver's Python, and
+    what it knows of a store.
+    """
     python = driver_home(folder) / "environment/bin/python"
-    options = [word for each in application(found).items() for word in ("--conf", "=".join(each))]
+    store = {f"spark.executorEnv.{name}": environ[name] for name in environ if name.startswith("AWS_")}
+    settings = application(found) | store
+    options = [word for each in settings.items() for word in ("--conf", "=".join(each))]
     environment = found.environment | {
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.guard import CORRUPT, WRONG
+from tests.beds.skipping import or_skip
 from tests.commands import Ran, ebbtide
 from tests.fleet_bed import one_machine
 from tests.fleet_bed.cluster import Cluster, command, driver
 from tests.fleet_bed.environment import without_spark
+from tests.store.gateway import BUCKET, READER, gateway
+from tests.store.programs import versitygw
 
 
 def own_words(ran: Ran) -> list[str]:
@@ -40,6 +44,22 @@ def test_a_verb_says_the_same_on_spark(
     assert (alone.code, bool(alone.out)) == (CORRUPT, True)
     ran = command(spark, folder, *words, "--engine", "spark")
     assert (ran.code, ran.out, own_words(ran), files()) == expected
+
+
+@pytest.mark.spark
+def test_a_store_of_s3_is_read_by_the_executors(
+    spark: Cluster, folder: Path, store: Path, tmp_path: Path
+) -> None:
+    """From a real server, with the rights of who may only read."""
+    with or_skip():
+        versitygw()
+    words = ("fleet", "verify", "--journals", f"s3://{BUCKET}/v1", "-o", "json")
+    with gateway(tmp_path, "none") as server:
+        shutil.copytree(store / "v1", server.data / BUCKET / "v1")
+        alone = ebbtide(*words, **server.environ(READER))
+        ran = command(spark, folder, *words, "--engine", "spark", **server.environ(READER))
+    assert (alone.code, bool(json.loads(alone.out)["states"]["identical"])) == (CORRUPT, True)
+    assert (ran.code, ran.out) == (alone.code, alone.out)
 
 
 @pytest.mark.spark
