@@ -45,7 +45,9 @@ def context() -> Any:
     """A SparkContext, by whatever configuration Spark finds (spark-submit's, PYSPARK_SUBMIT_ARGS,
     SPARK_CONF_DIR); a context manager. Raises WorkerLost.
     """
+    from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
 
     if "SPARK_REMOTE" in os.environ:
         raise WorkerLost(
@@ -58,7 +60,10 @@ def context() -> Any:
             f"Spark needs Java {JAVA_MIN} or later beside the extra ebbtide[spark], and {missing}: install it,"
             " or name it by JAVA_HOME"
         )
-    return SparkContext.getOrCreate(SparkConf().setIfMissing("spark.app.name", "ebbtide fleet"))
+    try:
+        return SparkContext.getOrCreate(SparkConf().setIfMissing("spark.app.name", "ebbtide fleet"))
+    except (Py4JError, PySparkException) as error:
+        raise WorkerLost(f"Spark does not begin: {_cause(error)}") from error
 
 
 def over_spark(
