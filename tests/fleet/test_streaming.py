@@ -85,7 +85,9 @@ def test_what_was_handed_out_is_not_new(tmp_path: Path) -> None:
     """Of a journal only what was not settled when it was looked at before; of ``journals`` a row each time."""
     a_node(tmp_path, 1)
     (ref,) = fleet.journals(str(tmp_path))
-    settled = [row for _, batch in fleet.table_batches([ref], ("pods",), settled=True) for row in batch.to_pylist()]
+    settled = [
+        row for _, batch in fleet.table_batches([ref], ("pods",), settled=True) for row in batch.to_pylist()
+    ]
     assert new_rows([ref], [], "pods") == settled != []
     assert new_rows([ref], [ref], "pods") == []
     assert len(new_rows([ref], [ref], "journals")) == 1

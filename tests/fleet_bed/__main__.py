@@ -37,6 +37,8 @@ NODES, SOME, FEW = 2000, 400, 8
 TABLES_SHARE_MIN, VERIFY_SHARE_MIN, WHAT_IF_SHARE_MIN = 0.85, 0.8, 0.9
 TWO_WORKERS_MAX = 1.1
 PYTHON_MIB_MAX, HEAP_MIB = 256, 512
+
+
 class Work(NamedTuple):
     """What is asked: of Spark by ``command`` and ``words``, here by ``alone``."""
 
@@ -113,7 +115,9 @@ def measure(folder: Path, nodes: int) -> list[Figure]:
             with driver(found, folder, cores=cores) as on:
                 # Every class is loaded, every module imported: neither is of the journals.
                 for work in works:
-                    words = work.words | ({"options": {"partitionJournals": "1"}} if work.command == "rows" else {})
+                    words = work.words | (
+                        {"options": {"partitionJournals": "1"}} if work.command == "rows" else {}
+                    )
                     on.call(work.command, url=(folder / "few").as_uri(), into=str(folder / "warm"), **words)
                 for work in works:
                     if cores == 1:
@@ -134,7 +138,14 @@ def measure(folder: Path, nodes: int) -> list[Figure]:
             Figure(f"{name}: a core's rate over one process's", share, work.share_min, "x", rates, True),
             Figure(f"{name}: that with the executors' JVMs counted in", one.all / spark.all, None, "x"),
             Figure(f"{name}: processor time, 2 workers over 1", two_over_one, TWO_WORKERS_MAX, "x", wall),
-            Figure(f"{name}: the same rows, one process, 1 and 2 workers", int(same), 1, "", f"{count} journals", True),
+            Figure(
+                f"{name}: the same rows, one process, 1 and 2 workers",
+                int(same),
+                1,
+                "",
+                f"{count} journals",
+                True,
+            ),
         ]
     return [
         *figures,

@@ -196,7 +196,13 @@ def command(found: Cluster, folder: Path, *words: str | Path, **environ: str) ->
     }
     argv = [python, "-c", "from ebbtide.cli import main; main()", *words]
     done = subprocess.run(
-        argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX, check=False
+        argv,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS_MAX,
+        check=False,
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 

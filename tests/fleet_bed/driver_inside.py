@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from ebbtide.fleet import VERBS, journals, pool
 from ebbtide.fleet.spark_pool import over_spark
 
-
 BIN_JOURNALS_MAX = pool.BIN_JOURNALS_MAX
 
 

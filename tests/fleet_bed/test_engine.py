@@ -69,7 +69,10 @@ def test_one_worker_says_the_same(spark: Cluster, folder: Path, store: Path, tmp
     with driver(spark, folder, cores=1) as on:
         on.call("rows", url=url, table="pods", into=str(tmp_path / "pods"))
         on.call("verb", verb="verify", url=url, into=str(tmp_path / "verify"))
-    for name, expected in (("pods", one_machine.table(url, "pods")), ("verify", one_machine.verb(url, "verify"))):
+    for name, expected in (
+        ("pods", one_machine.table(url, "pods")),
+        ("verify", one_machine.verb(url, "verify")),
+    ):
         assert one_machine.digest(one_machine.stored(tmp_path / name)) == one_machine.digest(expected)
 
 
@@ -77,8 +80,14 @@ def test_one_worker_says_the_same(spark: Cluster, folder: Path, store: Path, tmp
 @pytest.mark.parametrize(
     "environ, said",
     [
-        ({"PATH": "/nowhere"}, "Spark needs Java 17 or later beside the extra ebbtide[spark], and there is none"),
-        ({"JAVA_HOME": "/nowhere"}, "there is none in JAVA_HOME=/nowhere: install it, or name it by JAVA_HOME"),
+        (
+            {"PATH": "/nowhere"},
+            "Spark needs Java 17 or later beside the extra ebbtide[spark], and there is none",
+        ),
+        (
+            {"JAVA_HOME": "/nowhere"},
+            "there is none in JAVA_HOME=/nowhere: install it, or name it by JAVA_HOME",
+        ),
         ({"SPARK_REMOTE": "sc://127.0.0.1"}, "name a cluster by spark-submit --master"),
     ],
 )

@@ -103,9 +103,7 @@ def plan(url: str, verb: str, engine: Engine) -> list[Ref]:
     return refs
 
 
-def answers(
-    work: Callable[[Sequence[Ref]], Answer], refs: Sequence[Ref], engine: Engine
-) -> Iterator[Answer]:
+def answers(work: Callable[[Sequence[Ref]], Answer], refs: Sequence[Ref], engine: Engine) -> Iterator[Answer]:
     """What ``work`` says of each bin, in order. Raises Refused."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
