@@ -1,7 +1,7 @@
 """The same bins as in `ebbtide.fleet.pool`, asked by the executors of Apache Spark.
 
-A bin is a job of one task: Spark chooses where it runs and runs it again where an executor is lost; the answers
-come back in order, a few bins ahead, so that results are to the byte those of one machine and the driver
+A bin is a job of one task: Spark chooses where it runs, and runs it again where an executor is lost. Answers
+come back in order, a few bins ahead, so that results are to the byte those of one machine, and the driver
 holds no more than these.
 """
 
@@ -16,18 +16,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ebbtide.fleet import Ref
-from ebbtide.fleet.pool import Answer, WorkerLost, in_order, parts_for
+from ebbtide.fleet.pool import BINS_UNDER_WAY, Answer, WorkerLost, in_order, parts_for
 
 #: Spark 4 runs on no older one.
 JAVA_MIN = 17
 JAVA_SECONDS_MAX = 60
-#: A thread waits for each bin under way: two for each of 512 cores, beyond which this one driver's own work on
+#: A thread waits for each bin under way: two for each of 512 cores, beyond which the driver's own work on
 #: answers is what is waited for.
 THREADS_MAX = 1024
 
 
 def java_missing() -> str:
-    """What is there in place of a Java on which Spark runs, found as Spark finds it; empty: nothing is amiss."""
+    """What is there in place of a Java on which Spark runs, found as Spark finds it; empty: there is one."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(f"{home}/bin/java" if home else "java")
     if java is None:
@@ -57,8 +57,8 @@ def context() -> Any:
     # spark-submit has begun Spark's JVM already.
     if "PYSPARK_GATEWAY_PORT" not in os.environ and (missing := java_missing()):
         raise WorkerLost(
-            f"Spark needs Java {JAVA_MIN} or later beside the extra ebbtide[spark], and {missing}: install it,"
-            " or name it by JAVA_HOME"
+            f"Spark needs Java {JAVA_MIN} or later beside the extra ebbtide[spark], and {missing}:"
+            " install it, or name it by JAVA_HOME"
         )
     try:
         return SparkContext.getOrCreate(SparkConf().setIfMissing("spark.app.name", "ebbtide fleet"))
@@ -82,7 +82,7 @@ def over_spark(
         yield from in_order(
             lambda part: pool.submit(ask, part),
             parts_for(refs, spark.defaultParallelism),
-            lambda: min(spark.defaultParallelism, THREADS_MAX),
+            lambda: min(spark.defaultParallelism, THREADS_MAX // BINS_UNDER_WAY),
         )
     except Py4JError as error:
         raise WorkerLost(f"Spark has given it up: {_cause(error)}") from error

@@ -1,4 +1,4 @@
-"""How far a stream has read a store: which objects it had, which journals have new ones since, and what is new.
+"""How far a stream has read a store: which objects it had, which journals have new ones, and what is new.
 
 A store shows what it took at once, but dates it to the second, and by more than one clock: an object may
 come to light behind others that are dated after it. So a position is a moment, and the objects of the minutes

@@ -82,7 +82,7 @@ def new_rows(refs: list[Ref], before: list[Ref], table: str) -> list[dict[str, A
 
 
 def test_what_was_handed_out_is_not_new(tmp_path: Path) -> None:
-    """Of a journal only what was not settled when it was looked at before; of ``journals`` a row each time."""
+    """Of a journal only what was not settled at the look before; of ``journals`` a row each time."""
     a_node(tmp_path, 1)
     (ref,) = fleet.journals(str(tmp_path))
     settled = [

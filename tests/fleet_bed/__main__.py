@@ -3,8 +3,8 @@
 python -m tests.fleet_bed [--nodes 2000] [--keep]
 
 Each rate is a ratio: processor time of this process for a call without an engine, over that of the
-executors' Pythons on a cluster of one-core workers, once they have imported what they need. The last ones are kept in
-benchmarks/results/fleet_spark.json.
+executors' Pythons on a cluster of one-core workers, once they have imported what they need. The last ones are
+kept in benchmarks/results/fleet_spark.json.
 """
 
 from __future__ import annotations

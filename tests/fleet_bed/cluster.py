@@ -182,8 +182,8 @@ def driver_home(folder: Path) -> Path:
 
 
 def command(found: Cluster, folder: Path, *words: str | Path, **environ: str) -> Ran:
-    """``ebbtide`` in an application of its own, as a shell runs it; its executors have the driver's Python, and
-    what it knows of a store.
+    """``ebbtide`` in an application of its own, as a shell runs it; its executors have the driver's Python,
+    and what it knows of a store.
     """
     python = driver_home(folder) / "environment/bin/python"
     store = {f"spark.executorEnv.{name}": environ[name] for name in environ if name.startswith("AWS_")}

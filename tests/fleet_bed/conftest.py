@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As nodes ship them, in two clusters; beside them journals that are torn, damaged, or not what they say."""
+    """As nodes ship them, in two clusters; beside them some that are torn, damaged, or not what they say."""
     folder = tmp_path_factory.mktemp("store")
     for at, node in enumerate(sorted(made.iterdir())):
         shipped(node, folder, ("one", "two")[at % 2])
