@@ -102,11 +102,12 @@ def test_what_spark_needs_is_named(
 
 @pytest.mark.spark
 def test_executors_without_the_wheel_are_named(spark: Cluster, folder: Path, store: Path) -> None:
-    """Spark gives up after four tries: the last line says what an executor missed."""
+    """Spark gives up after four tries: one line says what an executor missed."""
     bare = {"PYSPARK_PYTHON": shutil.which("python3", path=os.defpath) or "python3"}
     ran = command(spark, folder, "fleet", "verify", "--journals", store, "--engine", "spark", **bare)
     assert (ran.code, ran.out) == (WRONG, "")
-    assert ran.err.splitlines()[-1].startswith("ebbtide: Spark has given it up: ")
+    (said,) = own_words(ran)
+    assert said.startswith("ebbtide: Spark has given it up: ")
 
 
 def test_executors_have_spark_from_their_cluster() -> None:
