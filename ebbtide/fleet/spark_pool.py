@@ -73,8 +73,8 @@ def over_spark(
     from py4j.protocol import Py4JError
 
     def ask(part: Sequence[Ref]) -> Answer:
-        (answer,) = spark.parallelize([part], 1).map(work).collect()
-        return answer
+        answers: list[Answer] = spark.parallelize([part], 1).map(work).collect()
+        return answers[0]
 
     pool = ThreadPoolExecutor(THREADS_MAX)
     try:
