@@ -22,6 +22,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "fleet": ("obstore", "pyarrow"),
     # For tables that grow, as Delta Lake has them.
     "lake": ("obstore", "pyarrow", "deltalake"),
+    # For journals of many nodes on Apache Spark.
+    "spark": ("obstore", "pyarrow", "pyspark"),
     # For tracing.protocol: grpc.
     "grpc": ("grpc",),
     # For shipping: a client of object stores.

@@ -387,6 +387,8 @@ TYPES = {
 _NS_PER_US = 1000
 _TEXT, _INT, _BOOL = TYPES["text"], TYPES["int"], TYPES["bool"]
 ALL_TABLES: dict[str, Table] = {table.name: table for table in (*TABLES, *OUTAGE_TABLES)}
+#: What a row can be about; and the table that has one row for each of them.
+LEDGERS = {"shutdown": TABLES[0].name, "outage": OUTAGE_TABLES[0].name}
 
 #: What became of reading each journal: name, type, meaning. There is a row for all that lies there, and so it
 #: says what no other table can.
@@ -435,6 +437,11 @@ def schema(table: str) -> pa.Schema:
         pa.field(column.name, TYPES[column.type], metadata={"doc": column.text}) for column in found.columns
     ]
     return pa.schema(fields, metadata={"doc": found.text})
+
+
+def subject_of(shape: pa.Schema) -> str:
+    """What the rows of a table are about, of `LEDGERS`: the column with its id."""
+    return "outage" if "outage" in shape.names else "shutdown"
 
 
 def record_batches(refs: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:

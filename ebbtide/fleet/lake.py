@@ -22,14 +22,11 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE, Ref, StoreFailed, schema, store_url
-from ebbtide.replay.tables import OUTAGE_TABLES, TABLES
+from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE, LEDGERS, Ref, StoreFailed, schema, store_url, subject_of
 
 T = TypeVar("T")
 
-#: By what a row is about: the table that is written when all others are.
-LEDGERS = {"shutdown": TABLES[0].name, "outage": OUTAGE_TABLES[0].name}
-#: In this order.
+#: In this order: a ledger is written when all that tell of the same are.
 WRITTEN = (*(name for name in ALL_TABLES if name not in LEDGERS.values()), *LEDGERS.values(), JOURNALS_TABLE)
 #: Where a row stands among those of its shutdown: two of them may be alike.
 ROW = "row"
@@ -100,7 +97,7 @@ class Lake:
                 whole = pc.equal(pc.utf8_length(data["journal_id"]), WHOLE_ID)
                 data, keys, changes = data.filter(whole), ["journal_id"], True
             else:
-                subject = "outage" if "outage" in data.schema.names else "shutdown"
+                subject = subject_of(data.schema)
                 data = _numbered(data, subject, known[LEDGERS[subject]])
                 keys, changes = ["journal_id", subject, ROW], False
             if data.num_rows:

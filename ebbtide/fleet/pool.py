@@ -10,7 +10,7 @@ import gc
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
@@ -35,7 +35,7 @@ BINS_UNDER_WAY = 2
 
 
 class WorkerLost(Exception):
-    """A process of the pool ended by itself, as the kernel ends one when memory is short: ask for fewer."""
+    """What was asked of a worker has no answer. The text is one line with its cure."""
 
 
 def processors() -> int:
@@ -51,24 +51,17 @@ def over_bins(
     With one job no other process is begun. Whoever stops in the middle, as Ctrl-C does, ends the workers at
     once: they only read. Raises WorkerLost, and what ``work`` raises.
     """
-    count = max(1, min(BIN_JOURNALS_MAX, len(refs) // (jobs * BINS_A_PROCESS_MIN)))
-    waiting = iter(bins(refs, BIN_BYTES_MAX, count))
+    parts = parts_for(refs, jobs)
     if jobs == 1:
-        for each in waiting:
+        for each in parts:
             yield len(each), work(each)
         return
     # Not by a fork: pyarrow and the store's client have threads, of which a child would have the locks.
     others = set(active_children())
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker)
-    under_way: deque[tuple[int, Future[Answer]]] = deque()
     whole = False
     try:
-        under_way += ((len(each), pool.submit(work, each)) for each in islice(waiting, jobs * BINS_UNDER_WAY))
-        while under_way:
-            size, future = under_way.popleft()
-            answer = future.result()
-            under_way += ((len(each), pool.submit(work, each)) for each in islice(waiting, 1))
-            yield size, answer
+        yield from in_order(lambda part: pool.submit(work, part), parts, lambda: jobs)
         whole = True
     except BrokenProcessPool as error:
         raise WorkerLost(
@@ -80,6 +73,35 @@ def over_bins(
             for worker in set(active_children()) - others:
                 worker.terminate()
         pool.shutdown(cancel_futures=True)
+
+
+def parts_for(refs: Sequence[HasBytesT], jobs: int) -> list[list[HasBytesT]]:
+    """The bins of so many processes."""
+    count = max(1, min(BIN_JOURNALS_MAX, len(refs) // (jobs * BINS_A_PROCESS_MIN)))
+    return bins(refs, BIN_BYTES_MAX, count)
+
+
+def in_order(
+    submit: Callable[[Sequence[HasBytesT]], Future[Answer]],
+    parts: Iterable[Sequence[HasBytesT]],
+    jobs: Callable[[], int],
+) -> Iterator[tuple[int, Answer]]:
+    """The answer to each part, and how many refs that had; a few are under way for each of ``jobs``, which
+    may become more. Raises what a part raises.
+    """
+    waiting = iter(parts)
+    under_way: deque[tuple[int, Future[Answer]]] = deque()
+
+    def fill() -> None:
+        room = jobs() * BINS_UNDER_WAY - len(under_way)
+        under_way.extend((len(part), submit(part)) for part in islice(waiting, max(0, room)))
+
+    fill()
+    while under_way:
+        size, future = under_way.popleft()
+        answer = future.result()
+        fill()
+        yield size, answer
 
 
 def _begin_worker() -> None:

@@ -48,14 +48,14 @@ def rootfs(suite: str, packages: tuple[str, ...] = PACKAGES) -> Path:
     """
     key = hashlib.sha256("\n".join((suite, *packages)).encode()).hexdigest()[:12]
     wanted = cache_folder() / f"rootfs-{suite}-{key}"
-    with _alone(wanted):
+    with alone(wanted):
         if not wanted.exists():
             _build(suite, packages, wanted)
     return wanted
 
 
 @contextlib.contextmanager
-def _alone(wanted: Path) -> Iterator[None]:
+def alone(wanted: Path) -> Iterator[None]:
     """Two test runs that need the same folder build it once."""
     wanted.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{wanted}.lock", "w") as lock:

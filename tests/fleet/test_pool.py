@@ -16,6 +16,7 @@ import pytest
 
 from ebbtide.fleet import File, Ref, bins
 from ebbtide.fleet.pool import BIN_JOURNALS_MAX, WorkerLost, over_bins
+from ebbtide.fleet.spark_pool import java_missing
 
 SECONDS_MAX = 60
 
@@ -67,6 +68,29 @@ def test_a_worker_that_is_lost_is_told() -> None:
     """As when memory is short: in one line, with what to do."""
     with pytest.raises(WorkerLost, match="ask for fewer"):
         list(over_bins(end_at_once, refs(8), 2))
+
+
+@pytest.mark.parametrize(
+    "said, missing",
+    [
+        ('openjdk version "17.0.19" 2026-04-21', ""),
+        ('java version "25" 2025-09-16 LTS', ""),
+        ('openjdk version "11.0.2" 2019-01-15', "{d}/bin/java is of version 11"),
+        ("Segmentation fault", "{d}/bin/java does not tell its version"),
+        (None, "there is none in JAVA_HOME={d}"),
+    ],
+)
+def test_java_is_looked_for_as_spark_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None, missing: str
+) -> None:
+    """By JAVA_HOME where it is set; what is there in its place is named."""
+    if said is not None:
+        java = tmp_path / "bin/java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+        java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java_missing() == missing.format(d=tmp_path)
 
 
 SLOW = """

@@ -16,6 +16,7 @@ from ebbtide import replay
 from ebbtide.cli.common.guard import CORRUPT, DONE, NOT_SO, TORN, WRONG
 from ebbtide.config import load_named
 from ebbtide.events.decisions import PodEnded
+from ebbtide.extras import EXTRAS
 from ebbtide.replay.whatif.record import WrongChange
 from tests.commands import Ran, Run, ebbtide
 from tests.fleet.conftest import Nodes
@@ -311,6 +312,8 @@ def test_what_names_no_journals_is_refused(
         (("--gate", "saved=1"), "is no gate: write NAME=N, with lost, perhaps-lost, not-asked"),
         (("--gate", "lost"), "is no gate: write NAME=N"),
         (("--jobs", "0"), "--jobs"),
+        (("--engine", "dask"), "--engine"),
+        (("--engine", "spark", "--jobs", "2"), "--jobs counts processes of this machine"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(
@@ -320,6 +323,19 @@ def test_what_cannot_be_asked_is_refused(
     ran = run("fleet", "what-if", "--journals", fleet_of_two, *words)
     assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
     assert said in ran.err
+
+
+@pytest.mark.parametrize("verb", ["verify", "what-if", "advise", "tables"])
+def test_spark_that_is_not_installed_is_named(
+    run: Run, fleet_of_two: Path, tmp_path: Path, short: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line with the extra, and with the Java that no extra brings."""
+    monkeypatch.setitem(EXTRAS, "spark", ("pyarrow", "no_such_spark"))
+    more = {"what-if": ("--config", short), "tables": ("--to", tmp_path / "t")}.get(verb, ())
+    ran = run("fleet", verb, "--journals", fleet_of_two, "--engine", "spark", *more)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
+    assert f"fleet {verb} --engine spark (on Java 17) needs no_such_spark: pip install" in ran.err
+    assert "[spark]'" in ran.err
 
 
 @pytest.mark.parametrize("verb", ["verify", "what-if", "advise", "tables"])

@@ -20,7 +20,7 @@ from ebbtide.cli.common.reading import JournalLocations, JournalPool, open_journ
 from ebbtide.cli.common.records import record_json_line
 from ebbtide.cli.common.saving import file_option, new_folder, refuse_existing, save
 from ebbtide.cli.common.selection import choose_record
-from ebbtide.cli.fleet.common import answers, jobs_option
+from ebbtide.cli.fleet.common import Engine, answers, jobs_option
 from ebbtide.events.record.format import plural
 from ebbtide.extras import require
 
@@ -137,7 +137,7 @@ def write_tables(journals: Sequence[Path], output: Path, jobs: int | None = 1) -
     codes: list[int] = []
 
     def batches() -> Iterator[tuple[str, pa.RecordBatch]]:
-        for answer in answers(tables_of, pool.locations(), jobs):
+        for answer in answers(tables_of, pool.locations(), Engine(jobs=jobs)):
             for line in answer.said:
                 remark(line)
             codes.append(answer.code)

@@ -1,4 +1,4 @@
-"""``ebbtide fleet``: the journals of many nodes, wherever they lie, asked on all processors of a machine."""
+"""``ebbtide fleet``: the journals of many nodes, wherever they lie, asked by one machine or by a cluster."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ Journals lie at any depth below it. They are only ever read.
 @click.group(cls=LazyGroup, sections=SECTIONS, invoke_without_command=True, epilog=EPILOG)
 @click.pass_context
 def fleet(ctx: click.Context) -> None:
-    """Ask the journals of many nodes, on all processors of this machine."""
+    """Ask the journals of many nodes, on all processors of this machine or on Spark."""
     need_command(ctx)

@@ -11,7 +11,7 @@ import click
 from ebbtide.cli.common.guard import NOT_SO, worst
 from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import remark, show_json
-from ebbtide.cli.fleet.common import CODES, answers, jobs_option, journals_option, plan
+from ebbtide.cli.fleet.common import CODES, Engine, answers, engine_options, journals_option, plan
 from ebbtide.cli.replay.advise import margin_option, show_advice, what_adds_up
 from ebbtide.replay.advise import Advice, Caution, Evidence, NoEvidence, conclude, configuration_to_paste
 
@@ -30,19 +30,19 @@ name the journals of one pool where pools have configurations of their own.
 @click.command("advise", epilog=EPILOG)
 @journals_option
 @margin_option
-@jobs_option
+@engine_options
 @output_option("table", "json", "yaml")
-def advise_command(url: str, margin: int, jobs: int | None, output: str) -> int:
+def advise_command(url: str, margin: int, engine: Engine, output: str) -> int:
     """Advise the smallest periods with which every pod would have ended by itself, and a margin.
 
     From all shutdowns of all journals. With -o yaml only the configuration is printed, to be named after the
     one in force. Exit code 1: no shutdown that stopped a pod is on record.
     """
-    refs = plan(url, "advise")
+    refs = plan(url, "advise", engine)
     from ebbtide.fleet import evidence_of
 
     evidence, states, remarks = Evidence(), Counter[str](), list[dict[str, Any]]()
-    for part, told in answers(evidence_of, refs, jobs):
+    for part, told in answers(evidence_of, refs, engine):
         evidence.merge(part)
         states.update(each["state"] for each in told)
         remarks += (each for each in told if each["state"] != "intact" or each["left_out"])

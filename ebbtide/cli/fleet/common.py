@@ -1,4 +1,4 @@
-"""What the fleet's verbs share: their options, the plan, and the pool's answers with progress on a terminal.
+"""What the fleet's verbs share: their options, the plan, and an engine's answers with progress on a terminal.
 
 Nothing of the fleet is loaded before a verb runs: it needs packages that a help can do without.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import ExitStack
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -42,6 +44,34 @@ jobs_option = click.option(
     help="Processes; the result is the same for any number.  [default: one a processor]",
 )
 
+
+class Engine(NamedTuple):
+    """What asks the journals: this machine, by so many processes (None: one a processor), or Spark."""
+
+    name: str = "local"
+    jobs: int | None = None
+
+
+def engine_options(command: Callable[..., int]) -> Callable[..., int]:
+    """``--jobs`` and ``--engine``, as one ``engine``."""
+
+    @jobs_option
+    @click.option(
+        "--engine",
+        type=click.Choice(["local", "spark"]),
+        default="local",
+        show_default=True,
+        help="Who asks them: this machine, or the executors of Apache Spark; the result is the same.",
+    )
+    @wraps(command)
+    def with_engine(*arguments: Any, engine: str, jobs: int | None, **more: Any) -> int:
+        if engine == "spark" and jobs:
+            raise Refused("--jobs counts processes of this machine: leave it out, and set spark.cores.max")
+        return command(*arguments, engine=Engine(engine, jobs), **more)
+
+    return with_engine
+
+
 #: Exit codes of what became of a journal, or of a shutdown that was asked about.
 CODES = {
     "intact": DONE,
@@ -55,8 +85,10 @@ CODES = {
 }
 
 
-def plan(url: str, verb: str) -> list[Ref]:
+def plan(url: str, verb: str, engine: Engine) -> list[Ref]:
     """What lies there. Raises Refused, PackagesMissing."""
+    if engine.name == "spark":
+        require("spark", f"fleet {verb} --engine spark (on Java 17)")
     require("fleet", f"fleet {verb}")
     from ebbtide.fleet import BadUrl, StoreFailed, journals
 
@@ -72,7 +104,7 @@ def plan(url: str, verb: str) -> list[Ref]:
 
 
 def answers(
-    work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT], jobs: int | None
+    work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT], engine: Engine
 ) -> Iterator[Answer]:
     """What ``work`` says of each bin, in order. Raises Refused."""
     from rich.console import Console
@@ -83,23 +115,30 @@ def answers(
     # In a pipe nobody waits for it.
     columns = (TextColumn("journals"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     to = Console(stderr=True)
-    with Progress(*columns, console=to, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("", total=len(refs))
+    with ExitStack() as stack:
         try:
-            for size, answer in over_bins(work, refs, min(jobs or processors(), len(refs))):
+            if engine.name == "spark":
+                from ebbtide.fleet.spark_pool import context, over_spark
+
+                found = over_spark(stack.enter_context(context()), work, refs)
+            else:
+                found = over_bins(work, refs, min(engine.jobs or processors(), len(refs)))
+            progress = Progress(*columns, console=to, transient=True, disable=not sys.stderr.isatty())
+            task = stack.enter_context(progress).add_task("", total=len(refs))
+            for size, answer in found:
                 yield answer
                 progress.advance(task, size)
         except WorkerLost as error:
             raise Refused(str(error)) from None
 
 
-def rows(verb: str, refs: Sequence[Ref], jobs: int | None, **asked: Any) -> Iterator[dict[str, Any]]:
+def rows(verb: str, refs: Sequence[Ref], engine: Engine, **asked: Any) -> Iterator[dict[str, Any]]:
     """The rows of one of `ebbtide.fleet.VERBS`, journal by journal. Raises Refused."""
     from functools import partial
 
     from ebbtide.fleet.pool import verb_batches
 
-    for batches in answers(partial(verb_batches, verb, asked), refs, jobs):
+    for batches in answers(partial(verb_batches, verb, asked), refs, engine):
         for batch in batches:
             yield from batch.to_pylist()
 

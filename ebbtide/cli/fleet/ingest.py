@@ -12,6 +12,7 @@ from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.fleet.common import (
+    Engine,
     answers,
     jobs_option,
     journals_option,
@@ -52,7 +53,8 @@ def ingest_command(url: str, place: str, jobs: int | None, output: str) -> int:
     Journals that are as they were are not read again. The exit code is that of the worst journal that was.
     """
     require("lake", "fleet ingest")
-    refs = plan(url, "ingest")
+    engine = Engine(jobs=jobs)
+    refs = plan(url, "ingest", engine)
     from functools import partial
 
     from ebbtide.fleet import JOURNALS_TABLE, BadUrl, StoreFailed
@@ -62,7 +64,7 @@ def ingest_command(url: str, place: str, jobs: int | None, output: str) -> int:
     codes, new = Counter[int](), Counter[str]()
 
     def seen() -> Iterator[Sequence[tuple[str, pa.RecordBatch]]]:
-        for batches in answers(partial(all_tables, WRITTEN, settled=True), changed, jobs):
+        for batches in answers(partial(all_tables, WRITTEN, settled=True), changed, engine):
             for name, batch in batches:
                 if name == JOURNALS_TABLE:
                     for text in not_whole(batch, codes):

@@ -14,8 +14,9 @@ from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.common.saving import new_folder, refuse_existing
 from ebbtide.cli.fleet.common import (
+    Engine,
     answers,
-    jobs_option,
+    engine_options,
     journals_option,
     journals_text,
     not_whole,
@@ -48,16 +49,16 @@ journal, also for one that could not be read.
     metavar="DIR",
     help="A new directory for the tables, one file each.",
 )
-@jobs_option
+@engine_options
 @output_option("table", "json")
-def tables_command(url: str, folder: Path, jobs: int | None, output: str) -> int:
+def tables_command(url: str, folder: Path, engine: Engine, output: str) -> int:
     """Write all shutdowns and outages of a fleet as tables in Parquet files, for DuckDB, Spark or pandas.
 
     The files are the same, byte for byte, for any number of processes. The exit code is that of the worst
     journal.
     """
     refuse_existing(folder, "--to")
-    refs = plan(url, "tables")
+    refs = plan(url, "tables", engine)
     from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE
     from ebbtide.fleet.parquet import write_files
 
@@ -71,7 +72,7 @@ def tables_command(url: str, folder: Path, jobs: int | None, output: str) -> int
 
     names = (*ALL_TABLES, JOURNALS_TABLE)
     with new_folder(folder) as made:
-        counts = write_files(seen(_batches(refs, names, jobs)), names, made)
+        counts = write_files(seen(_batches(refs, names, engine)), names, made)
     for text in damaged:
         remark(f"ebbtide: {text}")
     if output == "json":
@@ -86,11 +87,11 @@ TABLES_VERSION = 1
 
 
 def _batches(
-    refs: Sequence[Ref], names: Sequence[str], jobs: int | None
+    refs: Sequence[Ref], names: Sequence[str], engine: Engine
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     from functools import partial
 
     from ebbtide.fleet.pool import all_tables
 
-    for found in answers(partial(all_tables, names), refs, jobs):
+    for found in answers(partial(all_tables, names), refs, engine):
         yield from found

@@ -10,12 +10,13 @@ import click
 from ebbtide.cli.common.guard import PRECEDENCE, worst
 from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import NarrowTable, show, show_json
-from ebbtide.cli.fleet.common import CODES, jobs_option, journals_option, plan, rows
+from ebbtide.cli.fleet.common import CODES, Engine, engine_options, journals_option, plan, rows
 
 EPILOG = """\b
 Examples:
   ebbtide fleet verify --journals ./fleet
   ebbtide fleet verify --journals s3://journals/v1/cluster=prod --jobs 8
+  ebbtide fleet verify --journals s3://journals/v1 --engine spark
   ebbtide fleet verify --journals ./fleet -o json | jq '.notIdentical[].node'
 
 STATE is identical where a journal is intact, and every decision in it as recorded. 'replay verify' tells more
@@ -25,9 +26,9 @@ of one that is named here, with the first difference explained.
 
 @click.command("verify", epilog=EPILOG)
 @journals_option
-@jobs_option
+@engine_options
 @output_option("table", "json")
-def verify_command(url: str, jobs: int | None, output: str) -> int:
+def verify_command(url: str, engine: Engine, output: str) -> int:
     """Execute every journal again, and compare every decision with the recorded one.
 
     A line a state, then every journal by name that is not intact and identical. The exit code is that of the
@@ -35,7 +36,7 @@ def verify_command(url: str, jobs: int | None, output: str) -> int:
     """
     journals, events = Counter[str](), Counter[str]()
     others: list[dict[str, Any]] = []
-    for row in rows("verify", plan(url, "verify"), jobs):
+    for row in rows("verify", plan(url, "verify", engine), engine):
         state = state_of(row)
         journals[state] += 1
         events[state] += row["events"] or 0

@@ -24,7 +24,16 @@ from ebbtide.cli.common.guard import NOT_SO, WRONG, Refused, worst
 from ebbtide.cli.common.options import config_option, output_option
 from ebbtide.cli.common.output import NarrowTable, pairs, remark, show, show_json
 from ebbtide.cli.common.saving import STDOUT, new_folder, refuse_existing, save, spare_journals
-from ebbtide.cli.fleet.common import CODES, answers, jobs_option, journals_option, journals_text, plan, rows
+from ebbtide.cli.fleet.common import (
+    CODES,
+    Engine,
+    answers,
+    engine_options,
+    journals_option,
+    journals_text,
+    plan,
+    rows,
+)
 from ebbtide.cli.replay.what_if import CHANGE_FIELDS
 from ebbtide.config import load_named
 from ebbtide.events.record.format import plural, visible
@@ -112,7 +121,7 @@ class GateType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # olde
     metavar="DIR",
     help=f"A new directory for the reports of the worst {NIGHTS_MAX} nights, to which the page links.",
 )
-@jobs_option
+@engine_options
 @output_option("table", "json")
 def what_if_command(
     url: str,
@@ -121,7 +130,7 @@ def what_if_command(
     pools_file: Path | None,
     html: Path | None,
     folder: Path | None,
-    jobs: int | None,
+    engine: Engine,
     output: str,
 ) -> int:
     """Decide all shutdowns of a fleet again under another configuration: whom it saves, and whom it costs.
@@ -140,10 +149,10 @@ def what_if_command(
         refuse_existing(folder, "--reports")
     settings = load_named(configs).settings
     risk = Risk(Pools.of(pools_file) if pools_file is not None else None)
-    refs = plan(url, "what-if")
-    for row in rows("what-if", refs, jobs, settings=msgspec.msgpack.encode(settings)):
+    refs = plan(url, "what-if", engine)
+    for row in rows("what-if", refs, engine, settings=msgspec.msgpack.encode(settings)):
         risk.add(row)
-    names = write_reports(risk.nights, refs, folder, jobs) if folder is not None else {}
+    names = write_reports(risk.nights, refs, folder, engine) if folder is not None else {}
     document = risk.document(configs, settings)
     for night in document["nights"]:
         name = names.get((night["journalId"], night["shutdown"]))
@@ -181,7 +190,7 @@ def refuse_unwritable(html: Path) -> None:
 
 
 def write_reports(
-    nights: Iterable[Night], refs: Sequence[Ref], folder: Path, jobs: int | None
+    nights: Iterable[Night], refs: Sequence[Ref], folder: Path, engine: Engine
 ) -> dict[Key, str]:
     """The pages' names, of all that could be made: a link leads somewhere, or there is none."""
     from functools import partial
@@ -193,7 +202,7 @@ def write_reports(
     whys = dict.fromkeys(keys, "it is not there any more")
     asked = refs_of(keys, refs)
     with new_folder(folder) as made:
-        for found in answers(partial(reports, frozenset(keys)), asked, jobs) if asked else ():
+        for found in answers(partial(reports, frozenset(keys)), asked, engine) if asked else ():
             for key, page, why in found:
                 if why:
                     whys[key] = why

@@ -1,0 +1,170 @@
+"""A fleet's journals as a data source of Apache Spark: ``spark.read.format("ebbtide")``.
+
+    spark.read.format("ebbtide").option("table", "pods").load("s3://bucket/v1")
+    spark.readStream.format("ebbtide").option("table", "shutdowns").load("s3://bucket/v1")
+
+The driver plans by names alone, of one LIST; executors read, and hand Arrow batches to Spark. What a row says
+is the portable core's (`ebbtide.fleet`), so that it is the same here as on one machine. Options:
+
+``table``
+    One of docs/fleet.md; default ``shutdowns``.
+``partitionJournals``, ``partitionMiB``
+    How much one task reads at most. A journal is never split.
+``pushdown``
+    ``true`` where ``spark.sql.python.filterPushdown.enabled`` is: then filters on ``node`` and ``started``
+    choose what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.fleet import JOURNALS_TABLE, Ref, bins, journals, record_batches, schema
+from ebbtide.fleet.streaming import Position, grown, new_batches
+
+# Spark imports this module wherever it looks for any data source, also where the extra `fleet` is not: the
+# store's client is loaded when a store is opened.
+
+MIB = 1 << 20
+#: A task costs Spark a quarter of a second, and a lost one is read again: some hundred journals are a second
+#: or two of work.
+PARTITION_JOURNALS, PARTITION_MIB = 200, 64
+#: A store dates objects by its own clock, a shutdown is dated by its node's. A node that is off by more than
+#: this shuts down at a time that nobody should filter by.
+CLOCK_DIFFERENCE_MAX = timedelta(days=1)
+
+
+class JournalsPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, refs: Sequence[Ref]) -> None:
+        super().__init__(None)
+        self.refs = refs
+
+
+class DefaultSource(DataSource):
+    """Found by its class's name, in a module whose name begins with ``pyspark_``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ebbtide"
+
+    def schema(self) -> Any:
+        return from_arrow_schema(schema(_table(self.options)))
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        # Spark refuses a reader with `pushFilters` where pushdown is not enabled, which is its default, and
+        # nothing here can read the session's configuration.
+        pushes = self.options.get("pushdown", "false").lower() == "true"
+        return (PushdownReader if pushes else JournalReader)(self.options)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return JournalStream(self.options)
+
+
+def _table(options: Any) -> str:
+    return str(options.get("table", "shutdowns"))
+
+
+def _parts(options: Any, refs: Sequence[Ref]) -> list[list[Ref]]:
+    journals_max = int(options.get("partitionJournals", PARTITION_JOURNALS))
+    return bins(refs, int(options.get("partitionMiB", PARTITION_MIB)) * MIB, journals_max)
+
+
+# --- a table as it is now ------------------------------------------------------------------------
+
+
+class JournalReader(DataSourceReader):
+    """Every journal below ``path``."""
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+        self.nodes: set[str] | None = None
+        self.since_ns = 0
+
+    def partitions(self) -> list[InputPartition]:
+        refs = [ref for ref in journals(self.options["path"]) if self._may_hold_rows(ref)]
+        return [JournalsPartition(each) for each in _parts(self.options, refs)]
+
+    def _may_hold_rows(self, ref: Ref) -> bool:
+        """By its names: a folder that names no node may be anybody's."""
+        of_node = self.nodes is None or not ref.nodes or not self.nodes.isdisjoint(ref.nodes)
+        return of_node and ref.modified_ns >= self.since_ns
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        # Spark makes a partition of its own where there is none.
+        return iter(()) if partition is None else record_batches(partition.refs, _table(self.options))
+
+
+class PushdownReader(JournalReader):
+    """The same, of which filters leave journals unread."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """All of them are handed back: names tell which journals need no look, Spark which rows are meant."""
+        for each in filters:
+            # Of an object below another node's name the table `journals` has a row that says whose it is.
+            of_nodes = isinstance(each, EqualTo | In) and _table(self.options) != JOURNALS_TABLE
+            if of_nodes and each.attribute == ("node",):
+                named = {each.value} if isinstance(each, EqualTo) else set(each.value)
+                self.nodes = named if self.nodes is None else self.nodes & named
+            from_then_on = isinstance(each, EqualTo | GreaterThan | GreaterThanOrEqual)
+            if from_then_on and each.attribute == ("started",) and isinstance(each.value, datetime):
+                since = each.value - CLOCK_DIFFERENCE_MAX
+                self.since_ns = max(self.since_ns, int(since.timestamp()) * NS_PER_SECOND)
+            yield each
+
+
+# --- what is new ---------------------------------------------------------------------------------
+
+
+class GrownJournals(JournalsPartition):
+    """``before``: what an earlier batch had of those of them that it had."""
+
+    def __init__(self, refs: Sequence[Ref], before: Sequence[Ref]) -> None:
+        super().__init__(refs)
+        self.before = before
+
+
+class JournalStream(DataSourceStreamReader):
+    """Each settled shutdown's rows once, of new journals and of those that have new objects. Of the table
+    ``journals`` one row each time that a journal has.
+    """
+
+    # Whether a shutdown has been handed out is a function of the journal's objects that were there, so that
+    # the checkpoint holds no more than how far the store was read; a batch that is run again is the same one.
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return Position().offset()
+
+    def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return Position.of_all(journals(self.options["path"])).offset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        found = grown(journals(self.options["path"]), Position.parse(start), Position.parse(end))
+        return [
+            GrownJournals(now, [before for ref in now if (before := found[ref]) is not None])
+            for now in _parts(self.options, list(found))
+        ]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        return new_batches(partition.refs, partition.before, _table(self.options))

@@ -1,0 +1,97 @@
+"""The same bins as in `ebbtide.fleet.pool`, asked by the executors of Apache Spark.
+
+A bin is a job of one task: Spark chooses where it runs, and runs it again where an executor is lost. Answers
+come back in order, a few bins ahead, so that results are to the byte those of one machine, and the driver
+holds no more than these.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ebbtide.fleet import HasBytesT
+from ebbtide.fleet.pool import BINS_UNDER_WAY, Answer, WorkerLost, in_order, parts_for
+
+#: Spark 4 runs on no older one.
+JAVA_MIN = 17
+JAVA_SECONDS_MAX = 60
+#: A thread waits for each bin under way: two for each of 512 cores, beyond which the driver's own work on
+#: answers is what is waited for.
+THREADS_MAX = 1024
+
+
+def java_missing() -> str:
+    """What is there in place of a Java on which Spark runs, found as Spark finds it; empty: there is one."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(f"{home}/bin/java" if home else "java")
+    if java is None:
+        return f"there is none in JAVA_HOME={home}" if home else "there is none"
+    asked = subprocess.run(
+        [java, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS_MAX, check=False
+    )
+    found = re.search(r'version "(\d+)', asked.stderr)
+    if found and int(found[1]) >= JAVA_MIN:
+        return ""
+    return f"{java} is of version {found[1]}" if found else f"{java} does not tell its version"
+
+
+def context() -> Any:
+    """A SparkContext, by whatever configuration Spark finds (spark-submit's, PYSPARK_SUBMIT_ARGS,
+    SPARK_CONF_DIR); a context manager. Raises WorkerLost.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+
+    if "SPARK_REMOTE" in os.environ:
+        raise WorkerLost(
+            "Spark Connect (SPARK_REMOTE) has no way to send it: name a cluster by spark-submit --master, or"
+            " read the tables by spark.read.format('ebbtide')"
+        )
+    # spark-submit has begun Spark's JVM already.
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and (missing := java_missing()):
+        raise WorkerLost(
+            f"Spark needs Java {JAVA_MIN} or later beside the extra ebbtide[spark], and {missing}:"
+            " install it, or name it by JAVA_HOME"
+        )
+    try:
+        return SparkContext.getOrCreate(SparkConf().setIfMissing("spark.app.name", "ebbtide fleet"))
+    except (Py4JError, PySparkException) as error:
+        raise WorkerLost(f"Spark does not begin: {_cause(error)}") from error
+
+
+def over_spark(
+    spark: Any, work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT]
+) -> Iterator[tuple[int, Answer]]:
+    """As `over_bins`, on a SparkContext. Raises WorkerLost."""
+    from py4j.protocol import Py4JError
+
+    def ask(part: Sequence[HasBytesT]) -> Answer:
+        answers: list[Answer] = spark.parallelize([part], 1).map(work).collect()
+        return answers[0]
+
+    pool = ThreadPoolExecutor(THREADS_MAX)
+    try:
+        # Where executors come and go, there are as many cores as there are now.
+        yield from in_order(
+            lambda part: pool.submit(ask, part),
+            parts_for(refs, spark.defaultParallelism),
+            lambda: min(spark.defaultParallelism, THREADS_MAX // BINS_UNDER_WAY),
+        )
+    except Py4JError as error:
+        raise WorkerLost(f"Spark has given it up: {_cause(error)}") from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _cause(error: Exception) -> str:
+    """The last line of a Python's traceback, where an executor's has sent one."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b: ", line)]
+    return (said or lines)[0]

@@ -1,0 +1,1 @@
+"""A fleet's journals on a real Spark standalone cluster, on loopback."""

@@ -1,0 +1,242 @@
+"""A Spark standalone cluster: a master and workers of one core each, on loopback.
+
+    with cluster(folder, workers=2) as spark, driver(spark, folder) as on:
+        on.call("count", url=..., table="pods")
+
+They are the pip package's own programs. Each is ended by its pid, and what it started goes with its group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.commands import Ran
+from tests.fleet_bed.environment import executors_archive, spark_home, spark_python
+
+LOOPBACK = "127.0.0.1"
+INSIDE = Path(__file__).with_name("driver_inside.py")
+#: For a JVM to come up beside whatever else the machine does; and to go.
+START_SECONDS_MAX, END_SECONDS_MAX = 120, 20
+COMMAND_SECONDS_MAX = 240
+POLL_SECONDS = 0.2
+#: Of a worker, for its one executor: the heap below and what a JVM has beside it.
+WORKER_MEMORY, HEAP = "1g", "512m"
+#: Threads of a collector and a compiler each would be more than two processors have.
+JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+class Cluster(NamedTuple):
+    """``url`` is the master's, ``ui`` its page; ``home`` is Spark's."""
+
+    url: str
+    ui: str
+    home: Path
+    workers: int
+    environment: dict[str, str]
+    worker_pids: tuple[int, ...] = ()
+
+
+def free_ports(count: int) -> list[int]:
+    """So many, that nobody listened on a moment ago."""
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in held:
+            each.bind((LOOPBACK, 0))
+        return [each.getsockname()[1] for each in held]
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
+    """Raises tests.beds.rootfs.Unavailable."""
+    home = spark_home(spark_python())
+    port, ui, *uis = free_ports(2 + workers)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "SPARK_HOME": str(home),
+        "SPARK_NO_DAEMONIZE": "1",
+        # As spark-submit has it: the archive is without Spark.
+        "PYTHONPATH": ":".join(map(str, sorted((home / "python" / "lib").glob("*.zip")))),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "SPARK_DAEMON_MEMORY": "192m",
+        "SPARK_DAEMON_JAVA_OPTS": JVM_OPTIONS,
+    }
+    found = Cluster(f"spark://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{ui}", home, workers, environment)
+    at = ("--host", LOOPBACK, "--webui-port")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_daemon(found, folder, "master.Master", *at, str(ui), "--port", str(port)))
+        pids = []
+        for number, own in enumerate(uis):
+            limits = ("--cores", "1", "--memory", WORKER_MEMORY, "-d", str(folder / f"worker-{number}"))
+            started = _daemon(
+                found, folder, "worker.Worker", *at, str(own), *limits, found.url, number=number
+            )
+            pids.append(stack.enter_context(started).pid)
+        _wait_for_workers(found, folder)
+        yield found._replace(worker_pids=tuple(pids))
+
+
+@contextlib.contextmanager
+def _daemon(
+    found: Cluster, folder: Path, name: str, *arguments: str, number: int = 0
+) -> Iterator[subprocess.Popen[bytes]]:
+    argv = [str(found.home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+    with open(folder / f"{name}-{number}.log", "wb") as log:
+        process = subprocess.Popen(
+            argv, cwd=folder, env=found.environment, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """By its pid, then what is left of its own process group."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS_MAX)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _wait_for_workers(found: Cluster, folder: Path) -> None:
+    until = time.monotonic() + START_SECONDS_MAX
+    alive = 0
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{found.ui}/json/", timeout=5) as page:
+            alive = json.load(page)["aliveworkers"]
+            if alive == found.workers:
+                return
+        time.sleep(POLL_SECONDS)
+    logs = "\n".join(log.read_text(errors="replace")[-2000:] for log in folder.glob("*.log"))
+    raise AssertionError(f"{alive} of {found.workers} workers registered\n{logs}")
+
+
+class Driver:
+    """A Spark application: what ``driver_inside`` does, asked line by line."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process, self._log = process, log
+
+    def call(self, name: str, /, **arguments: Any) -> Any:
+        """Raises RuntimeError with what went wrong inside."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"do": name, **arguments}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the driver has ended: {self._log.read_text(errors='replace')[-4000:]}"
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer["ok"]
+
+
+def application(found: Cluster, cores: int = 0) -> dict[str, str]:
+    """The configuration of one that takes ``cores`` of the cluster (default: all)."""
+    return {
+        "spark.master": found.url,
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.memory": HEAP,
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
+        "spark.executor.memory": HEAP,
+        "spark.executor.cores": "1",
+        "spark.executor.extraJavaOptions": JVM_OPTIONS,
+        "spark.cores.max": str(cores or found.workers),
+        # A Python that starts on a machine with much else to do takes longer than the 15 s that it is given.
+        "spark.python.authenticate.socketTimeout": f"{START_SECONDS_MAX}s",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN",
+    }
+
+
+def driver_home(folder: Path) -> Path:
+    """Where a driver runs: with the archive unpacked as ``environment``, as executors have it.
+
+    Executors run a source's reader by the path by which the driver found it: it has to lead somewhere on both
+    sides.
+    """
+    home = folder / "driver"
+    if not home.exists():
+        (home / "environment").mkdir(parents=True)
+        subprocess.run(["tar", "-xzf", executors_archive(), "-C", home / "environment"], check=True)
+    return home
+
+
+def command(found: Cluster, folder: Path, *words: str | Path, **environ: str) -> Ran:
+    """``ebbtide`` in an application of its own, as a shell runs it; its executors have the driver's Python,
+    and what it knows of a store.
+    """
+    python = driver_home(folder) / "environment/bin/python"
+    store = {f"spark.executorEnv.{name}": environ[name] for name in environ if name.startswith("AWS_")}
+    settings = application(found) | store
+    options = [word for each in settings.items() for word in ("--conf", "=".join(each))]
+    environment = found.environment | {
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_SUBMIT_ARGS": shlex.join([*options, "pyspark-shell"]),
+        **environ,
+    }
+    argv = [python, "-c", "from ebbtide.cli import main; main()", *words]
+    done = subprocess.run(
+        argv,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS_MAX,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@contextlib.contextmanager
+def driver(found: Cluster, folder: Path, *, cores: int = 0) -> Iterator[Driver]:
+    """An application on ``cores`` of the cluster (default: all); its executors run in the archive."""
+    home = driver_home(folder)
+    settings = application(found, cores) | {"spark.archives": f"{executors_archive()}#environment"}
+    environment = found.environment | {
+        "PYSPARK_PYTHON": "./environment/bin/python",
+        "PYSPARK_DRIVER_PYTHON": "./environment/bin/python",
+    }
+    log = folder / "driver.log"
+    with open(log, "ab") as file:
+        process = subprocess.Popen(
+            ["./environment/bin/python", str(INSIDE), json.dumps(settings)],
+            cwd=home,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield Driver(process, log)
+    finally:
+        # Its input ends, so it stops its application.
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS_MAX)
+        end(process)
+        process.stdout.close()

@@ -1,0 +1,40 @@
+"""What the portable core says here, without an engine: what a cluster has to say as well."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import feather
+
+from ebbtide import fleet
+
+
+def table(url: str, name: str) -> pa.Table:
+    batches = list(fleet.record_batches(fleet.journals(url), name))
+    return pa.Table.from_batches(batches, fleet.schema(name))
+
+
+def settled_table(url: str, name: str) -> pa.Table:
+    found = fleet.table_batches(fleet.journals(url), (name,), settled=True)
+    return pa.Table.from_batches([batch for _, batch in found], fleet.schema(name))
+
+
+def verb(url: str, name: str, **asked: Any) -> pa.Table:
+    found = fleet.VERBS[name]
+    return pa.Table.from_batches(list(fleet.map_journals(fleet.journals(url), found, **asked)), found.shape)
+
+
+def stored(path: Path) -> pa.Table:
+    """What a driver has written."""
+    return feather.read_table(path)
+
+
+def digest(rows: pa.Table | Iterable[tuple[Any, ...]]) -> str:
+    """Of the rows in an order of their own: an engine has none."""
+    if isinstance(rows, pa.Table):
+        rows = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    return hashlib.sha256("\n".join(sorted(map(repr, rows))).encode()).hexdigest()

@@ -1,0 +1,116 @@
+"""``ebbtide fleet … --engine spark`` says what ``--engine local`` says; what is missing is one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ebbtide.cli.common.guard import CORRUPT, WRONG
+from tests.beds.skipping import or_skip
+from tests.commands import Ran, ebbtide
+from tests.fleet_bed import one_machine
+from tests.fleet_bed.cluster import Cluster, command, driver
+from tests.fleet_bed.environment import without_spark
+from tests.store.gateway import BUCKET, READER, gateway
+from tests.store.programs import versitygw
+
+
+def own_words(ran: Ran) -> list[str]:
+    """Of standard error what is not Spark's."""
+    return [line for line in ran.err.splitlines() if line.startswith("ebbtide: ")]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("verb", ["verify", "what-if", "advise", "tables"])
+def test_a_verb_says_the_same_on_spark(
+    spark: Cluster, folder: Path, store: Path, new: Path, tmp_path: Path, verb: str
+) -> None:
+    """To the byte: its document, its remarks, its files, its exit code; damaged journals are among them."""
+    tables = tmp_path / "tables"
+    more = {"what-if": ("--config", new), "tables": ("--to", tables)}.get(verb, ())
+    words = ("fleet", verb, "--journals", store, "-o", "json", *more)
+
+    def files() -> dict[str, bytes]:
+        found = {path.name: path.read_bytes() for path in tables.glob("*")}
+        shutil.rmtree(tables, ignore_errors=True)
+        return found
+
+    alone = ebbtide(*words)
+    expected = (alone.code, alone.out, own_words(alone), files())
+    assert (alone.code, bool(alone.out)) == (CORRUPT, True)
+    ran = command(spark, folder, *words, "--engine", "spark")
+    assert (ran.code, ran.out, own_words(ran), files()) == expected
+
+
+@pytest.mark.spark
+def test_a_store_of_s3_is_read_by_the_executors(
+    spark: Cluster, folder: Path, store: Path, tmp_path: Path
+) -> None:
+    """From a real server, with the rights of who may only read."""
+    with or_skip():
+        versitygw()
+    words = ("fleet", "verify", "--journals", f"s3://{BUCKET}/v1", "-o", "json")
+    with gateway(tmp_path, "none") as server:
+        shutil.copytree(store / "v1", server.data / BUCKET / "v1")
+        alone = ebbtide(*words, **server.environ(READER))
+        ran = command(spark, folder, *words, "--engine", "spark", **server.environ(READER))
+    assert (alone.code, bool(json.loads(alone.out)["states"]["identical"])) == (CORRUPT, True)
+    assert (ran.code, ran.out) == (alone.code, alone.out)
+
+
+@pytest.mark.spark
+def test_one_worker_says_the_same(spark: Cluster, folder: Path, store: Path, tmp_path: Path) -> None:
+    """Rows of a table, and of a verb."""
+    url = store.as_uri()
+    with driver(spark, folder, cores=1) as on:
+        on.call("rows", url=url, table="pods", into=str(tmp_path / "pods"))
+        on.call("verb", verb="verify", url=url, into=str(tmp_path / "verify"))
+    for name, expected in (
+        ("pods", one_machine.table(url, "pods")),
+        ("verify", one_machine.verb(url, "verify")),
+    ):
+        assert one_machine.digest(one_machine.stored(tmp_path / name)) == one_machine.digest(expected)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "environ, said",
+    [
+        (
+            {"PATH": "/nowhere"},
+            "Spark needs Java 17 or later beside the extra ebbtide[spark], and there is none",
+        ),
+        (
+            {"JAVA_HOME": "/nowhere"},
+            "there is none in JAVA_HOME=/nowhere: install it, or name it by JAVA_HOME",
+        ),
+        ({"SPARK_REMOTE": "sc://127.0.0.1"}, "name a cluster by spark-submit --master"),
+    ],
+)
+def test_what_spark_needs_is_named(
+    spark: Cluster, folder: Path, store: Path, environ: dict[str, str], said: str
+) -> None:
+    """In one line, and nothing of Spark's own."""
+    ran = command(spark, folder, "fleet", "verify", "--journals", store, "--engine", "spark", **environ)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
+    assert said in ran.err
+
+
+@pytest.mark.spark
+def test_executors_without_the_wheel_are_named(spark: Cluster, folder: Path, store: Path) -> None:
+    """Spark gives up after four tries: one line says what an executor missed."""
+    bare = {"PYSPARK_PYTHON": shutil.which("python3", path=os.defpath) or "python3"}
+    ran = command(spark, folder, "fleet", "verify", "--journals", store, "--engine", "spark", **bare)
+    assert (ran.code, ran.out) == (WRONG, "")
+    (said,) = own_words(ran)
+    assert said.startswith("ebbtide: Spark has given it up: ")
+
+
+def test_executors_have_spark_from_their_cluster() -> None:
+    """The archive's lock is the same but for Spark and what speaks with its JVM."""
+    lock = "a==1 \\\n    --hash=x\n    # via pyspark\npy4j==2 \\\n    --hash=y\npyspark==3\nz==4\n"
+    assert without_spark(lock) == "a==1 \\\n    --hash=x\n    # via pyspark\nz==4\n"
