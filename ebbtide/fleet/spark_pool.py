@@ -57,7 +57,7 @@ def context() -> Any:
     # spark-submit has begun Spark's JVM already.
     if "PYSPARK_GATEWAY_PORT" not in os.environ and (missing := java_missing()):
         raise WorkerLost(
-            f"Spark needs Java {JAVA_MIN} or later beside the extra ebbtide[spark], and {missing}:"
+            f"Spark needs Java {JAVA_MIN} or later beside its package, and {missing}:"
             " install it, or name it by JAVA_HOME"
         )
     try:

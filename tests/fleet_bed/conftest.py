@@ -13,7 +13,8 @@ from tests.commands import ebbtide
 from tests.fleet.nodes import damage, shipped, tear
 from tests.fleet_bed.cluster import Cluster, cluster
 
-NODES, OUTAGES = 40, 4
+#: A task costs a third of a second beside its journals, and some tests give each journal one.
+NODES, OUTAGES = 16, 2
 NEW = """apiVersion: ebbtide/v1alpha1
 kind: EbbtideConfiguration
 shutdownGracePeriodByPodPriority:

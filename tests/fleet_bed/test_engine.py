@@ -82,7 +82,7 @@ def test_one_worker_says_the_same(spark: Cluster, folder: Path, store: Path, tmp
     [
         (
             {"PATH": "/nowhere"},
-            "Spark needs Java 17 or later beside the extra ebbtide[spark], and there is none",
+            "Spark needs Java 17 or later beside its package, and there is none",
         ),
         (
             {"JAVA_HOME": "/nowhere"},
