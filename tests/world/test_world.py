@@ -197,11 +197,16 @@ def test_nothing_is_frozen_in_a_shutdown(monkeypatch: pytest.MonkeyPatch) -> Non
     """A node is armed again while its cancelled shutdown still ends pods: a collection would hold them up."""
     frozen: list[None] = []
     monkeypatch.setattr(daemon, "freeze_what_stays", lambda: frozen.append(None))
-    world = run(*scenario_of(Name(seed=1)))
-    records = {record.seq: record for boot in world.boots for record in boot.records}
-    episodes = [record.episode for record in records.values() if isinstance(record.event, Armed)]
-    assert any(episodes)
-    assert len(frozen) == episodes.count(0)
+    # Which story a seed tells changes with the code; a few of twenty are of this kind.
+    for seed in range(60):
+        frozen.clear()
+        world = run(*scenario_of(Name(seed=seed)))
+        records = {record.seq: record for boot in world.boots for record in boot.records}
+        episodes = [record.episode for record in records.values() if isinstance(record.event, Armed)]
+        assert len(frozen) == episodes.count(0), f"seed {seed}"
+        if any(episodes):
+            return
+    pytest.fail("of 60 seeds none arms a node in a shutdown")
 
 
 def test_a_breach_shrinks_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
