@@ -203,8 +203,8 @@ def test_nothing_is_frozen_in_a_shutdown(monkeypatch: pytest.MonkeyPatch) -> Non
         world = run(*scenario_of(Name(seed=seed)))
         records = {record.seq: record for boot in world.boots for record in boot.records}
         episodes = [record.episode for record in records.values() if isinstance(record.event, Armed)]
-        assert len(frozen) == episodes.count(0), f"seed {seed}"
         if any(episodes):
+            assert len(frozen) == episodes.count(0), f"seed {seed}"
             return
     pytest.fail("of 60 seeds none arms a node in a shutdown")
 
