@@ -130,7 +130,7 @@ class Lake:
         if not DeltaTable.is_deltatable(place, self._options):
             shape = schema(name)
             if name != JOURNALS_TABLE:
-                shape = shape.append(_row_field("outage" if "outage" in shape.names else "shutdown"))
+                shape = shape.append(_row_field(subject_of(shape)))
             DeltaTable.create(place, schema=shape, mode="ignore", storage_options=self._options)
         return DeltaTable(place, storage_options=self._options)
 
