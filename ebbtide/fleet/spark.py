@@ -37,14 +37,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.fleet import JOURNALS_TABLE, Ref, bins, journals, record_batches, schema
+from ebbtide.fleet.spark_pool import forget_archives
 from ebbtide.fleet.streaming import Position, grown, new_batches
 
 # Spark imports this module wherever it looks for any data source, also where the extra `fleet` is not: the
 # store's client is loaded when a store is opened.
 
 MIB = 1 << 20
-#: A task costs Spark a quarter of a second, and a lost one is read again: some hundred journals are a second
-#: or two of work.
+#: A lost task is read again: some hundred journals are a second or two of work.
 PARTITION_JOURNALS, PARTITION_MIB = 200, 64
 #: A store dates objects by its own clock, a shutdown is dated by its node's. A node that is off by more than
 #: this shuts down at a time that nobody should filter by.
@@ -109,6 +109,7 @@ class JournalReader(DataSourceReader):
         return of_node and ref.modified_ns >= self.since_ns
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        forget_archives()
         # Spark makes a partition of its own where there is none.
         return iter(()) if partition is None else record_batches(partition.refs, _table(self.options))
 
@@ -167,4 +168,5 @@ class JournalStream(DataSourceStreamReader):
         ]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        forget_archives()
         return new_batches(partition.refs, partition.before, _table(self.options))

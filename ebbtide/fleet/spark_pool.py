@@ -11,9 +11,12 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
+from zipimport import zipimporter
 
 from ebbtide.fleet import HasBytesT
 from ebbtide.fleet.pool import BINS_UNDER_WAY, Answer, WorkerLost, in_order, parts_for
@@ -73,7 +76,7 @@ def over_spark(
     from py4j.protocol import Py4JError
 
     def ask(part: Sequence[HasBytesT]) -> Answer:
-        answers: list[Answer] = spark.parallelize([part], 1).map(work).collect()
+        answers: list[Answer] = spark.parallelize([part], 1).map(partial(_task, work)).collect()
         return answers[0]
 
     pool = ThreadPoolExecutor(THREADS_MAX)
@@ -88,6 +91,23 @@ def over_spark(
         raise WorkerLost(f"Spark has given it up: {_cause(error)}") from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _task(work: Callable[[Sequence[HasBytesT]], Answer], part: Sequence[HasBytesT]) -> Answer:
+    forget_archives()
+    return work(part)
+
+
+def forget_archives() -> None:
+    """In a task, for the next one, which Spark begins with `importlib.invalidate_caches` (until 4.2: SPARK-54744).
+
+    Of an archive Python 3.11 then reads the whole directory again, needed or not (CPython's gh-103200): that of
+    ``pyspark.zip``, which is on each executor's path, is a fifth of a second. A finder that is not there any
+    more is made again by the next import that wants it.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
 
 
 def _cause(error: Exception) -> str:

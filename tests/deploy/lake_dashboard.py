@@ -12,12 +12,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from tests.replay.sim.questions import FILE, questions
+
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "fleet.md"
 DASHBOARD = ROOT / "deploy" / "grafana" / "ebbtide-lake.json"
 
-QUESTION = re.compile(r"### (\d+)\. (.*?)\n.*?```sql\n(.*?);\n```", re.DOTALL)
-FILE = re.compile(r"'tables/(\w+)\.parquet'")
 
 DATASOURCE = {"type": "motherduck-duckdb-datasource", "uid": "${datasource}"}
 #: Of the dashboard's time, and of the nodes that are chosen in it.
@@ -74,11 +73,6 @@ NOT_WHOLE = (
     "select node, state, left_out, findings, error, location\nfrom journals\n"
     "where exit_code <> 0 or left_out <> ''\norder by node, journal_id",
 )
-
-
-def questions() -> list[tuple[int, str, str]]:
-    """Number, title and SQL of each, as the page has them."""
-    return [(int(number), title, sql) for number, title, sql in QUESTION.findall(PAGE.read_text())]
 
 
 def chosen(sql: str) -> str:

@@ -15,7 +15,7 @@ EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
 class Stat(NamedTuple):
-    """``seconds``: of it, and of its children that have ended."""
+    """``seconds``: of processor time, its own."""
 
     pid: int
     parent: int
@@ -27,7 +27,7 @@ def stats() -> dict[int, Stat]:
     for pid, text in each_process("stat").items():
         # A program's name may hold spaces and parentheses.
         fields = text.rpartition(b")")[2].split()
-        found[pid] = Stat(pid, int(fields[1]), sum(map(int, fields[11:15])) / TICKS_A_SECOND)
+        found[pid] = Stat(pid, int(fields[1]), sum(map(int, fields[11:13])) / TICKS_A_SECOND)
     return found
 
 
@@ -49,14 +49,19 @@ def executors(cluster: Cluster) -> list[int]:
     return [pid for pid in children if EXECUTOR in argv.get(pid, b"")]
 
 
-def python_seconds(cluster: Cluster) -> float:
-    """Processor time of the executors' Pythons: the JVMs' own is Spark's start and its compiler's."""
-    return sum(each.seconds for each in below(tuple(executors(cluster)), stats()))
+def python_times(cluster: Cluster) -> dict[int, float]:
+    """Processor time of the executors' Pythons, by pid: the JVMs' own is Spark's start and its compiler's."""
+    return {each.pid: each.seconds for each in below(tuple(executors(cluster)), stats())}
 
 
-def seconds(cluster: Cluster) -> float:
+def times(cluster: Cluster) -> dict[int, float]:
     """Of the executors, their JVMs included."""
-    return sum(each.seconds for each in below(cluster.worker_pids, stats()))
+    return {each.pid: each.seconds for each in below(cluster.worker_pids, stats())}
+
+
+def spent(before: dict[int, float], after: dict[int, float]) -> float:
+    """Between two looks. Spark ends a Python that had nothing to do for a minute, so that one may be gone."""
+    return sum(now - before.get(pid, 0.0) for pid, now in after.items())
 
 
 def peak_mib(pids: list[int]) -> float:

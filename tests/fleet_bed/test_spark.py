@@ -18,7 +18,7 @@ from ebbtide.config.loading import load
 from tests.fleet.nodes import shipped
 from tests.fleet_bed import one_machine
 from tests.fleet_bed.cluster import Cluster, Driver, driver
-from tests.fleet_bed.processes import executors, python_seconds
+from tests.fleet_bed.processes import executors, python_times, spent
 
 KILL_SECONDS_MAX, POLL_SECONDS = 60, 0.05
 #: Of processor time, when the executor is killed: some tasks are done, most are not.
@@ -146,8 +146,8 @@ def test_an_executor_that_is_killed_changes_no_row(
         before = executors(spark)
         with ThreadPoolExecutor(1) as pool:
             work = pool.submit(on.call, name, url=url, into=str(into), **words)
-            began, until = python_seconds(spark), time.monotonic() + KILL_SECONDS_MAX
-            while python_seconds(spark) < began + WORKED_SECONDS and time.monotonic() < until:
+            began, until = python_times(spark), time.monotonic() + KILL_SECONDS_MAX
+            while spent(began, python_times(spark)) < WORKED_SECONDS and time.monotonic() < until:
                 time.sleep(POLL_SECONDS)
             os.kill(before[0], signal.SIGKILL)
             assert not work.done()
