@@ -62,10 +62,10 @@ from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
 from ebbtide.otel.metrics import KUBELET_PREFIX
 from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recover
 from ebbtide.shipping.edge import ShippingEdge
+from ebbtide.side_process import environment_of_children
 from ebbtide.status import DaemonStatus, ended_text, margins_json, shipping_json, status_of
 from ebbtide.tracing import (
     TracingEdge,
-    environment_of_children,
     hook_context,
     usable_destination,
     usable_resource,

@@ -19,7 +19,7 @@ from ebbtide.otel.metrics import ShippingState
 from ebbtide.shipping.cursor import Backlog, backlog
 from ebbtide.shipping.destination import Store
 from ebbtide.shipping.messages import ShipJob, ShipReport
-from ebbtide.tracing import SideProcess
+from ebbtide.side_process import SideProcess
 
 
 class ShippingEdge(SideProcess):

@@ -14,7 +14,7 @@ import trio.testing
 
 from benchmarks import episodes
 from benchmarks.episodes import lay_out
-from ebbtide import tracing
+from ebbtide import side_process
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import FlushTraces
@@ -193,7 +193,7 @@ async def test_secrets_travel_by_the_pipe_only(tmp_path: Path) -> None:
 
 async def test_a_crash_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed, it is started again, and what was not acknowledged is sent."""
-    monkeypatch.setattr(tracing, "AFTER_START_SECONDS", 0.05)
+    monkeypatch.setattr(side_process, "AFTER_START_SECONDS", 0.05)
     async with no_good("mute") as endpoint, running(tmp_path, endpoint) as bed:
         first = bed.edge._process
         assert first is not None

@@ -16,7 +16,7 @@ import trio
 from ebbtide import view
 from ebbtide.clients import Bounds
 from ebbtide.control import ControlError, ask, serve
-from ebbtide.tracing import environment_of_children
+from ebbtide.side_process import environment_of_children
 from ebbtide.view import Viewer, command_of, view_socket
 from tests.cli.bed import whole_shutdown
 from tests.commands import ebbtide

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from benchmarks.episodes import lay_out
-from ebbtide import tracing
+from ebbtide import side_process
 from ebbtide.otel.delivery.destination import EXIT_KEPT, EXIT_WRONG, Destination, Job, encode_line
 from ebbtide.tracing import TracingEdge
 from tests.daemon.test_tracing import Journal, Outlet
@@ -48,11 +48,11 @@ def test_what_is_in_the_way_is_a_line_and_a_code(job: Job, code: int, words: str
 
 def test_a_traceback_has_another_code() -> None:
     """A job that is none: a bug, and not what is kept for later."""
-    assert run(b"{}\n").returncode not in tracing.FINAL_EXIT_CODES
+    assert run(b"{}\n").returncode not in side_process.FINAL_EXIT_CODES
 
 
 @pytest.mark.parametrize(
-    "code, starts", [(1, tracing.CRASHES_MAX + 1), (EXIT_KEPT, 1), (EXIT_WRONG, 1), (-9, 4)]
+    "code, starts", [(1, side_process.CRASHES_MAX + 1), (EXIT_KEPT, 1), (EXIT_WRONG, 1), (-9, 4)]
 )
 async def test_only_crashes_are_tried_again_soon(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, starts: int,
@@ -70,6 +70,6 @@ async def test_only_crashes_are_tried_again_soon(
 
     monkeypatch.setattr(edge, "_live", live)
     edge.want()
-    with trio.move_on_after(tracing.AGAIN_SECONDS / 2):
+    with trio.move_on_after(side_process.AGAIN_SECONDS / 2):
         await edge.run(Outlet())
     assert len(lives) == starts
