@@ -102,8 +102,9 @@ def advising(counts: Sequence[int]) -> list[Figure]:
             refs = journals(folder)
             began = time.process_time()
             evidence = Evidence()
-            for _, (part, _) in over_bins(evidence_of, refs, 1):
-                evidence.merge(part)
+            for _, (parts, _) in over_bins(evidence_of, refs, 1):
+                for part in parts.values():
+                    evidence.merge(part)
             added = time.process_time()
             advice = advice_of(evidence, Caution())
             ended = time.process_time()

@@ -747,20 +747,23 @@ VERBS = {
 # --- advice: what adds up -----------------------------------------------------------------------
 
 
-def evidence_of(refs: Iterable[Ref]) -> tuple[Evidence, list[dict[str, Any]]]:
+def evidence_of(
+    refs: Iterable[Ref], *, by_node: bool = False
+) -> tuple[dict[str, Evidence], list[dict[str, Any]]]:
     """What an advice is made of (`replay.advise.conclude`), small enough to be sent; and a row a journal.
 
-    ``left_out`` of a row: shutdowns whose begin is not on record.
+    That of each node, or of all as "". ``left_out`` of a row: shutdowns whose begin is not on record.
     """
-    evidence = Evidence()
-    rows = [row for batch in map_journals(refs, _ADD_UP, evidence=evidence) for row in batch.to_pylist()]
+    evidence: dict[str, Evidence] = {}
+    asked = {"evidence": evidence, "by_node": by_node}
+    rows = [row for batch in map_journals(refs, _ADD_UP, **asked) for row in batch.to_pylist()]
     return evidence, rows
 
 
-def _add_up(journal: Journal, *, evidence: Evidence) -> Iterator[dict[str, Any]]:
+def _add_up(journal: Journal, *, evidence: dict[str, Evidence], by_node: bool) -> Iterator[dict[str, Any]]:
     left_out = []
     for shutdown in journal.shutdown_records():
-        evidence.add(shutdown)
+        evidence.setdefault(shutdown.node if by_node else "", Evidence()).add(shutdown)
         if shutdown.headless:
             left_out.append(shutdown.id)
     verdict = journal.verdict

@@ -514,6 +514,7 @@ class RuntimeEdge(SimulatedEdge):
         box = self._find(order.uid, order.container)
         if box is None:
             return Outcome("failed", UNKNOWN_CONTAINER)
+        self._note("look", box.uid, box.name)
         ignores = box.plan.stop_ns is None
         report = ProcessReport(
             pid=1000 + self._draws.below(30_000),

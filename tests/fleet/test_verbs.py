@@ -14,9 +14,11 @@ import pytest
 
 from ebbtide import replay
 from ebbtide.cli.common.guard import CORRUPT, DONE, NOT_SO, TORN, WRONG
+from ebbtide.cli.simulate import write_journal
 from ebbtide.config import load_named
 from ebbtide.events.decisions import PodEnded
 from ebbtide.extras import EXTRAS
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from ebbtide.replay.whatif.record import WrongChange
 from tests.commands import Ran, Run, ebbtide
 from tests.fleet.conftest import Nodes
@@ -205,6 +207,50 @@ def test_advice_says_what_it_could_not_use(run: Run, nodes: Nodes) -> None:
     assert ran.out.startswith("apiVersion") or ran.out.startswith("#")
     assert "node-2" in ran.err
     assert "node-3" in ran.err
+
+
+def test_each_pool_has_the_advice_of_its_nodes(
+    run: Run, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if nobody else were there; beside them that of all together, and in YAML a document each."""
+    (told := tmp_path / "pools.txt").write_text("node-1 <none>\nnode-1* teens\nnode-[2-5]* others\n")
+    pools = {"others": tmp_path / "others", "teens": tmp_path / "teens", None: tmp_path / "none"}
+    for machine in nodes.machines:
+        name = machine.plan.node
+        pool = "teens" if name[5] == "1" else "others" if name[5] in "2345" else None
+        shutil.copytree(nodes.folder / name, pools[pool] / name)
+    monkeypatch.setattr("ebbtide.fleet.pool.BIN_JOURNALS_MAX", 7)
+    found = of_the_fleet(run, nodes.folder, "--pools", str(told), "--jobs", "1")
+    apart = {name: of_the_fleet(run, folder, "--jobs", "1") for name, folder in pools.items()}
+    assert [each["pool"] for each in found["pools"]] == list(pools)
+    for each in found["pools"]:
+        expected = apart[each["pool"]]
+        assert each == {"pool": each["pool"]} | {name: expected[name] for name in each if name != "pool"}
+    assert apart["others"]["configuration"] != apart["teens"]["configuration"]
+    assert found == of_the_fleet(run, nodes.folder, "--jobs", "1") | {"pools": found["pools"]}
+    words = ("fleet", "advise", "--journals", nodes.folder, "--jobs", "1", "--pools", told)
+    parts = run(*words, "-o", "yaml").out.split("---\n")
+    assert parts == [
+        f"# {said}\n{apart[name]['configuration']}"
+        for said, name in (("pool others", "others"), ("pool teens", "teens"), ("nodes of no pool", None))
+    ]
+    shown = run(*words).out
+    assert shown.index("# pool others") < shown.index("# pool teens") < shown.index("# nodes of no pool")
+
+
+def test_a_pool_without_evidence_is_said(run: Run, nodes: Nodes, tmp_path: Path) -> None:
+    """A document for each that has some; exit code 1 only where nobody has."""
+    empty = Machine(plan_of(SimulationRequest(synthetic=0), 1)).run()
+    write_journal(tmp_path / "fleet/idle", empty.journal.files())
+    shutil.copytree(nodes.folder / "node-2", tmp_path / "fleet/node-2")
+    (told := tmp_path / "pools.txt").write_text("node-1 idle\nnode-2 busy\n")
+    words = ("fleet", "advise", "--journals", tmp_path / "fleet", "--jobs", "1", "--pools", told)
+    ran = run(*words, "-o", "json")
+    assert (ran.code, [each["pool"] for each in document(ran)["pools"]]) == (DONE, ["busy"])
+    assert "ebbtide: pool idle: nothing can be advised: no shutdown that stopped a pod" in ran.err
+    shutil.rmtree(tmp_path / "fleet/node-2")
+    ran = run(*words)
+    assert (ran.code, ran.out) == (NOT_SO, "")
 
 
 # --- tables ------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def alone(work: Work) -> Took:
 
 
 def mean(before: Took, after: Took) -> Took:
-    """A shared machine's processors are not equally fast all the time: one call before Spark's, one after it."""
+    """Of a call before Spark's and one after it: a shared machine is not equally fast all the time."""
     assert before.digest == after.digest
     figures = [(one + two) / 2 for one, two in zip(before[:3], after[:3], strict=True)]
     return Took(*figures, before.digest)

@@ -1,9 +1,9 @@
-"""docs/fleet.md's ten questions, asked of many simulated nodes, by DuckDB and by Spark, held against what happened.
+"""docs/fleet.md's ten questions, asked of many simulated nodes by DuckDB and by Spark: what happened?
 
     python -m tests.fleet_bed.questions [--nodes 2000] [--keep]
 
-DuckDB reads Parquet files that `export parquet` has written, Spark the journals themselves, on two workers. The
-last answers are kept in benchmarks/results/fleet_questions.json.
+DuckDB reads Parquet files that `export parquet` has written, Spark the journals themselves, on two workers.
+The last answers are kept in benchmarks/results/fleet_questions.json.
 """
 
 from __future__ import annotations

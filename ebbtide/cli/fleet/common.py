@@ -6,9 +6,11 @@ Nothing of the fleet is loaded before a verb runs: it needs packages that a help
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from fnmatch import fnmatchcase
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -154,3 +156,72 @@ def not_whole(journals: pa.RecordBatch, codes: Counter[int]) -> list[str]:
     found = journals.to_pylist()
     codes.update(row["exit_code"] for row in found)
     return [text for row in found if (text := not_whole_text(row))]
+
+
+# --- node pools --------------------------------------------------------------------------------
+
+#: As kubectl prints a label that is not there.
+NO_LABEL = "<none>"
+#: Signs that make a name a pattern.
+_PATTERN_SIGNS = "*?["
+
+
+class Pools:
+    """Which node is of which pool, as somebody has told."""
+
+    def __init__(self, lines: Iterable[tuple[str, str]]) -> None:
+        self._names: dict[str, str] = {}
+        self._patterns: list[tuple[str, str]] = []
+        for node, pool in lines:
+            if any(sign in node for sign in _PATTERN_SIGNS):
+                self._patterns.append((node, pool))
+            else:
+                self._names.setdefault(node, pool)
+
+    @classmethod
+    def of(cls, path: Path) -> Pools:
+        """A file's. Raises Refused, OSError."""
+        found = []
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise Refused(f"{path} is no text: a line of --pools is a node's name and its pool") from None
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.partition("#")[0].split()
+            if words and len(words) != 2:
+                raise Refused(f"{path}:{number}: a line of --pools is a node's name and its pool: {line!r}")
+            if words and words[1] != NO_LABEL:
+                found.append((words[0], words[1]))
+        return cls(found)
+
+    def pool(self, node: str) -> str | None:
+        """None: nobody has told."""
+        if node in self._names:
+            return self._names[node]
+        return next((pool for pattern, pool in self._patterns if fnmatchcase(node, pattern)), None)
+
+
+#: Of a verb's help.
+POOLS_EPILOG = """
+A journal knows its node and no node pool. A line of --pools is a node's name and its pool, as 'kubectl get
+nodes --no-headers -o custom-columns=:.metadata.name,:.metadata.labels.POOL-LABEL' prints them; a name may
+be a pattern (batch-*), for nodes that are gone. The first pattern that fits counts, and a name before all.
+"""
+
+
+def pools_option(command: Callable[..., int]) -> Callable[..., int]:
+    """``--pools``, as ``pools``; None: nobody has told of any."""
+
+    @click.option(
+        "--pools",
+        "pools_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Which node is of which pool: a line a node, its name and its pool.",
+    )
+    @wraps(command)
+    def with_pools(*arguments: Any, pools_file: Path | None, **more: Any) -> int:
+        pools = None if pools_file is None else Pools.of(pools_file)
+        return command(*arguments, pools=pools, **more)
+
+    return with_pools

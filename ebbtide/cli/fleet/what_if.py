@@ -10,7 +10,6 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from fnmatch import fnmatchcase
 from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,12 +25,15 @@ from ebbtide.cli.common.output import NarrowTable, pairs, remark, show, show_jso
 from ebbtide.cli.common.saving import STDOUT, new_folder, refuse_existing, save, spare_journals
 from ebbtide.cli.fleet.common import (
     CODES,
+    POOLS_EPILOG,
     Engine,
+    Pools,
     answers,
     engine_options,
     journals_option,
     journals_text,
     plan,
+    pools_option,
     rows,
 )
 from ebbtide.cli.replay.what_if import CHANGE_FIELDS
@@ -45,7 +47,8 @@ if TYPE_CHECKING:
     from ebbtide.fleet import Ref
     from ebbtide.fleet.reports import Key
 
-EPILOG = """\b
+EPILOG = (
+    """\b
 Examples:
   ebbtide fleet what-if --journals ./fleet --config new.yaml
   ebbtide fleet what-if --journals s3://journals/v1 --config new.yaml --gate lost=0
@@ -56,11 +59,9 @@ Examples:
 
 Each shutdown is decided anew as by 'replay what-if', which tells all of one that is named here. What the
 record leaves open makes an interval: lost for certain on this evidence, and perhaps.
-
-A journal knows its node and no node pool. A line of --pools is a node's name and its pool, as 'kubectl get
-nodes --no-headers -o custom-columns=:.metadata.name,:.metadata.labels.POOL-LABEL' prints them; a name may
-be a pattern (batch-*), for nodes that are gone. The first pattern that fits counts, and a name before all.
 """
+    + POOLS_EPILOG
+)
 
 #: A gate's names, and what of the report each bounds.
 GATES = {"lost": "lost", "perhaps-lost": "perhapsLost", "not-asked": "notAskedCount"}
@@ -101,13 +102,7 @@ class GateType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # olde
     help="Exit code 1 where more than N pods are lost, or perhaps-lost, or more than N shutdowns and journals"
     " are not-asked; repeatable.",
 )
-@click.option(
-    "--pools",
-    "pools_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Which node is of which pool: a line a node, its name and its pool.",
-)
+@pools_option
 @click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -127,7 +122,7 @@ def what_if_command(
     url: str,
     configs: tuple[Path, ...],
     gates: tuple[Gate, ...],
-    pools_file: Path | None,
+    pools: Pools | None,
     html: Path | None,
     folder: Path | None,
     engine: Engine,
@@ -148,7 +143,7 @@ def what_if_command(
     if folder is not None:
         refuse_existing(folder, "--reports")
     settings = load_named(configs).settings
-    risk = Risk(Pools.of(pools_file) if pools_file is not None else None)
+    risk = Risk(pools)
     refs = plan(url, "what-if", engine)
     for row in rows("what-if", refs, engine, settings=msgspec.msgpack.encode(settings)):
         risk.add(row)
@@ -215,49 +210,6 @@ def write_reports(
             remark(f"ebbtide: no report of shutdown {key[1]}: {whys[key]}")
     remark(f"wrote {folder}: {plural(len(names), 'report')}")
     return names
-
-
-# --- node pools --------------------------------------------------------------------------------
-
-#: As kubectl prints a label that is not there.
-NO_LABEL = "<none>"
-#: Signs that make a name a pattern.
-_PATTERN_SIGNS = "*?["
-
-
-class Pools:
-    """Which node is of which pool, as somebody has told."""
-
-    def __init__(self, lines: Iterable[tuple[str, str]]) -> None:
-        self._names: dict[str, str] = {}
-        self._patterns: list[tuple[str, str]] = []
-        for node, pool in lines:
-            if any(sign in node for sign in _PATTERN_SIGNS):
-                self._patterns.append((node, pool))
-            else:
-                self._names.setdefault(node, pool)
-
-    @classmethod
-    def of(cls, path: Path) -> Pools:
-        """A file's. Raises Refused, OSError."""
-        found = []
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise Refused(f"{path} is no text: a line of --pools is a node's name and its pool") from None
-        for number, line in enumerate(text.splitlines(), 1):
-            words = line.partition("#")[0].split()
-            if words and len(words) != 2:
-                raise Refused(f"{path}:{number}: a line of --pools is a node's name and its pool: {line!r}")
-            if words and words[1] != NO_LABEL:
-                found.append((words[0], words[1]))
-        return cls(found)
-
-    def pool(self, node: str) -> str | None:
-        """None: nobody has told."""
-        if node in self._names:
-            return self._names[node]
-        return next((pool for pattern, pool in self._patterns if fnmatchcase(node, pattern)), None)
 
 
 # --- the sum of it -----------------------------------------------------------------------------

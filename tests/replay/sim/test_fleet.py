@@ -40,9 +40,7 @@ def test_no_rule_of_its_own() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number, sql", [(number, sql) for number, _, sql in questions()])
-def test_a_question_is_answered(
-    fleet: Fleet, number: int, sql: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_is_answered(fleet: Fleet, number: int, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's SQL, in DuckDB."""
     import duckdb
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from ebbtide.replay.sim.node import Happening, SimulatedContainer
 from ebbtide.replay.sim.simulate import Machine
@@ -51,12 +52,17 @@ def small_grants(fleet: list[Machine]) -> set[tuple[str, int]]:
     return found
 
 
-def hook_times(fleet: list[Machine]) -> dict[tuple[str, str], list[int]]:
-    """From the start of a hook to its end in milliseconds, by workload and kind.
+class HookEnd(NamedTuple):
+    """A hook that ended where a daemon saw it. ``detail``: how."""
 
-    Only of hooks whose end a daemon saw, and that did not end because their container had.
-    """
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    workload: str
+    kind: str
+    took_ms: int
+    detail: str
+
+
+def hook_ends(fleet: list[Machine]) -> Iterator[HookEnd]:
+    """But for those that ended because their container had."""
     for machine in fleet:
         began: dict[tuple[str, str], Happening] = {}
         alive = 0
@@ -70,7 +76,14 @@ def hook_times(fleet: list[Machine]) -> dict[tuple[str, str], list[int]]:
                 kind, start = _hook_kind(machine, *at), began[at]
                 if alive and (kind == "exec" or alive == start.life):
                     took_ms = (seen.at_ns - start.at_ns) // 1_000_000
-                    found[workload(machine, seen.uid), kind].append(took_ms)
+                    yield HookEnd(workload(machine, seen.uid), kind, took_ms, seen.detail)
+
+
+def hook_times(fleet: list[Machine]) -> dict[tuple[str, str], list[int]]:
+    """From the start of a hook to its end in milliseconds, by workload and kind."""
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for each in hook_ends(fleet):
+        found[each.workload, each.kind].append(each.took_ms)
     return found
 
 
@@ -88,12 +101,7 @@ def _hook_kind(machine: Machine, uid: str, container: str) -> str:
 
 def failed_hooks(fleet: list[Machine]) -> Counter[tuple[str, str]]:
     """Hooks that ran to a bad end by themselves, by workload and kind."""
-    return Counter(
-        (workload(machine, seen.uid), _hook_kind(machine, seen.uid, seen.container))
-        for machine in fleet
-        for seen in machine.log.of("hook-end")
-        if seen.detail == "failed"
-    )
+    return Counter((each.workload, each.kind) for each in hook_ends(fleet) if each.detail == "failed")
 
 
 #: A pod of a fleet: its machine's place, and its UID.
@@ -119,22 +127,33 @@ def _of(fleet: list[Machine], *whats: str) -> Iterator[tuple[int, Happening]]:
 
 
 def deaf(fleet: list[Machine]) -> Counter[str]:
-    """Pods that were to be killed and have a container that ignores its stop signal, by workload."""
-    uids = {(at, seen.uid) for at, seen in _of(fleet, "kill")}
-    return Counter(
-        workload(fleet[at], uid)
-        for at, uid in uids
-        if any(box.plan.stop_ns is None for box in _boxes(fleet[at], uid))
-    )
+    """Pods with a container that ignores its stop signal, and was looked at before it was to be killed, by
+    workload.
+    """
+    uids = {
+        (at, seen.uid)
+        for at, seen in _of(fleet, "look")
+        if any(box.name == seen.container and box.plan.stop_ns is None for box in _boxes(fleet[at], seen.uid))
+    }
+    return Counter(workload(fleet[at], uid) for at, uid in uids)
 
 
 def crashed(fleet: list[Machine]) -> set[str]:
-    """Nodes on which a daemon started between the signal and the machine's end."""
-    found = set()
-    for machine in fleet:
-        signal, down = first(machine, "shutdown"), first(machine, "down")
-        assert signal is not None
-        assert down is not None
-        if any(signal.at_ns < seen.at_ns < down.at_ns for seen in machine.log.of("daemon")):
-            found.add(node(machine))
-    return found
+    """Nodes on which a daemon died between the signal and the shutdown's end, and another began after it."""
+    return {node(machine) for machine in fleet if _took_over(machine)}
+
+
+def _took_over(machine: Machine) -> bool:
+    signal, down = first(machine, "shutdown"), first(machine, "down")
+    assert signal is not None
+    assert down is not None
+    word = first(machine, "withdraw", "release")
+    over_ns = down.at_ns
+    if word is not None and word.what == "withdraw":
+        # What had been asked to stop goes on to its end.
+        ends = [seen.at_ns for seen in machine.log.of("exit") if seen.at_ns < down.at_ns]
+        over_ns = max([word.at_ns, *ends])
+    died = [seen for seen in machine.log.of("crash") if signal.at_ns < seen.at_ns < over_ns]
+    return (
+        any(died[0].at_ns < seen.at_ns < down.at_ns for seen in machine.log.of("daemon")) if died else False
+    )
