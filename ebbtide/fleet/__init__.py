@@ -13,7 +13,7 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from os.path import abspath, isdir
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -42,6 +42,10 @@ _CREDENTIALS = re.compile(r"(?i)(key|token|secret|signature|sig|password|credent
 
 class BadUrl(ValueError):
     """This URL names no store that is known here, or holds credentials: name what the text says instead."""
+
+
+#: What is wrong with who reads, and not with a journal: nothing can be said of any.
+OF_THE_READER = (BadUrl, ImportError, MemoryError)
 
 
 class StoreFailed(Exception):
@@ -150,7 +154,11 @@ def _folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-@cache
+#: A folder is asked about while its own journal is planned or read: more would grow with the fleet.
+FOLDERS_KEPT_MAX = 1024
+
+
+@lru_cache(FOLDERS_KEPT_MAX)
 def _key_of(url: str, folder: str) -> Key | None:
     # Somebody may ask for a part of the store: then the URL has the rest.
     match = _SHIPPED.search(f"{unquote(urlsplit(url).path).strip('/')}/{folder}".strip("/"))
@@ -280,7 +288,7 @@ class StoreSource:
 class Opened(NamedTuple):
     """One journal. ``id``: 32 digits, or the eight of its names where no header and no path tells.
 
-    ``lies``: objects that are not what their names say; nothing of them is used.
+    ``files``: all of its objects. ``lies``: of those that are not what their names say, and nothing is used.
     """
 
     id: str
@@ -301,6 +309,7 @@ def open_journals(ref: Ref) -> Iterator[Opened]:
     reader = _Reader(ref.url)
     ours: dict[str, list[File]] = defaultdict(list)
     lies: dict[str, list[str]] = defaultdict(list)
+    liars: dict[str, list[File]] = defaultdict(list)
     nameless: list[File] = []
     nodes: dict[str, str] = {}
     for file in ref.files:
@@ -309,7 +318,9 @@ def open_journals(ref: Ref) -> Iterator[Opened]:
         if key is not None:
             nodes.setdefault(key.journal, node or key.node)
         if problem:
-            lies[key.journal if key is not None else journal_id or _begin(file)].append(problem)
+            owner = key.journal if key is not None else journal_id or _begin(file)
+            lies[owner].append(problem)
+            liars[owner].append(file)
         elif journal_id or key is not None:
             ours[journal_id or (key.journal if key is not None else "")].append(file)
             nodes[journal_id] = node or nodes.get(journal_id, "")
@@ -323,7 +334,7 @@ def open_journals(ref: Ref) -> Iterator[Opened]:
         owner = next(iter(beside or ours), _begin(file))
         ours[owner].append(file)
     for journal_id in sorted({**ours, **lies}):
-        files = tuple(ours[journal_id])
+        files = (*ours[journal_id], *liars[journal_id])
         keys = [key for file in files if (key := ref.key(file)) is not None]
         yield Opened(
             journal_id,
@@ -331,7 +342,7 @@ def open_journals(ref: Ref) -> Iterator[Opened]:
             nodes.get(journal_id, ""),
             _location(ref, _folder_of(files[0].path) if files else None),
             files,
-            tuple(_sources(ref, files, reader)),
+            tuple(_sources(ref, ours[journal_id], reader)),
             tuple(lies[journal_id]),
         )
 
@@ -504,6 +515,8 @@ def rows_of(table: Table, record: EpisodeRecord) -> list[Row]:
 def _rows(ref: Ref, tables: Collection[str], settled: bool) -> Iterator[tuple[str, list[Row]]]:
     try:
         opened = list(open_journals(ref))
+    except OF_THE_READER:
+        raise
     except Exception as problem:
         key = ref.key(ref.files[0])
         named = (key.node, key.journal, key.cluster) if key is not None else ("", _begin(ref.files[0]), "")
@@ -555,6 +568,8 @@ def _rows_of_one(opened: Opened, tables: Collection[str], settled: bool) -> Iter
                         else:
                             if table.name in tables:
                                 yield table.name, rows
+        except OF_THE_READER:
+            raise
         except Exception as problem:
             errors[""] = _error(problem)
         try:
@@ -562,6 +577,8 @@ def _rows_of_one(opened: Opened, tables: Collection[str], settled: bool) -> Iter
             state, code = verdict.state, verdict.exit_code or (UNFORESEEN_CODE if errors else 0)
             first_seq, last_seq = verdict.first_seq, verdict.end.seq
             findings += map(str, verdict.findings)
+        except OF_THE_READER:
+            raise
         except Exception as problem:
             state, code = UNREAD, UNREAD_CODE
             errors.setdefault("", _error(problem))
@@ -616,6 +633,8 @@ def map_journals(refs: Iterable[Ref], verb: Verb, **asked: Any) -> Iterator[pa.R
     for ref in refs:
         try:
             opened = list(open_journals(ref))
+        except OF_THE_READER:
+            raise
         except Exception as problem:
             key = ref.key(ref.files[0])
             named = {"node": key and key.node, "journal_id": key.journal if key else _begin(ref.files[0])}
@@ -638,6 +657,8 @@ def _answers(opened: Opened, verb: Verb, asked: Mapping[str, Any]) -> list[dict[
             # One by one: what was answered before something failed stays.
             for row in verb.rows(opened.journal(), **asked):
                 rows.append(head | row)
+        except OF_THE_READER:
+            raise
         except Exception as problem:
             rows.append(head | {"state": UNREAD, "error": _error(problem)})
     if opened.lies:
@@ -679,7 +700,7 @@ def _what_if(journal: Journal, *, settings: bytes) -> Iterator[dict[str, Any]]:
 
     from ebbtide.events.model import Settings
     from ebbtide.replay.advise import workload
-    from ebbtide.replay.whatif.record import Changes, Diverged
+    from ebbtide.replay.whatif.record import Changes, Diverged, WrongChange
     from ebbtide.replay.whatif.run import compare, what_if
 
     changes = Changes(settings=msgspec.msgpack.decode(settings, type=Settings))
@@ -695,13 +716,16 @@ def _what_if(journal: Journal, *, settings: bytes) -> Iterator[dict[str, Any]]:
         try:
             history = journal.history(logic_flags=KNOWN_FLAGS)
             found = compare(what_if(history, shutdown.account.first_seq, changes))
-        except StoreFailed:
+        except (*OF_THE_READER, StoreFailed):
             raise
         except Diverged as problem:
             yield row | {"state": DIVERGED, "error": f"this version decides otherwise: {problem}"}
             continue
-        except Exception as problem:  # some cannot be asked (WrongChange)
+        except WrongChange as problem:
             yield row | {"state": NOT_ASKED, "error": _error(problem)}
+            continue
+        except Exception as problem:
+            yield row | {"state": UNREAD, "error": _error(problem)}
             continue
         changed = [
             {

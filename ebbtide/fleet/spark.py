@@ -104,8 +104,10 @@ class JournalReader(DataSourceReader):
         return [JournalsPartition(each) for each in _parts(self.options, refs)]
 
     def _may_hold_rows(self, ref: Ref) -> bool:
-        """By its names: a folder that names no node may be anybody's."""
-        of_node = self.nodes is None or not ref.nodes or not self.nodes.isdisjoint(ref.nodes)
+        """By its names: a folder that names no node may be anybody's, and of any time."""
+        if not ref.nodes:
+            return True
+        of_node = self.nodes is None or not self.nodes.isdisjoint(ref.nodes)
         return of_node and ref.modified_ns >= self.since_ns
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
@@ -153,14 +155,18 @@ class JournalStream(DataSourceStreamReader):
 
     def __init__(self, options: Any) -> None:
         self.options = options
+        self.reached = Position()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         return Position().offset()
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return Position.of_all(journals(self.options["path"])).offset()
+        self.reached = Position.of_all(journals(self.options["path"])).or_later(self.reached)
+        return self.reached.offset()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        # Of a stream that is continued this is the first word on how far it had come.
+        self.reached = self.reached.or_later(Position.parse(end))
         found = grown(journals(self.options["path"]), Position.parse(start), Position.parse(end))
         return [
             GrownJournals(now, [before for ref in now if (before := found[ref]) is not None])

@@ -45,6 +45,13 @@ class Position(NamedTuple):
         newest = max((file.modified_ns for file in files), default=0)
         return cls(newest, frozenset(_mark(file) for file in files if file.modified_ns > newest - LATE_NS))
 
+    def or_later(self, known: Position) -> Position:
+        """A store may list what it had some time ago: a stream that went back would hand out rows again."""
+        if known.modified_ns > self.modified_ns:
+            return known
+        same = known.modified_ns == self.modified_ns
+        return self._replace(recent=self.recent | known.recent) if same else self
+
     @classmethod
     def parse(cls, offset: Mapping[str, Any]) -> Position:
         return cls(int(offset["modified_ns"]), frozenset(offset["recent"].split()))
@@ -79,7 +86,7 @@ def grown(refs: Iterable[Ref], start: Position, end: Position) -> dict[Ref, Ref 
 def new_batches(refs: Iterable[Ref], before: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:
     """Rows of what is over for good now and was not ``before``; of the table ``journals`` all.
 
-    Raises StoreFailed: what a stream leaves out it never asks for again.
+    Raises StoreFailed and what is `OF_THE_READER`: what a stream leaves out it never asks for again.
     """
     if table == JOURNALS_TABLE:
         yield from record_batches(refs, table)
@@ -97,10 +104,10 @@ def _settled(refs: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:
         if name == table:
             yield batch
             continue
-        # All else that is wrong with a journal stays wrong, and the table `journals` says so.
-        for location, error in zip(batch["location"].to_pylist(), batch["error"].to_pylist(), strict=True):
-            if StoreFailed.__name__ in error:
-                raise StoreFailed(f"{location}: {error}")
+        # What else is wrong with a journal stays wrong, and the table `journals` says so.
+        for row in batch.select(["location", "error"]).to_pylist():
+            if StoreFailed.__name__ in row["error"]:
+                raise StoreFailed(f"{row['location']}: {row['error']}")
 
 
 def _keys(batch: pa.RecordBatch, subject: str) -> Iterator[tuple[str, str]]:

@@ -100,7 +100,7 @@ def _lede(document: Document) -> str:
     gates = document["gates"]
     failed = [gate for gate in gates if not gate["holds"]]
     if failed:
-        told = ", ".join(f"{gate['gate']} (found: {grouped(gate['found'])})" for gate in failed)
+        told = ", ".join(f"{gate['gate']} (found: {_found(gate, document)})" for gate in failed)
         parts = [f"{'The gate does' if len(failed) == 1 else 'Gates do'} not hold: {told}."]
     elif gates:
         parts = [f"{'The gate holds' if len(gates) == 1 else f'All {len(gates)} gates hold'}."]
@@ -110,6 +110,10 @@ def _lede(document: Document) -> str:
         unasked = counted(document["notAskedCount"], "shutdown or journal", "shutdowns and journals")
         parts.append(f"{unasked} could not be asked.")
     return " ".join(parts)
+
+
+def _found(gate: Document, document: Document) -> str:
+    return grouped(gate["found"]) if document["asked"] else "nothing, since nothing was asked"
 
 
 def _header(document: Document) -> Markup:
@@ -150,7 +154,7 @@ def _gates(document: Document) -> Markup:
     for gate in document["gates"]:
         name, _, most = gate["gate"].partition("=")
         sign, kind = ("✓", "good") if gate["holds"] else ("✕", "bad")
-        words = f"{name.replace('-', ' ')}: at most {grouped(int(most))}, found {grouped(gate['found'])}: "
+        words = f"{name.replace('-', ' ')}: at most {grouped(int(most))}, found {_found(gate, document)}: "
         outcome = "holds" if gate["holds"] else "does not hold"
         mark = tag("span", tag("span", sign, aria_hidden="true"), f" {outcome}", class_=f"fate {kind}")
         items.append(tag("li", tag("span", words, class_="what"), mark))

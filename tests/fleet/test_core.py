@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,10 @@ def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
     states = {row["journal_id"]: row["state"] for row in rows(tmp_path / "store", "journals")}
     assert sorted(states.values()) == ["corrupt", "intact"]
     assert {row["node"] for row in rows(tmp_path / "store", "shutdowns")} == {"node-2"}
+    # What lies is counted all the same, with whose it is by its path.
+    (corrupt,) = (row for row in rows(tmp_path / "store", "journals") if row["state"] == "corrupt")
+    assert (corrupt["segments"], corrupt["bytes"]) == (len(made), sum(path.stat().st_size for path in made))
+    assert corrupt["cluster"] != ""
 
 
 def test_torn_corrupt_and_unread(tmp_path: Path) -> None:
@@ -200,6 +205,24 @@ def test_a_store_that_stops_answering_is_no_short_journal(
 
 
 # --- stores, and what lies in them ---------------------------------------------------------------
+
+
+def test_a_reader_without_a_client_says_nothing_of_journals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables and verbs raise: on an engine it is tried again, elsewhere, and no journal is called unread."""
+    a_node(tmp_path, 1)
+    refs = fleet.journals(str(tmp_path))
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(ImportError):
+        in_one_pass(refs, ("pods", "journals"))
+    for verb in ("verify", "what-if"):
+        with pytest.raises(ImportError):
+            list(
+                fleet.map_journals(
+                    refs, fleet.VERBS[verb], **({"settings": b""} if verb == "what-if" else {})
+                )
+            )
 
 
 def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

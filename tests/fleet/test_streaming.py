@@ -63,6 +63,18 @@ def test_an_object_that_comes_late_is_not_missed() -> None:
         assert names(grown(refs, before, Position.of_all(refs))) == [("12", "2")]
 
 
+def test_an_old_listing_turns_no_stream_back() -> None:
+    """What a store had some time ago: nothing is handed out again when it lists all of it."""
+    first, second = file("1"), file("2", NOW + SECOND)
+    late = file("3", NOW + SECOND)
+    refs = [journal(first, second, late)]
+    reached = Position.of_all(refs)
+    for stale in ([journal(first)], [journal(first, second)], []):
+        assert Position.of_all(stale).or_later(reached) == reached
+    newer = Position.of_all([journal(first, second, late, file("4", NOW + 2 * SECOND))])
+    assert newer.or_later(reached) == newer
+
+
 def test_a_batch_that_runs_again_is_the_same() -> None:
     """What came to light after it was planned waits for the next one."""
     first = [journal(file("1"))]

@@ -150,6 +150,23 @@ def test_a_gate_decides_the_exit_code(
     assert ("does not hold" in ran.out) == bool(code)
 
 
+def test_no_gate_holds_where_nothing_was_asked(
+    run: Run, nodes: Nodes, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake of ours must let no rollout pass: it is no shutdown that "cannot be asked"."""
+
+    def mistaken(*arguments: object) -> None:
+        raise TypeError("a mistake")
+
+    monkeypatch.setattr("ebbtide.replay.whatif.run.what_if", mistaken)
+    words = ("fleet", "what-if", "--journals", nodes.folder, "--config", short, "--jobs", "1")
+    ran = run(*words, "--gate", "lost=0", "--gate", "not-asked=1000")
+    assert ran.code == WRONG
+    assert "gate lost=0 does not hold: nothing was asked" in ran.out
+    assert "gate not-asked=1000 holds" in ran.out
+    assert "TypeError: a mistake" in ran.out
+
+
 def test_what_if_names_what_is_not_whole(run: Run, nodes: Nodes, short: Path) -> None:
     """What a torn journal has is asked all the same; what a corrupt one has lost could not be."""
     ran = run(
@@ -212,7 +229,7 @@ def test_advice_says_what_it_could_not_use(run: Run, nodes: Nodes) -> None:
 def test_each_pool_has_the_advice_of_its_nodes(
     run: Run, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if nobody else were there; beside them that of all together, and in YAML a document each."""
+    """As if nobody else were there; beside them that of all together."""
     (told := tmp_path / "pools.txt").write_text("node-1 <none>\nnode-1* teens\nnode-[2-5]* others\n")
     pools = {"others": tmp_path / "others", "teens": tmp_path / "teens", None: tmp_path / "none"}
     for machine in nodes.machines:
@@ -227,15 +244,19 @@ def test_each_pool_has_the_advice_of_its_nodes(
         expected = apart[each["pool"]]
         assert each == {"pool": each["pool"]} | {name: expected[name] for name in each if name != "pool"}
     assert apart["others"]["configuration"] != apart["teens"]["configuration"]
-    assert found == of_the_fleet(run, nodes.folder, "--jobs", "1") | {"pools": found["pools"]}
+    told_of = {"pools": found["pools"], "poolsWithoutEvidence": []}
+    assert found == of_the_fleet(run, nodes.folder, "--jobs", "1") | told_of
     words = ("fleet", "advise", "--journals", nodes.folder, "--jobs", "1", "--pools", told)
-    parts = run(*words, "-o", "yaml").out.split("---\n")
-    assert parts == [
-        f"# {said}\n{apart[name]['configuration']}"
-        for said, name in (("pool others", "others"), ("pool teens", "teens"), ("nodes of no pool", None))
-    ]
     shown = run(*words).out
     assert shown.index("# pool others") < shown.index("# pool teens") < shown.index("# nodes of no pool")
+
+
+def test_a_file_is_one_configuration(run: Run, nodes: Nodes, tmp_path: Path) -> None:
+    """Whoever loads several documents merges them, and the last pool's would be everybody's."""
+    (told := tmp_path / "pools.txt").write_text("node-1 a\n")
+    ran = run("fleet", "advise", "--journals", nodes.folder, "--pools", told, "-o", "yaml")
+    assert (ran.code, ran.out) == (WRONG, "")
+    assert "take a pool's out of -o json" in ran.err
 
 
 def test_a_pool_without_evidence_is_said(run: Run, nodes: Nodes, tmp_path: Path) -> None:
@@ -246,7 +267,9 @@ def test_a_pool_without_evidence_is_said(run: Run, nodes: Nodes, tmp_path: Path)
     (told := tmp_path / "pools.txt").write_text("node-1 idle\nnode-2 busy\n")
     words = ("fleet", "advise", "--journals", tmp_path / "fleet", "--jobs", "1", "--pools", told)
     ran = run(*words, "-o", "json")
-    assert (ran.code, [each["pool"] for each in document(ran)["pools"]]) == (DONE, ["busy"])
+    found = document(ran)
+    assert (ran.code, [each["pool"] for each in found["pools"]]) == (DONE, ["busy"])
+    assert found["poolsWithoutEvidence"] == ["idle"]
     assert "ebbtide: pool idle: nothing can be advised: no shutdown that stopped a pod" in ran.err
     shutil.rmtree(tmp_path / "fleet/node-2")
     ran = run(*words)

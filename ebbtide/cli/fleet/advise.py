@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.common.guard import NOT_SO, worst
+from ebbtide.cli.common.guard import NOT_SO, Refused, worst
 from ebbtide.cli.common.options import output_option
 from ebbtide.cli.common.output import remark, show_json
 from ebbtide.cli.fleet.common import (
@@ -38,7 +38,7 @@ Examples:
 
 The same advice as 'replay advise --journal FOLDER' gives for these journals, in whatever order. Stops are
 counted, not kept: there the JSON names each of them, here it says how many. It is one configuration for all;
-with --pools it is one for each pool (with -o yaml a document each), from the nights of its nodes.
+with --pools it is one for each pool, from the nights of its nodes (in -o json: .pools[].configuration).
 """
     + POOLS_EPILOG
 )
@@ -56,6 +56,11 @@ def advise_command(url: str, margin: int, pools: Pools | None, engine: Engine, o
     From all shutdowns of all journals. With -o yaml only the configuration is printed, to be named after the
     one in force. Exit code 1: no shutdown that stopped a pod is on record.
     """
+    if output == "yaml" and pools is not None:
+        raise Refused(
+            "one file is one configuration for all its nodes, and --pools makes one for each pool: take a"
+            " pool's out of -o json, by jq -r '.pools[] | select(.pool == \"NAME\").configuration'"
+        )
     refs = plan(url, "advise", engine)
     from ebbtide.fleet import evidence_of
 
@@ -72,37 +77,39 @@ def advise_command(url: str, margin: int, pools: Pools | None, engine: Engine, o
     code = worst(map(CODES.__getitem__, states))
     caution = Caution(margin_percent=margin)
     of_pools: dict[str | None, Advice] = {}
-    everything = Evidence()
-    for pool in sorted(evidence, key=lambda name: (name is None, name)):
-        everything.merge(evidence[pool])
-        if pools is not None:
+    without: list[str | None] = []
+    everything = evidence.get(None, Evidence())
+    if pools is not None:
+        everything = Evidence()
+        for pool in sorted(evidence, key=lambda name: (name is None, name)):
             try:
                 of_pools[pool] = conclude(evidence[pool], caution)
             except NoEvidence as error:
+                without.append(pool)
                 remark(f"ebbtide: {_pool_text(pool)}: nothing can be advised: {error}")
+            # What has been asked is not needed any more, and may be large.
+            everything.merge(evidence.pop(pool))
     try:
         advice = conclude(everything, caution)
     except NoEvidence as error:
         remark(f"ebbtide: nothing can be advised: {error}")
         return code or NOT_SO
     if output == "json":
-        show_json(fleet_advice_document(advice, None if pools is None else of_pools, states, remarks))
+        told = {"pools": None, "poolsWithoutEvidence": None}
+        if pools is not None:
+            told = {"pools": _pools_document(of_pools), "poolsWithoutEvidence": without}
+        show_json(fleet_advice_document(advice, states, remarks) | told)
     elif pools is None:
-        _show(advice, output)
+        if output == "yaml":
+            sys.stdout.write(configuration_to_paste(advice))
+        else:
+            show_advice(advice)
     else:
         for at, (pool, of_pool) in enumerate(of_pools.items()):
-            if at:
-                sys.stdout.write("---\n" if output == "yaml" else "\n")
-            sys.stdout.write(f"# {visible(_pool_text(pool))}\n")
-            _show(of_pool, output)
+            heading = f"# {visible(_pool_text(pool))}\n"
+            sys.stdout.write(f"\n{heading}" if at else heading)
+            show_advice(of_pool)
     return code
-
-
-def _show(advice: Advice, output: str) -> None:
-    if output == "yaml":
-        sys.stdout.write(configuration_to_paste(advice))
-    else:
-        show_advice(advice)
 
 
 def _pool_text(pool: str | None) -> str:
@@ -113,19 +120,13 @@ ADVICE_VERSION = 1
 
 
 def fleet_advice_document(
-    advice: Advice,
-    pools: Mapping[str | None, Advice] | None,
-    states: Counter[str],
-    remarks: list[dict[str, Any]],
+    advice: Advice, states: Counter[str], remarks: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """As `advice_document`, with the number of what that names one by one."""
     return {
         "kind": "FleetAdvice",
         "version": ADVICE_VERSION,
         **_counted(advice),
-        "pools": None
-        if pools is None
-        else [{"pool": name, **_counted(of_pool)} for name, of_pool in pools.items()],
         "journals": dict(sorted(states.items())),
         "notIntact": [
             {
@@ -138,6 +139,10 @@ def fleet_advice_document(
             for each in remarks
         ],
     }
+
+
+def _pools_document(pools: Mapping[str | None, Advice]) -> list[dict[str, Any]]:
+    return [{"pool": name, **_counted(advice)} for name, advice in pools.items()]
 
 
 def _counted(advice: Advice) -> dict[str, Any]:

@@ -64,7 +64,8 @@ record leaves open makes an interval: lost for certain on this evidence, and per
 )
 
 #: A gate's names, and what of the report each bounds.
-GATES = {"lost": "lost", "perhaps-lost": "perhapsLost", "not-asked": "notAskedCount"}
+NOT_ASKED = "not-asked"
+GATES = {"lost": "lost", "perhaps-lost": "perhapsLost", NOT_ASKED: "notAskedCount"}
 #: The worst ones: behind them the tables of workloads and nodes say more.
 NIGHTS_MAX = 100
 #: Of each table on a terminal.
@@ -100,7 +101,7 @@ class GateType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # olde
     multiple=True,
     metavar="NAME=N",
     help="Exit code 1 where more than N pods are lost, or perhaps-lost, or more than N shutdowns and journals"
-    " are not-asked; repeatable.",
+    " are not-asked, or nothing was asked; repeatable.",
 )
 @pools_option
 @click.option(
@@ -130,8 +131,8 @@ def what_if_command(
 ) -> int:
     """Decide all shutdowns of a fleet again under another configuration: whom it saves, and whom it costs.
 
-    By pool, workload and node, with the worst nights, and whatever could not be asked by name. Exit code 1: a
-    gate does not hold; else that of the worst journal.
+    By pool, workload and node, with the worst nights, and whatever could not be asked by name. Exit code:
+    that of the worst journal, or 1 where a gate does not hold; 0 only where all gates hold and all is whole.
     """
     import msgspec
 
@@ -155,8 +156,9 @@ def what_if_command(
     document["gates"] = list[dict[str, Any]]()
     for gate in gates:
         found = document[GATES[gate.name]]
-        told = {"gate": f"{gate.name}={gate.most}", "found": found, "holds": found <= gate.most}
-        document["gates"].append(told)
+        # Of a fleet of which nothing could be asked nothing is known, and certainly not that no pod is lost.
+        holds = found <= gate.most and (document["asked"] > 0 or gate.name == NOT_ASKED)
+        document["gates"].append({"gate": f"{gate.name}={gate.most}", "found": found, "holds": holds})
     if output == "json":
         show_json(document)
     else:
@@ -402,7 +404,8 @@ def risk_tables(document: Mapping[str, Any]) -> Iterable[RenderableType]:
             if len(found) > ROWS_SHOWN_MAX:
                 yield f"and {len(found) - ROWS_SHOWN_MAX} more, which -o json has"
     for each in document["gates"]:
-        holds = "holds" if each["holds"] else f"does not hold: {each['found']}"
+        found = each["found"] if document["asked"] else "nothing was asked"
+        holds = "holds" if each["holds"] else f"does not hold: {found}"
         yield visible(f"gate {each['gate']} {holds}")
 
 
