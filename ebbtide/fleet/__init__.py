@@ -650,7 +650,8 @@ def map_journals(refs: Iterable[Ref], verb: Verb, **asked: Any) -> Iterator[pa.R
 
 
 def _answers(opened: Opened, verb: Verb, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    head = {"node": opened.node, "journal_id": opened.id, "location": opened.location}
+    head = {"cluster": opened.cluster, "node": opened.node, "journal_id": opened.id}
+    head["location"] = opened.location
     rows: list[dict[str, Any]] = []
     if opened.sources:
         try:
@@ -746,7 +747,7 @@ def _what_if(journal: Journal, *, settings: bytes) -> Iterator[dict[str, Any]]:
     yield {"state": verdict.state, "shutdowns": shutdowns, "error": said}
 
 
-_HEAD = [("node", _TEXT), ("journal_id", _TEXT), ("location", _TEXT), ("state", _TEXT), ("error", _TEXT)]
+_HEAD = [(name, _TEXT) for name in ("cluster", "node", "journal_id", "location", "state", "error")]
 _COUNTS = [(name, _INT) for name in ("pods", "saved", "lost", "perhaps_saved", "perhaps_lost")]
 _CHANGE = pa.struct([("workload", _TEXT), ("pod", _TEXT), ("priority", _INT), ("change", _TEXT)])
 VERBS = {

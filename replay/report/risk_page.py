@@ -188,7 +188,11 @@ def _workloads(document: Document) -> Markup:
 
 
 def _nodes(document: Document) -> Markup:
-    return _changed("nodes", "Nodes", ("Node",), document["nodes"], lambda each: (each["node"],))
+    nodes = document["nodes"]
+    if not any(each["cluster"] for each in nodes):
+        return _changed("nodes", "Nodes", ("Node",), nodes, lambda each: (each["node"],))
+    names = ("Cluster", "Node")
+    return _changed("nodes", "Nodes", names, nodes, lambda each: (each["cluster"] or "", each["node"]))
 
 
 def _changed(

@@ -159,7 +159,7 @@ def test_names_stay_names() -> None:
     changes = {"lost": 1, "perhapsLost": 0, "saved": 0, "perhapsSaved": 0}
     document = empty() | {
         "nights": nights,
-        "nodes": [{"node": name, **changes} for name in HOSTILE],
+        "nodes": [{"cluster": name, "node": name, **changes} for name in HOSTILE],
         "workloads": [{"workload": name, "priority": None, **changes} for name in HOSTILE],
         "pools": [{"pool": name, "shutdowns": 1, "pods": 1, **changes} for name in HOSTILE],
     }
@@ -172,7 +172,9 @@ def test_a_large_fleet_is_a_page_that_opens() -> None:
     """The worst are there, and how many are not; printed are fewer still, as the style has it."""
     changes = {"lost": 1, "perhapsLost": 0, "saved": 0, "perhapsSaved": 0}
     count = 100_000
-    page = risk_page(empty() | {"nodes": [{"node": f"n-{at}", **changes} for at in range(count)]}, {}, "1")
+    page = risk_page(
+        empty() | {"nodes": [{"cluster": None, "node": f"n-{at}", **changes} for at in range(count)]}, {}, "1"
+    )
     assert len(page) < 1_000_000
     assert f"The worst {LINES_MAX} and 99 500 more, which -o json has." in page
     assert f"Printed are the first {PRINTED_MAX}." in page

@@ -27,6 +27,7 @@ from tests.replay.sim import truth
 
 Ask = Callable[..., Any]
 
+NAMES = ("blue", "green")
 SHORT = """\
 apiVersion: ebbtide/v1alpha1
 kind: EbbtideConfiguration
@@ -129,6 +130,21 @@ def test_what_if_is_the_sum_of_all(run: Run, nodes: Nodes, short: Path) -> None:
     assert sum(lost) == found["lost"]
     worst = found["nights"][0]
     assert worst["location"] == str(nodes.folder / worst["node"])
+
+
+def test_a_name_is_a_node_of_its_cluster(run: Run, short: Path, tmp_path: Path) -> None:
+    """Two clusters in one bucket may have nodes of one name: what happens on one is not the other's."""
+    for cluster, seed in (("blue", 6), ("green", 5)):
+        plan = plan_of(SimulationRequest(synthetic=30, calm=True), seed)._replace(node="worker")
+        write_journal(tmp_path / cluster, Machine(plan).run().journal.files())
+        shipped(tmp_path / cluster, tmp_path / "store", cluster)
+    words = ("fleet", "what-if", "--config", short, "--jobs", "1", "--journals")
+    found = document(run(*words, tmp_path / "store", "-o", "json"))
+    apart = [document(run(*words, tmp_path / "store/v1" / f"cluster={name}", "-o", "json")) for name in NAMES]
+    nodes = [each for part in apart for each in part["nodes"]]
+    assert [(each["cluster"], each["node"]) for each in nodes] == [(name, "worker") for name in NAMES]
+    assert sorted(found["nodes"], key=lambda each: each["cluster"]) == nodes
+    assert "CLUSTER" in run(*words, tmp_path / "store").out
 
 
 @pytest.mark.parametrize(

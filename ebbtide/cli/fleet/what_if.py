@@ -243,7 +243,8 @@ class Risk:
         self.counts = Counter[str]()
         #: By workload and priority, and by node: of each change how many.
         self.workloads: dict[tuple[str, int | None], Counter[str]] = {}
-        self.nodes: dict[str, Counter[str]] = {}
+        #: A name is a node's in its cluster, which is empty where no path tells it.
+        self.nodes: dict[tuple[str, str], Counter[str]] = {}
         #: Those in which anything was asked, with the number of shutdowns and pods.
         self.pools: dict[str | None, Counter[str]] = {}
         self._pools = pools
@@ -275,7 +276,7 @@ class Risk:
         for each in row["changed"]:
             change = each["change"]
             self.workloads.setdefault((each["workload"], each["priority"]), Counter())[change] += 1
-            self.nodes.setdefault(row["node"], Counter())[change] += 1
+            self.nodes.setdefault((row["cluster"], row["node"]), Counter())[change] += 1
         if row["lost"] or row["perhaps_lost"]:
             names = ("lost", "perhaps_lost", "started", "node", "shutdown")
             night = Night(**{name: row[name] for name in names}, row=row)
@@ -307,7 +308,10 @@ class Risk:
                 {"workload": name, "priority": priority, **_changes(found)}
                 for (name, priority), found in _worst_first(self.workloads)
             ],
-            "nodes": [{"node": name, **_changes(found)} for name, found in _worst_first(self.nodes)],
+            "nodes": [
+                {"cluster": cluster or None, "node": name, **_changes(found)}
+                for (cluster, name), found in _worst_first(self.nodes)
+            ],
             "nightsCount": counts["nights"],
             "nights": [
                 {
@@ -370,6 +374,7 @@ def risk_tables(document: Mapping[str, Any]) -> Iterable[RenderableType]:
         ]
     )
     reports = ("REPORT",) if any(night["report"] for night in document["nights"]) else ()
+    clusters = any(each["cluster"] for each in document["nodes"])
     parts = (
         (
             document["pools"] or (),
@@ -381,7 +386,11 @@ def risk_tables(document: Mapping[str, Any]) -> Iterable[RenderableType]:
             ("WORKLOAD", "PRIORITY", *_CHANGED),
             lambda each: (each["workload"], _text(each["priority"]), *_cells(each)),
         ),
-        (document["nodes"], ("NODE", *_CHANGED), lambda each: (each["node"], *_cells(each))),
+        (
+            document["nodes"],
+            ("CLUSTER", "NODE", *_CHANGED) if clusters else ("NODE", *_CHANGED),
+            lambda each: (*((_text(each["cluster"]),) if clusters else ()), each["node"], *_cells(each)),
+        ),
         (
             document["nights"],
             ("NODE", "WORST SHUTDOWN", "STARTED", "LOST", "PERHAPS LOST", "LOCATION", *reports),
