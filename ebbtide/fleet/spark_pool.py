@@ -7,6 +7,7 @@ holds no more than these.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from zipimport import zipimporter
 
@@ -44,9 +45,12 @@ def java_missing() -> str:
     return f"{java} is of version {found[1]}" if found else f"{java} does not tell its version"
 
 
+@cache
 def context() -> Any:
     """A SparkContext, by whatever configuration Spark finds (spark-submit's, PYSPARK_SUBMIT_ARGS,
-    SPARK_CONF_DIR); a context manager. Raises WorkerLost.
+    SPARK_CONF_DIR). Raises WorkerLost.
+
+    One for all that a command asks, stopped with it: a driver in the cluster cannot begin a second one.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
@@ -64,9 +68,11 @@ def context() -> Any:
             " install it, or name it by JAVA_HOME"
         )
     try:
-        return SparkContext.getOrCreate(SparkConf().setIfMissing("spark.app.name", "ebbtide fleet"))
+        found = SparkContext.getOrCreate(SparkConf().setIfMissing("spark.app.name", "ebbtide fleet"))
     except (Py4JError, PySparkException) as error:
         raise WorkerLost(f"Spark does not begin: {_cause(error)}") from error
+    atexit.register(found.stop)
+    return found
 
 
 def over_spark(

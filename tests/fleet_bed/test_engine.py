@@ -31,7 +31,8 @@ def test_a_verb_says_the_same_on_spark(
 ) -> None:
     """To the byte: its document, its remarks, its files, its exit code; damaged journals are among them."""
     tables = tmp_path / "tables"
-    more = {"what-if": ("--config", new), "tables": ("--to", tables)}.get(verb, ())
+    reports = ("--config", new, "--html", tmp_path / "risk.html", "--reports", tables)
+    more = {"what-if": reports, "tables": ("--to", tables)}.get(verb, ())
     words = ("fleet", verb, "--journals", store, "-o", "json", *more)
 
     def files() -> dict[str, bytes]:

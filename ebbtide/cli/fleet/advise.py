@@ -95,7 +95,7 @@ def advise_command(url: str, margin: int, pools: Pools | None, engine: Engine, o
         remark(f"ebbtide: nothing can be advised: {error}")
         return code or NOT_SO
     if output == "json":
-        told = {"pools": None, "poolsWithoutEvidence": None}
+        told: dict[str, Any] = {"pools": None, "poolsWithoutEvidence": None}
         if pools is not None:
             told = {"pools": _pools_document(of_pools), "poolsWithoutEvidence": without}
         show_json(fleet_advice_document(advice, states, remarks) | told)

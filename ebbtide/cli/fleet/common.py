@@ -122,7 +122,7 @@ def answers(
             if engine.name == "spark":
                 from ebbtide.fleet.spark_pool import context, over_spark
 
-                found = over_spark(stack.enter_context(context()), work, refs)
+                found = over_spark(context(), work, refs)
             else:
                 found = over_bins(work, refs, min(engine.jobs or processors(), len(refs)))
             progress = Progress(*columns, console=to, transient=True, disable=not sys.stderr.isatty())
