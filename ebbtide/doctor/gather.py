@@ -45,6 +45,7 @@ from ebbtide.events.codec import RawRecord, plain_payload
 from ebbtide.events.messages import START_POD_KEY, Names
 from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
+from ebbtide.host import host_name
 from ebbtide.manifests import Manifest
 from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing
 from ebbtide.node import LocalNode
@@ -77,7 +78,9 @@ def gather(node: LocalNode) -> Snapshot:
     if loaded is not None and loaded.options.shipping.url:
         from ebbtide.doctor.store import look_at_store  # late: few nodes ship
 
-        shipping = look_at_store(loaded.options.shipping, node.options.journal, os.uname().nodename)
+        # By the name that the daemon would begin its journal with: rights are a node's own.
+        name = (pods.seen.name if pods.seen is not None else "") or host_name()
+        shipping = look_at_store(loaded.options.shipping, node.options.journal, name)
     raise_grant = loaded is not None and loaded.settings.raise_grant
     # A limit that the daemon may raise is no reason to cut a pod.
     grant_ns = None if bus is None or raise_grant else bus.grant_ns

@@ -22,11 +22,11 @@ from urllib.parse import quote, unquote, urlsplit
 import pyarrow as pa
 
 from ebbtide.actors.actor import KNOWN_FLAGS
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import NS_PER_SECOND, episode_id
 from ebbtide.events.catalog import PEEK_BYTES, StoredFile
 from ebbtide.events.codec import UnknownType
 from ebbtide.events.reader import History
-from ebbtide.events.record.episodes import OPEN
+from ebbtide.events.record.episodes import OPEN, headless_episode
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.events.record.outages import EpisodeRecord, OutageRecord, records_of
 from ebbtide.events.recovery import EXIT_CODES
@@ -56,6 +56,8 @@ class StoreFailed(Exception):
 
 def store_url(place: str) -> str:
     """The URL of a store; a plain path is one of files. Raises BadUrl."""
+    if not place:
+        raise BadUrl("an empty name is no place: name a folder, or a URL such as s3://BUCKET/PREFIX")
     if "://" not in place:
         return f"file://{quote(abspath(place))}"
     parts = urlsplit(place)
@@ -81,6 +83,16 @@ def store(url: str) -> Any:
             f"{_place(url)}: {_in_a_line(error)}; name a folder, or a URL such as s3://BUCKET/PREFIX,"
             " gs:// or az://"
         ) from None
+
+
+#: Who we are for a store, and where it is.
+_VARIABLES = {"s3": "AWS_*", "s3a": "AWS_*", "gs": "GOOGLE_*", "az": "AZURE_*"}
+
+
+def _whose(url: str) -> str:
+    """The cure of what a store refuses."""
+    names = _VARIABLES.get(urlsplit(url).scheme)
+    return f" (endpoint, credentials and region come from {names} or the machine's role)" if names else ""
 
 
 def _place(url: str) -> str:
@@ -178,7 +190,7 @@ def journals(url: str) -> list[Ref]:
     try:
         return plan(url, (info for chunk in obstore.list(store(url), chunk_size=1000) for info in chunk))
     except (OSError, obstore.exceptions.BaseError) as error:
-        raise StoreFailed(f"{_place(url)} cannot be listed: {_in_a_line(error)}") from error
+        raise StoreFailed(f"{_place(url)} cannot be listed{_whose(url)}: {_in_a_line(error)}") from error
 
 
 def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
@@ -187,17 +199,31 @@ def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
     for info in listed:
         last = info["path"].rpartition("/")[2]
         match = _NAME.fullmatch(last)
-        # A file without a byte holds no journal, whatever its name says.
-        if match and info["size"]:
+        # A file without a byte is a segment that nobody has begun; one that is named by the hash of its bytes
+        # had some.
+        if match and (info["size"] or match[3]):
             moment = info["last_modified"]
             modified_ns = int(moment.timestamp()) * NS_PER_SECOND + moment.microsecond * 1000
             name = f"{match[1]}-{match[2]}.ebj"
             found[match[2]].append(File(name, info["path"], info["size"], modified_ns, match[3] or ""))
     refs = []
-    for files in found.values():
-        files.sort(key=lambda file: file.path)
-        refs.append(Ref(url, _folder_of(files[0].path), tuple(files)))
+    for alike in found.values():
+        for files in _told_apart(url, alike):
+            files.sort(key=lambda file: file.path)
+            refs.append(Ref(url, _folder_of(files[0].path), tuple(files)))
     return sorted(refs, key=lambda ref: ref.files[0].path)
+
+
+def _told_apart(url: str, alike: list[File]) -> list[list[File]]:
+    """Of objects whose names have eight digits in common, those of each journal, where all paths tell whose."""
+    if len({_folder_of(file.path) for file in alike}) == 1:
+        return [alike]
+    of_journals: dict[str, list[File]] = defaultdict(list)
+    for file in alike:
+        key = _key_of(url, _folder_of(file.path))
+        of_journals[key.journal if key is not None else ""].append(file)
+    # One in a folder may be a copy of any of them.
+    return [alike] if "" in of_journals else list(of_journals.values())
 
 
 class HasBytes(Protocol):
@@ -686,12 +712,17 @@ def _verify(journal: Journal) -> Iterator[dict[str, Any]]:
     elif found.failure is not None:
         state = "corrupt"
     silent = found.failure is not None or state != "intact"
+    # Older segments may be gone: then it is intact, and yet not all of a shutdown is here.
+    begin = None
+    if found.verdict.first_seq > 1:
+        begin = headless_episode(journal.history(logic_flags=KNOWN_FLAGS))
     yield {
         "identical": found.identical,
         "events": found.events,
         "state": state,
         "divergence": str(found.divergence) if found.divergence else None,
         "error": str(found.failure or found.verdict.banner) if silent else None,
+        "headless": None if begin is None else episode_id(found.verdict.journal_id, begin),
     }
 
 
@@ -752,7 +783,9 @@ _COUNTS = [(name, _INT) for name in ("pods", "saved", "lost", "perhaps_saved", "
 _CHANGE = pa.struct([("workload", _TEXT), ("pod", _TEXT), ("priority", _INT), ("change", _TEXT)])
 VERBS = {
     "verify": Verb(
-        pa.schema([*_HEAD, ("identical", _BOOL), ("events", _INT), ("divergence", _TEXT)]),
+        pa.schema(
+            [*_HEAD, ("identical", _BOOL), ("events", _INT), ("divergence", _TEXT), ("headless", _TEXT)]
+        ),
         _verify,
     ),
     # A row with a shutdown tells of that; one without, of the journal.

@@ -80,6 +80,33 @@ def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
     assert corrupt["cluster"] != ""
 
 
+def test_an_empty_object_is_none_of_its_name(tmp_path: Path) -> None:
+    """Named by the hash of other bytes, it lies; a segment in a folder that nobody has begun yet is nothing."""
+    made = shipped(a_node(tmp_path / "nodes", 1), tmp_path / "store")
+    made[-1].write_bytes(b"")
+    (row,) = rows(tmp_path / "store", "journals")
+    assert (row["state"], row["segments"]) == ("corrupt", len(made))
+    made[0].write_bytes(b"")
+    (row,) = rows(tmp_path / "store", "journals")
+    assert (row["node"], row["state"]) == ("node-1", "corrupt")
+    node = a_node(tmp_path / "plain", 2)
+    (node / f"0000000009-{min(node.iterdir()).name[11:19]}.ebj").write_bytes(b"")
+    (row,) = rows(tmp_path / "plain", "journals")
+    assert row["state"] == "intact"
+
+
+def test_one_that_cannot_be_read_is_not_blamed_on_another(tmp_path: Path) -> None:
+    """Their ids begin alike, and their paths tell them apart: one is read, the other named."""
+    made = {seed: shipped(a_node(tmp_path / "nodes", seed), tmp_path / "store") for seed in ALIKE}
+    refs = fleet.journals(str(tmp_path / "store"))
+    assert len(refs) == 2
+    lost, whole = ALIKE
+    for path in made[lost]:
+        path.unlink()
+    found = {row["node"]: row["state"] for row in in_one_pass(refs, ("journals",))["journals"]}
+    assert found == {f"node-{lost}": "unread", f"node-{whole}": "intact"}
+
+
 def test_torn_corrupt_and_unread(tmp_path: Path) -> None:
     """Each is a row with its verdict; a store that does not give what it listed says nothing of a journal."""
     torn, corrupt, gone = (a_node(tmp_path, seed) for seed in (1, 2, 3))

@@ -63,6 +63,18 @@ def test_verify_counts_what_there_is(run: Run, nodes: Nodes) -> None:
     assert found["notIdentical"] == []
 
 
+def test_verify_says_whose_begin_is_missing(run: Run, nodes: Nodes, tmp_path: Path) -> None:
+    """Intact and identical, and yet a shutdown is not all there; and what cannot be read has a line."""
+    shutil.copytree(nodes.folder / "node-5", tmp_path / "node-5")
+    min((tmp_path / "node-5").iterdir()).unlink()
+    words = ("fleet", "verify", "--journals", tmp_path, "--jobs", "1")
+    ran = run(*words, "-o", "json")
+    (headless,) = document(ran)["headless"]
+    assert (headless["node"], document(ran)["states"]) == ("node-5", {"identical": 1})
+    assert f"it begins in the middle of {headless['shutdown']}" in ran.err
+    assert headless["shutdown"] in run("replay", "verify", "--journal", tmp_path / "node-5").out
+
+
 def test_verify_names_what_is_not_whole(run: Run, nodes: Nodes) -> None:
     """Node, journal and location; the worst decides the exit code."""
     ran = run("fleet", "verify", "--journals", nodes.hurt, "--jobs", "1")
@@ -177,9 +189,9 @@ def test_no_gate_holds_where_nothing_was_asked(
     monkeypatch.setattr("ebbtide.replay.whatif.run.what_if", mistaken)
     words = ("fleet", "what-if", "--journals", nodes.folder, "--config", short, "--jobs", "1")
     ran = run(*words, "--gate", "lost=0", "--gate", "not-asked=1000")
-    assert ran.code == WRONG
+    assert ran.code == NOT_SO
     assert "gate lost=0 does not hold: nothing was asked" in ran.out
-    assert "gate not-asked=1000 holds" in ran.out
+    assert "gate not-asked=1000 does not hold: nothing was asked" in ran.out
     assert "TypeError: a mistake" in ran.out
 
 
@@ -190,7 +202,7 @@ def test_what_if_names_what_is_not_whole(run: Run, nodes: Nodes, short: Path) ->
         *("--gate", "not-asked=0"),
     )
     found = document(ran)
-    assert ran.code == CORRUPT
+    assert ran.code == NOT_SO
     assert {each["node"]: each["state"] for each in found["notAsked"] if each["shutdown"] is None} == {
         "node-2": "torn",
         "node-3": "corrupt",

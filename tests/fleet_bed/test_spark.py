@@ -88,7 +88,8 @@ def test_a_filter_leaves_others_unread(on: Driver, url: str, tmp_path: Path) -> 
     assert chosen["rows"] == everything["rows"] > 0
     assert (everything["tasks"], chosen["tasks"]) == (len(refs), len(read))
     assert len(read) < 5
-    assert (future["rows"], future["tasks"]) == (0, 1)
+    # Of a folder that says nothing the files may be older than what is in them.
+    assert (future["rows"], future["tasks"]) == (0, len([ref for ref in refs if not ref.nodes]))
     assert past["rows"] == one_machine.table(url, "pods").num_rows
     assert lying["rows"] == 2
 

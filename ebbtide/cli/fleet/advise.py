@@ -95,10 +95,10 @@ def advise_command(url: str, margin: int, pools: Pools | None, engine: Engine, o
         remark(f"ebbtide: nothing can be advised: {error}")
         return code or NOT_SO
     if output == "json":
-        told: dict[str, Any] = {"pools": None, "poolsWithoutEvidence": None}
+        by_pool: dict[str, Any] = {"pools": None, "poolsWithoutEvidence": None}
         if pools is not None:
-            told = {"pools": _pools_document(of_pools), "poolsWithoutEvidence": without}
-        show_json(fleet_advice_document(advice, states, remarks) | told)
+            by_pool = {"pools": _pools_document(of_pools), "poolsWithoutEvidence": without}
+        show_json(fleet_advice_document(advice, states, remarks) | by_pool)
     elif pools is None:
         if output == "yaml":
             sys.stdout.write(configuration_to_paste(advice))

@@ -9,7 +9,7 @@ import click
 
 from ebbtide.cli.common.guard import PRECEDENCE, worst
 from ebbtide.cli.common.options import output_option
-from ebbtide.cli.common.output import NarrowTable, show, show_json
+from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.fleet.common import CODES, Engine, engine_options, journals_option, plan, rows
 
 EPILOG = """\b
@@ -35,22 +35,36 @@ def verify_command(url: str, engine: Engine, output: str) -> int:
     worst journal.
     """
     journals, events = Counter[str](), Counter[str]()
-    others: list[dict[str, Any]] = []
+    others, headless = list[dict[str, Any]](), list[dict[str, Any]]()
     for row in rows("verify", plan(url, "verify", engine), engine):
         state = state_of(row)
         journals[state] += 1
         events[state] += row["events"] or 0
+        if row["headless"]:
+            headless.append(
+                {
+                    "node": row["node"],
+                    "journalId": row["journal_id"],
+                    "shutdown": row["headless"],
+                    "location": row["location"],
+                }
+            )
         if state != "identical":
             why = row["divergence"] if state == "diverged" else row["error"]
             others.append(
                 {
-                    "node": row["node"],
+                    "node": row["node"] or "",
                     "journalId": row["journal_id"],
                     "state": state,
                     "why": why or "",
                     "location": row["location"],
                 }
             )
+    for each in headless:
+        remark(
+            f"ebbtide: {each['node']} ({each['location']}): it begins in the middle of {each['shutdown']}: of it"
+            " only what is here was compared"
+        )
     # As for exit codes: what wins comes first.
     states = sorted(journals, key=lambda state: PRECEDENCE.index(CODES[state]))
     if output == "json":
@@ -62,6 +76,7 @@ def verify_command(url: str, engine: Engine, output: str) -> int:
                 "events": events.total(),
                 "states": {state: journals[state] for state in states},
                 "notIdentical": others,
+                "headless": headless,
             }
         )
     else:
