@@ -57,10 +57,12 @@ class Lake:
             self._options[CONDITIONAL_PUT] = os.environ.get(CONDITIONAL_PUT.upper(), "etag")
 
     def new_of(self, refs: Sequence[Ref]) -> list[Ref]:
-        """Those that have more than when they were read last, by their objects' number and length."""
-        columns = ("journal_id", "segments", "bytes", "error")
+        """Those that have more than when they were read last, by their objects' number and length; and those
+        of which not all could be read, for what is mended may be as long as before.
+        """
+        columns = ("journal_id", "segments", "bytes", "exit_code")
         found = self._read(JOURNALS_TABLE, columns)
-        there = {(name[:8], count, length) for name, count, length, error in found if not error}
+        there = {(name[:8], count, length) for name, count, length, code in found if code == 0}
         return [ref for ref in refs if (ref.files[0].name[11:19], len(ref.files), ref.bytes) not in there]
 
     def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:
