@@ -13,9 +13,11 @@ from deltalake import DeltaTable
 
 from ebbtide import fleet
 from ebbtide.cli.common.guard import CORRUPT, WRONG
+from ebbtide.events.record.outages import EpisodeRecord
 from ebbtide.fleet import lake as lakes
 from ebbtide.fleet.lake import LEDGERS, ROW, WRITTEN, Lake
 from ebbtide.fleet.pool import all_tables
+from ebbtide.replay.tables import Table
 from tests.commands import Run
 from tests.fleet.conftest import Nodes
 
@@ -204,6 +206,30 @@ def test_what_was_mended_is_read_again(nodes: Nodes, tmp_path: Path) -> None:
     expected = whole(folder)
     assert ordered(there(tmp_path / "lake")) == ordered(expected)
     assert expected["shutdowns"]
+
+
+def test_the_ledger_never_names_what_is_not_there(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shutdown of which one table's rows cannot be made is in no table, until a version makes them."""
+    for name in ("node-1", "node-2"):
+        shutil.copytree(nodes.folder / name, tmp_path / "nodes" / name)
+    rows_of = fleet.rows_of
+
+    def failing(table: Table, record: EpisodeRecord) -> list[fleet.Row]:
+        if table.name == "pods" and record.node == "node-1":
+            raise ZeroDivisionError("a new kind of pod")
+        return rows_of(table, record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fleet, "rows_of", failing)
+        ingest(tmp_path / "nodes", tmp_path / "lake")
+    begun = there(tmp_path / "lake")
+    codes = {row["node"]: (row["exit_code"], row["error"]) for row in begun.pop("journals")}
+    assert codes == {"node-1": (1, "pods: ZeroDivisionError: a new kind of pod"), "node-2": (0, "")}
+    assert {row["node"] for rows in begun.values() for row in rows} == {"node-2"}
+    ingest(tmp_path / "nodes", tmp_path / "lake")
+    assert ordered(there(tmp_path / "lake")) == ordered(whole(tmp_path / "nodes"))
 
 
 def test_the_command(run: Run, nodes: Nodes, tmp_path: Path) -> None:
