@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE, LEDGERS, Ref, StoreFailed, schema, store_url, subject_of
@@ -41,6 +41,10 @@ AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 1.0
 CONDITIONAL_PUT = "aws_conditional_put"
 #: How long a store may be away before it is said: the client's own patience is three minutes a request.
 CLIENT_PATIENCE = {"max_retries": "5", "retry_timeout": "20s"}
+#: Of what a client says of a failed request: behind that it is a dump of its own values.
+SAID_CHARACTERS_MAX = 300
+#: At a checkpoint delta-rs would delete logs of a month ago: for that nobody needs to give us a right.
+LOGS_STAY = PostCommitHookProperties(cleanup_expired_logs=False)
 #: The digits of a journal's id that are known of one whose header was read, or whose path tells.
 WHOLE_ID = 32
 
@@ -112,7 +116,14 @@ class Lake:
 
         def merged() -> int:
             table = self._table(name)
-            merge = table.merge(data, same, source_alias="s", target_alias="t", merge_schema=True)
+            merge = table.merge(
+                data,
+                same,
+                source_alias="s",
+                target_alias="t",
+                merge_schema=True,
+                post_commithook_properties=LOGS_STAY,
+            )
             if changes:
                 there = {field.name for field in table.schema().fields}
                 others = (each for each in data.schema.names if each in there)
@@ -133,7 +144,13 @@ class Lake:
             shape = schema(name)
             if name != JOURNALS_TABLE:
                 shape = shape.append(_row_field(subject_of(shape)))
-            DeltaTable.create(place, schema=shape, mode="ignore", storage_options=self._options)
+            DeltaTable.create(
+                place,
+                schema=shape,
+                mode="ignore",
+                storage_options=self._options,
+                post_commithook_properties=LOGS_STAY,
+            )
         return DeltaTable(place, storage_options=self._options)
 
     def _tried(self, name: str, work: Callable[[], T]) -> T:
@@ -143,13 +160,16 @@ class Lake:
         for tries in range(1, TRIES_MAX + 1):
             try:
                 return work()
-            except (CommitFailedError, DeltaError, OSError) as error:
+            except CommitFailedError as error:
                 if tries == TRIES_MAX:
-                    said = " ".join(str(error).split())[:300]
-                    raise StoreFailed(f"{place} could not be written in {TRIES_MAX} tries: {said}") from error
+                    said = f"could not be written in {TRIES_MAX} tries: {_in_a_line(error)}"
+                    raise StoreFailed(f"{place} {said}") from error
                 # Drawn, so that two who met do not meet again.
                 time.sleep(again * random.random())
                 again = min(2 * again, AGAIN_SECONDS_MAX)
+            except (DeltaError, OSError) as error:
+                # Waiting mends none of these, and a commit may stand that only something behind it failed.
+                raise StoreFailed(f"{place} could not be written: {_in_a_line(error)}") from error
         raise AssertionError("unreachable")
 
     def _read(self, name: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -164,8 +184,12 @@ class Lake:
         except TableNotFoundError:
             return
         except (DeltaError, OSError) as error:
-            raise StoreFailed(f"{place}: {' '.join(str(error).split())[:300]}") from error
+            raise StoreFailed(f"{place}: {_in_a_line(error)}") from error
         yield from zip(*(found[each].to_pylist() for each in columns), strict=True)
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:SAID_CHARACTERS_MAX]
 
 
 def _numbered(data: pa.Table, subject: str, known: set[tuple[str, ...]]) -> pa.Table:
