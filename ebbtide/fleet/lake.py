@@ -76,7 +76,6 @@ class Lake:
         """
         for name in WRITTEN:
             self._tried(name, partial(self._table, name))
-        known = {name: set(self._read(name, ("journal_id", subject))) for subject, name in LEDGERS.items()}
         kept: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         rows = 0
         for batches in bins:
@@ -84,16 +83,20 @@ class Lake:
                 kept[name].append(batch)
                 rows += batch.num_rows
             if rows >= ROWS_MAX:
-                yield self._write(kept, known)
+                yield self._write(kept)
                 kept.clear()
                 rows = 0
         if rows:
-            yield self._write(kept, known)
+            yield self._write(kept)
 
-    def _write(
-        self, kept: dict[str, list[pa.RecordBatch]], known: dict[str, set[tuple[str, ...]]]
-    ) -> Counter[str]:
+    def _write(self, kept: dict[str, list[pa.RecordBatch]]) -> Counter[str]:
         wrote = Counter[str]()
+        known: dict[str, set[tuple[str, ...]]] = {name: set() for name in LEDGERS.values()}
+        for subject, name in LEDGERS.items():
+            if name in kept:
+                # Of these journals only: a ledger grows for ever.
+                ids = pc.unique(pa.Table.from_batches(kept[name])["journal_id"])
+                known[name].update(self._read(name, ("journal_id", subject), ids))
         for name in WRITTEN:
             if name not in kept:
                 continue
@@ -172,20 +175,24 @@ class Lake:
                 raise StoreFailed(f"{place} could not be written: {_in_a_line(error)}") from error
         raise AssertionError("unreachable")
 
-    def _read(self, name: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Of a table that is not there yet nothing. Raises StoreFailed."""
+    def _read(
+        self, name: str, columns: Sequence[str], ids: pa.Array | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Only of these journals, if ``ids`` are given; of a table that is not there yet nothing.
+
+        Raises StoreFailed.
+        """
         place = f"{self._place}/{name}"
         try:
-            found = (
-                DeltaTable(place, storage_options=self._options)
-                .to_pyarrow_dataset()
-                .to_table(columns=list(columns))
-            )
+            table = DeltaTable(place, storage_options=self._options)
+            for batch in table.to_pyarrow_dataset().to_batches(columns=list(columns)):
+                if ids is not None:
+                    batch = batch.filter(pc.is_in(batch["journal_id"], value_set=ids))
+                yield from zip(*(batch[each].to_pylist() for each in columns), strict=True)
         except TableNotFoundError:
             return
         except (DeltaError, OSError) as error:
             raise StoreFailed(f"{place}: {_in_a_line(error)}") from error
-        yield from zip(*(found[each].to_pylist() for each in columns), strict=True)
 
 
 def _in_a_line(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,29 @@ def test_two_writers_at_once(fleet_of_two: Path, tmp_path: Path) -> None:
     assert ordered(there(tmp_path)) == ordered(expected)
     for name in WRITTEN:
         assert sum(each[name] for each in counts) == len(expected[name])
+
+
+def test_of_a_ledger_only_what_is_asked_is_kept(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those journals' shutdowns that are read: it has all others of all years as well."""
+    ingest(few, tmp_path)
+    rows = {name: len(found) for name, found in there(tmp_path).items()}
+    read, got = Lake._read, list[tuple[Any, ...]]()
+
+    def reads(lake: Lake, name: str, *asked: Any) -> Iterator[tuple[Any, ...]]:
+        for row in read(lake, name, *asked):
+            got.append(row)
+            yield row
+
+    monkeypatch.setattr(Lake, "_read", reads)
+    (ref, *_) = fleet.journals(str(few))
+    batches = all_tables(WRITTEN, [ref], settled=True)
+    (counts,) = Lake(str(tmp_path)).add([batches])
+    assert not +counts
+    shutdowns = [row for name, batch in batches if name == "shutdowns" for row in batch.to_pylist()]
+    assert sorted(got) == sorted((row["journal_id"], row["shutdown"]) for row in shutdowns)
+    assert 0 < len(got) < rows["shutdowns"]
 
 
 def test_a_column_that_is_new_is_added(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
