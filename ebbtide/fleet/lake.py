@@ -45,8 +45,8 @@ CLIENT_PATIENCE = {"max_retries": "5", "retry_timeout": "20s"}
 SAID_CHARACTERS_MAX = 300
 #: At a checkpoint delta-rs would delete logs of a month ago: for that nobody needs to give us a right.
 LOGS_STAY = PostCommitHookProperties(cleanup_expired_logs=False)
-#: The digits of a journal's id that are known of one whose header was read, or whose path tells.
-WHOLE_ID = 32
+#: The digits of a journal's id that its names have: all that is known where no header and no path tells.
+ID_BEGIN = 8
 
 
 class Lake:
@@ -66,7 +66,7 @@ class Lake:
         """
         columns = ("journal_id", "segments", "bytes", "exit_code")
         found = self._read(JOURNALS_TABLE, columns)
-        there = {(name[:8], count, length) for name, count, length, code in found if code == 0}
+        there = {(name[:ID_BEGIN], count, length) for name, count, length, code in found if code == 0}
         return [ref for ref in refs if (ref.files[0].name[11:19], len(ref.files), ref.bytes) not in there]
 
     def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:
@@ -102,9 +102,8 @@ class Lake:
                 continue
             data = pa.Table.from_batches(kept[name])
             if name == JOURNALS_TABLE:
-                # Of one that the store did not give nothing is known, and it will be asked for again.
-                whole = pc.equal(pc.utf8_length(data["journal_id"]), WHOLE_ID)
-                data, keys, changes = data.filter(whole), ["journal_id"], True
+                self._forget(data["journal_id"].to_pylist())
+                keys, changes = ["journal_id"], True
             else:
                 subject = subject_of(data.schema)
                 data = _numbered(data, subject, known[LEDGERS[subject]])
@@ -112,6 +111,21 @@ class Lake:
             if data.num_rows:
                 wrote[name] = self._merge(name, data, keys, changes=changes)
         return wrote
+
+    def _forget(self, ids: Sequence[str]) -> None:
+        """Rows by the begin of an id, where the journals have their whole ids by now. Raises StoreFailed.
+
+        Before these have their rows: what an ingest that was killed has forgotten is read again.
+        """
+        begun = {each[:ID_BEGIN] for each in ids}.difference(ids)
+        rows = self._read(JOURNALS_TABLE, ("journal_id",), pa.array(sorted(begun), pa.string()))
+        if gone := ", ".join(f"'{each}'" for (each,) in rows):
+
+            def forgotten() -> None:
+                table = self._table(JOURNALS_TABLE)
+                table.delete(f"journal_id in ({gone})", post_commithook_properties=LOGS_STAY)
+
+            self._tried(JOURNALS_TABLE, forgotten)
 
     def _merge(self, name: str, data: pa.Table, keys: Sequence[str], *, changes: bool) -> int:
         """Rows that were not there; with ``changes`` others become as they are now. Raises StoreFailed."""

@@ -232,6 +232,41 @@ def test_what_was_mended_is_read_again(nodes: Nodes, tmp_path: Path) -> None:
     assert expected["shutdowns"]
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
+def test_a_journal_without_a_header_has_a_row(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    """By the eight digits of its names, until somebody mends it: then by all of its id, and only so."""
+    folder, lake = tmp_path / "nodes", tmp_path / "lake"
+    for name in ("node-1", "node-3"):
+        shutil.copytree(nodes.folder / name, folder / name)
+    good = {path: path.read_bytes() for path in (folder / "node-3").iterdir()}
+    for path, data in good.items():
+        path.write_bytes(bytes(200) + data[200:])
+    for _ in range(2):
+        ingest(folder, lake)
+        assert ordered(there(lake)) == ordered(whole(folder))
+    codes = {row["journal_id"]: row["exit_code"] for row in there(lake)["journals"]}
+    assert {len(name): code for name, code in codes.items()} == {32: 0, 8: CORRUPT}
+    for path, data in good.items():
+        path.write_bytes(data)
+    if killed:
+        merge = Lake._merge
+
+        def dies(lake: Lake, name: str, *asked: Any, **more: Any) -> int:
+            if name == "journals":
+                raise Killed
+            return merge(lake, name, *asked, **more)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Lake, "_merge", dies)
+            with pytest.raises(Killed):
+                ingest(folder, lake)
+    ingest(folder, lake)
+    assert ordered(there(lake)) == ordered(whole(folder))
+    assert {len(row["journal_id"]) for row in there(lake)["journals"]} == {32}
+
+
 def test_the_ledger_never_names_what_is_not_there(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
