@@ -66,7 +66,16 @@ class Lake:
         """
         columns = ("journal_id", "segments", "bytes", "exit_code")
         found = self._read(JOURNALS_TABLE, columns)
-        there = {(name[:ID_BEGIN], count, length) for name, count, length, code in found if code == 0}
+        there = set[tuple[str, int, int]]()
+        counts, lengths = Counter[str](), Counter[str]()
+        for name, count, length, code in found:
+            if code == 0:
+                begin = name[:ID_BEGIN]
+                there.add((begin, count, length))
+                counts[begin] += count
+                lengths[begin] += length
+        # Where two ids begin alike, a `Ref` has both.
+        there |= {(begin, counts[begin], lengths[begin]) for begin in counts}
         return [ref for ref in refs if (ref.files[0].name[11:19], len(ref.files), ref.bytes) not in there]
 
     def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:

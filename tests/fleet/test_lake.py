@@ -67,6 +67,7 @@ def test_the_same_rows_as_on_one_machine_and_none_twice(nodes: Nodes, tmp_path: 
     counts = ingest(nodes.folder, tmp_path)
     assert counts == {name: len(rows) for name, rows in expected.items()}
     assert ordered(there(tmp_path)) == ordered(expected)
+    assert Lake(str(tmp_path)).new_of(fleet.journals(str(nodes.folder))) == []
     assert set(ingest(nodes.folder, tmp_path).values()) == {0}
     assert ordered(there(tmp_path)) == ordered(expected)
 
