@@ -493,7 +493,7 @@ def table_batches(
 
     What cannot be read has no rows, and the table ``journals`` says so: ask for it in the same pass. Whoever
     does not is warned with NotWhole, a line a journal. With ``settled`` only of what is over for good: those
-    rows never change.
+    rows never change, and where one table's cannot be made there are none in the others.
     """
     return batched((found for ref in refs for found in _rows(ref, tables, settled)), tables)
 
@@ -584,16 +584,19 @@ def _rows_of_one(opened: Opened, tables: Collection[str], settled: bool) -> Iter
                 if isinstance(record, ShutdownRecord) and record.headless:
                     left_out.append(record.id)
                     continue
+                made: dict[str, list[Row]] = {}
+                whole = True
                 for table in TABLES_OF[type(record)]:
                     # Also those that nobody asked for, where the verdict is of all that there is to read.
                     if table.name in tables or JOURNALS_TABLE in tables:
                         try:
-                            rows = rows_of(table, record)
+                            made[table.name] = rows_of(table, record)
                         except Exception as problem:
+                            whole = False
                             errors.setdefault(table.name, f"{table.name}: {_error(problem)}")
-                        else:
-                            if table.name in tables:
-                                yield table.name, rows
+                # What is settled is handed on once: the rows that are missing would never come behind others.
+                if whole or not settled:
+                    yield from ((name, rows) for name, rows in made.items() if name in tables)
         except OF_THE_READER:
             raise
         except Exception as problem:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE, LEDGERS, Ref, StoreFailed, schema, store_url, subject_of
@@ -41,8 +41,12 @@ AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 1.0
 CONDITIONAL_PUT = "aws_conditional_put"
 #: How long a store may be away before it is said: the client's own patience is three minutes a request.
 CLIENT_PATIENCE = {"max_retries": "5", "retry_timeout": "20s"}
-#: The digits of a journal's id that are known of one whose header was read, or whose path tells.
-WHOLE_ID = 32
+#: Of what a client says of a failed request: behind that it is a dump of its own values.
+SAID_CHARACTERS_MAX = 300
+#: At a checkpoint delta-rs would delete logs of a month ago: for that nobody needs to give us a right.
+LOGS_STAY = PostCommitHookProperties(cleanup_expired_logs=False)
+#: The digits of a journal's id that its names have: all that is known where no header and no path tells.
+ID_BEGIN = 8
 
 
 class Lake:
@@ -57,10 +61,21 @@ class Lake:
             self._options[CONDITIONAL_PUT] = os.environ.get(CONDITIONAL_PUT.upper(), "etag")
 
     def new_of(self, refs: Sequence[Ref]) -> list[Ref]:
-        """Those that have more than when they were read last, by their objects' number and length."""
-        columns = ("journal_id", "segments", "bytes", "error")
+        """Those that have more than when they were read last, by their objects' number and length; and those
+        of which not all could be read, for what is mended may be as long as before.
+        """
+        columns = ("journal_id", "segments", "bytes", "exit_code")
         found = self._read(JOURNALS_TABLE, columns)
-        there = {(name[:8], count, length) for name, count, length, error in found if not error}
+        there = set[tuple[str, int, int]]()
+        counts, lengths = Counter[str](), Counter[str]()
+        for name, count, length, code in found:
+            if code == 0:
+                begin = name[:ID_BEGIN]
+                there.add((begin, count, length))
+                counts[begin] += count
+                lengths[begin] += length
+        # Where two ids begin alike, a `Ref` has both.
+        there |= {(begin, counts[begin], lengths[begin]) for begin in counts}
         return [ref for ref in refs if (ref.files[0].name[11:19], len(ref.files), ref.bytes) not in there]
 
     def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:
@@ -70,7 +85,6 @@ class Lake:
         """
         for name in WRITTEN:
             self._tried(name, partial(self._table, name))
-        known = {name: set(self._read(name, ("journal_id", subject))) for subject, name in LEDGERS.items()}
         kept: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         rows = 0
         for batches in bins:
@@ -78,24 +92,27 @@ class Lake:
                 kept[name].append(batch)
                 rows += batch.num_rows
             if rows >= ROWS_MAX:
-                yield self._write(kept, known)
+                yield self._write(kept)
                 kept.clear()
                 rows = 0
         if rows:
-            yield self._write(kept, known)
+            yield self._write(kept)
 
-    def _write(
-        self, kept: dict[str, list[pa.RecordBatch]], known: dict[str, set[tuple[str, ...]]]
-    ) -> Counter[str]:
+    def _write(self, kept: dict[str, list[pa.RecordBatch]]) -> Counter[str]:
         wrote = Counter[str]()
+        known: dict[str, set[tuple[str, ...]]] = {name: set() for name in LEDGERS.values()}
+        for subject, name in LEDGERS.items():
+            if name in kept:
+                # Of these journals only: a ledger grows for ever.
+                ids = pc.unique(pa.Table.from_batches(kept[name])["journal_id"])
+                known[name].update(self._read(name, ("journal_id", subject), ids))
         for name in WRITTEN:
             if name not in kept:
                 continue
             data = pa.Table.from_batches(kept[name])
             if name == JOURNALS_TABLE:
-                # Of one that the store did not give nothing is known, and it will be asked for again.
-                whole = pc.equal(pc.utf8_length(data["journal_id"]), WHOLE_ID)
-                data, keys, changes = data.filter(whole), ["journal_id"], True
+                self._forget(data["journal_id"].to_pylist())
+                keys, changes = ["journal_id"], True
             else:
                 subject = subject_of(data.schema)
                 data = _numbered(data, subject, known[LEDGERS[subject]])
@@ -104,13 +121,35 @@ class Lake:
                 wrote[name] = self._merge(name, data, keys, changes=changes)
         return wrote
 
+    def _forget(self, ids: Sequence[str]) -> None:
+        """Rows by the begin of an id, where the journals have their whole ids by now. Raises StoreFailed.
+
+        Before these have their rows: what an ingest that was killed has forgotten is read again.
+        """
+        begun = {each[:ID_BEGIN] for each in ids}.difference(ids)
+        rows = self._read(JOURNALS_TABLE, ("journal_id",), pa.array(sorted(begun), pa.string()))
+        if gone := ", ".join(f"'{each}'" for (each,) in rows):
+
+            def forgotten() -> None:
+                table = self._table(JOURNALS_TABLE)
+                table.delete(f"journal_id in ({gone})", post_commithook_properties=LOGS_STAY)
+
+            self._tried(JOURNALS_TABLE, forgotten)
+
     def _merge(self, name: str, data: pa.Table, keys: Sequence[str], *, changes: bool) -> int:
         """Rows that were not there; with ``changes`` others become as they are now. Raises StoreFailed."""
         same = " and ".join(f"t.{key} = s.{key}" for key in keys)
 
         def merged() -> int:
             table = self._table(name)
-            merge = table.merge(data, same, source_alias="s", target_alias="t", merge_schema=True)
+            merge = table.merge(
+                data,
+                same,
+                source_alias="s",
+                target_alias="t",
+                merge_schema=True,
+                post_commithook_properties=LOGS_STAY,
+            )
             if changes:
                 there = {field.name for field in table.schema().fields}
                 others = (each for each in data.schema.names if each in there)
@@ -131,7 +170,13 @@ class Lake:
             shape = schema(name)
             if name != JOURNALS_TABLE:
                 shape = shape.append(_row_field(subject_of(shape)))
-            DeltaTable.create(place, schema=shape, mode="ignore", storage_options=self._options)
+            DeltaTable.create(
+                place,
+                schema=shape,
+                mode="ignore",
+                storage_options=self._options,
+                post_commithook_properties=LOGS_STAY,
+            )
         return DeltaTable(place, storage_options=self._options)
 
     def _tried(self, name: str, work: Callable[[], T]) -> T:
@@ -141,29 +186,40 @@ class Lake:
         for tries in range(1, TRIES_MAX + 1):
             try:
                 return work()
-            except (CommitFailedError, DeltaError, OSError) as error:
+            except CommitFailedError as error:
                 if tries == TRIES_MAX:
-                    said = " ".join(str(error).split())[:300]
-                    raise StoreFailed(f"{place} could not be written in {TRIES_MAX} tries: {said}") from error
+                    said = f"could not be written in {TRIES_MAX} tries: {_in_a_line(error)}"
+                    raise StoreFailed(f"{place} {said}") from error
                 # Drawn, so that two who met do not meet again.
                 time.sleep(again * random.random())
                 again = min(2 * again, AGAIN_SECONDS_MAX)
+            except (DeltaError, OSError) as error:
+                # Waiting mends none of these, and a commit may stand that only something behind it failed.
+                raise StoreFailed(f"{place} could not be written: {_in_a_line(error)}") from error
         raise AssertionError("unreachable")
 
-    def _read(self, name: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Of a table that is not there yet nothing. Raises StoreFailed."""
+    def _read(
+        self, name: str, columns: Sequence[str], ids: pa.Array | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Only of these journals, if ``ids`` are given; of a table that is not there yet nothing.
+
+        Raises StoreFailed.
+        """
         place = f"{self._place}/{name}"
         try:
-            found = (
-                DeltaTable(place, storage_options=self._options)
-                .to_pyarrow_dataset()
-                .to_table(columns=list(columns))
-            )
+            table = DeltaTable(place, storage_options=self._options)
+            for batch in table.to_pyarrow_dataset().to_batches(columns=list(columns)):
+                if ids is not None:
+                    batch = batch.filter(pc.is_in(batch["journal_id"], value_set=ids))
+                yield from zip(*(batch[each].to_pylist() for each in columns), strict=True)
         except TableNotFoundError:
             return
         except (DeltaError, OSError) as error:
-            raise StoreFailed(f"{place}: {' '.join(str(error).split())[:300]}") from error
-        yield from zip(*(found[each].to_pylist() for each in columns), strict=True)
+            raise StoreFailed(f"{place}: {_in_a_line(error)}") from error
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:SAID_CHARACTERS_MAX]
 
 
 def _numbered(data: pa.Table, subject: str, known: set[tuple[str, ...]]) -> pa.Table:

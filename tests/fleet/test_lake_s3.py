@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import select
 import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +38,7 @@ pytestmark = pytest.mark.backend
 
 JOURNALS = f"s3://{BUCKET}/journals/v1"
 WRITERS_SECONDS_MAX = 120
+TWO_MONTHS_SECONDS = 60 * 86_400
 
 
 @pytest.fixture(scope="module")
@@ -203,9 +206,12 @@ class LosesAnAnswer:
         self._listener.close()
 
 
-def test_a_commit_whose_answer_is_lost(s3: Gateway, folder: Path, journals: str, place: str) -> None:
+@pytest.mark.parametrize("version", [0, 1], ids=["made", "merged"])
+def test_a_commit_whose_answer_is_lost(
+    s3: Gateway, folder: Path, journals: str, place: str, version: int
+) -> None:
     """It is there, and the client's second try is told so: no row is there twice, and none is missing."""
-    way = LosesAnAnswer(s3.endpoint, rb"PUT \S*/pods/_delta_log/0{19}1\.json")
+    way = LosesAnAnswer(s3.endpoint, rb"PUT \S*/pods/_delta_log/0{19}%d\.json" % version)
     words = ("fleet", "ingest", "--journals", journals, "--lake", place, "--jobs", "1")
     try:
         # In a process of its own: delta-rs lets no other thread of its process run while it waits.
@@ -219,23 +225,84 @@ def test_a_commit_whose_answer_is_lost(s3: Gateway, folder: Path, journals: str,
 # --- who may -----------------------------------------------------------------------------------
 
 
-def test_no_right_to_delete_is_needed(
-    run: Run, s3: Gateway, folder: Path, journals: str, place: str, become: As
-) -> None:
-    """To list, to read and to put are enough."""
+def may_put(s3: Gateway, where: str) -> None:
+    """A node may list and read everything, put what is named so, and delete nothing."""
     user, bucket = {"AWS": [NODE[0]]}, f"arn:aws:s3:::{BUCKET}"
     allowed = [
         {"Effect": "Allow", "Principal": user, "Action": ["s3:ListBucket"], "Resource": [bucket]},
         {"Effect": "Allow", "Principal": user, "Action": ["s3:GetObject"], "Resource": [f"{bucket}/*"]},
-        {"Effect": "Allow", "Principal": user, "Action": ["s3:PutObject"], "Resource": [f"{bucket}/lake/*"]},
+        {
+            "Effect": "Allow",
+            "Principal": user,
+            "Action": ["s3:PutObject"],
+            "Resource": [f"{bucket}/{where}"],
+        },
     ]
     policy = json.dumps({"Version": "2012-10-17", "Statement": allowed}).encode()
     assert signed_put(s3.endpoint, f"/{BUCKET}?policy=", policy, *ROOT) in (200, 204)
+
+
+def test_no_right_to_delete_is_needed(
+    run: Run, s3: Gateway, folder: Path, journals: str, place: str, become: As
+) -> None:
+    """To list, to read and to put are enough."""
+    may_put(s3, "lake/*")
     become(NODE)
     ingest(run, journals, place)
     assert ingest(run, journals, place)["read"] == 0
     become(ROOT)
     assert ordered(there(place), ("row", "location")) == expected(folder)
+
+
+def test_nothing_is_deleted_when_logs_are_old(
+    s3: Gateway, journals: str, place: str, become: As, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers of Delta delete logs of a month ago with each checkpoint: every hundred commits, here two."""
+
+    class Often(lakes.DeltaTable):  # type: ignore[misc, valid-type]
+        @classmethod
+        def create(cls, *words: Any, **more: Any) -> Any:
+            return super().create(*words, **more, configuration={"delta.checkpointInterval": "2"})
+
+    monkeypatch.setattr(lakes, "DeltaTable", Often)
+    may_put(s3, "lake/*")
+    become(NODE)
+    logs = s3.data / place.removeprefix("s3://") / "pods" / "_delta_log"
+    for count, ref in enumerate(fleet.journals(journals), 1):
+        batches = all_tables(WRITTEN, [ref], settled=True)
+        rows = Counter[str]()
+        for name, batch in batches:
+            rows[name] += batch.num_rows
+        assert list(Lake(place).add([batches])) == [rows]
+        assert len(list(logs.glob("*.json"))) == 1 + count
+        for path in logs.iterdir():
+            os.utime(path, times=(time.time() - TWO_MONTHS_SECONDS,) * 2)
+    assert list(logs.glob("*.checkpoint.parquet"))
+
+
+@pytest.mark.parametrize("may", ["nothing", "data"])
+def test_only_a_conflict_is_tried_again(
+    s3: Gateway, journals: str, place: str, become: As, monkeypatch: pytest.MonkeyPatch, may: str
+) -> None:
+    """A right that is missing does not come by waiting: it is said at once, with the store's own words."""
+    batches = all_tables(WRITTEN, fleet.journals(journals)[:1], settled=True)
+    for _ in Lake(place).add([]):
+        pass
+    may_put(s3, {"nothing": "nothing", "data": "lake/*/part-*"}[may])
+    become(NODE)
+    tried = list[str]()
+    real = lakes.DeltaTable
+
+    class Counting(real):  # type: ignore[misc, valid-type]
+        def merge(self, *words: Any, **more: Any) -> Any:
+            tried.append(self.table_uri)
+            return super().merge(*words, **more)
+
+    monkeypatch.setattr(lakes, "DeltaTable", Counting)
+    with pytest.raises(fleet.StoreFailed, match="privileges") as failed:
+        list(Lake(place).add([batches]))
+    assert len(tried) == 1
+    assert place in str(failed.value)
 
 
 @pytest.mark.parametrize("wrong", ["secret", "nobody", "bucket"])
