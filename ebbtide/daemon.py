@@ -844,7 +844,21 @@ async def _trim_journal(
     keep_from_seq: int | None,
     shipping: ShippingEdge | None = None,
 ) -> Sequence[str]:
-    """Remove old segments, but not what is to be exported or shipped; whatever is in the way leaves all."""
+    """Remove old segments, but not what is to be exported or shipped; what is in the way of that ends it.
+
+    The names of those that are gone, also where it was cut short.
+    """
+    gone: list[str] = []
+
+    def removing(name: str) -> None:
+        if shipping is not None:
+            shipping.removing(name)
+
+    def removed(name: str) -> None:
+        gone.append(name)
+        if shipping is not None:
+            shipping.removed()
+
     with trio.move_on_after(TRIM_SECONDS_MAX), suppress(OSError):
         if tracing is not None:
             # The exporter's cursor is moved on by the exporter alone: where nothing ever happens it would
@@ -855,9 +869,7 @@ async def _trim_journal(
         if shipping is not None:
             shipping.want()
             unshipped = await storages[0].call(shipping.backlog)
+            shipping.looked(unshipped)
             keep_from_seq = min(unshipped.keep_from_seq, keep_from_seq or unshipped.keep_from_seq)
-        removed = await trim(storages, time.time_ns(), keep_from_seq, limits)
-        if shipping is not None:
-            shipping.lose([name for name in removed if name in unshipped.names])
-        return removed
-    return ()
+        await trim(storages, time.time_ns(), keep_from_seq, limits, removing, removed)
+    return gone

@@ -6,7 +6,7 @@ be tested, and the removing is a loop around it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ebbtide.events.base import NS_PER_SECOND
@@ -82,11 +82,17 @@ def removable(held: Sequence[Held], now_wall_ns: int, keep_from_seq: int | None,
 
 
 async def trim(
-    storages: Sequence[Storage], now_wall_ns: int, keep_from_seq: int | None, limits: Limits = LIMITS
+    storages: Sequence[Storage],
+    now_wall_ns: int,
+    keep_from_seq: int | None,
+    limits: Limits = LIMITS,
+    on_removing: Callable[[str], None] = lambda name: None,
+    on_removed: Callable[[str], None] = lambda name: None,
 ) -> list[str]:
     """Remove what may go, over all locations as one journal; the names. Raises OSError.
 
-    The caller bounds it: a hung disk is a reason to leave old segments where they are.
+    The caller bounds it: a hung disk is a reason to leave old segments where they are. Where this fails or is
+    given up, ``on_removed`` has been told what is gone, and ``on_removing`` of the one that may be.
     """
     if not storages:
         return []
@@ -97,7 +103,9 @@ async def trim(
     # The oldest first, each durable before the next: where this dies in between, what is left is still one
     # end of the journal without a hole.
     for segment in gone:
+        on_removing(segment.name)
         await by_location[segment.source.location].remove(segment.name)
+        on_removed(segment.name)
     return [segment.name for segment in gone]
 
 

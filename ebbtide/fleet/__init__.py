@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.events.base import NS_PER_SECOND, episode_id
@@ -112,19 +113,22 @@ def _in_a_line(error: Exception) -> str:
 
 # --- the plan ----------------------------------------------------------------------------------
 
-_NAME = re.compile(r"(\d{10})-([0-9a-f]{8})(?:-([0-9a-f]{64}))?\.ebj")
+_NAME = re.compile(r"(\d{10})-([0-9a-f]{8})(?:-([0-9a-f]{64})(\.redacted)?)?\.ebj")
 #: As nodes ship it.
 _SHIPPED = re.compile(r"(?:^|/)v1/cluster=([^/]*)/node=([^/]*)/journal=([0-9a-f]{32})$")
 
 
 class File(NamedTuple):
-    """An object: ``name`` as the journal's own reader wants it. ``sha256`` of its bytes by its name."""
+    """An object: ``name`` as the journal's own reader wants it. ``sha256`` of its bytes by its name, which
+    says too whether names in it are pseudonyms.
+    """
 
     name: str
     path: str
     size: int
     modified_ns: int
     sha256: str = ""
+    redacted: bool = False
 
 
 class Key(NamedTuple):
@@ -205,7 +209,8 @@ def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
             moment = info["last_modified"]
             modified_ns = int(moment.timestamp()) * NS_PER_SECOND + moment.microsecond * 1000
             name = f"{match[1]}-{match[2]}.ebj"
-            found[match[2]].append(File(name, info["path"], info["size"], modified_ns, match[3] or ""))
+            file = File(name, info["path"], info["size"], modified_ns, match[3] or "", bool(match[4]))
+            found[match[2]].append(file)
     refs = []
     for alike in found.values():
         for files in _told_apart(url, alike):
@@ -215,7 +220,7 @@ def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
 
 
 def _told_apart(url: str, alike: list[File]) -> list[list[File]]:
-    """Of objects whose names have eight digits in common, those of each journal, where all paths tell whose."""
+    """Of objects that have eight digits in common, those of each journal, where all paths tell whose."""
     if len({_folder_of(file.path) for file in alike}) == 1:
         return [alike]
     of_journals: dict[str, list[File]] = defaultdict(list)
@@ -234,6 +239,7 @@ class HasBytes(Protocol):
 
 
 HasBytesT = TypeVar("HasBytesT", bound=HasBytes)
+EpisodeRecordT = TypeVar("EpisodeRecordT", bound=EpisodeRecord)
 
 
 def bins(refs: Sequence[HasBytesT], bytes_max: int = 32 << 20, count_max: int = 500) -> list[list[HasBytesT]]:
@@ -314,7 +320,8 @@ class StoreSource:
 class Opened(NamedTuple):
     """One journal. ``id``: 32 digits, or the eight of its names where no header and no path tells.
 
-    ``files``: all of its objects. ``lies``: of those that are not what their names say, and nothing is used.
+    ``files``: all of its objects. ``node``: by its header; of a redacted one by its path, and what it tells
+    of is that node's. ``lies``: of those that are not what their names say, and nothing is used.
     """
 
     id: str
@@ -327,7 +334,29 @@ class Opened(NamedTuple):
 
     def journal(self) -> Journal:
         """Raises NoJournal where nothing of it can be used."""
+        if self.redacted:
+            return _RedactedJournal(self)
         return Journal(self.sources, boot_id=ELSEWHERE)
+
+    @property
+    def redacted(self) -> bool:
+        """A segment that was shipped so: it is a journal of its own."""
+        return any(file.redacted for file in self.files)
+
+    def named(self, record: EpisodeRecordT) -> EpisodeRecordT:
+        """With the node's name, whose pseudonym is the same in every redacted segment of every node."""
+        return replace(record, node=self.node) if self.redacted else record
+
+
+class _RedactedJournal(Journal):
+    """Its shutdowns are named as `Opened.named` has them."""
+
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(opened.sources, boot_id=ELSEWHERE)
+        self._opened = opened
+
+    def shutdown_records(self) -> Iterator[ShutdownRecord]:
+        return map(self._opened.named, super().shutdown_records())
 
 
 def open_journals(ref: Ref) -> Iterator[Opened]:
@@ -378,7 +407,11 @@ def _begin(file: File) -> str:
 
 
 def _look(ref: Ref, file: File, key: Key | None, reader: _Reader) -> tuple[str, str, str]:
-    """The id and the node of its header, empty where that is lost; and how it lies, if it does."""
+    """The id and the node of its header, empty where that is lost; and how it lies, if it does.
+
+    The node of a redacted one is that of its path: rights to write hang on that name, so that nobody else has
+    put it there, and whoever lists the store sees it.
+    """
     if file.sha256:
         digest = sha256()
         for offset in range(0, file.size, RANGE_BYTES):
@@ -393,6 +426,11 @@ def _look(ref: Ref, file: File, key: Key | None, reader: _Reader) -> tuple[str, 
     except (DamagedHeader, IncompatibleHeader):
         return "", "", ""
     journal_id, node = header.journal_id.hex(), header.identity.node
+    # Every pseudonym has a ~, and no node's name has one.
+    if file.redacted and node and "~" not in node:
+        return journal_id, node, f"{file.path}: it is not redacted, its header is of node {node}"
+    if file.redacted and key is not None:
+        node = key.node
     if key is not None and (key.journal, key.node) != (journal_id, node):
         return journal_id, node, f"{file.path}: its header is of journal {journal_id} of node {node}"
     # In a folder the reader itself calls a file damaged that has another's name.
@@ -430,7 +468,7 @@ LEDGERS = {"shutdown": TABLES[0].name, "outage": OUTAGE_TABLES[0].name}
 #: What became of reading each journal: name, type, meaning. There is a row for all that lies there, and so it
 #: says what no other table can.
 JOURNAL_COLUMNS = (
-    ("node", "text", "whose it is, by its header; empty: no header and no path tells"),
+    ("node", "text", "whose it is, by its header, of a redacted one by its path; empty: neither tells"),
     ("journal_id", "text", "all 32 digits; the eight of its names where no header and no path tells"),
     ("cluster", "text", "by its path, where nodes have shipped it"),
     ("state", "text", "intact, torn, corrupt, incompatible; unread: the store did not give it"),
@@ -581,6 +619,7 @@ def _rows_of_one(opened: Opened, tables: Collection[str], settled: bool) -> Iter
             history = History(opened.sources)
             records = records_of(history, boot_id=ELSEWHERE)
             for record in _settled(records, history) if settled else records:
+                record = opened.named(record)
                 if isinstance(record, ShutdownRecord) and record.headless:
                     left_out.append(record.id)
                     continue

@@ -94,10 +94,12 @@ def save_shipped(directory: str | os.PathLike[str], shipped: Shipped) -> None:
 class Backlog(NamedTuple):
     """Closed segments of all journals that are not settled, as far as is known; ``keep_from_seq``: the first
     record of the journal that is written which is in one of them, else the first of its last segment.
+    ``accounted``: all files that are there, and all segments that are settled.
     """
 
     names: frozenset[str]
     keep_from_seq: int
+    accounted: frozenset[str]
 
 
 def backlog(locations: Sequence[str], sources: Sequence[Source], journal_id: bytes, store: Store) -> Backlog:
@@ -107,4 +109,5 @@ def backlog(locations: Sequence[str], sources: Sequence[Source], journal_id: byt
     path = find_path(sources, journal_id.hex()).segments
     first = next((each for each in path if each.name in names), path[-1] if path else None)
     header = first.header if first is not None else None
-    return Backlog(names, header.link.seq + 1 if header is not None else 1)
+    there = {file.name for source in sources for file in source.files()}
+    return Backlog(names, header.link.seq + 1 if header is not None else 1, frozenset(there | known.keys()))

@@ -42,6 +42,9 @@ class ShippingEdge(SideProcess):
         #: No shutdown is open; unset as long as nobody has said so.
         self._free = trio.Event()
         self._said, self._lost = "", 0
+        #: Not known to be in the store when retention looked last; the one of them whose removal has begun.
+        self._unshipped: frozenset[str] = frozenset()
+        self._removing = ""
         self._state: ShippingState | None = None
 
     def see(self, records: Sequence[Record]) -> None:
@@ -66,11 +69,24 @@ class ShippingEdge(SideProcess):
         """What retention keeps up to its hard cap. Reads files; raises OSError."""
         return backlog(self._locations, self._sources, self._journal_id(), self._store)
 
-    def lose(self, names: Sequence[str]) -> None:
-        """Retention has removed these all the same: said here, and put on record by the next process."""
-        for name in names:
+    def looked(self, found: Backlog) -> None:
+        """Retention begins with this. A removal that failed, or was not waited for, may have happened all the
+        same: that is seen here.
+        """
+        if self._removing not in found.accounted:
+            self.removed()
+        self._unshipped, self._removing = found.names, ""
+
+    def removing(self, name: str) -> None:
+        """By retention, shipped or not."""
+        self._removing = name if name in self._unshipped else ""
+
+    def removed(self) -> None:
+        """What was not shipped is said here, and put on record by the next process."""
+        if name := self._removing:
+            self._removing = ""
+            self._lost += 1
             self._tell(4, f"shipping: {name} was removed before it was known to be in the store")
-        self._lost += len(names)
 
     async def _until_free(self) -> None:
         await self._free.wait()

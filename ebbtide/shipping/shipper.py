@@ -161,6 +161,8 @@ class Shipper:
         #: Oldest first, without what is settled.
         self._left: list[Segment] = []
         self.shipped = Shipped(store=store.identity)
+        #: Of ``shipped.lost``: in no cursor that was written.
+        self._unrecorded = 0
 
     def leave(self) -> None:
         """The daemon has gone: only what is small is still begun, and nothing is tried twice."""
@@ -170,12 +172,11 @@ class Shipper:
         """Until all that is closed is settled; why it is not, or nothing. ``lost`` ones are put on record
         first. Raises OSError.
         """
-        self.shipped = replace(found, lost=found.lost + lost)
+        self.shipped, self._unrecorded = replace(found, lost=found.lost + lost), lost
+        await self._look()
+        if lost:
+            await self._save()
         while True:
-            await self._look()
-            if lost and await self._save():
-                self._daemon.send(ShipReport(recorded=lost))
-            lost = 0
             wanted = [each for each in self._left if each.name not in self._passed_over]
             if not wanted:
                 return next(iter(self._passed_over.values()), "")
@@ -184,6 +185,7 @@ class Shipper:
                     return "the daemon has gone, and what is left is large"
                 if reason := await self._ship(segment):
                     return reason
+            await self._look()
 
     async def _look(self) -> None:
         """What is closed now: more may have come."""
@@ -259,15 +261,18 @@ class Shipper:
         self.shipped = replace(self.shipped, segments=self.shipped.segments | {segment.name: entry})
         await self._save()
 
-    async def _save(self) -> bool:
-        """Whether the cursor is written; one that is not costs a request."""
+    async def _save(self) -> None:
+        """A cursor that is not written costs a request."""
         self.shipped = replace(self.shipped, wall_ns=self._wall_ns())
         self._report()
         try:
             await trio.to_thread.run_sync(self._keep, self.shipped, abandon_on_cancel=True)
         except OSError:
-            return False
-        return True
+            return
+        # With whichever cursor has them first: the daemon hands over again what it does not hear of.
+        if self._unrecorded:
+            self._daemon.send(ShipReport(recorded=self._unrecorded))
+            self._unrecorded = 0
 
     def _log(self, level: int, text: str) -> None:
         self._daemon.send(ShipReport(text=f"shipping: {text}", level=level))

@@ -10,8 +10,11 @@ from urllib.parse import quote
 
 from ebbtide import fleet
 from ebbtide.cli.simulate import write_journal
+from ebbtide.events.catalog import DirectorySource, find_segments
 from ebbtide.events.segment import parse_header
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
+from ebbtide.shipping.destination import Store
+from ebbtide.shipping.shipper import cargo_of
 
 
 def a_machine(seed: int, pods: int = 3, *, calm: bool = True) -> Machine:
@@ -45,6 +48,18 @@ def shipped(node: Path, root: Path, cluster: str = "c", name: str | None = None)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{segment.stem}-{sha256(data).hexdigest()}.ebj"
         path.write_bytes(data)
+        made.append(path)
+    return made
+
+
+def shipped_redacted(node: Path, root: Path) -> list[Path]:
+    """The same under pseudonyms, by what the shipper itself sends."""
+    made = []
+    for segment in find_segments([DirectorySource(node)]):
+        cargo = cargo_of(segment, Store(url="s3://journals", cluster="c", redact=True))
+        path = root / cargo.key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(cargo.data)
         made.append(path)
     return made
 

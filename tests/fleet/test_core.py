@@ -16,7 +16,8 @@ from ebbtide import fleet
 from ebbtide.events.base import Stamp
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.replay.tables import Table
-from tests.fleet.nodes import a_node, damage, rows, shipped, tear
+from tests.fleet.conftest import ALIKE
+from tests.fleet.nodes import a_node, damage, rows, shipped, shipped_redacted, tear
 from tests.journals import GOLDEN, IDENTITY, SHUTDOWN, Journal, records_of, write_files
 
 
@@ -81,7 +82,7 @@ def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
 
 
 def test_an_empty_object_is_none_of_its_name(tmp_path: Path) -> None:
-    """Named by the hash of other bytes, it lies; a segment in a folder that nobody has begun yet is nothing."""
+    """Named by the hash of other bytes, it lies; a segment in a folder that nobody has begun is nothing."""
     made = shipped(a_node(tmp_path / "nodes", 1), tmp_path / "store")
     made[-1].write_bytes(b"")
     (row,) = rows(tmp_path / "store", "journals")
@@ -105,6 +106,32 @@ def test_one_that_cannot_be_read_is_not_blamed_on_another(tmp_path: Path) -> Non
         path.unlink()
     found = {row["node"]: row["state"] for row in in_one_pass(refs, ("journals",))["journals"]}
     assert found == {f"node-{lost}": "unread", f"node-{whole}": "intact"}
+
+
+@pytest.mark.parametrize("lie", ["bytes", "journal", "names"])
+def test_a_redacted_object_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
+    """Its bytes and its journal are those of its name, and its header names no node."""
+    node, other = (a_node(tmp_path / "nodes", seed) for seed in (1, 2))
+    for path in (shipped if lie == "names" else shipped_redacted)(node, tmp_path / "store"):
+        if lie == "bytes":
+            path.write_bytes(path.read_bytes()[:-1] + b"!")
+        elif lie == "journal":
+            path.parent.rename(path.parent.with_name(f"journal={path.name[:10]:0>32}"))
+        else:
+            path.rename(path.with_suffix(".redacted.ebj"))
+    shipped_redacted(other, tmp_path / "store")
+    states = {(row["node"], row["state"]) for row in rows(tmp_path / "store", "journals")}
+    assert states == {("node-1", "corrupt"), ("node-2", "intact")}
+    assert {row["node"] for row in rows(tmp_path / "store", "shutdowns")} == {"node-2"}
+
+
+def test_a_redacted_segment_in_a_folder_has_its_pseudonym(tmp_path: Path) -> None:
+    """Nothing else tells whose it is."""
+    first, _ = shipped_redacted(a_node(tmp_path / "nodes", 1), tmp_path / "store")
+    (tmp_path / "folder").mkdir()
+    first.rename(tmp_path / "folder" / first.name)
+    assert [row["node"] for row in rows(tmp_path / "folder", "shutdowns")] == ["node~1"]
+    assert [row["node"] for row in rows(tmp_path / "folder", "journals")] == ["node~1"]
 
 
 def test_torn_corrupt_and_unread(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from ebbtide.replay.whatif.record import WrongChange
 from tests.commands import Ran, Run, ebbtide
 from tests.fleet.conftest import Nodes
-from tests.fleet.nodes import shipped
+from tests.fleet.nodes import a_node, shipped, shipped_redacted
 from tests.replay.sim import truth
 
 Ask = Callable[..., Any]
@@ -345,6 +345,70 @@ def test_tables_of_what_is_not_whole(run: Run, nodes: Nodes, tmp_path: Path) -> 
     assert "node-3" in ran.err
     again = run("fleet", "tables", "--journals", nodes.hurt, "--to", tmp_path / "t")
     assert (again.code, "name a new directory with --to" in again.err) == (WRONG, True)
+
+
+# --- redacted ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """What four nodes shipped, two segments each, in ``plain`` under their names; in ``store`` all but node-2
+    under pseudonyms.
+    """
+    for node in (a_node(tmp_path, seed) for seed in (1, 2, 3, 4)):
+        shipped(node, tmp_path / "plain")
+        (shipped if node.name == "node-2" else shipped_redacted)(node, tmp_path / "store")
+    return tmp_path
+
+
+def test_redacted_segments_verify(run: Run, mixed: Path) -> None:
+    """Each as a journal of its own, beside those that are not redacted."""
+    ran = run("fleet", "verify", "--journals", mixed / "store", "--jobs", "1", "-o", "json")
+    assert (ran.code, document(ran)["states"]) == (DONE, {"identical": 7})
+    plain = run("fleet", "verify", "--journals", mixed / "plain", "--jobs", "1", "-o", "json")
+    assert document(ran)["events"] == document(plain)["events"]
+
+
+def test_tables_of_redacted_segments(run: Run, mixed: Path) -> None:
+    """The same shutdowns of the same nodes, whose names the store shows to everybody; and nobody else's."""
+    made: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for side in ("plain", "store"):
+        ran = run("fleet", "tables", "--journals", mixed / side, "--to", mixed / f"of-{side}", "--jobs", "1")
+        assert ran.code == DONE
+        made[side] = {
+            path.stem: pyarrow.parquet.read_table(path).to_pylist()
+            for path in (mixed / f"of-{side}").iterdir()
+        }
+    told = ("node", "started", "kind", "outcome", "took_ms", "grant_ms", "pods", "graceful", "killed")
+    plain, store = (
+        sorted([row[name] for name in told] for row in made[side]["shutdowns"]) for side in ("plain", "store")
+    )
+    assert store == plain
+    assert len(store) == 4
+    for name in ("pods", "containers", "hooks"):
+        rows = [row for row in made["store"][name] if row["node"] != "node-2"]
+        assert len(made["store"][name]) == len(made["plain"][name])
+        assert all(row["namespace"].startswith("ns~") and row["pod"].startswith("pod~") for row in rows)
+    (before,) = (row for row in made["plain"]["journals"] if row["node"] == "node-1")
+    journals = [row for row in made["store"]["journals"] if row["node"] == "node-1"]
+    assert [(row["cluster"], row["state"], row["segments"]) for row in journals] == [("c", "intact", 1)] * 2
+    assert before["journal_id"] not in {row["journal_id"] for row in journals}
+    # Its second segment begins in the midst of the shutdown, and tells no more of it than its end.
+    assert (before["left_out"], [bool(row["left_out"]) for row in journals].count(True)) == ("", 1)
+
+
+def test_advice_from_redacted_segments(run: Run, mixed: Path) -> None:
+    """It is of the same nights of as many nodes, and asks for the same periods."""
+    plain, store = (of_the_fleet(run, mixed / side, "--jobs", "1") for side in ("plain", "store"))
+    for name in ("shutdowns", "nodes", "requestedSeconds", "leftOut", "saved", "perhaps", "hopeless"):
+        assert store[name] == plain[name], name
+    told = ("priority", "adviseSeconds", "stops", "maxSeconds")
+    waves = [[[wave[name] for name in told] for wave in side["waves"]] for side in (plain, store)]
+    assert waves[0] == waves[1] != []
+    assert store["journals"] == {"intact": 7}
+    (mixed / "pools").write_text("node-2 plain\n* redacted\n")
+    pools = of_the_fleet(run, mixed / "store", "--jobs", "1", "--pools", str(mixed / "pools"))["pools"]
+    assert {each["pool"]: each["shutdowns"] for each in pools} == {"plain": 1, "redacted": 3}
 
 
 # --- on all processors -------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
-from ebbtide.daemon import _trim_journal
+from ebbtide.daemon import TRIM_SECONDS_MAX, _trim_journal
 from ebbtide.events.catalog import DirectorySource, find_path
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.retention import Limits
@@ -23,12 +26,26 @@ FULL = Limits(total_bytes=1)
 FULLER = Limits(total_bytes=1, hard_bytes=1)
 
 
+class Failing(DirectoryStorage):
+    """A disk on which the removals may fail from the third one on."""
+
+    left = 2
+    fail: Callable[[str], Awaitable[None]] | None = None
+
+    async def remove(self, name: str) -> None:
+        self.left -= 1
+        if self.fail is not None and self.left < 0:
+            await self.fail(name)
+        else:
+            await super().remove(name)
+
+
 class Node:
     """A journal with its retention and its shipping."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.names = folder, lay_out_segments(folder, 4)
-        self.storages = [DirectoryStorage(folder)]
+        self.storages = [Failing(folder)]
         self.said: list[str] = []
         self.edge = ShippingEdge(
             STORE,
@@ -99,3 +116,53 @@ async def test_a_cursor_that_cannot_be_read_makes_nothing_shipped(tmp_path: Path
         await on.ship()
     (tmp_path / "shipped.json").write_text("{")
     assert await on.trim(limits) == ([] if limits is FULL else on.names[:3])
+
+
+# --- what is cut short -----------------------------------------------------------------------------
+
+
+async def no_disk(name: str) -> None:
+    raise OSError(errno.EIO, "Input/output error", name)
+
+
+async def test_what_went_before_the_disk_failed_is_on_record(tmp_path: Path) -> None:
+    """The removals before that one have happened."""
+    on = Node(tmp_path)
+    on.storages[0].fail = no_disk
+    assert await on.trim(FULLER) == on.names[:2]
+    assert [name for name in on.names if any(name in line for line in on.said)] == on.names[:2]
+    async with faking(lambda request: reply(403)):
+        await on.ship()
+    assert load_shipped(tmp_path, STORE).lost == 2
+
+
+async def test_what_went_before_the_time_was_over_is_on_record(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    """A disk that hangs at the third removal takes nothing from what is said of the two before."""
+
+    async def hang(name: str) -> None:
+        mock_clock.jump(TRIM_SECONDS_MAX + 1)
+        await trio.sleep_forever()
+
+    on = Node(tmp_path)
+    on.storages[0].fail = hang
+    assert await on.trim(FULLER) == on.names[:2]
+    assert [name for name in on.names if any(name in line for line in on.said)] == on.names[:2]
+
+
+async def test_a_removal_that_nobody_answered_for_is_on_record_once_it_is_seen(tmp_path: Path) -> None:
+    """Of the third file only the name is gone, and not durably: that is not known before the next look, and
+    is said once.
+    """
+    on = Node(tmp_path)
+
+    async def half(name: str) -> None:
+        (tmp_path / name).unlink()
+        await no_disk(name)
+
+    on.storages[0].fail = half
+    assert await on.trim(FULLER) == on.names[:2]
+    for _ in range(2):
+        assert await on.trim(FULLER) == []
+        assert [name for line in on.said for name in on.names if name in line] == on.names[:3]

@@ -52,9 +52,11 @@ class Said:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.state = ShippingState()
+        self.recorded: list[int] = []
 
     def send(self, report: ShipReport) -> None:
         self.state = report.state or self.state
+        self.recorded += [report.recorded] if report.recorded else []
         self.lines += [report.text] if report.text else []
 
 
@@ -247,6 +249,23 @@ async def test_a_store_that_never_answers_is_given_up_for_this_process(
     assert await shipper.run(Shipped(store=STORE.identity)) == "no answer"
     assert trio.current_time() > 0
     assert load_shipped(tmp_path, STORE).segments == {}
+
+
+@pytest.mark.parametrize("writes_failing, lost", [(0, 3), (1, 3), (9, 0)])
+async def test_what_retention_removed_is_counted_once(tmp_path: Path, writes_failing: int, lost: int) -> None:
+    """The daemon is told with the first cursor that has it; where none was written it hands it over again."""
+    lay_out_segments(tmp_path, 3)
+    shipper, said = shipper_of(tmp_path, Script(Stored()))
+    failures = [OSError(errno.ENOSPC, "No space left on device")] * writes_failing
+
+    def keep(shipped: Shipped) -> None:
+        if failures:
+            raise failures.pop()
+        save_shipped(tmp_path, shipped)
+
+    shipper._keep = keep
+    assert await shipper.run(load_shipped(tmp_path, STORE), 3) == ""
+    assert (load_shipped(tmp_path, STORE).lost, said.recorded) == (lost, [lost] if lost else [])
 
 
 async def test_a_refusal_is_said_once_with_its_cure(tmp_path: Path) -> None:

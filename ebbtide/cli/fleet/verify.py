@@ -62,8 +62,8 @@ def verify_command(url: str, engine: Engine, output: str) -> int:
             )
     for each in headless:
         remark(
-            f"ebbtide: {each['node']} ({each['location']}): it begins in the middle of {each['shutdown']}: of it"
-            " only what is here was compared"
+            f"ebbtide: {each['node']} ({each['location']}): it begins in the middle of {each['shutdown']}: of"
+            " it only what is here was compared"
         )
     # As for exit codes: what wins comes first.
     states = sorted(journals, key=lambda state: PRECEDENCE.index(CODES[state]))
