@@ -165,9 +165,10 @@ def main() -> int:
     place = store if arguments.ship else back_end
     found = trio.run(measure, arguments.rounds, arguments.pods, place)
     say(f"{time.perf_counter() - began:.0f} s")
-    return conclude(
-        "shipping" if arguments.ship else "exporting", arguments, found, {"rounds": arguments.rounds}
-    )
+    extra: dict[str, object] = {"rounds": arguments.rounds}
+    if arguments.ship:
+        return conclude("shipping", arguments, found, extra | {"command": "benchmarks.exporting --ship"})
+    return conclude("exporting", arguments, found, extra)
 
 
 if __name__ == "__main__":

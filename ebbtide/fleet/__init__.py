@@ -213,13 +213,13 @@ def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
             found[match[2]].append(file)
     refs = []
     for alike in found.values():
-        for files in _told_apart(url, alike):
+        for files in _by_journal(url, alike):
             files.sort(key=lambda file: file.path)
             refs.append(Ref(url, _folder_of(files[0].path), tuple(files)))
     return sorted(refs, key=lambda ref: ref.files[0].path)
 
 
-def _told_apart(url: str, alike: list[File]) -> list[list[File]]:
+def _by_journal(url: str, alike: list[File]) -> list[list[File]]:
     """Of objects that have eight digits in common, those of each journal, where all paths tell whose."""
     if len({_folder_of(file.path) for file in alike}) == 1:
         return [alike]

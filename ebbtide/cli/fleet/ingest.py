@@ -50,7 +50,7 @@ likes, by several at once, and killed: no row is there twice. Credentials come f
 def ingest_command(url: str, place: str, jobs: int | None, output: str) -> int:
     """Add to a lake's tables what is over for good and not in them yet.
 
-    Journals that are as they were are not read again. The exit code is that of the worst journal that was.
+    Journals that are whole and as they were are not read again. The exit code is that of the worst that was.
     """
     require("lake", "fleet ingest")
     engine = Engine(jobs=jobs)
