@@ -62,6 +62,11 @@ def store_url(place: str) -> str:
     if "://" not in place:
         return f"file://{quote(abspath(place))}"
     parts = urlsplit(place)
+    if parts.scheme in ("http", "https"):
+        raise BadUrl(
+            f"{parts.scheme}:// names no bucket: write s3://BUCKET/PREFIX, and the server's address into"
+            " AWS_ENDPOINT_URL (AWS_ALLOW_HTTP=true without TLS)"
+        )
     # Engines write URLs into their logs, and a command line is seen by everybody on the machine.
     if "@" in parts.netloc or _CREDENTIALS.search(parts.query):
         raise BadUrl(
@@ -190,7 +195,9 @@ def journals(url: str) -> list[Ref]:
 
     url = store_url(url)
     if url.startswith("file://") and not isdir(_place(url)):
-        raise BadUrl(f"{_place(url)} is no folder: name one with journals below it, or a URL of a store")
+        raise BadUrl(
+            f"{_place(url) or url} is no folder: name one with journals below it, or a URL of a store"
+        )
     try:
         return plan(url, (info for chunk in obstore.list(store(url), chunk_size=1000) for info in chunk))
     except (OSError, obstore.exceptions.BaseError) as error:
@@ -796,7 +803,7 @@ def _what_if(journal: Journal, *, settings: bytes) -> Iterator[dict[str, Any]]:
             yield row | {"state": DIVERGED, "error": f"this version decides otherwise: {problem}"}
             continue
         except WrongChange as problem:
-            yield row | {"state": NOT_ASKED, "error": _error(problem)}
+            yield row | {"state": NOT_ASKED, "error": str(problem)}
             continue
         except Exception as problem:
             yield row | {"state": UNREAD, "error": _error(problem)}

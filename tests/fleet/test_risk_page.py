@@ -318,6 +318,7 @@ def test_by_pool(run: Run, nodes: Nodes, short: Path, tmp_path: Path) -> None:
     ("words", "line"),
     [
         (("--pools", "bad"), "bad:2: a line of --pools is a node's name and its pool: 'node-1'"),
+        (("--pools", "twice"), "twice:2: node-1 is of pool a by a line before it"),
         (("--pools", "bytes"), "bytes is no text"),
         (("--html", "gone/risk.html"), "gone is no folder: make it first, or name another file with --html"),
         (("--html", "-"), "--html needs a file, such as risk.html"),
@@ -331,6 +332,7 @@ def test_refused_before_a_journal_is_read(
     """In one line with the cure: there is no journal either, and nobody has looked."""
     monkeypatch.chdir(tmp_path)
     Path("bad").write_text("node-2 web\nnode-1\n")
+    Path("twice").write_text("node-1 a\nnode-1 b\n")
     Path("bytes").write_bytes(b"\xff\xfe\x00")
     Path("taken").mkdir()
     Path("taken/mine").write_text("mine")

@@ -181,7 +181,7 @@ class Pools:
     @classmethod
     def of(cls, path: Path) -> Pools:
         """A file's. Raises Refused, OSError."""
-        found = []
+        found, known = list[tuple[str, str]](), dict[str, str]()
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
@@ -190,8 +190,11 @@ class Pools:
             words = line.partition("#")[0].split()
             if words and len(words) != 2:
                 raise Refused(f"{path}:{number}: a line of --pools is a node's name and its pool: {line!r}")
-            if words and words[1] != NO_LABEL:
-                found.append((words[0], words[1]))
+            if not words or words[1] == NO_LABEL:
+                continue
+            if known.setdefault(words[0], words[1]) != words[1]:
+                raise Refused(f"{path}:{number}: {words[0]} is of pool {known[words[0]]} by a line before it")
+            found.append((words[0], words[1]))
         return cls(found)
 
     def pool(self, node: str) -> str | None:

@@ -368,7 +368,10 @@ def risk_tables(document: Mapping[str, Any]) -> Iterable[RenderableType]:
     yield f"{document['changed'][0]}: {asked} of {shutdowns} asked, of {journals_text(document['journals'])}"
     yield pairs(
         [
-            ("pods", f"{document['pods']}, in {document['same']} of the shutdowns nothing happens otherwise"),
+            (
+                "pods",
+                f"{document['pods']}; {document['same']} of the shutdowns stay the same, event for event",
+            ),
             ("saved", _interval(document["saved"], document["perhapsSaved"])),
             ("lost", _interval(document["lost"], document["perhapsLost"])),
             ("not asked", str(document["notAskedCount"])),
