@@ -84,6 +84,11 @@ class NodeParts(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
+def given_node_name(options: RunOptions, section: NodeSection) -> str:
+    """The Node that somebody has named; empty: nobody has."""
+    return options.node_name or os.environ.get(NODE_NAME_VARIABLE) or section.node_name or ""
+
+
 def find_node_parts(options: RunOptions, section: NodeSection) -> NodeParts:
     """The parts for one of the node's modes. Raises ModeUnavailable, PackagesMissing."""
     require("node", f"mode {options.mode}")
@@ -91,8 +96,7 @@ def find_node_parts(options: RunOptions, section: NodeSection) -> NodeParts:
     socket = _runtime_socket(options, section, missing)
     kubeconfig, has_api = _find_kubeconfig(options, section, missing)
     # The kubelet's own rule: the host name in lower case.
-    given = options.node_name or os.environ.get(NODE_NAME_VARIABLE) or section.node_name
-    name = given or os.uname().nodename.strip().lower()
+    name = given_node_name(options, section) or os.uname().nodename.strip().lower()
     if not is_node_name(name):
         raise ModeUnavailable(
             f"{name!r} is no Node's name: give the one that 'kubectl get nodes' has with --node-name"

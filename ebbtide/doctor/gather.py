@@ -47,7 +47,7 @@ from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
 from ebbtide.host import host_name
 from ebbtide.manifests import Manifest
-from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing
+from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing, given_node_name
 from ebbtide.node import LocalNode
 from ebbtide.options import MODES, PROCESS, RunOptions
 from ebbtide.plan import build_plan
@@ -79,7 +79,8 @@ def gather(node: LocalNode) -> Snapshot:
         from ebbtide.doctor.store import look_at_store  # late: few nodes ship
 
         # By the name that the daemon would begin its journal with: rights are a node's own.
-        name = (pods.seen.name if pods.seen is not None else "") or host_name()
+        seen = pods.seen.name if pods.seen is not None else ""
+        name = given_node_name(node.options, section) or seen or host_name()
         shipping = look_at_store(loaded.options.shipping, node.options.journal, name)
     raise_grant = loaded is not None and loaded.settings.raise_grant
     # A limit that the daemon may raise is no reason to cut a pod.

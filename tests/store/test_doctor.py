@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,7 +13,9 @@ import trio
 from ebbtide.doctor.rules import store_of_shipping
 from ebbtide.doctor.snapshot import StoreState
 from ebbtide.doctor.store import look_at_store
+from ebbtide.modes import NODE_NAME_VARIABLE
 from ebbtide.shipping.destination import Store
+from tests.commands import ebbtide
 from tests.doctor.values import node
 from tests.store.gateway import BUCKET, TAKEN, Request, faking, gateway, reply
 from tests.store.segments import NODE, lay_out_segments
@@ -44,6 +47,27 @@ async def test_a_store_that_keeps_what_it_has_is_well(tmp_path: Path) -> None:
     assert found.conditional is True
     assert codes(found) == []
     assert set(targets) == {f"/{BUCKET}/pre/v1/cluster%3Dprod/node%3D{NODE}/doctor-probe"}
+
+
+@pytest.mark.parametrize("named", ["--node-name", "variable", "configuration"])
+async def test_a_node_without_a_journal_is_probed_by_its_own_name(tmp_path: Path, named: str) -> None:
+    """However it was told: the host may be called otherwise, and has no right there."""
+    config = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
+    config += f"shipping: {{url: s3://{BUCKET}/pre, cluster: prod}}\n"
+    config += "node: {nodeName: worker-1}\n" if named == "configuration" else ""
+    (path := tmp_path / "config.yaml").write_text(config)
+    words = ["doctor", "--config", path, "--journal", tmp_path / "none", "-o", "json"]
+    words += ["--node-name", "worker-1"] if named == "--node-name" else []
+    environ = {NODE_NAME_VARIABLE: "worker-1"} if named == "variable" else {}
+    targets = set()
+
+    def answer(request: Request) -> bytes:
+        targets.update({request.target} if request.body else ())
+        return reply(412)
+
+    async with faking(answer) as fake:
+        await trio.to_thread.run_sync(partial(ebbtide, *words, **fake.environ(), **environ))
+    assert targets == {f"/{BUCKET}/pre/v1/cluster%3Dprod/node%3Dworker-1/doctor-probe"}
 
 
 async def test_a_store_that_overwrites_is_told_of(tmp_path: Path) -> None:
