@@ -86,7 +86,7 @@ def store(url: str) -> Any:
         return from_url(url)
     except (BaseError, ValueError) as error:
         raise BadUrl(
-            f"{_place(url)}: {_in_a_line(error)}; name a folder, or a URL such as s3://BUCKET/PREFIX,"
+            f"{_place(url)}: {in_a_line(error)}; name a folder, or a URL such as s3://BUCKET/PREFIX,"
             " gs:// or az://"
         ) from None
 
@@ -111,13 +111,16 @@ def _place(url: str) -> str:
 _CLIENT_CHARACTERS_MAX = 300
 
 
-def _in_a_line(error: Exception) -> str:
+def in_a_line(error: Exception) -> str:
+    """What a store's client says."""
     said = " ".join(str(error).partition("\n\nDebug source")[0].split())
     return said[:_CLIENT_CHARACTERS_MAX]
 
 
 # --- the plan ----------------------------------------------------------------------------------
 
+#: Digits of a journal's id that its objects' names have.
+ID_BEGIN = 8
 _NAME = re.compile(r"(\d{10})-([0-9a-f]{8})(?:-([0-9a-f]{64})(\.redacted)?)?\.ebj")
 #: As nodes ship it.
 _SHIPPED = re.compile(r"(?:^|/)v1/cluster=([^/]*)/node=([^/]*)/journal=([0-9a-f]{32})$")
@@ -134,6 +137,11 @@ class File(NamedTuple):
     modified_ns: int
     sha256: str = ""
     redacted: bool = False
+
+    @property
+    def id_begin(self) -> str:
+        """Of its journal's id, by its name: all that is known where no header and no path tells."""
+        return self.name[11:19]
 
 
 class Key(NamedTuple):
@@ -154,6 +162,10 @@ class Ref(NamedTuple):
     @property
     def bytes(self) -> int:
         return sum(each.size for each in self.files)
+
+    @property
+    def id_begin(self) -> str:
+        return self.files[0].id_begin
 
     @property
     def modified_ns(self) -> int:
@@ -201,7 +213,7 @@ def journals(url: str) -> list[Ref]:
     try:
         return plan(url, (info for chunk in obstore.list(store(url), chunk_size=1000) for info in chunk))
     except (OSError, obstore.exceptions.BaseError) as error:
-        raise StoreFailed(f"{_place(url)} cannot be listed{_whose(url)}: {_in_a_line(error)}") from error
+        raise StoreFailed(f"{_place(url)} cannot be listed{_whose(url)}: {in_a_line(error)}") from error
 
 
 def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
@@ -301,7 +313,7 @@ class _Reader:
         try:
             data = bytes(obstore.get_range(store(self._url), file.path, start=begin, end=end))
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StoreFailed(f"{file.path}: {_in_a_line(error)}") from error
+            raise StoreFailed(f"{file.path}: {in_a_line(error)}") from error
         if len(data) != end - begin:
             raise StoreFailed(f"{file.path} has not the bytes that were listed: ask again")
         while self._kept and sum(map(len, self._kept.values())) + len(data) > KEPT_BYTES_MAX:
@@ -380,7 +392,7 @@ def open_journals(ref: Ref) -> Iterator[Opened]:
         if key is not None:
             nodes.setdefault(key.journal, node or key.node)
         if problem:
-            owner = key.journal if key is not None else journal_id or _begin(file)
+            owner = key.journal if key is not None else journal_id or file.id_begin
             lies[owner].append(problem)
             liars[owner].append(file)
         elif journal_id or key is not None:
@@ -393,7 +405,7 @@ def open_journals(ref: Ref) -> Iterator[Opened]:
         beside = [
             each for each in ours if any(_folder_of(of.path) == _folder_of(file.path) for of in ours[each])
         ]
-        owner = next(iter(beside or ours), _begin(file))
+        owner = next(iter(beside or ours), file.id_begin)
         ours[owner].append(file)
     for journal_id in sorted({**ours, **lies}):
         files = (*ours[journal_id], *liars[journal_id])
@@ -407,10 +419,6 @@ def open_journals(ref: Ref) -> Iterator[Opened]:
             tuple(_sources(ref, ours[journal_id], reader)),
             tuple(lies[journal_id]),
         )
-
-
-def _begin(file: File) -> str:
-    return file.name[11:19]
 
 
 def _look(ref: Ref, file: File, key: Key | None, reader: _Reader) -> tuple[str, str, str]:
@@ -441,7 +449,7 @@ def _look(ref: Ref, file: File, key: Key | None, reader: _Reader) -> tuple[str, 
     if key is not None and (key.journal, key.node) != (journal_id, node):
         return journal_id, node, f"{file.path}: its header is of journal {journal_id} of node {node}"
     # In a folder the reader itself calls a file damaged that has another's name.
-    return (journal_id, node, "") if journal_id.startswith(_begin(file)) else ("", "", "")
+    return (journal_id, node, "") if journal_id.startswith(file.id_begin) else ("", "", "")
 
 
 def _sources(ref: Ref, files: Sequence[File], reader: _Reader) -> Iterator[StoreSource]:
@@ -590,7 +598,7 @@ def _rows(ref: Ref, tables: Collection[str], settled: bool) -> Iterator[tuple[st
         raise
     except Exception as problem:
         key = ref.key(ref.files[0])
-        named = (key.node, key.journal, key.cluster) if key is not None else ("", _begin(ref.files[0]), "")
+        named = (key.node, key.journal, key.cluster) if key is not None else ("", ref.id_begin, "")
         counted = (UNREAD, UNREAD_CODE, len(ref.files), ref.bytes, 0, 0, "", "")
         yield from _journal_row((*named, *counted, _error(problem), _location(ref)), tables)
         return
@@ -712,7 +720,7 @@ def map_journals(refs: Iterable[Ref], verb: Verb, **asked: Any) -> Iterator[pa.R
             raise
         except Exception as problem:
             key = ref.key(ref.files[0])
-            named = {"node": key and key.node, "journal_id": key.journal if key else _begin(ref.files[0])}
+            named = {"node": key and key.node, "journal_id": key.journal if key else ref.id_begin}
             kept.append(named | {"location": _location(ref), "state": UNREAD, "error": _error(problem)})
             continue
         for each in opened:

@@ -22,7 +22,18 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from ebbtide.fleet import ALL_TABLES, JOURNALS_TABLE, LEDGERS, Ref, StoreFailed, schema, store_url, subject_of
+from ebbtide.fleet import (
+    ALL_TABLES,
+    ID_BEGIN,
+    JOURNALS_TABLE,
+    LEDGERS,
+    Ref,
+    StoreFailed,
+    in_a_line,
+    schema,
+    store_url,
+    subject_of,
+)
 
 T = TypeVar("T")
 
@@ -41,12 +52,8 @@ AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 1.0
 CONDITIONAL_PUT = "aws_conditional_put"
 #: How long a store may be away before it is said: the client's own patience is three minutes a request.
 CLIENT_PATIENCE = {"max_retries": "5", "retry_timeout": "20s"}
-#: Of what a client says of a failed request: behind that it is a dump of its own values.
-SAID_CHARACTERS_MAX = 300
 #: At a checkpoint delta-rs would delete logs of a month ago: for that nobody needs to give us a right.
 LOGS_STAY = PostCommitHookProperties(cleanup_expired_logs=False)
-#: The digits of a journal's id that its names have: all that is known where no header and no path tells.
-ID_BEGIN = 8
 
 
 class Lake:
@@ -74,9 +81,9 @@ class Lake:
                 there.add((begin, count, length))
                 counts[begin] += count
                 lengths[begin] += length
-        # Where two ids begin alike, a `Ref` has both.
+        # Where two ids begin alike, a `Ref` may have both.
         there |= {(begin, counts[begin], lengths[begin]) for begin in counts}
-        return [ref for ref in refs if (ref.files[0].name[11:19], len(ref.files), ref.bytes) not in there]
+        return [ref for ref in refs if (ref.id_begin, len(ref.files), ref.bytes) not in there]
 
     def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:
         """How many rows of each table were new, some bins at a time. A bin's journals are whole in it.
@@ -188,14 +195,14 @@ class Lake:
                 return work()
             except CommitFailedError as error:
                 if tries == TRIES_MAX:
-                    said = f"could not be written in {TRIES_MAX} tries: {_in_a_line(error)}"
+                    said = f"could not be written in {TRIES_MAX} tries: {in_a_line(error)}"
                     raise StoreFailed(f"{place} {said}") from error
                 # Drawn, so that two who met do not meet again.
                 time.sleep(again * random.random())
                 again = min(2 * again, AGAIN_SECONDS_MAX)
             except (DeltaError, OSError) as error:
                 # Waiting mends none of these, and a commit may stand that only something behind it failed.
-                raise StoreFailed(f"{place} could not be written: {_in_a_line(error)}") from error
+                raise StoreFailed(f"{place} could not be written: {in_a_line(error)}") from error
         raise AssertionError("unreachable")
 
     def _read(
@@ -215,11 +222,7 @@ class Lake:
         except TableNotFoundError:
             return
         except (DeltaError, OSError) as error:
-            raise StoreFailed(f"{place}: {_in_a_line(error)}") from error
-
-
-def _in_a_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:SAID_CHARACTERS_MAX]
+            raise StoreFailed(f"{place}: {in_a_line(error)}") from error
 
 
 def _numbered(data: pa.Table, subject: str, known: set[tuple[str, ...]]) -> pa.Table:

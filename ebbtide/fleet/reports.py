@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from ebbtide.fleet import Opened, Ref, open_journals
+from ebbtide.fleet import ID_BEGIN, Opened, Ref, open_journals
 
 #: A shutdown by the whole id of its journal and its own: of two journals the latter may be the same.
 Key = tuple[str, str]
@@ -12,8 +12,8 @@ Key = tuple[str, str]
 
 def refs_of(keys: Collection[Key], refs: Sequence[Ref]) -> list[Ref]:
     """Those that may hold these shutdowns."""
-    begins = {journal_id[:8] for journal_id, _ in keys}
-    return [ref for ref in refs if ref.files[0].name[11:19] in begins]
+    begins = {journal_id[:ID_BEGIN] for journal_id, _ in keys}
+    return [ref for ref in refs if ref.id_begin in begins]
 
 
 def reports(keys: Collection[Key], refs: Sequence[Ref]) -> list[tuple[Key, str, str]]:
@@ -25,10 +25,10 @@ def reports(keys: Collection[Key], refs: Sequence[Ref]) -> list[tuple[Key, str, 
                 made += _reports_of(opened, keys)
         except Exception as problem:
             # The store may not give now what it gave before: the others have theirs all the same.
-            here = ref.files[0].name[11:19]
+            here = ref.id_begin
             found = {key for key, _, _ in made}
             why = f"{type(problem).__name__}: {problem}"
-            made += ((key, "", why) for key in keys if key[0][:8] == here and key not in found)
+            made += ((key, "", why) for key in keys if key[0][:ID_BEGIN] == here and key not in found)
     return made
 
 
