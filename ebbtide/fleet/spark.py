@@ -37,7 +37,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.fleet import JOURNALS_TABLE, Ref, bins, journals, record_batches, schema
-from ebbtide.fleet.spark_pool import forget_archives
+from ebbtide.fleet.spark_task import forget_archives
 from ebbtide.fleet.streaming import Position, grown, new_batches
 
 # Spark imports this module wherever it looks for any data source, also where the extra `fleet` is not: the

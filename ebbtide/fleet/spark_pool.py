@@ -12,15 +12,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any
-from zipimport import zipimporter
 
 from ebbtide.fleet import HasBytesT
 from ebbtide.fleet.pool import BINS_UNDER_WAY, Answer, WorkerLost, in_order, parts_for
+from ebbtide.fleet.spark_task import forget_archives
 
 #: Spark 4 runs on no older one.
 JAVA_MIN = 17
@@ -102,19 +101,6 @@ def over_spark(
 def _task(work: Callable[[Sequence[HasBytesT]], Answer], part: Sequence[HasBytesT]) -> Answer:
     forget_archives()
     return work(part)
-
-
-def forget_archives() -> None:
-    """In a task, for the next one, which Spark begins with `importlib.invalidate_caches` (until 4.2, by its
-    SPARK-54744).
-
-    Of an archive Python 3.11 then reads the whole directory again, needed or not (CPython's gh-103200): of
-    ``pyspark.zip``, which is on each executor's path, that takes a fifth of a second. A finder that is not
-    there any more is made again by the next import that wants it.
-    """
-    for path, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimporter):
-            del sys.path_importer_cache[path]
 
 
 def _cause(error: Exception) -> str:

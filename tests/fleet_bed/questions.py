@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 
-from benchmarks.report import Figure, conclude, parser, say
+from benchmarks.report import Figure, say
 from ebbtide.cli.export.files import write_tables
-from tests.beds.rootfs import Unavailable
 from tests.fleet_bed import one_machine
 from tests.fleet_bed.cluster import cluster, driver
+from tests.fleet_bed.measuring import measured
 from tests.replay.sim.questions import CHECKS, FILE, Row, made, questions
-
-NODES = 2000
 
 Ask = Callable[[str], list[Row]]
 
@@ -84,18 +81,5 @@ def _plain(row: Row) -> Row:
     return {name: float(value) if isinstance(value, Decimal) else value for name, value in row.items()}
 
 
-def main() -> int:
-    options = parser(__doc__)
-    options.add_argument("--nodes", type=int, default=NODES, help=f"default {NODES}")
-    arguments = options.parse_args()
-    with tempfile.TemporaryDirectory(prefix="ebbtide-fleet.") as folder:
-        try:
-            found = measure(Path(folder), arguments.nodes)
-        except Unavailable as why:
-            say(str(why))
-            return 2
-    return conclude("fleet_questions", arguments, found, {"command": "tests.fleet_bed.questions"})
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measured("fleet_questions", "tests.fleet_bed.questions", __doc__, measure))

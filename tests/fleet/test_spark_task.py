@@ -1,4 +1,4 @@
-"""What the executors' side of Spark does that needs no Spark."""
+"""What a task does in an executor that needs no Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from ebbtide.fleet.spark_pool import forget_archives
+from ebbtide.fleet.spark_task import forget_archives
 
 
 def test_archives_are_not_read_again_for_each_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
