@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -29,6 +30,11 @@ System.checked = True
 # As the daemon has it (`actors.edges.cri.edge`), before any test loads gRPC: its handlers at a fork go on
 # with threads that the child does not have, and one child in some hundred never came to its program.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# A shell without job control starts a background command with these ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGQUIT, signal.SIGHUP):
+    signal.signal(_number, signal.SIG_DFL)
 
 # A busy machine is no defect: what is slow is measured in benchmarks.
 hypothesis.settings.register_profile("no deadline", deadline=None)

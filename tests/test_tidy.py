@@ -352,6 +352,119 @@ def test_a_banned_word_is_found_in_any_spelling() -> None:
     assert not _banned_in("always_cleaned")
 
 
+# --- the gate ----------------------------------------------------------------------------------
+
+TESTS = sorted((ROOT / "tests").glob("**/*.py"))
+#: Tests with one of these marks are outside the default suite; with ``gate`` they are in the gate again.
+OUTSIDE = {"root", "machine", "backend", "browser", "spark", "node", "proof"}
+CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time", "current_time"}
+DEADLINES = {"fail_after", "move_on_after", "fail_at", "move_on_at"}
+MOCK_CLOCKS = {"autojump_clock", "mock_clock"}
+
+#: Gate files that read a clock or set a deadline of their own, and why a slow machine does not fail them.
+READS_A_CLOCK = {
+    "tests/waiting.py": "the watchdog itself",
+}
+
+
+def _marks(nodes: list[ast.expr]) -> set[str]:
+    found = [node for each in nodes for node in ast.walk(each) if isinstance(node, ast.Attribute)]
+    return {node.attr for node in found if ast.unparse(node.value) == "pytest.mark"}
+
+
+def _in_gate(marks: set[str]) -> bool:
+    return "gate" in marks or not marks & OUTSIDE
+
+
+def _gate_functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions of a test file that the gate runs on the real clock: tests, fixtures and helpers."""
+    assigned = [each for each in tree.body if isinstance(each, ast.Assign)]
+    file_marks = _marks([each.value for each in assigned if ast.unparse(each.targets[0]) == "pytestmark"])
+    on_mock_clock = any(ast.unparse(each.value).count("autojump_clock") for each in assigned)
+    tests = [each for each in _functions(tree) if each.name.startswith("test_")]
+    if on_mock_clock or (tests and not any(_in_gate(file_marks | _marks(t.decorator_list)) for t in tests)):
+        return
+    for function in _functions(tree):
+        arguments = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)}
+        is_test = function.name.startswith("test_")
+        if arguments & MOCK_CLOCKS or (
+            is_test and not _in_gate(file_marks | _marks(function.decorator_list))
+        ):
+            continue
+        yield function
+
+
+def _bounds(function: ast.AST) -> Iterator[ast.Call]:
+    """Calls that read a real clock, and deadlines and time-outs that are not the watchdog's."""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name.removesuffix("_ns") in CLOCKS and ast.unparse(node.func).split(".")[0] in ("time", "trio"):
+            yield node
+        times = [word.value for word in node.keywords if word.arg in ("timeout", "timeout_seconds")]
+        if name in DEADLINES:
+            times += node.args[:1]
+        if any(ast.unparse(each) not in ("WATCHDOG_SECONDS", "None") for each in times):
+            yield node
+
+
+def _imported_tests(tree: ast.Module) -> Iterator[Path]:
+    """The files below ``tests`` that a file imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tests":
+            folder = ROOT / str(node.module).replace(".", "/")
+            candidates = [folder.with_suffix(".py"), *(folder / f"{each.name}.py" for each in node.names)]
+            yield from (each for each in candidates if each.exists())
+
+
+def _gate_files() -> dict[Path, ast.Module]:
+    """Test files with a test in the gate, every conftest above them, and what these import."""
+    trees = {path: ast.parse(path.read_text()) for path in TESTS}
+    waiting = [p for p, t in trees.items() if p.name.startswith("test_") and any(_gate_functions(t))]
+    waiting += [
+        path
+        for path in trees
+        if path.name == "conftest.py" and any(path.parent in p.parents for p in waiting)
+    ]
+    found: dict[Path, ast.Module] = {}
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found[path] = trees[path]
+            waiting += _imported_tests(trees[path])
+    return found
+
+
+def test_no_gate_test_depends_on_the_speed_of_the_machine() -> None:
+    """The gate asserts order, content and counts. A promise of speed is a benchmark (docs/testing.md)."""
+    found: dict[str, list[int]] = {}
+    for path, tree in sorted(_gate_files().items()):
+        lines = {node.lineno for function in _gate_functions(tree) for node in _bounds(function)}
+        if lines:
+            found[str(path.relative_to(ROOT))] = sorted(lines)
+    others = {name: lines for name, lines in found.items() if name not in READS_A_CLOCK}
+    assert not others, f"wait with tests/waiting.py, use the mock clock, or mark it proof: {others}"
+    assert set(READS_A_CLOCK) <= set(found), "take off the list what reads no clock any more"
+
+
+def test_a_bound_on_the_real_clock_is_found() -> None:
+    """The rule sees clocks, deadlines and time-outs, in helpers as well; it passes over the mock clock."""
+    text = """
+def helper(): return time.monotonic()
+async def test_one():
+    with trio.fail_after(5): pass
+    run(timeout=3)
+async def test_two(autojump_clock):
+    with trio.fail_after(5): pass
+@pytest.mark.proof
+def test_three(): run(timeout=3)
+def test_four(): run(timeout=WATCHDOG_SECONDS)
+"""
+    found = sorted(each.lineno for f in _gate_functions(ast.parse(text)) for each in _bounds(f))
+    assert found == [2, 4, 5]
+
+
 # --- layers ------------------------------------------------------------------------------------
 
 

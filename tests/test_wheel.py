@@ -42,7 +42,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", source, into)
 
 
-@pytest.mark.slow
 def test_nothing_but_the_package_is_installed(wheel: Path) -> None:
     """No other name at the top of site-packages but that by which Spark finds the data source; every module
     and data file of the repository is there.
@@ -62,7 +61,6 @@ def test_nothing_but_the_package_is_installed(wheel: Path) -> None:
     assert "ebbtide/py.typed" in expected
 
 
-@pytest.mark.slow
 def test_an_index_shows_a_readme_whose_links_lead_to_the_site(wheel: Path) -> None:
     """It has no other file of the repository: no link or picture is relative. docs/site/build looks where
     each of them leads.
@@ -78,7 +76,6 @@ def test_an_index_shows_a_readme_whose_links_lead_to_the_site(wheel: Path) -> No
     assert [target for target in targets if not target.startswith(urls["Documentation"])] == []
 
 
-@pytest.mark.slow
 def test_it_lives_beside_a_package_with_the_name_of_a_folder(wheel: Path, tmp_path: Path) -> None:
     """``Events``, which other projects depend on, installs a top-level ``events``: both import."""
     with zipfile.ZipFile(wheel) as archive:
@@ -147,7 +144,6 @@ def readme_verbs() -> list[str]:
     return list(dict.fromkeys(found))
 
 
-@pytest.mark.slow
 def test_every_verb_of_the_readme_runs_on_the_base_wheel(wheel: Path, tmp_path: Path) -> None:
     """Installed with `requirements.lock` and nothing else: no verb ends in a traceback, and what an extra
     brings is asked for in one line.

@@ -13,7 +13,7 @@ from tests.beds.containerd import POLL_SECONDS, WAIT_SECONDS_MAX, missing
 from tests.beds.inside import PROJECT
 from tests.proc import each_process
 
-pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.node, pytest.mark.root]
 
 KILLED = """
 import os, signal

@@ -20,7 +20,7 @@ from tests.daemon.rig import EBBTIDE, Rig
 
 __all__ = ["rig"]
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root]
 
 ROOT = Path(__file__).parents[2]
 

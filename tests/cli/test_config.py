@@ -58,7 +58,6 @@ def test_the_json_has_values_sources_and_the_periods_that_follow() -> None:
     assert shown["sources"]["shutdownGracePeriod"] == "a.yaml:3"
 
 
-@pytest.mark.slow
 @settings(deadline=None)
 @given(
     seconds=st.integers(1, 10**6),

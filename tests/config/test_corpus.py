@@ -50,7 +50,6 @@ def test_each_file_of_the_corpus_is_loaded_or_refused_in_one_line(path: Path) ->
     read_or_refused(path, lambda path: load([path]), ConfigError, MISTAKES_MAX)
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(texts=st.lists(st.tuples(HEADERS, LINES | st.binary(max_size=200)), max_size=3))
 def test_any_bytes_are_a_configuration_or_one_clear_error(texts: list[tuple[bytes, bytes]]) -> None:
@@ -59,7 +58,6 @@ def test_any_bytes_are_a_configuration_or_one_clear_error(texts: list[tuple[byte
     assert complaint(named).isprintable()
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(path=st.sampled_from(CORPUS), cuts=CUTS)
 def test_a_damaged_file_is_a_configuration_or_one_clear_error(

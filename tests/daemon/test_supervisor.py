@@ -137,7 +137,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-@pytest.mark.slow
 def test_a_child_without_a_sign_of_life_is_ended(bench: Bench, tmp_path: Path) -> None:
     """Stopped, it is killed and the next one has its lock; one that speaks is not, nor one that was frozen
     together with its supervisor.
@@ -187,7 +186,6 @@ def test_waiting_for_a_processor_is_known() -> None:
     assert waited_seconds(spinning[0].pid) == 0
 
 
-@pytest.mark.slow
 def test_a_crash_hands_the_descriptors_back(bench: Bench) -> None:
     """What was stored is held while the child is away, and stands at 3 and after in the next, by name."""
     lock, other = bench.pipe("lock"), bench.pipe("other")
@@ -235,7 +233,6 @@ def test_too_many_descriptors_are_refused(bench: Bench) -> None:
         os.close(pipe)
 
 
-@pytest.mark.slow
 def test_the_same_lock_stored_again_is_kept_once(bench: Bench) -> None:
     """A daemon that stores what it inherited does not fill the store, life after life."""
     lock = bench.pipe("lock")
@@ -261,7 +258,6 @@ def test_an_end_is_passed_on_and_a_crash_is_not(bench: Bench, words: str, code: 
     assert bench.log() == ["life"] * lives
 
 
-@pytest.mark.slow
 def test_a_second_crash_waits_a_second(bench: Bench) -> None:
     """The first new start costs a shutdown nothing; a child that crashes again and again is tried slower."""
     assert bench.run("crash / crash / exit=0")[0] == 0
@@ -464,7 +460,6 @@ def test_it_weighs_little(bench: Bench) -> None:
     assert bench.end()[0] == 0
 
 
-@pytest.mark.slow
 def test_the_flag_runs_the_same_command_without_it(tmp_path: Path) -> None:
     """`ebbtide run --keep-lock` refuses what `ebbtide run` refuses, with its one line and its exit code."""
     config = tmp_path / "config.yaml"
@@ -551,7 +546,6 @@ async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.slow
 async def test_a_hung_daemon_does_not_cost_the_shutdown(kept: Rig) -> None:
     """Rule 5: stopped for good in mid-shutdown, it is killed, and the next one gives each pod its signal."""
     kept.configure({0: 12, 1000: 4})

@@ -23,8 +23,6 @@ from ebbtide.events.record.fold import shutdown_records
 from ebbtide.replay.replayer import Replayer
 from tests.demo.bed import COMMAND, SECONDS_MAX, Ran, left_over, run_demo
 
-pytestmark = pytest.mark.slow
-
 #: A look at all processes is some ten milliseconds; on a busy machine more.
 GONE_SECONDS_MAX = 10.0
 #: Every pod, its wave, its outcome, and words of its reason.

@@ -149,7 +149,6 @@ def test_commands_to_look_further_stand_whole() -> None:
 # --- a real run --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_on_a_terminal_it_is_live_and_ends_with_the_page(
     recorder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

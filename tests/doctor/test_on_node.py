@@ -20,7 +20,7 @@ from tests.node.parts import Member
 from tests.node.pods import PODS, STUBBORN, container, pod, remove_all, running, static
 from tests.node.serving import served
 
-pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.node, pytest.mark.root]
 
 ON = {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}
 NODE = kubelet("node-1")

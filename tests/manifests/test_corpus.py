@@ -94,7 +94,6 @@ def test_each_file_of_the_corpus_is_read_or_refused_in_one_line(path: Path) -> N
     read_or_refused(path, load_manifest_file, ManifestError)
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(tree=TREES)
 def test_any_tree_is_a_list_of_pods_or_one_clear_error(tree: Any) -> None:
@@ -103,7 +102,6 @@ def test_any_tree_is_a_list_of_pods_or_one_clear_error(tree: Any) -> None:
     assert all(each.isprintable() for each in verdicts)
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(at=st.integers(0, 40), leaf=TREES)
 def test_a_pod_with_one_field_replaced_is_a_pod_or_one_clear_error(at: int, leaf: Any) -> None:
@@ -112,7 +110,6 @@ def test_a_pod_with_one_field_replaced_is_a_pod_or_one_clear_error(at: int, leaf
     assert complaint(json.dumps(tree).encode()).isprintable()
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(raw=st.binary(max_size=200) | st.text().map(str.encode))
 def test_any_bytes_are_a_list_of_pods_or_one_clear_error(raw: bytes) -> None:
@@ -120,7 +117,6 @@ def test_any_bytes_are_a_list_of_pods_or_one_clear_error(raw: bytes) -> None:
     assert complaint(raw).isprintable()
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(path=st.sampled_from(CORPUS), cuts=CUTS)
 def test_a_damaged_file_is_a_list_of_pods_or_one_clear_error(

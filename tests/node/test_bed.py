@@ -13,7 +13,7 @@ from tests.node.client import condition
 from tests.node.pods import PODS, container, pod, running
 from tests.node.programs import version
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 #: On one machine an answer takes milliseconds.
 ANSWER_SECONDS_MAX = 1.0
 SERVICES = "/api/v1/namespaces/default/services"

@@ -41,7 +41,6 @@ def test_a_bed_without_a_node(verb: str, nodes: str) -> None:
 
 
 @pytest.mark.node
-@pytest.mark.slow
 def test_interrupted_on_the_way_up() -> None:
     """Ctrl-C ends what came up, and says one line without a traceback."""
     with or_skip():

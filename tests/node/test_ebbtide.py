@@ -17,7 +17,7 @@ from tests.node.ebbtide import NAME, Daemon
 from tests.node.pods import OBEDIENT, PODS, is_ready, pod, running
 from tests.node.shutdowns import power_off
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 LOCAL_SECONDS_MAX = 10
 WAVES = [{"priority": 0, "shutdownGracePeriodSeconds": 3}]
 

@@ -11,7 +11,7 @@ from tests.node.identities import kubelet
 from tests.node.pods import PODS, STUBBORN, is_ready, pod, running, static
 from tests.node.shutdowns import power_off
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 UNGRACEFUL = {"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"}
 FATES = {"stubborn": ("Failed", "Terminated"), "web": ("Succeeded", ""), "critical": ("Succeeded", "")}
 

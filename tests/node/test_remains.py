@@ -19,7 +19,7 @@ from tests.beds.skipping import or_skip
 from tests.node import remains
 from tests.node.bringing_up import need
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 GONE_SECONDS_MAX = 20
 UP_SECONDS_MAX = 60
 #: Descriptors of process namespaces: while one is open, no other namespace gets its number.

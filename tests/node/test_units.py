@@ -11,7 +11,7 @@ from jeepney.wrappers import DBusErrorResponse, unwrap_msg
 
 from tests.node.bed import Bed
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 MANAGER = DBusAddress(
     "/org/freedesktop/systemd1", "org.freedesktop.systemd1", "org.freedesktop.systemd1.Manager"
 )

@@ -13,7 +13,7 @@ from tests.node.identities import ADMIN
 from tests.node.pods import PODS, pod
 from tests.node.weather import Weather
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ def test_the_bytes_of_a_golden_journal_are_those_that_were_reviewed(path: Path) 
     assert golden.files()[path] == path.read_bytes()
 
 
-@pytest.mark.slow
 def test_no_process_makes_other_bytes() -> None:
     """Another hash seed, another time zone, another locale: the same bytes."""
     shown = {

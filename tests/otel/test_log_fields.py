@@ -52,7 +52,6 @@ def test_a_line_of_the_former_shutdown_keeps_its_trace(seed: int) -> None:
     _laws(seed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_line_names_one_shutdown(part: int) -> None:
     """Over all kinds of runs."""

@@ -81,7 +81,6 @@ def test_followed_shutdowns_keep_the_laws_of_spans(followed: int) -> None:
     _laws_of_spans(followed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_shutdown_has_one_root_that_says_its_outcome(part: int) -> None:
     """Over all kinds of runs: crashes, cancels, power cuts, second signals."""
@@ -131,7 +130,6 @@ def test_a_record_stands_beside_a_span_of_its_own_shutdown(seed: int) -> None:
     _laws_of_records(seed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_record_stands_beside_a_span_that_is_made(part: int) -> None:
     """Over the same runs."""

@@ -22,7 +22,6 @@ from tests.journals import Memory, write_files
 PARTS = 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_simulate_then_verify_is_identical(part: int) -> None:
     """For any seed, with everything that may go wrong on a node."""
@@ -51,7 +50,6 @@ def _peak_mib(folder: Path, shutdowns: int) -> float:
         tracemalloc.stop()
 
 
-@pytest.mark.slow
 def test_a_longer_journal_needs_no_more_memory(tmp_path: Path) -> None:
     """It is streamed: ten times the shutdowns, the same memory at the most."""
     short = _peak_mib(tmp_path, 4)

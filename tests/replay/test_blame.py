@@ -126,7 +126,6 @@ def test_one_wave_only() -> None:
     assert [cost.pod.name for cost in blame(account, wave=1)] == ["b"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_blamed_for_more_than_there_was(part: int) -> None:
     """Whatever goes wrong in a world: alone is a part of took, and all of it together a part of the total."""

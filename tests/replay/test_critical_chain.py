@@ -40,7 +40,6 @@ def assert_whole(chain: Chain, account: ShutdownRecord) -> None:
     assert not leaves or leaves[0].began_ns == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_segments_add_up_to_the_total(part: int) -> None:
     """Exactly, whatever goes wrong in a world."""

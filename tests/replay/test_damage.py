@@ -59,7 +59,6 @@ def test_the_journal_is_intact_before() -> None:
     assert len(FILES) == SEGMENTS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_flipped_bit_is_seen(part: int, whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never intact, and whatever is handed out is what was written."""
@@ -104,7 +103,6 @@ def boundaries() -> dict[int, int]:
     return found
 
 
-@pytest.mark.slow
 def test_every_length_is_used_as_far_as_it_goes(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """0 where it ends well, else 4 or 5; either way every whole step before the cut is handed out."""
     well = boundaries()

@@ -92,7 +92,6 @@ def test_what_took_longer_comes_first() -> None:
     assert found.alike == 2
 
 
-@pytest.mark.slow
 def test_diff_of_any_two_worlds() -> None:
     """Every pod of both is paired or told of once; the other way round the figures have the other sign."""
     for a, b in pairwise(told(0)):

@@ -55,7 +55,6 @@ def test_the_logic_as_it_is_survives() -> None:
     assert survives(mutant._replace(operator=type(compare.ops[mutant.operand])), found())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_comparison_is_held_or_listed(part: int, sample: Sample) -> None:
     """Who lives on stands on a list with the reason; nobody else does."""
@@ -66,7 +65,6 @@ def test_every_comparison_is_held_or_listed(part: int, sample: Sample) -> None:
     assert not unlisted, f"no golden journal notices: {'; '.join(unlisted)}"
 
 
-@pytest.mark.slow
 def test_nobody_is_listed_who_is_killed(sample: Sample) -> None:
     """What a journal has come to tell of is taken off the list, and what is not there any more."""
     by_name: dict[str, list[Mutant]] = {}

@@ -94,7 +94,6 @@ def test_the_golden_story(flags: tuple[str, ...]) -> None:
     check(History([Memory(shutdown.write(flags).files)]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_simulated_shutdowns(part: int) -> None:
     """Whatever the seed draws: hooks, crashes, cancels, power cuts."""
@@ -103,7 +102,6 @@ def test_simulated_shutdowns(part: int) -> None:
         check(History([run.machine.journal.source()]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_worlds(part: int) -> None:
     """The real daemon and the real writer, on disks that fail."""

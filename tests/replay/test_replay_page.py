@@ -113,7 +113,6 @@ NO_VERBS = (
 )
 
 
-@pytest.mark.slow
 def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
     """In their order, for some use what an earlier one has made."""
     for example in examples():
@@ -125,7 +124,6 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
             assert fits(printed, example.output), f"{where}\n{printed}\n{again}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", [PAGE, NOTEBOOK], ids=lambda page: page.name)
 def test_the_library_does_what_the_page_shows(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python blocks are one doctest, from the first to the last."""

@@ -96,7 +96,6 @@ def test_there_is_a_golden_journal_of_todays_logic() -> None:
     assert LOGIC_FLAGS in [flags for flags, _ in GOLDENS.values()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["0", "1", "4294967295"])
 def test_the_hash_seed_changes_nothing(seed: str) -> None:
     """The same records in another process under another hash seed."""

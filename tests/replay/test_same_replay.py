@@ -28,14 +28,12 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_files(tmp_path_factory.mktemp("journal"), files)
 
 
-@pytest.mark.slow
 def test_a_hundred_replays(journal: Path) -> None:
     """Ten processes under random hash seeds, ten replays each: one and the same hash."""
     answers = [answer for _ in range(PROCESSES) for answer in executed(sys.executable, "random", journal)]
     assert answers == [digest(journal)] * REPLAYS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("python", PYTHONS)
 def test_every_python(python: str, journal: Path) -> None:
     """What an older or a newer Python produces is what this one does."""

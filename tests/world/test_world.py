@@ -46,7 +46,6 @@ def _ended_ns(result: Result) -> int:
     return next(seen.at_ns for seen in result.world.log.of("down"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_seeds(part: int, sample: Sample) -> None:
     """Whatever the seed makes go wrong, every invariant holds."""
@@ -55,7 +54,6 @@ def test_seeds(part: int, sample: Sample) -> None:
         assert not result.breaches, str(result)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_daemon_may_die_at_every_point(part: int, sample: Sample) -> None:
     """Killed at any await, write or touch, the daemon comes back, and the shutdown takes no longer for it."""
@@ -69,7 +67,6 @@ def test_a_daemon_may_die_at_every_point(part: int, sample: Sample) -> None:
         assert any(result.world.log.of("unlock")), f"{result.name}: the lock was never released"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_power_may_go_at_every_point(part: int, sample: Sample) -> None:
     """Whatever sectors had reached the disk, the next boot reads its journal and says how far it came."""

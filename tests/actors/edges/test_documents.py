@@ -272,7 +272,6 @@ def test_a_json_text_may_hold_several_objects() -> None:
     assert not looks_like_json("a: {")
 
 
-@pytest.mark.slow
 @settings(deadline=None)
 @given(value=VALUES)
 def test_both_readers_agree_with_the_libraries(value: object) -> None:
@@ -303,7 +302,6 @@ YAMLISH = st.lists(
 ).map("".join)
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(text=YAMLISH | st.text())
 def test_any_text_is_a_tree_or_one_clear_error(text: str) -> None:

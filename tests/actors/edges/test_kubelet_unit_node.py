@@ -20,7 +20,7 @@ from tests.node.bringing_up import bring_up
 from tests.node.client import condition
 from tests.node.serving import served
 
-pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.node, pytest.mark.root]
 
 
 @pytest.fixture(scope="module")

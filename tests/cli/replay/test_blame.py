@@ -201,7 +201,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return folders
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SEEDS)
 @pytest.mark.parametrize("verb", ["blame", "critical-chain"])
 def test_tables_of_simulated_shutdowns(run: Run, nodes: dict[str, Path], verb: str, name: str) -> None:
@@ -211,7 +210,6 @@ def test_tables_of_simulated_shutdowns(run: Run, nodes: dict[str, Path], verb: s
     golden(f"simulated-{name}-{verb}.txt", ran.out + ran.err)
 
 
-@pytest.mark.slow
 def test_two_simulated_nodes_are_compared(run: Run, nodes: dict[str, Path]) -> None:
     """Aligned by what the pods are, not by when they went."""
     ran = run("replay", "diff", "last", "last", "--journal", nodes["restarted"], "--other", nodes["slow-api"])

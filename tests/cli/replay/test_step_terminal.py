@@ -105,7 +105,6 @@ def terminal() -> Iterator[Terminal]:
     made.close()
 
 
-@pytest.mark.slow
 def test_a_key_is_a_command(terminal: Terminal) -> None:
     """Keys move, arrows too; what is typed at a prompt ends with Enter; q ends with exit code 0."""
     terminal.wait("record 12 of 12-90")
@@ -127,7 +126,6 @@ def test_a_key_is_a_command(terminal: Terminal) -> None:
     assert terminal.settings() == terminal.before
 
 
-@pytest.mark.slow
 def test_a_prompt_is_given_up_with_escape(terminal: Terminal) -> None:
     """Escape alone is a key; an arrow at the prompt is none of the text."""
     terminal.wait("record 12 of 12-90")
@@ -139,7 +137,6 @@ def test_a_prompt_is_given_up_with_escape(terminal: Terminal) -> None:
     terminal.wait("record 13 of 12-90")
 
 
-@pytest.mark.slow
 def test_a_resize_is_one_more_drawing(terminal: Terminal) -> None:
     """Never wider or higher than the window is now; what does not fit is a page further down."""
     terminal.wait("record 12 of 12-90")
@@ -155,7 +152,6 @@ def test_a_resize_is_one_more_drawing(terminal: Terminal) -> None:
     assert "record 62" not in terminal.screen
 
 
-@pytest.mark.slow
 def test_interrupted_the_terminal_is_as_before(terminal: Terminal) -> None:
     """Ctrl-C ends it as its signal does, and puts everything back."""
     terminal.wait("record 12 of 12-90")
@@ -165,7 +161,6 @@ def test_interrupted_the_terminal_is_as_before(terminal: Terminal) -> None:
     assert terminal.settings() == terminal.before
 
 
-@pytest.mark.slow
 def test_a_dumb_terminal_takes_lines() -> None:
     """No cursor, no colours: a prompt, and a line a command; a wrong one is said, and asked again."""
     terminal = Terminal(term="dumb")

@@ -439,7 +439,6 @@ def growing(tmp_path: Path) -> Growing:
     return Growing(tmp_path / "journal")
 
 
-@pytest.mark.slow
 def test_a_running_shutdown_is_told_to_its_end(growing: Growing, tmp_path: Path) -> None:
     """What there is, then what comes; it ends by itself when the machine is let go."""
     growing.grow(32)
@@ -455,7 +454,6 @@ def test_a_running_shutdown_is_told_to_its_end(growing: Growing, tmp_path: Path)
         followed.close()
 
 
-@pytest.mark.slow
 def test_the_next_shutdown_is_waited_for(growing: Growing, tmp_path: Path) -> None:
     """Where none is running yet, and with the names that were learned before it."""
     growing.grow(11)
@@ -471,7 +469,6 @@ def test_the_next_shutdown_is_waited_for(growing: Growing, tmp_path: Path) -> No
         followed.close()
 
 
-@pytest.mark.slow
 def test_what_stands_before_the_signal_is_not_told(growing: Growing, tmp_path: Path) -> None:
     """While the next shutdown is waited for nothing belongs to it yet; its first line is the signal."""
     growing.grow(11)

@@ -44,7 +44,6 @@ def agree(history: History) -> Iterator[ShutdownRecord]:
             yield account
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_accounts_agree_with_the_list_of_shutdowns(part: int) -> None:
     """Ids, outcomes, ends and counts are the same, whatever goes wrong in a world."""

@@ -84,7 +84,6 @@ def misfortune(draw: random.Random) -> Callable[[RawRecord], list[RawRecord]]:
     return edit
 
 
-@pytest.mark.slow
 def test_no_journal_is_too_strange_to_be_told() -> None:
     """Whatever was done to the records, there is an account, and every reading verb has its answer."""
     draw = random.Random(7)

@@ -13,7 +13,7 @@ from tests.node.bed import Bed
 from tests.node.contenders import OFF
 from tests.node.going import Going, going, tainted
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 #: The kubelet's own graceful shutdown, as long as ours.
 ON = {"shutdownGracePeriod": "10s", "shutdownGracePeriodCriticalPods": "4s"}

@@ -14,7 +14,7 @@ from tests.node.going import Going
 from tests.node.stand_ins import Clock, Installation
 from tests.node.witness import NS
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 WAVES = ((1000, 10), (3000, 10))
 HOUR_NS = 3600 * NS
 

@@ -8,7 +8,7 @@ from tests.beds.skipping import or_skip
 from tests.node.bed import Bed
 from tests.node.matrix import Cell, command, run_cell
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 SAMPLE = (
     "cri:containerd:hung:wave-1",

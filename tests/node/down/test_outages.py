@@ -13,7 +13,7 @@ from ebbtide.events.facts import ApiRead, KubeletRead, RuntimeRead
 from tests.node.going import Going
 from tests.node.witness import NS, TICK_NS, Witness
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 WAVES = ((1000, 8), (3000, 8))
 #: A stop whose call was lost sooner than a tenth of a second after it was sent is made again (docs/cri.md).
 SURE_SECONDS = 0.5

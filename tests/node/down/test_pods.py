@@ -14,7 +14,7 @@ from tests.node.incidents import DAEMONSETS, daemonset
 from tests.node.pods import PODS, container, is_ready, static
 from tests.node.witness import NS, TICK_NS
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 

@@ -13,7 +13,7 @@ from ebbtide.events.decisions import Armed, ShutdownCancelled, StartKubelet
 from tests.node.going import PRIORITIES, Going, tainted
 from tests.node.witness import NS, TICK_NS
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 CRITICAL = "system-node-critical"
 #: A shell that has to wait for a processor notes its signal so much later than it got it, at most.
 LATE_NOTE_NS = NS // 2

@@ -13,7 +13,7 @@ from tests.node.bed import Bed
 from tests.node.growth import KEPT_DESCRIPTOR, KEPT_TASK
 from tests.node.week import Week, week
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 #: A power-off and a reboot make what is made once, for the API server and for the runtime; of what a shutdown
 #: leaves behind, the next two leave two.
 WARM_UP, SHUTDOWNS = 2, 4

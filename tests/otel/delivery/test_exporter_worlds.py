@@ -204,7 +204,6 @@ def _of_other_journals(world: Exported, history: History) -> set[tuple[bytes, by
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_each_shutdown_arrives_once_and_whole(part: int, sample: Sample) -> None:
     """Over drawn scenarios: crashes, power cuts, cancels, full and failing disks."""
@@ -212,7 +211,6 @@ def test_each_shutdown_arrives_once_and_whole(part: int, sample: Sample) -> None
         check(play(Name(seed)), f"seed {seed}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_power_may_go_at_every_point(part: int, sample: Sample) -> None:
     """One small shutdown, cut short at points all over it."""

@@ -50,7 +50,6 @@ def told(seed: int | None, cut_at: int = 0) -> tuple[list[Span], list[Batch], by
 # --- the same bytes, however they are made -----------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_batches_do_not_matter(seeds: Sequence[int]) -> None:
     """One step at a time, or in batches of any size: the same spans in the same order."""
@@ -67,7 +66,6 @@ def _cut(fine: list[Step], chance: random.Random) -> list[Step]:
     return [(header, [raw for _, records in group for raw in records]) for (header, _), group in grouped]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_was_sent_live_and_after_a_restart_is_the_one_export(seeds: Sequence[int]) -> None:
     """An exporter that dies anywhere and begins again at a checkpoint sends every span, byte for byte."""
@@ -96,7 +94,6 @@ def _bytes(span: Span) -> bytes:
     return encode_traces([span], NOWHERE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_has_ended_stays_as_it_is(seeds: Sequence[int]) -> None:
     """No later boot changes a span whose records it still finds."""
@@ -114,7 +111,6 @@ def test_what_has_ended_stays_as_it_is(seeds: Sequence[int]) -> None:
 # --- what a trace is ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_each_shutdown_has_one_whole_trace(seeds: Sequence[int]) -> None:
     """One root, no span twice, no span without its parent, none without length."""
@@ -123,7 +119,6 @@ def test_each_shutdown_has_one_whole_trace(seeds: Sequence[int]) -> None:
         _check_traces(spans, batches, f"seed {seed}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_power_may_go_at_every_point(part: int, sample: Sample) -> None:
     """Also where it strikes in the middle of a step, of a sync, of the release."""
@@ -171,7 +166,6 @@ def _records(batches: list[Batch]) -> list[RawRecord]:
 # --- what it says ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_a_trace_says_of_pods_is_what_the_journal_says(seeds: Sequence[int]) -> None:
     """Each pod's last word is its span's; killed ones are errors with that reason, graceful ones are none."""

@@ -734,7 +734,6 @@ def phone(desk: Browser) -> Browser:
     return desk
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["story", "many"])
 def test_what_happened_can_be_read_in_the_events(phone: Browser, urls: Urls, name: str) -> None:
     """The words have most of the width, and no blank column stands beside them."""
@@ -748,7 +747,6 @@ def test_what_happened_can_be_read_in_the_events(phone: Browser, urls: Urls, nam
     assert frame - right <= 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["story", "many", "hostile"])
 def test_rows_are_as_tall_as_what_they_say(phone: Browser, urls: Urls, name: str) -> None:
     """A row is a few lines of its own words, with each cell's heading before it."""
@@ -777,7 +775,6 @@ FIRST_PAINT_MS = 2000
 DRAWN_MAX = 2500
 
 
-@pytest.mark.slow
 def test_gestures(desk: Browser, urls: Urls) -> None:
     """Zooming, moving, walking, scrolling, filtering and sorting answer at once."""
     desk.open(urls("many"))
@@ -795,7 +792,6 @@ def test_gestures(desk: Browser, urls: Urls) -> None:
         before = after
 
 
-@pytest.mark.slow
 def test_first_paint(desk: Browser, urls: Urls) -> None:
     """The page is seen soon after it is opened, by the browser's own clock."""
     desk.open(urls("many"))
@@ -803,7 +799,6 @@ def test_first_paint(desk: Browser, urls: Urls) -> None:
     assert dict(paints)["first-contentful-paint"] <= FIRST_PAINT_MS
 
 
-@pytest.mark.slow
 def test_timeline_draws_only_what_is_in_sight(desk: Browser, urls: Urls) -> None:
     """Of a thousand pods' bars only those in sight are in the document."""
     desk.open(urls("many"))

@@ -38,7 +38,6 @@ def test_no_rule_of_its_own() -> None:
     assert [number for number, _, sql in questions() if "regexp" in sql] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number, sql", [(number, sql) for number, _, sql in questions()])
 def test_a_question_is_answered(fleet: Fleet, number: int, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's SQL, in DuckDB."""

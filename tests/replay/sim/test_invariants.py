@@ -23,7 +23,6 @@ SEEDS, PARTS = 600, 6
 ONE_OF = 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_seeds(part: int, sample: Sample) -> None:
     """Whatever the seed makes go wrong, every invariant holds and the journal replays to the byte."""

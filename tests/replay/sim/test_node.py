@@ -298,7 +298,6 @@ def test_many_seeds(mode: NodeMode) -> None:
         assert not result.breaches, str(result)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("part", range(4))
 def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:

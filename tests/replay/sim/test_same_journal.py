@@ -18,7 +18,6 @@ def test_golden() -> None:
     assert list(lines()) == GOLDEN.read_text().splitlines()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("hash_seed", ["1", "271828", "random"])
 def test_every_python(python: str, hash_seed: str) -> None:

@@ -77,7 +77,6 @@ def test_the_golden_shutdown_is_the_same_again() -> None:
         assert what_if(history, episode.first_seq, Changes()).is_same
 
 
-@pytest.mark.slow
 def test_what_the_real_daemon_recorded_is_the_same_again(sample: Sample) -> None:
     """The daemon under Trio, on disks that fail and a node that misbehaves: its journals too."""
     told = 0

@@ -30,7 +30,7 @@ from tests.beds import logind as logind_bed
 from tests.beds.containerd import Containerd
 from tests.daemon.rig import EBBTIDE
 
-pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.node, pytest.mark.root]
 
 #: Of a request's head.
 RECEIVE_BYTES = 65536

@@ -32,7 +32,7 @@ from tests.node.pods import OBEDIENT, container, pod, running, static
 from tests.node.serving import served
 from tests.node.shutdowns import power_off
 
-pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.node, pytest.mark.root]
 
 POLITE = "trap 'exit 0' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 DEAF = "trap '' TERM; touch /tmp/up; while :; do sleep 0.05; done"

@@ -17,7 +17,7 @@ from tests.actors.edges.cri.test_orders_hooks import SERVER
 from tests.beds import logind as logind_bed
 from tests.beds.containerd import Containerd
 
-pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.node, pytest.mark.root]
 
 CRITICAL = 2_000_000_000
 GOES_ON = "trap 'sleep 1; exit 5' TERM; while :; do sleep 0.05; done"

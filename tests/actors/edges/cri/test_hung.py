@@ -29,7 +29,7 @@ from tests.actors.edges.cri.test_orders import first_process
 from tests.beds import logind as logind_bed
 from tests.beds.containerd import USR1_IMAGE, Containerd
 
-pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.node, pytest.mark.root]
 
 #: Notes each SIGTERM, and ends a moment later, with a code that no signal gives.
 NOTES = "trap 'echo told >> /tmp/told; sleep 0.5; exit 5' TERM; touch /tmp/up; while :; do sleep 0.05; done"

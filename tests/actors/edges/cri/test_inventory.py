@@ -20,7 +20,7 @@ from tests.actors.edges.cri.pods import Kubelet, Spec
 from tests.actors.edges.cri.test_edge import CODE_3, DEAF, NOT_READY, POLITE, kill, stop, until
 from tests.beds.containerd import Containerd
 
-pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.node, pytest.mark.root]
 
 RUNNING, READY = 1, 0
 

@@ -26,7 +26,7 @@ from tests.actors.edges.cri.test_inventory import known, take
 from tests.actors.edges.process.process_bed import Outbox
 from tests.beds.containerd import Containerd
 
-REAL = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+REAL = [pytest.mark.node, pytest.mark.root]
 
 
 def on_real(test: Callable[..., Any]) -> Callable[..., Any]:

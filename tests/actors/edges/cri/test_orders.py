@@ -296,7 +296,6 @@ def first_process(kubelet: Kubelet, container: str) -> int:
 
 @pytest.mark.node
 @pytest.mark.root
-@pytest.mark.slow
 @pytest.mark.parametrize("noticed", [True, False], ids=["before", "just now"])
 async def test_a_containerd_that_was_killed(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path, noticed: bool

@@ -21,7 +21,7 @@ from tests.actors.edges.cri.test_edge import POLITE, until
 from tests.beds.containerd import Containerd
 from tests.proc import each_process
 
-pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.node, pytest.mark.root]
 
 CLONE_NEWNET = 0x40000000
 SERVER = f"mkdir -p /tmp/www; echo hello > /tmp/www/bye; httpd -p 8080 -h /tmp/www; {POLITE}"

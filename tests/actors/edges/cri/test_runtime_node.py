@@ -25,7 +25,7 @@ from tests.node.serving import served
 from tests.node.shutdowns import CLASSES
 from tests.node.weather import Weather
 
-pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.node, pytest.mark.root]
 
 KUBELET = "kubelet-node-1"
 WAVES = [{"priority": each, "shutdownGracePeriodSeconds": 8} for each in (0, 1000, 2_000_000_000)]

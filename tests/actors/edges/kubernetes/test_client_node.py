@@ -13,7 +13,7 @@ from tests.actors.edges.kubernetes.rig import NODE, linked
 from tests.node.bed import Bed
 from tests.node.pods import PODS, pod
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 SECONDS = 5.0
 
 

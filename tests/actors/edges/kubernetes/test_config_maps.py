@@ -36,7 +36,7 @@ from tests.events.making import IDENTITY, OTHER_ID, Told, running, stamp, step, 
 from tests.node.bed import Bed
 from tests.node.client import Refused
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 NAMESPACE = "ebbtide-journal"
 #: What the journal needs, and nothing else: kept by the tests that pass with it.

@@ -24,7 +24,7 @@ from tests.node.identities import ADMIN, Client, kubelet
 from tests.node.parts import API_PORT
 from tests.node.pods import PODS, pod
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 SECONDS = 10.0
 NODE_CLIENT = kubelet(NODE)
 

@@ -13,7 +13,7 @@ from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.kubernetes.test_node_edge import CLUSTER_RULES, LEASE_RULES
 from tests.node.bed import Bed
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 ACCOUNT = "ebbtide-outage-kubelet"
 LISTED_SECONDS_MAX = 20.0

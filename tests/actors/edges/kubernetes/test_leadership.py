@@ -20,7 +20,7 @@ from tests.actors.edges.kubernetes.rig import linked, until
 from tests.actors.edges.kubernetes.rights import granted
 from tests.node.bed import Bed
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 NAMESPACE, NAME = "ebbtide-leader", "ebbtide-outage"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"

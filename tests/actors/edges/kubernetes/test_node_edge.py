@@ -27,7 +27,7 @@ from tests.actors.edges.kubernetes.rig import linked, until
 from tests.actors.edges.kubernetes.rights import granted
 from tests.node.bed import Bed
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 #: Not the shipped account: its roles have this name on the same server, and others would find ours there.
 ACCOUNT = "ebbtide-taints"

@@ -16,7 +16,7 @@ from tests.actors.edges.kubernetes.write_rig import NODE, NODE_CLIENT, Hand, acc
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 PATH = f"/api/v1/nodes/{NODE}"
 CHANGED, CERTIFICATE = "ebbtide.dev/changed", "ebbtide.dev/safe-to-detach"
 LAST_BOOT = "ebbtide.dev/last-boot"

@@ -61,7 +61,7 @@ from tests.beds.skipping import or_skip
 from tests.events.making import IDENTITY, OTHER_ID
 from tests.node.bed import Bed
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 ACCOUNT = "ebbtide-follows"
 NO_SETTINGS = OutageSettings()

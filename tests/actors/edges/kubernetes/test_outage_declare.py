@@ -28,7 +28,7 @@ from tests.actors.edges.kubernetes.rights import granted
 from tests.commands import Ran, ebbtide
 from tests.node.bed import Bed
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 ACCOUNT = "ebbtide-person"
 #: What a person needs, and nothing else.

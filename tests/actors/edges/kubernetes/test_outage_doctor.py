@@ -25,7 +25,7 @@ from tests.node.client import Refused
 
 __all__ = ["hands"]
 
-pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.backend]
+pytestmark = [pytest.mark.node, pytest.mark.backend]
 
 OURS, NEIGHBOUR = UUID.lower(), "99999999-9999-4999-8999-999999999999"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ebbtide/leases"

@@ -21,7 +21,7 @@ from tests.node.bed import Bed
 
 __all__ = ["hands"]
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 ACCOUNT = "ebbtide-explains"
 #: What a person needs, and nothing else.

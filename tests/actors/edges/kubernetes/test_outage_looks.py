@@ -24,7 +24,7 @@ from tests.replay import outages
 
 __all__ = ["running_rights"]
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 ACCOUNT = "ebbtide-looks"
 #: What a person needs, and nothing else.

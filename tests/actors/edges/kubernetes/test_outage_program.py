@@ -29,7 +29,7 @@ from tests.backends.backends import free_ports
 from tests.node.bed import Bed
 from tests.otel.delivery.collector import Collector, collecting
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 ACCOUNT = "ebbtide-replicas"
 OWN_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{ACCOUNT}/leases/{LEASE}"

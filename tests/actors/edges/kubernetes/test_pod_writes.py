@@ -27,7 +27,7 @@ from tests.node.identities import Client
 from tests.node.pods import PODS, STUBBORN, pod, running
 from tests.node.weather import Weather
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 #: The time that a delete has, on a machine with much other work; test_write_bounds has them exactly.
 IN_TIME_SECONDS = 6.0
 #: On a machine that does nothing else the first one is in time.

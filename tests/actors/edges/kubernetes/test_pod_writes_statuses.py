@@ -31,7 +31,7 @@ from tests.node.identities import Client
 from tests.node.pods import PODS, container, is_ready, pod, running, static
 from tests.node.weather import Weather
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 MESSAGE = "Pod was terminated in response to imminent node shutdown."
 AFTER = 4102444800
 

@@ -15,7 +15,7 @@ from tests.actors.edges.kubernetes.rig import linked
 from tests.node.bed import Bed
 from tests.node.pods import PODS, pod
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 #: No kubelet starts its pods: what counts is their objects.
 ELSEWHERE = "node-of-paper"

@@ -42,7 +42,7 @@ from tests.node.client import Object, Refused
 
 __all__ = ["running_rights"]
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 FAR, SNR = KINDS
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -18,7 +18,7 @@ from tests.node.bed import Bed
 from tests.node.client import Object
 from tests.node.pods import PODS, pod, running, static
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 EVENTS = "/api/v1/namespaces/default/events"
 ON_NODE = PostEvent(
     key="NodeStatusActor/event/signal/1",

@@ -30,7 +30,7 @@ from tests.actors.edges.kubernetes.test_node_edge import CLUSTER_RULES, LEASE_RU
 from tests.actors.edges.process.process_bed import Outbox
 from tests.node.bed import Bed
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 ACCOUNT = "ebbtide-outage-statements"
 

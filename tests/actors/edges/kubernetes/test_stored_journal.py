@@ -17,7 +17,7 @@ from tests.daemon.rig import EBBTIDE
 from tests.node.bed import Bed
 from tests.replay import outages
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 UID = "5d0a2a52-2f6d-4f6c-9b3e-0d7b6a3e8c11"
 #: All that a reader needs.

@@ -31,7 +31,7 @@ from tests.node.pods import PODS, pod, static
 from tests.node.pods import running as pods_running
 from tests.node.weather import PORT, Weather
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 
 @pytest.fixture

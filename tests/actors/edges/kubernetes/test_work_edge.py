@@ -35,7 +35,7 @@ from tests.node.bed import Bed
 from tests.node.client import Object, Refused
 from tests.node.pods import PODS, pod
 
-pytestmark = [pytest.mark.node, pytest.mark.slow]
+pytestmark = [pytest.mark.node]
 
 ACCOUNT = "ebbtide-work"
 SEEN = ["list", "watch"]

@@ -879,7 +879,6 @@ def test_words_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
 KIB_A_POD_MAX, PART_MIB_MAX, US_A_CHANGE_MAX = 2.0, 16.0, 500
 
 
-@pytest.mark.slow
 def test_what_a_cluster_weighs() -> None:
     """A sixth of the largest, in processes of their own; docs/outage.md has the figures of all of it."""
     seen = work_load.main(100, 5_000, 0)

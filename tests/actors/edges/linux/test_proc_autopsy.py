@@ -82,7 +82,6 @@ async def test_output_stays_out_of_the_record_unless_asked_for(tmp_path: Path) -
         assert bed.outbox.of(AutopsyTaken)[1].processes == ()
 
 
-@pytest.mark.slow
 async def test_an_autopsy_of_a_crowd_is_bounded(tmp_path: Path) -> None:
     """Of hundreds of processes a bounded few are reported, the oldest first."""
     crowd = "for i in $(seq 200); do sleep 1000 & done; echo x > %s/r; wait"

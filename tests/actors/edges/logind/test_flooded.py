@@ -21,7 +21,7 @@ from ebbtide.actors.edges.logind.manager import PREPARE_FOR_SHUTDOWN
 from tests.beds.inside import PROJECT
 from tests.beds.logind import LogindBed, manager_signal
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root]
 
 MIB = 1024 * 1024
 #: The system bus takes messages of up to 32 MiB.

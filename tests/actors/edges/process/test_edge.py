@@ -357,7 +357,6 @@ async def test_a_pod_outlives_a_daemon_that_closes_its_descriptors(tmp_path: Pat
         await nothing_left(bed)
 
 
-@pytest.mark.slow
 async def test_300_pods_leave_nothing_behind(tmp_path: Path, use_cgroups: bool) -> None:
     """Many pods start, end by signal, and leave no process, no group and no descriptor."""
     pods = [pod_of(f"p{n}", shell("sleep 1000 & exec sleep 1000")) for n in range(300)]
@@ -794,7 +793,6 @@ async def test_an_adopted_hook_has_no_more_time_than_it_was_given(tmp_path: Path
         await nothing_left(bed)
 
 
-@pytest.mark.slow
 async def test_a_daemon_killed_outright_is_succeeded_by_another(tmp_path: Path) -> None:
     """SIGKILL of the daemon's process leaves pods and a running hook alone, and all are found again."""
     hook = f"echo x >> {tmp_path}/hooked; until test -e {tmp_path}/go; do sleep 0.01; done"
@@ -842,7 +840,6 @@ while True:
 """
 
 
-@pytest.mark.slow
 async def test_an_adopted_container_tells_its_exit_code_where_the_kernel_keeps_it(tmp_path: Path) -> None:
     """With a parent that waits for it, another's child tells its code on its pidfd (Linux 6.15)."""
     text = DAEMON.format(root=str(Path(__file__).parents[4]), folder=str(tmp_path), hook="exit 0")

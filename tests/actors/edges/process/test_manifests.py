@@ -151,7 +151,6 @@ async def test_what_stands_among_the_manifests_holds_nobody_up(tmp_path: Path) -
     assert "b.yaml" in merged.path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [merge_keys(40_000), "- []\n" * 95_000, "a: " + "x" * (LOCAL_BYTES_MAX - 3)],
