@@ -35,9 +35,9 @@ from tests.beds.inside import PROJECT
 from tests.node.bed import Bed
 from tests.node.identities import EBBTIDE
 from tests.node.parts import API, Member
+from tests.waiting import WATCHDOG_SECONDS
 
 SERVICE = "/runtime.v1.RuntimeService/"
-CALL_SECONDS_MAX = 60.0
 GRACE_SECONDS = 10
 OPTIONS = (("grpc.max_receive_message_length", 16 * 1024 * 1024), ("grpc.enable_http_proxy", 0))
 NAME_LABEL = "io.kubernetes.pod.name"
@@ -113,7 +113,7 @@ class Client:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=answer.FromString,
         )
-        return await method(request, timeout=CALL_SECONDS_MAX)
+        return await method(request, timeout=WATCHDOG_SECONDS)
 
     async def containers(self) -> dict[str, list[str]]:
         """The running ones' ids by their pod's name."""
@@ -184,7 +184,7 @@ class Teller:
 async def _teller(server: str, authority: str, token: str) -> AsyncIterator[Teller]:
     """Connected, and knows the pods."""
     trusted = ssl.create_default_context(cafile=authority)
-    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trusted, keepalive_timeout=CALL_SECONDS_MAX)
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trusted, keepalive_timeout=WATCHDOG_SECONDS)
     headers = {"Authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(server, connector=connector, headers=headers) as session:
         async with session.get("/api/v1/namespaces/default/pods") as answer:

@@ -24,10 +24,9 @@ from tests.node.client import POLL_SECONDS, Api, Refused, condition
 from tests.node.identities import ADMIN, Secrets
 from tests.node.inside import CONTROL
 from tests.node.parts import Member, Part
+from tests.waiting import WATCHDOG_SECONDS, until
 
 UNSHARE = ("unshare", "--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child", "--")
-START_SECONDS_MAX = 60
-LOCK_SECONDS_MAX = 20
 #: What kubelets said of it, where one has none.
 LOCK_LINES = 20
 CLONE_NEWNET = 0x40000000
@@ -190,17 +189,19 @@ class Bed:
     async def locks(self, count: int) -> None:
         """Wait until that many kubelets hold a lock. Raises AssertionError."""
         rows: list[Inhibitor] = []
-        with trio.move_on_after(LOCK_SECONDS_MAX):
-            while True:
-                rows = [row for row in await self.logind.list_inhibitors() if row.who == "kubelet"]
-                if len(rows) == count:
-                    return
-                await trio.sleep(POLL_SECONDS)
-        logs = {name: self.log(f"kubelet-{name}").splitlines() for name in self.members}
-        told = [
-            f"{name}: {line}" for name, lines in logs.items() for line in lines if "shutdown" in line.lower()
-        ]
-        raise AssertionError("\n".join((f"not {count} locks of kubelets but {rows}", *told[-LOCK_LINES:])))
+
+        async def held() -> bool:
+            rows[:] = [row for row in await self.logind.list_inhibitors() if row.who == "kubelet"]
+            return len(rows) == count
+
+        def why() -> str:
+            logs = {name: self.log(f"kubelet-{name}").splitlines() for name in self.members}
+            lines = [
+                f"{name}: {each}" for name, log in logs.items() for each in log if "shutdown" in each.lower()
+            ]
+            return "\n".join((f"not {count} locks of kubelets but {rows}", *lines[-LOCK_LINES:]))
+
+        await until(held, why)
 
     async def start_over(self, **changes: Any) -> None:
         """As after a reboot: logind has forgotten the shutdown, and the kubelets begin anew and are Ready.
@@ -227,15 +228,15 @@ class Bed:
 
         The object of a pod that is removed by force is gone before the pod is.
         """
-        with trio.move_on_after(START_SECONDS_MAX):
-            while await self._said("ctr", "-a", str(member.socket), "-n", "k8s.io", "tasks", "ls", "-q"):
-                await trio.sleep(POLL_SECONDS)
-            return
-        raise AssertionError(f"the runtime of {member.name} still runs something")
+
+        async def idle() -> bool:
+            return not await self._said("ctr", "-a", str(member.socket), "-n", "k8s.io", "tasks", "ls", "-q")
+
+        await until(idle, f"the runtime of {member.name} still runs something")
 
     async def ready(self, name: str, answers: Callable[[], Awaitable[bool]]) -> None:
         """Wait until a part answers. Raises Unready with the end of its log."""
-        with trio.move_on_after(START_SECONDS_MAX):
+        with trio.move_on_after(WATCHDOG_SECONDS):
             while await self.inside.do("exited", name=name) is None:
                 if await answers():
                     return

@@ -16,9 +16,9 @@ from typing import Any
 
 import trio
 
-REQUEST_SECONDS_MAX = 10
+from tests.waiting import WATCHDOG_SECONDS
+
 POLL_SECONDS = 0.05
-WAIT_SECONDS_MAX = 60
 KINDS = {"PATCH": "application/merge-patch+json"}
 STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -58,7 +58,7 @@ class Api:
         path: str,
         body: Object | None = None,
         kind: str = "",
-        seconds: float = REQUEST_SECONDS_MAX,
+        seconds: float = WATCHDOG_SECONDS,
     ) -> Any:
         """The answer's JSON, or its text. ``kind``: of the body, where it is not the method's usual one."""
         text = await trio.to_thread.run_sync(self._ask, method, path, body, kind, seconds)
@@ -70,7 +70,7 @@ class Api:
         path: str,
         body: Object | None,
         kind: str = "",
-        seconds: float = REQUEST_SECONDS_MAX,
+        seconds: float = WATCHDOG_SECONDS,
     ) -> str:
         request = urllib.request.Request(
             self.server + path,
@@ -110,7 +110,7 @@ class Api:
         self,
         path: str,
         holds: Callable[[Any], Any],
-        seconds: float = WAIT_SECONDS_MAX,
+        seconds: float = WATCHDOG_SECONDS,
         pause: float = POLL_SECONDS,
     ) -> Any:
         """What ``path`` gives once ``holds``. Raises AssertionError with what it last gave."""

@@ -23,15 +23,13 @@ from ebbtide.events.decisions import GrantAssessed
 from ebbtide.events.facts import ApiRead, RuntimeRead
 from ebbtide.events.reader import History
 from tests.node.bed import Bed
-from tests.node.client import POLL_SECONDS
 from tests.node.identities import EBBTIDE, Client
 from tests.node.parts import API, MANIFESTS, Member, Part
+from tests.waiting import WATCHDOG_SECONDS, until
 
 NAME = "ebbtide"
 PROGRAM = "import sys, ebbtide.cli as cli; sys.exit(cli.main())"
 COMMAND = (sys.executable, "-c", PROGRAM)
-ARMED_SECONDS_MAX = 20
-VERIFY_SECONDS_MAX = 60
 
 E = TypeVar("E", bound=Event)
 
@@ -117,17 +115,21 @@ class Daemon:
 
     async def until(self, holds: Callable[[], Any], otherwise: str) -> None:
         """Wait until ``holds``, which may be asynchronous. Raises AssertionError with its log."""
-        with trio.move_on_after(ARMED_SECONDS_MAX):
-            while True:
-                answer = holds()
-                if await answer if hasattr(answer, "__await__") else answer:
-                    return
-                assert await self.exited() is None, self.bed.log(NAME)
-                await trio.sleep(POLL_SECONDS)
-        said = self.bed.log(NAME)
-        # Of hundreds of pods the end alone would not tell where the journal has gone.
-        about = "\n".join(line for line in said.splitlines() if "journal" in line)
-        raise AssertionError(f"{otherwise}: {about[:1000]}\n{said[-3000:]}")
+
+        async def holds_or_exited() -> Any:
+            answer = holds()
+            if answer := await answer if hasattr(answer, "__await__") else answer:
+                return answer
+            assert await self.exited() is None, self.bed.log(NAME)
+            return None
+
+        def why() -> str:
+            log = self.bed.log(NAME)
+            # With hundreds of pods the end of the log does not show where the journal has gone.
+            about = "\n".join(line for line in log.splitlines() if "journal" in line)
+            return f"{otherwise}: {about[:1000]}\n{log[-3000:]}"
+
+        await until(holds_or_exited, why)
 
     async def armed(self) -> bool:
         return bool(await self.bed.logind.ours())
@@ -173,7 +175,7 @@ class Daemon:
         journals = [f"--journal={each}" for each in self.locations if each.is_dir()]
         argv = [*COMMAND, "replay", "verify", *journals, "-o", "json"]
         done = await trio.to_thread.run_sync(
-            lambda: subprocess.run(argv, capture_output=True, text=True, timeout=VERIFY_SECONDS_MAX)
+            lambda: subprocess.run(argv, capture_output=True, text=True, timeout=WATCHDOG_SECONDS)
         )
         assert done.returncode == 0, done.stdout + done.stderr
         said: dict[str, Any] = json.loads(done.stdout)

@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import trio
-
 from ebbtide.events.decisions import MeansChosen, PodEnded, PodPlanned, ReleaseLock, SendSignal
 from ebbtide.events.facts import ApiRead
 from tests.node.bare import ask
@@ -25,8 +23,8 @@ from tests.node.pods import PODS, remove_all
 from tests.node.shutdowns import CLASSES, fill, power_off
 from tests.node.weather import Weather
 from tests.node.witness import TICK_NS, Witness
+from tests.waiting import until
 
-DOWN_SECONDS_MAX = 40
 #: Class to priority: what the waves of a scenario are made of.
 PRIORITIES = {"low": 1000, "middle": 2000, "high": 3000, "higher": 4000, "highest": 5000}
 
@@ -58,9 +56,9 @@ class Going:
     async def run(self, *pods: Object) -> None:
         await fill(self.bed, list(pods))
 
-    async def down(self, kind: str = "poweroff", seconds: float = DOWN_SECONDS_MAX) -> tuple[int, int]:
+    async def down(self, kind: str = "poweroff") -> tuple[int, int]:
         """Asked for and let go, in monotonic nanoseconds; the release is on record when it returns."""
-        times = await power_off(self.bed, seconds, kind)
+        times = await power_off(self.bed, kind=kind)
         await self.released()
         return times
 
@@ -69,16 +67,18 @@ class Going:
 
     async def signalled(self, *names: str) -> None:
         """Wait until these have got the stop signal."""
-        with trio.fail_after(DOWN_SECONDS_MAX):
-            while not all(self.witness.times(name, "signal") for name in names):
-                await trio.sleep(0.02)
+        await until(
+            lambda: all(self.witness.times(name, "signal") for name in names), f"no signal for {names}"
+        )
 
     async def kubelet_runs(self) -> None:
         """Wait until it does, and the node is Ready."""
         name = f"kubelet-{self.member.name}"
-        with trio.fail_after(DOWN_SECONDS_MAX):
-            while name not in await self.bed.inside.do("alive"):
-                await trio.sleep(0.05)
+
+        async def runs() -> bool:
+            return name in await self.bed.inside.do("alive")
+
+        await until(runs, "the kubelet does not run")
         await self.bed.node_ready(self.member)
 
     async def end(self) -> None:

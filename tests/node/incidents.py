@@ -60,7 +60,7 @@ async def lost_requests(bed: Bed, contender: Contender, folder: Path) -> Inciden
         async with contender.holds(bed, setting):
             await requests.start_client(bed, address)
             await trio.sleep(requests.BEFORE_SECONDS)
-            await power_off(bed, OVER_SECONDS_MAX)
+            await power_off(bed)
             found = await requests.lost(bed)
     finally:
         await bed.api.delete(f"{requests.SERVICES}/web")
@@ -89,7 +89,7 @@ async def newcomers(bed: Bed, contender: Contender, folder: Path) -> Incident:
         before = {each["metadata"]["uid"] for each in (await bed.api.get(PODS))["items"]}
         seen: dict[str, Object] = {}
         nursery.start_soon(_look, bed, seen)
-        await power_off(bed, OVER_SECONDS_MAX)
+        await power_off(bed)
         nursery.cancel_scope.cancel()
     new = [each for uid, each in seen.items() if uid not in before]
     rejected = [each for each in new if each["status"].get("reason") == "NodeShutdown"]
@@ -111,7 +111,7 @@ async def small_grant(bed: Bed, contender: Contender, folder: Path) -> Incident:
     witness = Witness(bed)
     await fill(bed, [witness.pod(name, slow=True, priorityClassName=name) for name in PRIORITIES])
     async with contender.holds(bed, setting):
-        asked_ns, over_ns = await power_off(bed, OVER_SECONDS_MAX)
+        asked_ns, over_ns = await power_off(bed)
     seen = signalled(witness, PRIORITIES, over_ns)
     order = [name for name, _ in sorted(seen.items(), key=lambda each: each[1])]
     in_order = order == list(PRIORITIES)
@@ -139,7 +139,7 @@ async def killed(bed: Bed, contender: Contender, folder: Path) -> Incident:
     )
     async with contender.holds(bed, setting) as daemon, trio.open_nursery() as nursery:
         nursery.start_soon(_kill_in_the_middle, bed, daemon)
-        _, over_ns = await power_off(bed, OVER_SECONDS_MAX)
+        _, over_ns = await power_off(bed)
         await trio.sleep(AGAIN_SECONDS)
         if daemon:
             await daemon.verify()
@@ -204,7 +204,7 @@ async def _without_runtime(
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(hurt, runtime, witness, names)
-                asked_ns, over_ns = await power_off(bed, OVER_SECONDS_MAX)
+                asked_ns, over_ns = await power_off(bed)
         finally:
             await bed.inside.do("signal", name=runtime, signal_number=signal.SIGCONT)
         if daemon:

@@ -22,13 +22,13 @@ import trio
 from tests.beds.inside import mount, obey, take_commands
 from tests.node import remains
 from tests.proc import each_process
+from tests.waiting import WATCHDOG_SECONDS
 
 #: Written by the kubelet and by nobody else; it sees files of the node's own, and the machine keeps its own.
 SETTINGS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
 KEYS = ("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")
 #: Folders of the machine that the node sees, and can write to without touching them.
 LAYERED = ("/var", "/etc")
-RUN_SECONDS_MAX = 60
 #: A socket in the node's folder.
 CONTROL = "control.sock"
 REAP_SECONDS = 0.2
@@ -137,7 +137,7 @@ class Inside:
         )
         self.running.append(process)
         try:
-            said, _ = await trio.to_thread.run_sync(lambda: process.communicate(timeout=RUN_SECONDS_MAX))
+            said, _ = await trio.to_thread.run_sync(lambda: process.communicate(timeout=WATCHDOG_SECONDS))
         finally:
             self.running.remove(process)
         if process.returncode:

@@ -10,8 +10,9 @@ import contextlib
 import os
 import shutil
 import tempfile
-import time
 from pathlib import Path
+
+from tests.waiting import until_sync
 
 CGROUPS = Path("/sys/fs/cgroup")
 PREFIX = "ebbtide-node"
@@ -19,8 +20,6 @@ PREFIX = "ebbtide-node"
 BASE = Path("/tmp")
 #: A new group of this tree has neither, and takes no process before it has both.
 CPUSET = ("cpuset.cpus", "cpuset.mems")
-EMPTY_SECONDS_MAX = 10
-POLL_SECONDS = 0.02
 
 
 def new_folder() -> Path:
@@ -52,12 +51,13 @@ def left(name: str) -> list[Path]:
 
 def remove(name: str) -> None:
     """In every tree. The kernel empties a group a moment after its last process has gone."""
-    deadline = time.monotonic() + EMPTY_SECONDS_MAX
-    while (groups := left(name)) and time.monotonic() < deadline:
-        for group in groups:
+
+    def removed() -> bool:
+        for group in left(name):
             _remove_below(group)
-        if left(name):
-            time.sleep(POLL_SECONDS)
+        return not left(name)
+
+    until_sync(removed, f"the control groups {name} are not empty")
 
 
 def _remove_below(group: Path) -> None:

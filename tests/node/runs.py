@@ -54,7 +54,7 @@ async def run_once(
     await fill(bed, many(count, stubborn))
     async with contender.holds(bed, setting) as daemon:
         memory = memory_of_daemon(bed, daemon) if daemon else memory_of(bed, "kubelet")
-        asked_ns, over_ns = await power_off(bed, OVER_SECONDS_MAX)
+        asked_ns, over_ns = await power_off(bed)
         final = count - await unfinished(bed)
         told, peak = None, 0.0
         if daemon:

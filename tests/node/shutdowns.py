@@ -22,6 +22,7 @@ from tests.node.bringing_up import node_bed
 from tests.node.client import Object
 from tests.node.pods import OBEDIENT, PODS, STUBBORN, is_ready, pod, remove_all
 from tests.proc import each_process
+from tests.waiting import until
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 #: The waves, in their order: name to priority.
@@ -34,7 +35,6 @@ FILL_AT_ONCE = 50
 #: A list of hundreds of pods is work for the server that starts them.
 UP_POLL_SECONDS = 1.0
 OVER_SECONDS_MAX = 120
-POLL_SECONDS = 0.005
 FINAL = ("Succeeded", "Failed")
 MIB = 1024
 NS = 1_000_000_000
@@ -102,13 +102,16 @@ async def shut_down(bed: Bed) -> Shutdown:
     return Shutdown((over_ns - asked_ns) / NS, told, (all_told_ns - asked_ns) / NS, memory_mib)
 
 
-async def power_off(bed: Bed, seconds: float = OVER_SECONDS_MAX, kind: str = "poweroff") -> tuple[int, int]:
+async def power_off(bed: Bed, kind: str = "poweroff") -> tuple[int, int]:
     """When it was asked for and when logind went on, in monotonic nanoseconds."""
     before = len(await bed.logind.starts())
     asked_ns = await bed.logind.power_off(kind)
-    with trio.fail_after(seconds):
-        while len(starts := await bed.logind.starts()) == before:
-            await trio.sleep(POLL_SECONDS)
+
+    async def started() -> list[tuple[str, int]]:
+        starts: list[tuple[str, int]] = await bed.logind.starts()
+        return starts[before:]
+
+    starts = await until(started, "logind does not go on")
     return asked_ns, starts[-1][1]
 
 

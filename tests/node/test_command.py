@@ -17,6 +17,7 @@ from tests.node import remains
 from tests.node.__main__ import INTERRUPTED, WRONG, holder
 from tests.node.bringing_up import need
 
+pytestmark = pytest.mark.proof
 SECONDS_MAX = 60
 POLL_SECONDS = 0.02
 

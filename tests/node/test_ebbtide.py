@@ -37,7 +37,7 @@ async def test_two_locks(bed: Bed, tmp_path: Path) -> None:
                 await trio.sleep(0.02)
         assert len(await bed.logind.ours()) == 1
         await bed.locks(2)
-        asked_ns, over_ns = await power_off(bed, seconds=20)
+        asked_ns, over_ns = await power_off(bed)
         assert asked_ns < over_ns
         await bed.api.until(PODS, lambda pods: not any(map(is_ready, pods["items"])))
     finally:

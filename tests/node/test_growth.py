@@ -7,6 +7,8 @@ import pytest
 from tests.node.growth import Look, growth
 from tests.node.week import COUNT_MAX, MEMORY_MIB_MAX, OVER, figures
 
+pytestmark = pytest.mark.proof
+
 ZERO = Look(*[0] * len(Look._fields))
 
 

@@ -51,6 +51,8 @@ from tests.node.matrix import (
 )
 from tests.node.shutdowns import NS
 
+pytestmark = pytest.mark.proof
+
 CELL = Cell("cri", "kubelet", HUNG, "wave-1")
 #: When each wave begins, and how long a pod lives on after its signal, in the shutdown that holds.
 BEGINS_NS = {name: (1 + 3 * at) * NS for at, name in enumerate(WAVES)}

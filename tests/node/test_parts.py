@@ -92,7 +92,7 @@ async def test_shutdown_of_the_kubelet(bed: Bed) -> None:
     await bed.locks(2)
     try:
         await running(bed, *made)
-        asked_ns, over_ns = await power_off(bed, seconds=20)
+        asked_ns, over_ns = await power_off(bed)
         assert 3.0 <= (over_ns - asked_ns) / 1e9 < 5.5
         # It lets go before its last report, and a pod that exits with 0 has succeeded.
         await bed.api.until(PODS, lambda pods: fates(pods) == FATES)
@@ -107,7 +107,7 @@ async def test_mended(bed: Bed) -> None:
     """What a test leaves stopped, or half way down, is up again for the next one."""
     await bed.start_over(shutdownGracePeriod="1s", shutdownGracePeriodCriticalPods="0s")
     await bed.locks(2)
-    await power_off(bed, seconds=20)
+    await power_off(bed)
     for name in ("kube-scheduler", "kube-apiserver", "containerd-node-2", "kubelet-node-1"):
         await bed.stop(name)
     await mend(bed)

@@ -19,12 +19,11 @@ import trio
 from tests.node.bed import Bed
 from tests.node.identities import Client
 from tests.node.parts import API_PORT, Part
+from tests.waiting import until
 
 NAME = "weather"
 PORT = 7443
 LENGTH = re.compile(rb"^content-length: *(\d+)", re.IGNORECASE | re.MULTILINE)
-START_SECONDS_MAX = 20
-POLL_SECONDS = 0.02
 REASONS = {429: "Too Many Requests", 500: "Internal Server Error", 503: "Service Unavailable"}
 
 
@@ -56,9 +55,7 @@ class Weather:
         files = [self.file, secrets.certificate, secrets.key, secrets.authority]
         argv = [sys.executable, "-m", "tests.node.weather", *map(str, files)]
         await self.bed.start(Part(NAME, argv, {}))
-        with trio.fail_after(START_SECONDS_MAX):
-            while not await self._listens():
-                await trio.sleep(POLL_SECONDS)
+        await until(self._listens, "the weather does not listen")
 
     async def stop(self) -> None:
         await self.bed.stop(NAME)

@@ -11,6 +11,8 @@ from tests.outage_bed.results import Results, comparison, page
 from tests.outage_bed.scenarios import BOTH, CONTROLLER, HAND, NOBODY, SCENARIOS
 from tests.outage_bed.work import foreign_writes
 
+pytestmark = pytest.mark.proof
+
 
 @pytest.mark.parametrize(
     ("lines", "count"),

@@ -38,6 +38,7 @@ async def beside(bed: Bed, tmp_path: Path, request: pytest.FixtureRequest) -> As
         await bed.start_over(**OFF)
 
 
+@pytest.mark.gate
 async def test_the_kubelet_is_left_to_it(beside: Going) -> None:
     """Nothing is ordered, every fate is on record, and the lock is kept until the API server has them all."""
     witness = beside.witness
@@ -70,6 +71,7 @@ async def test_a_power_off_moves_the_pods(by_auto: Going) -> None:
     await by_auto.final("web")
 
 
+@pytest.mark.gate
 async def test_a_reboot_keeps_the_pods(by_auto: Going) -> None:
     """Over the runtime, the kubelet stopped: no terminal phase is written for a pod that comes back."""
     await by_auto.run(by_auto.witness.pod("web", ends_after=0.3))

@@ -33,6 +33,7 @@ def as_ever(node: Going) -> None:
     assert node.outcomes() == {"low": "graceful", "high": "graceful"}
 
 
+@pytest.mark.gate
 async def test_killed(node: Going) -> None:
     """Killed in the first wave and started again under the lock that was kept, it goes on: no hook
     twice, no wave skipped, nothing started anew.

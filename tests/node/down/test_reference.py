@@ -50,6 +50,7 @@ async def test_priorities_one_after_another(node: Going) -> None:
     await node.final(*PRIORITIES)
 
 
+@pytest.mark.gate
 async def test_cancelled(node: Going) -> None:
     """Who has not begun is spared and runs on; the node takes pods again, and is protected again."""
     await node.run(
