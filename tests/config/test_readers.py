@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.config.readers import DURATION_NS_MAX, UNITS_NS, format_duration, parse_duration
@@ -77,14 +77,12 @@ def test_durations_are_printed_as_go_prints_them(duration_ns: int, text: str) ->
     assert format_duration(duration_ns) == text
 
 
-@settings(deadline=None)
 @given(st.integers(-DURATION_NS_MAX - 1, DURATION_NS_MAX))
 def test_printing_and_reading_are_inverse(duration_ns: int) -> None:
     """For every duration that there is."""
     assert parse_duration(format_duration(duration_ns)) == duration_ns
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 999), st.sampled_from(sorted(UNITS_NS))), min_size=1, max_size=5))
 def test_terms_add_up(terms: list[tuple[int, str]]) -> None:
     """Units may come in any order and more than once."""
@@ -92,7 +90,6 @@ def test_terms_add_up(terms: list[tuple[int, str]]) -> None:
     assert parse_duration(text) == sum(count * UNITS_NS[unit] for count, unit in terms)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="0123456789.+-nsuµmhe \n", max_size=30) | st.text(max_size=30))
 def test_any_text_is_a_duration_or_one_clear_error(text: str) -> None:
     """Nothing else is ever raised."""

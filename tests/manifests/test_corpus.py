@@ -1,4 +1,4 @@
-"""Nasty manifests: each is read, or refused in one line and in bounded time; never anything else."""
+"""Nasty manifests: each is read, or refused in one line; never anything else."""
 
 from __future__ import annotations
 
@@ -88,13 +88,12 @@ def replace_one(tree: Any, at: int, leaf: Any) -> tuple[Any, int]:
     return changed, left
 
 
-@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
-def test_each_file_of_the_corpus_is_read_or_refused_in_one_line(path: Path) -> None:
+def test_each_file_of_the_corpus_is_read_or_refused_in_one_line() -> None:
     """Its name says which; the error names the file."""
-    read_or_refused(path, load_manifest_file, ManifestError)
+    read_or_refused(CORPUS, load_manifest_file, ManifestError)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=100)
 @given(tree=TREES)
 def test_any_tree_is_a_list_of_pods_or_one_clear_error(tree: Any) -> None:
     """As YAML and as JSON, and both readers judge it alike."""
@@ -102,7 +101,7 @@ def test_any_tree_is_a_list_of_pods_or_one_clear_error(tree: Any) -> None:
     assert all(each.isprintable() for each in verdicts)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=100)
 @given(at=st.integers(0, 40), leaf=TREES)
 def test_a_pod_with_one_field_replaced_is_a_pod_or_one_clear_error(at: int, leaf: Any) -> None:
     """Whatever stands in whichever place."""
@@ -110,14 +109,14 @@ def test_a_pod_with_one_field_replaced_is_a_pod_or_one_clear_error(at: int, leaf
     assert complaint(json.dumps(tree).encode()).isprintable()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=100)
 @given(raw=st.binary(max_size=200) | st.text().map(str.encode))
 def test_any_bytes_are_a_list_of_pods_or_one_clear_error(raw: bytes) -> None:
     """No other exception comes out, whatever goes in."""
     assert complaint(raw).isprintable()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=100)
 @given(path=st.sampled_from(CORPUS), cuts=CUTS)
 def test_a_damaged_file_is_a_list_of_pods_or_one_clear_error(
     path: Path, cuts: list[tuple[int, int, bytes]]

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import yaml
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction, TcpSocketAction
 from ebbtide.events.model import Container, Hook
 from ebbtide.manifests import (
+    Expander,
     Manifest,
     ManifestError,
     load_local_pods,
@@ -195,18 +195,6 @@ def test_what_only_a_cluster_could_run_is_noted_and_planned_all_the_same(
     assert part in obstacle
 
 
-def test_what_may_be_absent_is_no_obstacle() -> None:
-    """Optional references leave their variables undefined."""
-    optional = {"name": "s", "key": "k", "optional": True}
-    found = read(
-        with_main(
-            env=[{"name": "A", "valueFrom": {"secretKeyRef": optional}}], envFrom=[{"configMapRef": optional}]
-        )
-    )
-    assert found.obstacles == ()
-    assert found.spec.containers[0].env == {}
-
-
 def test_stop_signal_ports_and_directory_arrive() -> None:
     """Only named ports matter, and the first of a name counts."""
     found = read(
@@ -303,10 +291,6 @@ def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, objec
     """As the API server refuses it."""
     with pytest.raises(ManifestError, match=re.escape(message)):
         parse_manifests("f", yaml.safe_dump(document).encode())
-
-
-def test_a_class_with_two_values_is_refused() -> None:
-    """In a cluster a name stands once."""
     twice = [priority_class("gold", 1), priority_class("gold", 1), priority_class("gold", 2)]
     with pytest.raises(ManifestError, match="f:13: priority class 'gold' stands twice, with two values"):
         parse_manifests("f", yaml.safe_dump_all(twice).encode())
@@ -410,12 +394,26 @@ def test_many_pods_cannot_grow_without_bound_together(monkeypatch: pytest.Monkey
         parse_manifests("f", yaml.safe_dump_all(listed).encode())
 
 
+class Searched(str):
+    """Counts the searches for a parenthesis, each of which may walk the whole text."""
+
+    def __init__(self, _: str) -> None:
+        self.searches = 0
+
+    def index(self, *arguments: Any) -> int:
+        self.searches += 1
+        return super().index(*arguments)
+
+    def rfind(self, *arguments: Any) -> int:
+        self.searches += 1
+        return super().rfind(*arguments)
+
+
 def test_references_that_never_end_cost_one_look() -> None:
     """Reading stays linear in the length of the text."""
-    text = "$(" * 60_000
-    started = time.process_time()
-    assert read(with_main(command=[text])).spec.containers[0].argv == (text,)
-    assert time.process_time() - started < 1.0
+    text = Searched("$(" * 60_000)
+    assert Expander().expand(text, {}, "command[0]", 1) == text
+    assert text.searches == 1
 
 
 # --- where manifests come from -----------------------------------------------------------------
@@ -537,10 +535,6 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         load_manifest_file(tmp_path / "gone.yaml")
     with pytest.raises(ManifestError, match="cannot read"):
         load_manifests(["a\0b"])
-
-
-def test_a_gigabyte_is_refused_by_its_size(tmp_path: Path) -> None:
-    """It costs no more than its first piece."""
     huge = tmp_path / "huge.yaml"
     with open(huge, "wb") as file:
         os.truncate(file.fileno(), 2**30)
@@ -569,9 +563,3 @@ def test_local_pods_can_all_be_run(tmp_path: Path) -> None:
     file.write_text(pod_yaml("web", command="[]"))
     with pytest.raises(ValueError, match=r"web\.yaml:1: pod default/web: container c: it has no command"):
         load_local_pods(file)
-
-
-def test_a_thousand_pods_are_read_quickly_enough_for_a_folder_that_is_watched() -> None:
-    """As one JSON list; the time is checked by the corpus, here only that all of them arrive."""
-    listed = {"kind": "List", "items": [as_object(f"p{number}") for number in range(1000)]}
-    assert len(names(json.dumps(listed))) == 1000
