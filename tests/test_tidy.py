@@ -364,6 +364,10 @@ MOCK_CLOCKS = {"autojump_clock", "mock_clock"}
 #: Gate files that read a clock or set a deadline of their own, and why a slow machine does not fail them.
 READS_A_CLOCK = {
     "tests/waiting.py": "the watchdog itself",
+    "tests/node/__main__.py": "for a person; the gate imports a setting",
+    "tests/outage_bed/runs.py": "figures of a run; none is asserted",
+    "tests/outage_bed/scenarios.py": "a time in which nothing may happen; proofs but for `plain`",
+    "tests/outage_bed/stage.py": "figures of a run; none is asserted",
     "tests/node/bare.py": "StopContainer's field `timeout`",
     "tests/node/bringing_up.py": "figures for a person",
     "tests/node/inside.py": "when a unit was started, as the service manager says it",

@@ -20,8 +20,8 @@ import trio
 from tests.node import remains
 from tests.node.bed import Bed
 from tests.node.bringing_up import bring_up, made_bed, need
-from tests.node.client import POLL_SECONDS
 from tests.node.parts import API_PORT, Member, Part
+from tests.waiting import until
 
 #: What is mounted below the node's folder is seen in both namespaces: a kubelet mounts for the runtime.
 UNSHARE = ("unshare", "--mount", "--propagation", "unchanged", "--", "sh", "-ec")
@@ -42,7 +42,6 @@ while read -r _ _ _ _ place _; do
 done < /proc/self/mountinfo | sort -r | while read -r place; do umount -l "$place" || true; done
 rm -rf "$1/state"
 """
-GONE_SECONDS_MAX = 10
 
 
 class Machine:
@@ -89,12 +88,15 @@ class Machine:
         names = [f"kubelet-{self.member.name}", *(each.name for each in self.parts)]
         for name in (*names, f"containerd-{self.member.name}"):
             await self.bed.stop(name)
-        with trio.fail_after(GONE_SECONDS_MAX):
-            while pids := self._processes():
-                for pid in pids:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                await trio.sleep(POLL_SECONDS)
+
+        def killed() -> bool:
+            pids = self._processes()
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return not pids
+
+        await until(killed, "processes of the node stay")
         await self.bed.run("sh", "-ec", FORGET, "cut", str(self.member.state))
         if self.memory is not None:
             folder, pattern = self.memory

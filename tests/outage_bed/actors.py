@@ -24,22 +24,19 @@ from ebbtide.events.outage import (
 from tests.backends.backends import Backend
 from tests.deploy.granted import token
 from tests.deploy.rendering import place, rendered
-from tests.node.client import POLL_SECONDS, Refused
+from tests.node.client import Refused
 from tests.node.ebbtide import COMMAND
 from tests.node.identities import EBBTIDE, Client
 from tests.node.parts import API, Part
 from tests.outage_bed.records import NAMESPACE, Journal, events
 from tests.outage_bed.stage import LOST, NODES, Stage
 from tests.outage_bed.traces import arrived
+from tests.waiting import until
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/ebbtide-outage"
 ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/ebbtide-outage"
 #: Of the manifests, what is no right: here it is a program of the bed.
 WORKLOAD = ("Deployment", "PodDisruptionBudget")
-#: Of what is on record: the attacher's slowest retry, and a follower that begins anew.
-TOLD_SECONDS_MAX = 60
-#: A leader that was killed holds the Lease for 15 s.
-LEADER_SECONDS_MAX = 40
 KIND = {"apiVersion": "ebbtide/v1alpha1", "kind": "OutageConfiguration", "namespace": NAMESPACE}
 
 
@@ -146,7 +143,7 @@ class Controller:
             return bool(holder) and holder != other_than
 
         try:
-            lease = await stage.bed.api.until(LEASE, held, LEADER_SECONDS_MAX)
+            lease = await stage.bed.api.until(LEASE, held)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.logs(stage)}") from error
         return str(lease["spec"]["holderIdentity"]).split("_")[0]
@@ -188,14 +185,14 @@ class Controller:
 
     async def until(self, holds: Any, otherwise: str) -> None:
         """Wait until what is on record ``holds``. Raises AssertionError with what it says last."""
-        with trio.move_on_after(TOLD_SECONDS_MAX):
-            while True:
-                await self.read()
-                if holds():
-                    return
-                await trio.sleep(10 * POLL_SECONDS)
-        told = "; ".join(str(each.event) for each in self.records[-12:])
-        raise AssertionError(f"{otherwise}: {told}")
+
+        async def read_and_holds() -> Any:
+            await self.read()
+            return holds()
+
+        await until(
+            read_and_holds, lambda: f"{otherwise}: {'; '.join(str(r.event) for r in self.records[-12:])}"
+        )
 
     async def read(self) -> list[Record]:
         assert self.journal is not None

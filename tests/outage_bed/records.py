@@ -19,11 +19,11 @@ from tests.backends.backends import Backend
 from tests.node.bed import Bed
 from tests.node.ebbtide import COMMAND
 from tests.outage_bed.traces import differs
+from tests.waiting import WATCHDOG_SECONDS
 
 NAMESPACE = "ebbtide"
 MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 UID_LABEL, OFFSET = "ebbtide.dev/node-uid", "ebbtide.dev/offset"
-VERIFY_SECONDS_MAX = 60
 
 E = TypeVar("E", bound=Event)
 
@@ -54,7 +54,7 @@ class Journal:
         """Empty where what was written follows from its facts, to the byte."""
         argv = [*COMMAND, "replay", "verify", f"--journal={self.folder}", "-o", "json"]
         done = await trio.to_thread.run_sync(
-            lambda: subprocess.run(argv, capture_output=True, text=True, timeout=VERIFY_SECONDS_MAX)
+            lambda: subprocess.run(argv, capture_output=True, text=True, timeout=WATCHDOG_SECONDS)
         )
         if done.returncode or not json.loads(done.stdout)["identical"]:
             return f"the journal does not replay: {done.stdout[-500:]} {done.stderr[-500:]}"

@@ -21,8 +21,6 @@ from tests.outage_bed.scenarios import CONTROLLER, SCENARIOS, Scenario
 from tests.outage_bed.stage import NotMade, Stage, stage
 
 Row = dict[str, Any]
-#: Nothing of a run takes longer: a scenario's own bounds are shorter.
-RUN_SECONDS_MAX = 600
 MESSAGE_CHARACTERS = 1000
 
 
@@ -72,19 +70,18 @@ async def _run(name: str, who: str, shared: Parts, kept: Path, moment_seconds: f
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     actor = actor_of(who, scenario, kept, shared.backend)
-    with trio.fail_after(RUN_SECONDS_MAX):
-        async with (
-            stage(shared.programs, scenario.controllers, moment_seconds) as made,
-            relayed(made.bed, shared.backend.ports["otlp_http"]),
-        ):
-            try:
-                await scenario.run(made, actor)
-            except AssertionError as error:
-                broken.append(str(error)[:MESSAGE_CHARACTERS])
-            told, breaches = await actor.end(made)
-            broken += [*breaches, *judge(made, scenario)]
-            row = measured(made) | told | {"metrics": await made.metrics()}
-            (kept / "seen.txt").write_text("\n".join(made.told) + "\n")
+    async with (
+        stage(shared.programs, scenario.controllers, moment_seconds) as made,
+        relayed(made.bed, shared.backend.ports["otlp_http"]),
+    ):
+        try:
+            await scenario.run(made, actor)
+        except AssertionError as error:
+            broken.append(str(error)[:MESSAGE_CHARACTERS])
+        told, breaches = await actor.end(made)
+        broken += [*breaches, *judge(made, scenario)]
+        row = measured(made) | told | {"metrics": await made.metrics()}
+        (kept / "seen.txt").write_text("\n".join(made.told) + "\n")
     head = {"scenario": name, "actor": who, "broken": broken, "kubernetes": version()}
     return head | row | {"took": round(time.monotonic() - began)}
 

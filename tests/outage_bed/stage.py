@@ -22,6 +22,7 @@ from tests.node.machines import Machine, machine_bed
 from tests.node.pods import PODS, is_ready
 from tests.outage_bed import work
 from tests.outage_bed.bmcs import Bmcs, bmcs
+from tests.waiting import WATCHDOG_SECONDS
 
 NODES = "/api/v1/nodes"
 LOST, OTHER = "node-1", "node-2"
@@ -32,11 +33,8 @@ ROUND_SECONDS = 20.0
 #: A kubelet mounts a volume that its own status names, and says its status every 10 s: whether that has just
 #: been when the volume comes is luck, which differs between the two of a pair.
 PAIRS_KUBELET = {"nodeStatusUpdateFrequency": "1s"}
-BEGIN_SECONDS_MAX = 60
 #: The last ones say why a pod does not begin.
 EVENTS_MAX = 5
-#: The collector's round, the attacher, and a kubelet that reports its volumes in use, on a busy machine.
-RECOVERED_SECONDS_MAX = 120
 METRICS = (
     "pod_gc_collector_force_delete_pods_total",
     "attach_detach_controller_attachdetach_controller_forced_detaches",
@@ -87,7 +85,7 @@ class Stage:
             )
 
         try:
-            await self.bed.api.until(PODS, ready, BEGIN_SECONDS_MAX)
+            await self.bed.api.until(PODS, ready)
         except AssertionError as error:
             events = (await self.bed.api.get("/api/v1/namespaces/default/events"))["items"]
             said = [f"{each['reason']}: {each['message']}" for each in events[-EVENTS_MAX:]]
@@ -119,7 +117,7 @@ class Stage:
         await (how or self.machine.off)()
         self.say("the power is cut" if how is None else f"{how.__name__}")
 
-    async def not_ready(self, seconds: float = 90) -> None:
+    async def not_ready(self, seconds: float = WATCHDOG_SECONDS) -> None:
         await self.bed.api.until(f"{NODES}/{LOST}", lambda node: condition(node, "Ready") != "True", seconds)
 
     async def is_back(self) -> None:
@@ -133,7 +131,7 @@ class Stage:
         )
         self.mark("back")
 
-    async def recovered(self, app: str, seconds: float = RECOVERED_SECONDS_MAX, count: int = 1) -> None:
+    async def recovered(self, app: str, seconds: float = WATCHDOG_SECONDS, count: int = 1) -> None:
         """So many of its pods that were not there at the cut are Ready elsewhere."""
         await self.running(app, (OTHER,), seconds, count)
         self.mark("ready elsewhere", last=True)
@@ -142,7 +140,7 @@ class Stage:
         self,
         app: str,
         nodes: Sequence[str] = (LOST, OTHER),
-        seconds: float = RECOVERED_SECONDS_MAX,
+        seconds: float = WATCHDOG_SECONDS,
         count: int = 1,
     ) -> None:
         """The same, on one of these nodes."""
@@ -183,7 +181,7 @@ class Stage:
         made = await self.bed.api.get(f"{NODES}/{LOST}")
         return made["spec"].get("taints") or []
 
-    async def until_tainted(self, tainted: bool = True, seconds: float = RECOVERED_SECONDS_MAX) -> None:
+    async def until_tainted(self, tainted: bool = True, seconds: float = WATCHDOG_SECONDS) -> None:
         await self.bed.api.until(
             f"{NODES}/{LOST}",
             lambda node: any(map(_is_ours, node["spec"].get("taints") or [])) == tainted,

@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.backends.backends import Backend
 from tests.backends.compare import Shutdown, assert_same, shutdowns
 from tests.node.ebbtide import COMMAND
+from tests.waiting import WATCHDOG_SECONDS
 
-SEND_SECONDS_MAX = 60
 MESSAGE_CHARACTERS = 300
 
 
@@ -45,7 +45,7 @@ def differs(backend: Backend, journal: Path, stored: str = "", **environ: str) -
         argv = [*COMMAND, "export", "otlp", str(place - len(outages)), f"--journal={stored or journal}"]
         argv += [f"--endpoint={backend.http}"]
         environ = {**os.environ, **environ}
-        done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=SEND_SECONDS_MAX)
+        done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=WATCHDOG_SECONDS)
         kept = backend.wait(outage.trace_id, lambda kept, outage=outage: kept.count >= len(outage.own))
         try:
             assert_same(kept, outage)
