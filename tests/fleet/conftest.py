@@ -10,7 +10,7 @@ import pytest
 
 from ebbtide.cli.simulate import write_journal
 from ebbtide.replay.sim.simulate import Machine
-from tests.fleet.nodes import a_machine, damage, tear
+from tests.fleet.nodes import SHORT, a_machine, damage, tear
 
 #: Of these two the ids of the journals begin alike.
 ALIKE = (70979, 110352)
@@ -23,6 +23,12 @@ class Nodes(NamedTuple):
     machines: list[Machine]
     folder: Path
     hurt: Path
+
+
+@pytest.fixture(autouse=True)
+def _one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a command has no ``--jobs``: others take seconds to start."""
+    monkeypatch.setattr("ebbtide.fleet.pool.processors", lambda: 1)
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +51,11 @@ def fleet_of_two(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path
     for name in ("node-1", "node-2"):
         shutil.copytree(nodes.folder / name, folder / name)
     return folder
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Path:
+    """A configuration that gives less than these nodes had."""
+    path = tmp_path / "short.yaml"
+    path.write_text(SHORT)
+    return path

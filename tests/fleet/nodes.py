@@ -16,6 +16,16 @@ from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from ebbtide.shipping.destination import Store
 from ebbtide.shipping.shipper import cargo_of
 
+#: A configuration that gives less than these nodes had.
+SHORT = """\
+apiVersion: ebbtide/v1alpha1
+kind: EbbtideConfiguration
+shutdownGracePeriodByPodPriority:
+  - {priority: 0, shutdownGracePeriodSeconds: 10}
+  - {priority: 10000, shutdownGracePeriodSeconds: 10}
+  - {priority: 2000000000, shutdownGracePeriodSeconds: 5}
+"""
+
 
 def a_machine(seed: int, pods: int = 3, *, calm: bool = True) -> Machine:
     """One shutdown of it."""

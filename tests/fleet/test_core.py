@@ -53,16 +53,6 @@ def test_copies_count_once(tmp_path: Path) -> None:
     assert [row["state"] for row in rows(tmp_path, "journals")] == ["intact"]
 
 
-def test_ids_that_begin_alike(tmp_path: Path) -> None:
-    """Two journals whose ids have their first eight digits in common are two (seeds 70979 and 110352)."""
-    for seed in (70979, 110352):
-        a_node(tmp_path, seed)
-    assert len(fleet.journals(str(tmp_path))) == 1
-    assert {row["node"] for row in rows(tmp_path, "shutdowns")} == {"node-70979", "node-110352"}
-    assert len({row["journal_id"] for row in rows(tmp_path, "pods")}) == 2
-    assert len(rows(tmp_path, "journals")) == 2
-
-
 @pytest.mark.parametrize("lie", ["bytes", "node"])
 def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
     """Nothing of such an object is used, and the other journals are read."""
@@ -134,18 +124,6 @@ def test_a_redacted_segment_in_a_folder_has_its_pseudonym(tmp_path: Path) -> Non
     assert [row["node"] for row in rows(tmp_path / "folder", "journals")] == ["node~1"]
 
 
-def test_torn_corrupt_and_unread(tmp_path: Path) -> None:
-    """Each is a row with its verdict; a store that does not give what it listed says nothing of a journal."""
-    torn, corrupt, gone = (a_node(tmp_path, seed) for seed in (1, 2, 3))
-    tear(torn)
-    damage(corrupt)
-    refs = fleet.journals(str(tmp_path))
-    shutil.rmtree(gone)
-    found = [row for batch in fleet.record_batches(refs, "journals") for row in batch.to_pylist()]
-    assert [(row["state"], row["exit_code"]) for row in found] == [("torn", 4), ("corrupt", 5), ("unread", 2)]
-    assert "StoreFailed" in found[-1]["error"]
-
-
 def test_a_part_of_a_fleet_is_never_taken_for_all_of_it(tmp_path: Path) -> None:
     """A table without ``journals`` beside it: what is missing from it is a warning, a line a journal."""
     torn, corrupt, gone = (a_node(tmp_path, seed) for seed in (1, 2, 3))
@@ -156,6 +134,12 @@ def test_a_part_of_a_fleet_is_never_taken_for_all_of_it(tmp_path: Path) -> None:
     shutil.rmtree(gone)
     with pytest.warns(fleet.NotWhole) as warned:
         found = in_one_pass(refs, ("pods",))
+    journals = in_one_pass(refs, ("journals",))["journals"]
+    assert [(row["state"], row["exit_code"]) for row in journals if row["node"] != "node-4"] == [
+        ("torn", 4),
+        ("corrupt", 5),
+        ("unread", 2),
+    ]
     assert [str(each.message).partition(" (")[0] for each in warned] == [
         "node-1",
         "node-2",
@@ -164,22 +148,6 @@ def test_a_part_of_a_fleet_is_never_taken_for_all_of_it(tmp_path: Path) -> None:
     for each, state in zip(warned, ("torn: ", "corrupt: ", "unread: StoreFailed"), strict=True):
         assert f"): {state}" in str(each.message)
     assert "node-4" in {row["node"] for row in found["pods"]}
-
-
-@pytest.mark.parametrize("url", ["s3://key:secret@bucket/x", "s3://b/x?X-Amz-Signature=1", "az://b?sig=1"])
-def test_credentials_in_a_url_are_refused(url: str) -> None:
-    """In one line, which does not repeat them."""
-    with pytest.raises(fleet.BadUrl, match="holds credentials: leave them out") as refused:
-        fleet.journals(url)
-    assert "secret" not in str(refused.value)
-
-
-def test_verify_is_a_row_a_journal(tmp_path: Path) -> None:
-    """Every decision as recorded."""
-    for seed in (1, 2):
-        a_node(tmp_path, seed)
-    batches = fleet.map_journals(fleet.journals(str(tmp_path)), fleet.VERBS["verify"])
-    assert [row["identical"] for batch in batches for row in batch.to_pylist()] == [True, True]
 
 
 # --- tables in one pass ------------------------------------------------------------------------
@@ -270,13 +238,8 @@ def test_a_reader_without_a_client_says_nothing_of_journals(
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(ImportError):
         in_one_pass(refs, ("pods", "journals"))
-    for verb in ("verify", "what-if"):
-        with pytest.raises(ImportError):
-            list(
-                fleet.map_journals(
-                    refs, fleet.VERBS[verb], **({"settings": b""} if verb == "what-if" else {})
-                )
-            )
+    with pytest.raises(ImportError):
+        list(fleet.map_journals(refs, fleet.VERBS["verify"]))
 
 
 def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,19 +250,6 @@ def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for length in (4097, 5000, 70_001):
         monkeypatch.setattr(fleet, "RANGE_BYTES", length)
         assert in_one_pass(fleet.journals(str(tmp_path))) == whole
-
-
-def test_an_object_above_the_limit(tmp_path: Path) -> None:
-    """17 MiB of which a crash left no more than nulls: read by ranges, used up to the tear."""
-    node = a_node(tmp_path, 1)
-    last = max(node.iterdir())
-    tear(node)
-    before = in_one_pass(fleet.journals(str(tmp_path)))
-    with last.open("r+b") as file:
-        file.truncate(fleet.WHOLE_BYTES_MAX + (1 << 20))
-    after = in_one_pass(fleet.journals(str(tmp_path)))
-    assert after["pods"] == before["pods"] != []
-    assert (after["journals"][0]["state"], after["journals"][0]["bytes"] > 16 << 20) == ("torn", True)
 
 
 def test_a_store_without_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,12 +292,6 @@ def test_a_node_that_was_renamed(tmp_path: Path) -> None:
     (told,) = rows(tmp_path / "store", "journals")
     assert (told["state"], told["segments"]) == ("intact", 2)
     assert len(rows(tmp_path / "store", "shutdowns")) == len(rows(node, "shutdowns")) == 1
-    # A copy below another's name is none of theirs.
-    shipped(node, tmp_path / "store", name="stranger")
-    (told,) = rows(tmp_path / "store", "journals")
-    assert told["state"] == "corrupt"
-    assert "its header is of journal" in told["findings"]
-    assert len(rows(tmp_path / "store", "shutdowns")) == 1
 
 
 def test_names_with_signs_that_urls_quote(tmp_path: Path) -> None:
@@ -361,11 +305,9 @@ def test_names_with_signs_that_urls_quote(tmp_path: Path) -> None:
 
 
 def test_what_an_older_version_wrote(tmp_path: Path) -> None:
-    """Its tables are there, and it replays; an outage's journal has tables of its own."""
+    """Its tables are there; an outage's journal has tables of its own."""
     shutil.copytree(SHUTDOWN, tmp_path / "shutdown")
     assert [row["node"] for row in rows(tmp_path / "shutdown", "shutdowns")] == ["node-1"]
-    batches = fleet.map_journals(fleet.journals(str(tmp_path / "shutdown")), fleet.VERBS["verify"])
-    assert [row["identical"] for batch in batches for row in batch.to_pylist()] == [True]
     found = in_one_pass(fleet.journals(str(GOLDEN / "outage-v1-unreleased")))
     assert found["outages"]
     assert not found["shutdowns"]
@@ -382,13 +324,17 @@ def test_what_an_older_version_wrote(tmp_path: Path) -> None:
         ("http://localhost/x", "write s3://BUCKET/PREFIX, and the server's address into AWS_ENDPOINT_URL"),
         ("gopher://bucket/x", "name a folder, or a URL such as s3://BUCKET/PREFIX"),
         ("s3://", "name a folder, or a URL such as s3://BUCKET/PREFIX"),
+        ("s3://key:secret@bucket/x", "holds credentials: leave them out"),
+        ("s3://b/x?X-Amz-Signature=secret", "holds credentials: leave them out"),
+        ("az://b?sig=secret", "holds credentials: leave them out"),
     ],
 )
 def test_what_is_no_store_is_refused(url: str, said: str) -> None:
-    """In one line, with what to name instead."""
+    """In one line, with the cure; the line does not repeat a secret."""
     with pytest.raises(fleet.BadUrl, match=said) as refused:
         fleet.journals(url)
     assert "\n" not in str(refused.value)
+    assert "secret" not in str(refused.value)
 
 
 def test_a_store_that_cannot_be_listed_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

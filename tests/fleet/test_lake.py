@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ebbtide.fleet.lake import LEDGERS, ROW, WRITTEN, Lake
 from ebbtide.fleet.pool import all_tables
 from ebbtide.replay.tables import Table
 from tests.commands import Run
-from tests.fleet.conftest import Nodes
+from tests.fleet.conftest import ALIKE, Nodes
 
 Tables = dict[str, list[dict[str, Any]]]
 
@@ -61,14 +61,23 @@ def ordered(tables: Tables, without: tuple[str, ...] = (ROW,)) -> Tables:
     }
 
 
-def test_the_same_rows_as_on_one_machine_and_none_twice(nodes: Nodes, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def few(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nodes enough for a row in each table, one of them twice, and the two whose ids begin alike."""
+    folder = tmp_path_factory.mktemp("few")
+    for name in (*(f"node-{number}" for number in (*range(1, 9), *ALIKE)), "copy-of-node-7"):
+        shutil.copytree(nodes.folder / name, folder / name)
+    return folder
+
+
+def test_the_same_rows_as_on_one_machine_and_none_twice(few: Path, tmp_path: Path) -> None:
     """Also of a journal that lies there twice, and of two whose ids begin alike."""
-    expected = whole(nodes.folder)
-    counts = ingest(nodes.folder, tmp_path)
+    expected = whole(few)
+    counts = ingest(few, tmp_path)
     assert counts == {name: len(rows) for name, rows in expected.items()}
     assert ordered(there(tmp_path)) == ordered(expected)
-    assert Lake(str(tmp_path)).new_of(fleet.journals(str(nodes.folder))) == []
-    assert set(ingest(nodes.folder, tmp_path).values()) == {0}
+    assert Lake(str(tmp_path)).new_of(fleet.journals(str(few))) == []
+    assert set(ingest(few, tmp_path).values()) == {0}
     assert ordered(there(tmp_path)) == ordered(expected)
 
 
@@ -81,25 +90,12 @@ def test_every_table_is_there(fleet_of_two: Path, tmp_path: Path) -> None:
     assert there(tmp_path)["outages"] == []
 
 
-@pytest.fixture
-def few(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nodes enough for a row in each table."""
-    folder = tmp_path_factory.mktemp("few")
-    for number in range(1, 9):
-        shutil.copytree(nodes.folder / f"node-{number}", folder / f"node-{number}")
-    return folder
-
-
 class Killed(BaseException):
     """As a process that is killed: nothing catches it."""
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "behind"])
-@pytest.mark.parametrize("table", [name for name in WRITTEN if "outage" not in name])
-def test_killed_at_every_table(
-    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, before: bool
-) -> None:
-    """The next ingest writes the rest, and nothing twice; the ledger is never ahead of the rows."""
+def killed_at(table: str, *, before: bool) -> Callable[..., int]:
+    """In the place of `Lake._merge`."""
     merge = Lake._merge
 
     def dies(lake: Lake, name: str, *asked: Any, **more: Any) -> int:
@@ -110,8 +106,19 @@ def test_killed_at_every_table(
             raise Killed
         return done
 
+    return dies
+
+
+@pytest.mark.parametrize(
+    "table, before",
+    [("pods", False), ("hooks", True), ("shutdowns", True), ("shutdowns", False), ("journals", True)],
+)
+def test_killed_at_a_table(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, before: bool
+) -> None:
+    """The next ingest writes the rest, and nothing twice; the ledger is never ahead of the rows."""
     with monkeypatch.context() as patched:
-        patched.setattr(Lake, "_merge", dies)
+        patched.setattr(Lake, "_merge", killed_at(table, before=before))
         with pytest.raises(Killed):
             ingest(few, tmp_path)
     left, expected = there(tmp_path), whole(few)
@@ -187,7 +194,7 @@ def parts(nodes: Nodes, count: int) -> list[tuple[Path, list[Path]]]:
 def test_what_is_over_for_good_does_not_change(nodes: Nodes, tmp_path: Path) -> None:
     """Whatever comes behind it, but for how many events it has: the next boot closes it."""
     settled = 0
-    for at, (node, segments) in enumerate(parts(nodes, 40)):
+    for at, (node, segments) in enumerate(parts(nodes, 8)):
         later = {(row["journal_id"], row["shutdown"]): row for row in whole(node)["shutdowns"]}
         for count in range(1, len(segments)):
             folder = tmp_path / f"{at}-{count}"
@@ -198,7 +205,7 @@ def test_what_is_over_for_good_does_not_change(nodes: Nodes, tmp_path: Path) -> 
             for row in begun["shutdowns"]:
                 settled += 1
                 assert row | {"events": 0} == later[row["journal_id"], row["shutdown"]] | {"events": 0}
-    assert settled > 20
+    assert settled > 3
 
 
 def test_what_goes_on_is_waited_for(nodes: Nodes, tmp_path: Path) -> None:
@@ -233,11 +240,12 @@ def test_what_was_mended_is_read_again(nodes: Nodes, tmp_path: Path) -> None:
     assert expected["shutdowns"]
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
 def test_a_journal_without_a_header_has_a_row(
-    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the eight digits of its names, until somebody mends it: then by all of its id, and only so."""
+    """By the eight digits of its names, until somebody mends it: then by all of its id, and only so. So also
+    where an ingest is killed in between.
+    """
     folder, lake = tmp_path / "nodes", tmp_path / "lake"
     for name in ("node-1", "node-3"):
         shutil.copytree(nodes.folder / name, folder / name)
@@ -251,18 +259,10 @@ def test_a_journal_without_a_header_has_a_row(
     assert {len(name): code for name, code in codes.items()} == {32: 0, 8: CORRUPT}
     for path, data in good.items():
         path.write_bytes(data)
-    if killed:
-        merge = Lake._merge
-
-        def dies(lake: Lake, name: str, *asked: Any, **more: Any) -> int:
-            if name == "journals":
-                raise Killed
-            return merge(lake, name, *asked, **more)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Lake, "_merge", dies)
-            with pytest.raises(Killed):
-                ingest(folder, lake)
+    with monkeypatch.context() as patched:
+        patched.setattr(Lake, "_merge", killed_at("journals", before=True))
+        with pytest.raises(Killed):
+            ingest(folder, lake)
     ingest(folder, lake)
     assert ordered(there(lake)) == ordered(whole(folder))
     assert {len(row["journal_id"]) for row in there(lake)["journals"]} == {32}
@@ -317,23 +317,13 @@ def test_the_command(run: Run, nodes: Nodes, tmp_path: Path) -> None:
     assert second.code == CORRUPT
 
 
-@pytest.mark.parametrize(
-    ("place", "line"),
-    [
-        ("s3://key:secret@lake", "holds credentials"),
-        ("s3://lake?aws_secret_access_key=x", "holds credentials"),
-    ],
-)
-def test_a_place_that_is_none(run: Run, fleet_of_two: Path, place: str, line: str) -> None:
-    ran = run("fleet", "ingest", "--journals", fleet_of_two, "--lake", place)
-    assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
-    assert line in ran.err
-    assert "secret" not in ran.err.replace("aws_secret_access_key", "")
-
-
 def test_a_lake_that_cannot_be_written(run: Run, fleet_of_two: Path, tmp_path: Path) -> None:
-    """A file in its place, say."""
+    """A file in its place, or a URL with a secret: one line."""
     (tmp_path / "lake").write_text("mine")
-    ran = run("fleet", "ingest", "--journals", fleet_of_two, "--lake", tmp_path / "lake", "--jobs", "1")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
-    assert str(tmp_path / "lake") in ran.err
+    for place, line in (
+        (tmp_path / "lake", str(tmp_path / "lake")),
+        ("s3://lake?aws_secret_access_key=x", "holds credentials"),
+    ):
+        ran = run("fleet", "ingest", "--journals", fleet_of_two, "--lake", place, "--jobs", "1")
+        assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
+        assert line in ran.err

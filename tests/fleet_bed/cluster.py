@@ -3,7 +3,7 @@
     with cluster(folder, workers=2) as spark, driver(spark, folder) as on:
         on.call("count", url=..., table="pods")
 
-They are the pip package's own programs. Each is ended by its pid, and what it started goes with its group.
+They are the pip package's own programs. Each ends with its process group.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ import shlex
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.beds.inside import PROJECT
 from tests.commands import Ran
 from tests.fleet_bed.environment import executors_archive, spark_home, spark_python
+from tests.waiting import WATCHDOG_SECONDS, until_sync
 
 LOOPBACK = "127.0.0.1"
 INSIDE = Path(__file__).with_name("driver_inside.py")
-#: For a JVM to come up beside whatever else the machine does; and to go.
-START_SECONDS_MAX, END_SECONDS_MAX = 120, 20
-COMMAND_SECONDS_MAX = 240
-POLL_SECONDS = 0.2
+#: Spark's own patience, where a busy machine could use it up.
+PATIENT = f"{WATCHDOG_SECONDS:.0f}"
 #: Of a worker, for its one executor: the heap below and what a JVM has beside it.
 WORKER_MEMORY, HEAP = "1g", "512m"
 #: Threads of a collector and a compiler each would be more than two processors have.
@@ -71,7 +70,7 @@ def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_DAEMON_MEMORY": "192m",
-        "SPARK_DAEMON_JAVA_OPTS": JVM_OPTIONS,
+        "SPARK_DAEMON_JAVA_OPTS": f"{JVM_OPTIONS} -Dspark.worker.timeout={PATIENT}",
     }
     found = Cluster(f"spark://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{ui}", home, workers, environment)
     at = ("--host", LOOPBACK, "--webui-port")
@@ -104,26 +103,22 @@ def _daemon(
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """By its pid, then what is left of its own process group."""
-    process.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(END_SECONDS_MAX)
+    """With its own process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def _wait_for_workers(found: Cluster, folder: Path) -> None:
-    until = time.monotonic() + START_SECONDS_MAX
-    alive = 0
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{found.ui}/json/", timeout=5) as page:
-            alive = json.load(page)["aliveworkers"]
-            if alive == found.workers:
-                return
-        time.sleep(POLL_SECONDS)
-    logs = "\n".join(log.read_text(errors="replace")[-2000:] for log in folder.glob("*.log"))
-    raise AssertionError(f"{alive} of {found.workers} workers registered\n{logs}")
+    def alive() -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{found.ui}/json/") as page:
+            return bool(json.load(page)["aliveworkers"] == found.workers)
+        return False
+
+    def logs() -> str:
+        return "\n".join(log.read_text(errors="replace")[-2000:] for log in folder.glob("*.log"))
+
+    until_sync(alive, logs)
 
 
 class Driver:
@@ -159,7 +154,8 @@ def application(found: Cluster, cores: int = 0) -> dict[str, str]:
         "spark.executor.extraJavaOptions": JVM_OPTIONS,
         "spark.cores.max": str(cores or found.workers),
         # A Python that starts on a machine with much else to do takes longer than the 15 s that it is given.
-        "spark.python.authenticate.socketTimeout": f"{START_SECONDS_MAX}s",
+        "spark.python.authenticate.socketTimeout": f"{PATIENT}s",
+        "spark.network.timeout": f"{PATIENT}s",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.ui.enabled": "false",
@@ -201,25 +197,32 @@ def command(found: Cluster, folder: Path, *words: str | Path, **environ: str) ->
         env=environment,
         capture_output=True,
         text=True,
-        timeout=COMMAND_SECONDS_MAX,
+        timeout=WATCHDOG_SECONDS,
         check=False,
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
 @contextlib.contextmanager
-def driver(found: Cluster, folder: Path, *, cores: int = 0) -> Iterator[Driver]:
-    """An application on ``cores`` of the cluster (default: all); its executors run in the archive."""
-    home = driver_home(folder)
-    settings = application(found, cores) | {"spark.archives": f"{executors_archive()}#environment"}
+def driver(found: Cluster, folder: Path, *, cores: int = 0, packed: bool = True) -> Iterator[Driver]:
+    """An application on ``cores`` of the cluster (default: all). Its executors run in the archive, or with
+    this checkout where it is not ``packed``.
+    """
+    settings = application(found, cores)
+    home, python, path = folder, str(spark_python()), f"{found.environment['PYTHONPATH']}:{PROJECT}"
+    if packed:
+        home, python, path = driver_home(folder), "./environment/bin/python", found.environment["PYTHONPATH"]
+        settings["spark.archives"] = f"{executors_archive()}#environment"
+    settings["spark.executorEnv.PYTHONPATH"] = path
     environment = found.environment | {
-        "PYSPARK_PYTHON": "./environment/bin/python",
-        "PYSPARK_DRIVER_PYTHON": "./environment/bin/python",
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        "PYTHONPATH": path,
     }
     log = folder / "driver.log"
     with open(log, "ab") as file:
         process = subprocess.Popen(
-            ["./environment/bin/python", str(INSIDE), json.dumps(settings)],
+            [python, str(INSIDE), json.dumps(settings)],
             cwd=home,
             env=environment,
             stdin=subprocess.PIPE,
@@ -236,7 +239,6 @@ def driver(found: Cluster, folder: Path, *, cores: int = 0) -> Iterator[Driver]:
         assert process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_SECONDS_MAX)
+        process.wait()
         end(process)
         process.stdout.close()

@@ -1,6 +1,6 @@
 """The inside of the bed's Spark application: answers each line of JSON, until its input ends.
 
-Runs in the executors' archive, with Spark beside it: nothing of the tests' own packages is there.
+Runs in the executors' archive or in the checkout, with Spark beside it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,6 @@ class Application:
         reader = self.spark.read.format("ebbtide").option("table", table).options(**options)
         frame = reader.load(url)
         return frame.where(where) if where else frame
-
-    def do_ready(self) -> str:
-        """An executor has come, and its Python."""
-        self.spark.sparkContext.parallelize(range(4), 4).map(str).collect()
-        return str(self.spark.version)
 
     def do_rows(
         self, url: str, table: str, into: str, options: dict[str, str] | None = None, where: str = ""
@@ -71,19 +66,6 @@ class Application:
         found = over_spark(self.spark.sparkContext, work, journals(url))
         batches = [batch for _, batches in found for batch in batches]
         feather.write_feather(pa.Table.from_batches(batches, VERBS[verb].shape), into)
-
-    def do_stream(self, url: str, table: str, checkpoint: str, into: str) -> int:
-        """All that is new, appended; how many rows there are now."""
-        source = self.spark.readStream.format("ebbtide").option("table", table).load(url)
-        sink = (
-            source.writeStream.format("parquet").option("checkpointLocation", checkpoint).option("path", into)
-        )
-        sink.trigger(availableNow=True).start().awaitTermination()
-        return self.spark.read.schema(source.schema).parquet(into).count()
-
-    def do_parquet(self, path: str, into: str) -> dict[str, Any]:
-        """What a stream has written, in the stream's own columns."""
-        return self._collect(self.spark.read.parquet(path), into)
 
     def do_configure(self, name: str, value: str) -> None:
         self.spark.conf.set(name, value)

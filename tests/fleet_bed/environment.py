@@ -1,6 +1,6 @@
 """What a cluster is made of here: Java, Spark's packages, and the archive that executors run in.
 
-python -m tests.fleet_bed.environment      # makes them ahead of time, and says where they are
+python -m tests.fleet_bed.environment      # makes what the gate needs ahead of time, and prints its Python
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ebbtide.fleet.spark_pool import java_missing
 from tests.beds.inside import PROJECT
 from tests.beds.locked import locked_python
 from tests.beds.rootfs import Unavailable, alone, cache_folder, keep
+from tests.waiting import WATCHDOG_SECONDS
 
 LOCK = PROJECT / "requirements-spark.lock"
-PACK_SECONDS_MAX = 300
 #: What goes into the wheel.
 SOURCES = ("pyproject.toml", "pyspark_ebbtide.py", "ebbtide", "events", "actors", "replay", "otel")
 
@@ -95,7 +95,7 @@ def without_spark(lock: str) -> str:
 def _run(*argv: str) -> None:
     try:
         subprocess.run(
-            argv, cwd=PROJECT, check=True, capture_output=True, text=True, timeout=PACK_SECONDS_MAX
+            argv, cwd=PROJECT, check=True, capture_output=True, text=True, timeout=WATCHDOG_SECONDS
         )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
@@ -104,4 +104,3 @@ def _run(*argv: str) -> None:
 
 if __name__ == "__main__":
     print(spark_python(), flush=True)
-    print(executors_archive(), flush=True)

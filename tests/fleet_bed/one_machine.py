@@ -21,11 +21,6 @@ def table(url: str, name: str) -> pa.Table:
     return pa.Table.from_batches(batches, fleet.schema(name))
 
 
-def settled_table(url: str, name: str) -> pa.Table:
-    found = fleet.table_batches(fleet.journals(url), (name,), settled=True)
-    return pa.Table.from_batches([batch for _, batch in found], fleet.schema(name))
-
-
 def verb(url: str, name: str, **asked: Any) -> pa.Table:
     found = fleet.VERBS[name]
     return pa.Table.from_batches(list(fleet.map_journals(fleet.journals(url), found, **asked)), found.shape)

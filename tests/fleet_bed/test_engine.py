@@ -12,8 +12,7 @@ import pytest
 from ebbtide.cli.common.guard import CORRUPT, WRONG
 from tests.beds.skipping import or_skip
 from tests.commands import Ran, ebbtide
-from tests.fleet_bed import one_machine
-from tests.fleet_bed.cluster import Cluster, command, driver
+from tests.fleet_bed.cluster import Cluster, command
 from tests.fleet_bed.environment import without_spark
 from tests.store.gateway import BUCKET, READER, gateway
 from tests.store.programs import versitygw
@@ -61,20 +60,6 @@ def test_a_store_of_s3_is_read_by_the_executors(
         ran = command(spark, folder, *words, "--engine", "spark", **server.environ(READER))
     assert (alone.code, bool(json.loads(alone.out)["states"]["identical"])) == (CORRUPT, True)
     assert (ran.code, ran.out) == (alone.code, alone.out)
-
-
-@pytest.mark.spark
-def test_one_worker_says_the_same(spark: Cluster, folder: Path, store: Path, tmp_path: Path) -> None:
-    """Rows of a table, and of a verb."""
-    url = store.as_uri()
-    with driver(spark, folder, cores=1) as on:
-        on.call("rows", url=url, table="pods", into=str(tmp_path / "pods"))
-        on.call("verb", verb="verify", url=url, into=str(tmp_path / "verify"))
-    for name, expected in (
-        ("pods", one_machine.table(url, "pods")),
-        ("verify", one_machine.verb(url, "verify")),
-    ):
-        assert one_machine.digest(one_machine.stored(tmp_path / name)) == one_machine.digest(expected)
 
 
 @pytest.mark.spark

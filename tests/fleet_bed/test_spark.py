@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from ebbtide import fleet
-from ebbtide.config.loading import load
-from tests.fleet.nodes import shipped
 from tests.fleet_bed import one_machine
 from tests.fleet_bed.cluster import Cluster, Driver, driver
 from tests.fleet_bed.processes import executors, python_times, spent
+
+pytestmark = pytest.mark.spark
 
 KILL_SECONDS_MAX, POLL_SECONDS = 60, 0.05
 #: Of processor time, when the executor is killed: some tasks are done, most are not.
@@ -42,7 +40,6 @@ def ask(on: Driver, into: Path, url: str, table: str, **words: object) -> str:
     return one_machine.digest(one_machine.stored(into))
 
 
-@pytest.mark.spark
 def test_every_table_has_the_rows_of_one_machine(on: Driver, url: str, tmp_path: Path) -> None:
     """All tables of docs/fleet.md, and their columns in order."""
     for table in TABLES:
@@ -53,7 +50,6 @@ def test_every_table_has_the_rows_of_one_machine(on: Driver, url: str, tmp_path:
     assert {"intact", "torn", "corrupt"} == set(expected["state"].to_pylist())
 
 
-@pytest.mark.spark
 def test_the_size_of_a_partition_changes_no_row(on: Driver, url: str, tmp_path: Path) -> None:
     """One journal a task, seven, all."""
     expected = one_machine.digest(one_machine.table(url, "pods"))
@@ -64,7 +60,6 @@ def test_the_size_of_a_partition_changes_no_row(on: Driver, url: str, tmp_path: 
         assert tasks == -(-len(fleet.journals(url)) // journals)
 
 
-@pytest.mark.spark
 def test_a_filter_leaves_others_unread(on: Driver, url: str, tmp_path: Path) -> None:
     """On the node by the names of their paths, on the time by the store's; where pushdown is not enabled
     Spark filters, and says the same.
@@ -94,50 +89,6 @@ def test_a_filter_leaves_others_unread(on: Driver, url: str, tmp_path: Path) -> 
     assert lying["rows"] == 2
 
 
-@pytest.mark.spark
-def test_a_stream_hands_out_each_settled_shutdown_once(on: Driver, made: Path, tmp_path: Path) -> None:
-    """Nothing twice when nothing is new; of a journal that grew only what its new objects settle."""
-    store, kept = tmp_path / "store", tmp_path / "kept"
-    for node in sorted(made.iterdir()):
-        shipped(node, store)
-    journals = [sorted(folder.iterdir()) for folder in sorted({path.parent for path in store.rglob("*.ebj")})]
-    # Later come the last object of all that have several, and one journal as a whole.
-    several = [paths[-1] for paths in journals if len(paths) > 1]
-    assert several
-    held = sorted({*several, *journals[0]})
-    kept.mkdir()
-    for path in held:
-        path.rename(kept / path.name)
-
-    def stream() -> str:
-        into = tmp_path / "rows"
-        words = {"checkpoint": str(tmp_path / "checkpoint"), "into": str(tmp_path / "out")}
-        on.call("stream", url=store.as_uri(), table="pods", **words)
-        on.call("parquet", path=str(tmp_path / "out"), into=str(into))
-        return one_machine.digest(one_machine.stored(into))
-
-    first = one_machine.settled_table(store.as_uri(), "pods")
-    assert stream() == stream() == one_machine.digest(first)
-    for path in held:
-        shutil.copy(kept / path.name, path)
-    whole = one_machine.settled_table(store.as_uri(), "pods")
-    assert whole.num_rows > first.num_rows > 0
-    assert stream() == stream() == one_machine.digest(whole)
-
-
-@pytest.mark.spark
-def test_verbs_say_what_they_say_on_one_machine(on: Driver, url: str, new: Path, tmp_path: Path) -> None:
-    """Verify and what-if, in their order; what cannot be answered is a row with its error."""
-    settings = msgspec.msgpack.encode(load([new]).settings)
-    for name, asked in (("verify", {}), ("what-if", {"settings": settings})):
-        expected = one_machine.verb(url, name, **asked)
-        words = {key: value.hex() for key, value in asked.items()}
-        for journals in (3, 100):
-            on.call("verb", verb=name, url=url, into=str(tmp_path / name), part_journals=journals, **words)
-            assert one_machine.stored(tmp_path / name).to_pylist() == expected.to_pylist()
-
-
-@pytest.mark.spark
 def test_an_executor_that_is_killed_changes_no_row(
     spark: Cluster, on: Driver, url: str, tmp_path: Path
 ) -> None:
