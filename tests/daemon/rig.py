@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -31,13 +30,12 @@ from ebbtide.replay.replayer import Replayer
 from tests.beds.inside import die_with_parent
 from tests.beds.logind import LogindBed, logind_bed
 from tests.beds.notify import NotifyBed, serving
+from tests.waiting import until
 
 HERE = Path(__file__).parent
 PROGRAM = (sys.executable, "-I", "-S", str(HERE / "program.py"))
 EBBTIDE = (sys.executable, "-c", "import sys, ebbtide.cli as cli; sys.exit(cli.main())")
 LOCK_NAME = "ebbtide-lock"
-WAIT_SECONDS_MAX = 12
-POLL_SECONDS = 0.005
 
 E = TypeVar("E", bound=Event)
 
@@ -165,14 +163,12 @@ class Rig:
 
         One that says it is armed has decided so; whoever kills it next wants to find that on record.
         """
-        before, launched_ns = len(self.store.said), time.monotonic_ns()
+        before, armed = len(self.store.said), len(self.records(Armed))
         self.launch()
         await self.status(until, before)
         await self.ready(before)
         if until == "armed":
-            await self._until(
-                lambda: any(record.mono_ns > launched_ns for record in self.records(Armed)), "Armed on record"
-            )
+            await self._until(lambda: len(self.records(Armed)) > armed, "Armed on record")
 
     async def granted(self) -> None:
         """Wait until logind grants what is needed."""
@@ -180,9 +176,7 @@ class Rig:
 
     async def until_ours(self) -> None:
         """Wait until logind knows of our lock."""
-        with trio.fail_after(WAIT_SECONDS_MAX):
-            while not await self.bed.ours():
-                await trio.sleep(POLL_SECONDS)
+        await until(self.bed.ours, "our lock in logind's list")
 
     async def until_forgotten(self) -> None:
         """Wait until the service manager keeps no lock of ours."""
@@ -227,7 +221,7 @@ class Rig:
         self.signal(signal.SIGKILL)
         await self.left()
 
-    async def left(self, seconds: float = WAIT_SECONDS_MAX) -> int:
+    async def left(self) -> int:
         """Wait until the daemon has left; its exit code (negative: the signal that ended it)."""
         process = self.process
         assert process is not None
@@ -236,7 +230,7 @@ class Rig:
             self.wake()
             return process.poll() is not None
 
-        await self._until(gone, "the daemon to leave", seconds)
+        await self._until(gone, "the daemon to leave")
         return int(process.returncode)
 
     async def inside(self, *argv: str) -> None:
@@ -278,12 +272,8 @@ class Rig:
         await self._until(lambda: len(self.events(event)) >= count, f"{count} {event.__name__}")
         assert len(self.events(event)) == count
 
-    async def _until(self, holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS_MAX) -> None:
-        with trio.move_on_after(seconds):
-            while not holds():
-                await trio.sleep(POLL_SECONDS)
-            return
-        raise AssertionError(f"waited {seconds} s for {what}; the log:\n{self.log()}")
+    async def _until(self, holds: Callable[[], bool], what: str) -> None:
+        await until(holds, lambda: f"{what}; the log:\n{self.log()}")
 
     async def until_file(self, path: Path) -> None:
         await self._until(path.exists, str(path))
@@ -292,17 +282,15 @@ class Rig:
         path = self.folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    async def logged(self, text: str, seconds: float = WAIT_SECONDS_MAX, times: int = 1) -> None:
-        await self._until(lambda: self.log().count(text) >= times, f"{text!r} in the log", seconds)
+    async def logged(self, text: str, times: int = 1) -> None:
+        await self._until(lambda: self.log().count(text) >= times, f"{text!r} in the log")
 
     def trace(self, pod: str, what: str = "") -> list[Mark]:
         """What a pod's own processes wrote down."""
         return marks_in(self.folder / "traces" / pod, what)
 
-    async def traced(
-        self, pod: str, what: str = "up", seconds: float = WAIT_SECONDS_MAX, times: int = 1
-    ) -> Mark:
-        await self._until(lambda: len(self.trace(pod, what)) >= times, f"{what} of {pod}", seconds)
+    async def traced(self, pod: str, what: str = "up", times: int = 1) -> Mark:
+        await self._until(lambda: len(self.trace(pod, what)) >= times, f"{what} of {pod}")
         return self.trace(pod, what)[times - 1]
 
     async def up(self, *pods: str) -> None:
@@ -318,8 +306,8 @@ class Rig:
         except OSError:
             return False
 
-    async def ended(self, pod: str, seconds: float = WAIT_SECONDS_MAX) -> None:
-        await self._until(lambda: not self.lives(pod), f"the end of {pod}", seconds)
+    async def ended(self, pod: str) -> None:
+        await self._until(lambda: not self.lives(pod), f"the end of {pod}")
 
     def running(self) -> list[str]:
         """The command lines in the namespace, without its first process and the daemon."""
@@ -349,7 +337,7 @@ class Rig:
     def events(self, kind: type[E]) -> list[E]:
         return [record.event for record in self.records(kind) if isinstance(record.event, kind)]
 
-    async def recorded(self, event: type[E], seconds: float = WAIT_SECONDS_MAX, **fields: Any) -> Record:
+    async def recorded(self, event: type[E], **fields: Any) -> Record:
         """Wait until the journal has such an event with these fields; its last record."""
         found: list[Record] = []
 
@@ -361,7 +349,7 @@ class Rig:
             ]
             return bool(found)
 
-        await self._until(holds, f"{event.__name__} {fields}", seconds)
+        await self._until(holds, f"{event.__name__} {fields}")
         return found[-1]
 
 

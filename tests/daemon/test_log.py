@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import socket
 import struct
@@ -10,15 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ebbtide import log as console
-from ebbtide.demo.view import PodRow, _pods_table
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event, Record
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.decisions import PodEnded, ShutdownBegan
+from ebbtide.events.decisions import PodEnded
 from ebbtide.events.messages import Names
 from ebbtide.events.model import Container, Pod, ProcessReport
 from ebbtide.events.reader import History
@@ -101,14 +98,6 @@ def test_a_pods_line_names_its_pod_and_its_span() -> None:
     assert fields["SPAN_ID"] == span_id_of(trace, "pod", fields["POD_UID"]).hex()
 
 
-def test_a_shutdowns_line_has_its_root_span() -> None:
-    """What is about no pod and no wave belongs to the shutdown."""
-    trace = bytes(range(16))
-    fields = journald_fields(golden(ShutdownBegan), Names(), bytes(16), trace.hex())
-    assert fields["SPAN_ID"] == span_id_of(trace, "shutdown", "").hex()
-    assert "POD" not in fields
-
-
 def test_only_the_real_stream_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``JOURNAL_STREAM`` is inherited also where output goes elsewhere: the descriptor has to be it."""
     with open(tmp_path / "stream", "w") as stream:
@@ -185,24 +174,6 @@ def test_one_event_is_one_line_whatever_it_holds(event: Event) -> None:
     (line,) = said(event)
     assert line.isprintable()
     assert SHOWN in line
-
-
-def test_the_demos_last_page_shows_it_too() -> None:
-    """A reason with an escape sequence stays one row."""
-    out = io.StringIO()
-    row = PodRow(pod=NASTY, wave=0, grace_seconds=1, outcome="killed", took_ns=0, why=NASTY)
-    Console(file=out, width=4096).print(_pods_table([row]))
-    assert out.getvalue().count("\n") == 2
-    assert out.getvalue().count(SHOWN) == 2
-
-
-@pytest.mark.parametrize(
-    "count, words", [(0, "sleeping"), (1, "sleeping, 1 open connection"), (2, "sleeping, 2 open connections")]
-)
-def test_connections_are_counted_as_people_do(count: int, words: str) -> None:
-    """One is one connection, and none is not worth a word."""
-    (line,) = said(autopsy(connections=count))
-    assert line.endswith(words)
 
 
 @pytest.mark.parametrize(

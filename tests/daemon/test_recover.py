@@ -22,7 +22,8 @@ from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import System
 from ebbtide.control import ControlError, Request
-from ebbtide.daemon import RECOVER_SECONDS_MAX, control_verbs, recover_in_time
+from ebbtide.daemon import control_verbs, recover_in_time
+from ebbtide.events import bounds
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
 from ebbtide.events.catalog import DirectorySource
@@ -146,22 +147,6 @@ async def test_the_verbs_work_after_any_number_of_restarts(tmp_path: Path, times
         assert last.heard == [f.HurryRequested(pod="web", asked_by=0), f.ReleaseRequested(asked_by=0)]
 
 
-async def test_the_verbs_work_where_the_shutdowns_records_are_gone(tmp_path: Path) -> None:
-    """With nothing left but the last checkpoint the actors' states say which pods there are."""
-    async with life(tmp_path) as first:
-        await first.begin_shutdown()
-    await restart(tmp_path, 1)
-    sorted(tmp_path.glob("*.ebj"))[0].unlink()
-    async with life(tmp_path) as last:
-        status = last.recovered.status
-        assert (status.phase, status.kind, status.labels) == (
-            "running",
-            "poweroff",
-            {"u": "default/web"},
-        )
-        await last.verbs["hurry"](Request("hurry", "u"), 0)
-
-
 async def test_the_last_outcome_is_known_after_restarts(tmp_path: Path) -> None:
     """A cancelled shutdown is still shown as the last one two starts later, and cannot be hurried."""
     async with life(tmp_path) as first:
@@ -175,14 +160,6 @@ async def test_the_last_outcome_is_known_after_restarts(tmp_path: Path) -> None:
         assert (status.phase, status.last_outcome, status.kind) == ("idle", "cancelled", "poweroff")
         with pytest.raises(ControlError):
             await last.verbs["release"](Request("release"), 0)
-
-
-async def test_the_need_is_known_before_logind_was_read(tmp_path: Path) -> None:
-    """A SIGTERM of the stopping system, with no bus: the stop time is what the configuration asks for."""
-    async with life(tmp_path) as first:
-        await first.start(0)
-        await first.admit(SETTINGS, 0)
-        assert first.recovered.status.needed_ns == 15 * NS_PER_SECOND
 
 
 async def test_two_starts_that_came_to_nothing_lead_to_the_fallback(tmp_path: Path) -> None:
@@ -265,15 +242,6 @@ async def test_a_hook_that_only_the_records_know_is_never_run_again(monkeypatch:
                 await again.start(2, preparing=True)
 
 
-async def test_a_hook_that_the_state_knows_is_left_to_it(tmp_path: Path) -> None:
-    """Without a divergence no order is refused: also not that of a pod that comes back under its UID."""
-    async with life(tmp_path) as first:
-        await first.begin_shutdown()
-    async with life(tmp_path) as again:
-        assert again.recovered.divergence is None
-        assert again.recovered.spent == frozenset()
-
-
 class AtOnce(DirectoryStorage):
     """Without threads, so that the clock can jump; ``hangs`` never answers."""
 
@@ -302,7 +270,7 @@ async def test_a_location_that_hangs_is_left_behind_in_time(
     recovered = await recover_in_time(
         storages, MACHINE, FRESH, wall_ns, lambda level, line: said.append(line)
     )
-    assert trio.current_time() - began == hung * RECOVER_SECONDS_MAX
+    assert trio.current_time() - began == hung * bounds.now.recover_seconds
     assert [storage.location in line for storage, line in zip(storages, said, strict=False)] == [True] * hung
     assert recovered.verdict.start(FRESH).number == 1_700_000_000
 

@@ -10,8 +10,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.model import Pod
-from ebbtide.log import LineContext, log_lines
-from ebbtide.status import DaemonStatus, LastBoot
+from ebbtide.status import DaemonStatus
 from tests.journals import began, steps
 
 POD = Pod(uid="u", namespace="shop", name="web-0")
@@ -31,39 +30,6 @@ def standing(*events: Event) -> DaemonStatus:
     found = DaemonStatus()
     found.fold(steps(*events))
     return found
-
-
-def test_the_log_tells_by_which_means_pods_are_ended_and_what_is_left() -> None:
-    """Who answers, the choice, the hand-over, the kubelet's end and its start, and the certificate."""
-    told = log_lines(
-        LineContext(),
-        steps(
-            f.ApiRead(reachable=False, error="no route"),
-            BEGAN,
-            d.MeansChosen(means="api", reason="mode api"),
-            d.PodPlanned(wave=0, grace_seconds=20, pod=POD),
-            d.DeleteRefused(uid="u", reason="429"),
-            d.HandedOver(reason="the API server did not take a delete: 429"),
-            d.StopKubelet(key="KubeletActor/stop//0"),
-            f.OrderEnded(key="KubeletActor/stop//0", result="done"),
-            d.KubeletStopped(result="done"),
-            d.DetachCertified(safe=False, ended=1, mounted=(("u", "data"),)),
-            d.LeftUndone(running=("u",)),
-            f.OrderEnded(key="KubeletActor/start//1", result="failed", reason="no such unit"),
-        ),
-    )
-    assert [line for _, line in told] == [
-        "the API server does not answer: no route",
-        "shutdown began: poweroff, budget 30 s of 30 s asked for, logind grants 35 s",
-        "+1.000 s termination mode: api, the pods are deleted and the kubelet ends them (mode api)",
-        "pod shop/web-0: wave 0, 20 s",
-        "+3.000 s pod shop/web-0: the API server did not accept its delete: 429",
-        "+4.000 s handed over to the container runtime: the API server did not take a delete: 429",
-        "+7.000 s the kubelet is stopped",
-        "+8.000 s not safe to detach: mounted: shop/web-0 data",
-        "+9.000 s the kubelet did not finish: still running: shop/web-0",
-        "starting the kubelet again failed: no such unit",
-    ]
 
 
 def test_nobody_is_known_to_answer_until_this_process_has_heard() -> None:
@@ -113,17 +79,6 @@ def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
     assert found.pods["u"].phase == "deleted"
     again = standing(*events, BEGAN)
     assert (again.means, again.handed_over, again.certificate, again.left_undone) == ("", "", None, ())
-
-
-def test_how_the_last_boot_ended_stays_over_a_shutdown() -> None:
-    """Until the next boot says it of this one."""
-    said = d.LastBootEnded(boot_id="b1", ending="cut-short", why="panic", wave=2, alive_wall_ns=7)
-    assert standing().last_boot is None
-    found = standing(said, BEGAN).last_boot
-    assert found == LastBoot(boot_id="b1", ending="cut-short", why="panic", wave=2, alive_wall_ns=7)
-    later = standing(said, d.LastBootEnded(boot_id="b2", ending="graceful")).last_boot
-    assert later is not None
-    assert (later.boot_id, later.ending, later.wave) == ("b2", "graceful", -1)
 
 
 def test_the_kubelets_lock_is_as_logind_last_listed_it() -> None:

@@ -1,4 +1,4 @@
-"""The supervisor of the lock: with a child that speaks the protocol word by word, and on the real logind."""
+"""The supervisor of the lock, with a child that speaks the protocol word by word."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,19 +22,16 @@ import trio.testing
 
 from ebbtide.actors.edges.service_manager import ServiceManager
 from ebbtide.daemon import Daemon
-from ebbtide.events.decisions import PodEnded, ReleaseLock, Resumed, ShutdownBegan
-from ebbtide.events.facts import DaemonStarted, OrderEnded
 from ebbtide.host import LocalHost
-from ebbtide.supervisor import SILENT_SECONDS_MAX, ServiceManagerAbove, pause_seconds, waited_seconds
+from ebbtide.supervisor import SILENT_SECONDS_MAX, pause_seconds, waited_seconds
 from tests.beds.notify import drain, full_socket
-from tests.daemon.rig import EBBTIDE, LOCK_NAME, Rig
+from tests.daemon.rig import EBBTIDE
+from tests.waiting import WATCHDOG_SECONDS, until_sync
 
 ROOT = Path(__file__).parents[2]
 ALONE = (sys.executable, "-I", "-S")
 KEEPER = (*ALONE, str(ROOT / "ebbtide" / "supervisor.py"))
 KEPT = (*ALONE, str(Path(__file__).with_name("child.py")))
-WAIT_SECONDS_MAX = 15
-POLL_SECONDS = 0.005
 RESIDENT_MIB_MAX = 14
 #: Of a row of /proc/net/unix, whose last column is a name.
 UNNAMED = ("slot", "references", "protocol", "flags", "type", "state", "inode")
@@ -72,7 +67,7 @@ class Bench:
 
     def end(self) -> tuple[int, str]:
         assert self.process is not None
-        _, said = self.process.communicate(timeout=WAIT_SECONDS_MAX)
+        _, said = self.process.communicate(timeout=WATCHDOG_SECONDS)
         return self.process.returncode, said
 
     def signal(self, number: int) -> None:
@@ -90,20 +85,13 @@ class Bench:
 
     def noted(self, what: str) -> str:
         """Wait for the first line that begins so."""
-        until(lambda: any(line.startswith(what) for line in self.log()))
+        until_sync(lambda: any(line.startswith(what) for line in self.log()), "the child")
         return next(line for line in self.log() if line.startswith(what))
 
     def pipe(self, name: str) -> int:
         """The reading end of a pipe that the child may store under this name."""
         os.mkfifo(self.folder / name)
         return os.open(self.folder / name, os.O_RDONLY | os.O_NONBLOCK)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(POLL_SECONDS)
 
 
 def held(pipe: int) -> bool:
@@ -126,7 +114,7 @@ def benches(folder: Path) -> Iterator[Bench]:
     process = made.process
     if process is not None and process.poll() is None:
         process.terminate()
-        process.communicate(timeout=WAIT_SECONDS_MAX)
+        process.communicate(timeout=WATCHDOG_SECONDS)
     if process is not None and process.stderr is not None:
         process.stderr.close()
 
@@ -137,6 +125,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
+@pytest.mark.proof
 def test_a_child_without_a_sign_of_life_is_ended(bench: Bench, tmp_path: Path) -> None:
     """Stopped, it is killed and the next one has its lock; one that speaks is not, nor one that was frozen
     together with its supervisor.
@@ -166,19 +155,20 @@ def test_the_manager_above_hears_that_we_live(bench: Bench) -> None:
     address = bench.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as above:
         above.bind(str(address))
-        above.settimeout(WAIT_SECONDS_MAX)
+        above.settimeout(WATCHDOG_SECONDS)
         bench.start("await=seen", NOTIFY_SOCKET=str(address), WATCHDOG_USEC="6000000")
         assert above.recv(4096) == b"WATCHDOG=1"
         (bench.folder / "seen").touch()
         assert bench.end()[0] == 0
 
 
+@pytest.mark.proof
 def test_waiting_for_a_processor_is_known() -> None:
     """Two that want one processor wait for each other, and the kernel says how long."""
     pin = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
     spinning = [subprocess.Popen([*pin, *ALONE, "-c", "while True: pass"]) for _ in range(2)]
     try:
-        until(lambda: all(waited_seconds(each.pid) > 0.05 for each in spinning))
+        until_sync(lambda: all(waited_seconds(each.pid) > 0.05 for each in spinning), "the child")
     finally:
         for each in spinning:
             each.kill()
@@ -189,14 +179,14 @@ def test_waiting_for_a_processor_is_known() -> None:
 def test_a_crash_hands_the_descriptors_back(bench: Bench) -> None:
     """What was stored is held while the child is away, and stands at 3 and after in the next, by name."""
     lock, other = bench.pipe("lock"), bench.pipe("other")
-    bench.start("fds store=lock store=other crash / fds await=seen crash / fds say=STOPPING=1")
+    bench.start("fds store=lock store=other crash / fds await=seen say=STOPPING=1")
     bench.noted("fds lock other mine")
     assert held(lock)
     assert held(other)
     (bench.folder / "seen").touch()
     code, said = bench.end()
     assert code == 0, said
-    assert bench.log() == ["life", "fds none not-mine", *["life", "fds lock other mine"] * 2]
+    assert bench.log() == ["life", "fds none not-mine", "life", "fds lock other mine"]
     assert "the daemon ended (Killed): starting it again now; descriptors kept: 2" in said
     assert not held(lock)
     assert not held(other)
@@ -208,7 +198,7 @@ def test_a_removal_is_confirmed_by_the_barrier(bench: Bench) -> None:
     """When the barrier's pipe closes, no duplicate is left: that is what a release waits for."""
     lock, other = bench.pipe("lock"), bench.pipe("other")
     bench.start("store=lock store=other barrier remove=lock barrier await=seen crash / fds")
-    until(lambda: bench.log().count("confirmed") == 2)
+    until_sync(lambda: bench.log().count("confirmed") == 2, "the child")
     assert not held(lock)
     assert held(other)
     (bench.folder / "seen").touch()
@@ -233,14 +223,6 @@ def test_too_many_descriptors_are_refused(bench: Bench) -> None:
         os.close(pipe)
 
 
-def test_the_same_lock_stored_again_is_kept_once(bench: Bench) -> None:
-    """A daemon that stores what it inherited does not fill the store, life after life."""
-    lock = bench.pipe("lock")
-    code, said = bench.run("store=lock crash / again crash / fds")
-    assert (code, bench.log(2)) == (0, ["life", "fds lock mine"]), said
-    os.close(lock)
-
-
 @pytest.mark.parametrize(
     "words, code, lives",
     [
@@ -258,24 +240,18 @@ def test_an_end_is_passed_on_and_a_crash_is_not(bench: Bench, words: str, code: 
     assert bench.log() == ["life"] * lives
 
 
-def test_a_second_crash_waits_a_second(bench: Bench) -> None:
-    """The first new start costs a shutdown nothing; a child that crashes again and again is tried slower."""
-    assert bench.run("crash / crash / exit=0")[0] == 0
-    first, second, third = (at_ns for at_ns, _, _ in bench.lines())
-    assert second - first < 1_000_000_000 <= third - second
-
-
 def test_a_broken_installation_is_tried_slower_for_ever() -> None:
     """At once, then every second, and after ten deaths in a minute every five; it never gives up."""
     assert [pause_seconds(deaths) for deaths in (0, 1, 9, 10, 1000)] == [0, 1, 1, 5, 5]
 
 
+@pytest.mark.proof
 def test_a_stop_between_two_lives_ends_it(bench: Bench) -> None:
     """Nobody waits for a pause: a stop asked for while no child lives is done."""
     bench.start("crash")
-    until(lambda: len(bench.log()) == 2)
+    until_sync(lambda: len(bench.log()) == 2, "the child")
     assert bench.process is not None
-    until(lambda: children(bench.process) == [])
+    until_sync(lambda: children(bench.process) == [], "the child")
     bench.signal(signal.SIGTERM)
     assert bench.end()[0] == 0
     assert len(bench.log()) == 2
@@ -299,7 +275,7 @@ def test_a_reload_waits_until_the_child_is_ready(bench: Bench) -> None:
     bench.noted("life")
     bench.signal(signal.SIGHUP)
     assert bench.process is not None
-    until(lambda: sleeping_in_poll(bench.process))
+    until_sync(lambda: sleeping_in_poll(bench.process), "the child")
     (bench.folder / "seen").touch()
     bench.noted("SIGHUP")
     bench.signal(signal.SIGTERM)
@@ -328,7 +304,7 @@ sys.exit(made.run())
 def test_a_reload_that_finds_the_child_gone() -> None:
     """It waited for the child to be ready, and that is read after its end: nobody is told any more."""
     argv = (*ALONE, "-c", LAST_WORDS, str(ROOT / "ebbtide"), *ALONE, "-c", "")
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX)
+    done = subprocess.run(argv, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -384,18 +360,6 @@ def test_nobody_else_can_speak_to_it(bench: Bench) -> None:
     assert bench.end()[0] == 0
 
 
-def test_what_has_no_room_above_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any local user may fill the service manager's socket: what we say then is not lost at once."""
-    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-    with full_socket(tmp_path / "notify") as full:
-        heard: list[bytes] = []
-        emptying = threading.Timer(0.05, lambda: heard.extend(drain(full)))
-        emptying.start()
-        ServiceManagerAbove().say("WATCHDOG=1")
-        emptying.join()
-        assert [*heard, *drain(full)][-1] == b"WATCHDOG=1"
-
-
 def test_the_manager_above_hears_what_concerns_it(bench: Bench) -> None:
     """READY, STATUS, STOPPING and overtime are passed on as the supervisor's own; the store is our affair."""
     lock = bench.pipe("lock")
@@ -441,7 +405,7 @@ def test_orphans_are_reaped(bench: Bench) -> None:
     """In a container the supervisor is the first process: what is orphaned to it does not stay a zombie."""
     bench.start("orphan signals", subreaper=True)
     orphan = int(bench.noted("orphan").split()[1])
-    until(lambda: not Path(f"/proc/{orphan}").exists())
+    until_sync(lambda: not Path(f"/proc/{orphan}").exists(), "the child")
     bench.noted("up")
     bench.signal(signal.SIGTERM)
     assert bench.end()[0] == 0
@@ -464,13 +428,10 @@ def test_the_flag_runs_the_same_command_without_it(tmp_path: Path) -> None:
     """`ebbtide run --keep-lock` refuses what `ebbtide run` refuses, with its one line and its exit code."""
     config = tmp_path / "config.yaml"
     config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nreserv: 3s\n")
-    words = ["run", "--mode", "process", "--pods", str(tmp_path), "--config", str(config)]
-    plain, kept = (
-        subprocess.run([*EBBTIDE, *words, *more], cwd=ROOT, capture_output=True, text=True)
-        for more in ([], ["--keep-lock"])
-    )
-    assert (kept.returncode, kept.stderr) == (2, plain.stderr)
-    assert kept.stderr.count("\n") == 1
+    words = ["run", "--mode", "process", "--pods", str(tmp_path), "--config", str(config), "--keep-lock"]
+    kept = subprocess.run([*EBBTIDE, *words], cwd=ROOT, capture_output=True, text=True)
+    assert (kept.returncode, kept.stderr.count("\n")) == (2, 1)
+    assert "reserve" in kept.stderr
 
 
 def children(process: subprocess.Popen[str] | None) -> list[int]:
@@ -491,109 +452,15 @@ def links(pid: int) -> list[str]:
     return [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
 
 
-# --- the real daemon on the real logind ----------------------------------------------------------------
-
-
-@pytest.fixture
-async def kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
-    """The rig of the daemon, whose process is then the supervisor."""
-    monkeypatch.setattr(Rig, "argv", [*rig.argv, "--keep-lock"])
-    return rig
-
-
-def only_child(pid: int) -> int:
-    (child,) = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    return child
-
-
-def is_zombie(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-
-@pytest.mark.root
-async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
-    """Rule 5: killed in mid-shutdown, logind waits; the next daemon resumes, releases, and it goes on."""
-    kept.configure({0: 6})
-    kept.pod("web", "after=2")
-    await kept.start()
-    await kept.up("web")
-    assert LOCK_NAME not in kept.store.store
-    supervisor = kept.pid
-    first = only_child(supervisor)
-    await kept.bed.power_off()
-    await kept.traced("web", "TERM")
-    with trio.fail_after(5):  # killed before the outcome is on record, the signal would be said again
-        while not any(ended.key.startswith("HookActor/stop") for ended in kept.events(OrderEnded)):
-            await trio.sleep(POLL_SECONDS)
-    os.kill(supervisor, signal.SIGSTOP)  # or the next daemon could be there before anyone looks
-    os.kill(first, signal.SIGKILL)
-    with trio.fail_after(5):
-        while not is_zombie(first):
-            await trio.sleep(POLL_SECONDS)
-    assert [row.who for row in await kept.bed.ours()] == ["ebbtide"]
-    assert await kept.bed.starts() == []
-    os.kill(supervisor, signal.SIGCONT)
-    await kept.recorded(Resumed, action="resume")
-    assert only_child(supervisor) != first
-    assert [event.lock_inherited for event in kept.events(DaemonStarted)] == [False, True]
-    _, let_go_ns = await kept.bed.started(10)
-    web = kept.trace("web")
-    assert [mark.what for mark in web] == ["up", "TERM", "gone"]
-    assert web[-1].at_ns < let_go_ns
-    assert await kept.bed.none_of_ours()
-    assert len(kept.events(ShutdownBegan)) == 1
-    assert len(kept.events(ReleaseLock)) == 1
-
-
-@pytest.mark.root
-async def test_a_hung_daemon_does_not_cost_the_shutdown(kept: Rig) -> None:
-    """Rule 5: stopped for good in mid-shutdown, it is killed, and the next one gives each pod its signal."""
-    kept.configure({0: 12, 1000: 4})
-    kept.pod("web", "after=1")
-    kept.pod("mail", hook=1)
-    kept.pod("db", priority=1000)
-    await kept.start()
-    await kept.granted()
-    await kept.up("web", "mail", "db")
-    await kept.bed.power_off()
-    await kept.traced("web", "TERM")
-    await kept.traced("mail", "hook")
-    os.kill(only_child(kept.pid), signal.SIGSTOP)
-    _, let_go_ns = await kept.bed.started(15)
-    marks = {pod: kept.trace(pod) for pod in ("web", "mail", "db")}
-    assert {pod: [mark.what for mark in trace] for pod, trace in marks.items()} == {
-        "web": ["up", "TERM", "gone"],
-        "mail": ["up", "hook", "hooked", "TERM", "gone"],
-        "db": ["up", "TERM", "gone"],
-    }
-    assert max(trace[-1].at_ns for trace in marks.values()) < let_go_ns
-    assert [event.lock_inherited for event in kept.events(DaemonStarted)] == [False, True]
-    assert {event.outcome for event in kept.events(PodEnded)} == {"graceful"}
-    assert len(kept.events(ReleaseLock)) == 1
-
-
-async def test_a_sign_of_life_waits_for_room(tmp_path: Path) -> None:
+async def test_a_sign_of_life_waits_for_room(tmp_path: Path, mock_clock: trio.testing.MockClock) -> None:
     """Somebody has filled the service manager's socket: the daemon's sign is sent before the next is due."""
-    service = ServiceManager(str(tmp_path / "notify"), life_seconds=WAIT_SECONDS_MAX)
+    service = ServiceManager(str(tmp_path / "notify"), life_seconds=1)
     host = LocalHost("", "process", cast(Any, None), service, 0)
     daemon = SimpleNamespace(_host=host, sequencer=SimpleNamespace(turned=trio.lowlevel.checkpoint))
-    with full_socket(tmp_path / "notify") as full, trio.fail_after(WAIT_SECONDS_MAX / 2):
+    with full_socket(tmp_path / "notify") as full:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Daemon._say_alive, cast(Any, daemon))
             await trio.testing.wait_all_tasks_blocked()
             while b"WATCHDOG=1" not in drain(full):
                 await trio.lowlevel.wait_readable(full)
             nursery.cancel_scope.cancel()
-
-
-@pytest.mark.root
-async def test_a_plain_stop_of_the_supervisor_gives_the_lock_back(kept: Rig) -> None:
-    """SIGTERM reaches the daemon through its supervisor: both leave with 0, pods stay, the lock goes."""
-    kept.pod("web")
-    await kept.start()
-    await kept.up("web")
-    assert len(await kept.bed.ours()) == 1
-    assert await kept.stop() == 0
-    assert await kept.bed.none_of_ours()
-    assert kept.lives("web")
-    assert kept.events(ShutdownBegan) == []

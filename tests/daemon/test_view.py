@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,12 +13,13 @@ import pytest
 import trio
 
 from ebbtide import view
-from ebbtide.clients import Bounds
+from ebbtide.clients import ClientBounds
 from ebbtide.control import ControlError, ask, serve
 from ebbtide.side_process import environment_of_children
 from ebbtide.view import Viewer, command_of, view_socket
 from tests.cli.bed import whole_shutdown
-from tests.commands import ebbtide
+from tests.commands import Run, ebbtide
+from tests.waiting import WATCHDOG_SECONDS, until
 
 #: Goes on until it is ended.
 ENDLESS = view.View(("journal", "show", "-f"), frozenset(), ("--journal",))
@@ -48,7 +48,7 @@ class Node:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        bounds = Bounds(view.CLIENTS_MAX, view.CLIENT_SECONDS_MAX, view.RUN_SECONDS_MAX)
+        bounds = ClientBounds(view.CLIENTS_MAX, view.CLIENT_SECONDS_MAX, view.RUN_SECONDS_MAX)
         run = partial(serve, view_socket(self.runtime), self.viewer.verbs, lambda level, line: None, bounds)
         async with trio.open_nursery() as nursery:
             await nursery.start(run)
@@ -56,12 +56,14 @@ class Node:
             nursery.cancel_scope.cancel()
 
     async def ask(self, *words: str) -> Any:
-        question = partial(ask, "view", view_socket(self.runtime), seconds_max=30, words=words)
+        question = partial(ask, "view", view_socket(self.runtime), seconds_max=WATCHDOG_SECONDS, words=words)
         return await trio.to_thread.run_sync(question, abandon_on_cancel=True)
 
 
 @pytest.fixture
-def node(journal: Path, tmp_path: Path) -> Node:
+def node(journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setattr(view, "RUN_SECONDS_MAX", WATCHDOG_SECONDS)
+    monkeypatch.setattr(view, "KILLED_SECONDS_MAX", WATCHDOG_SECONDS)
     return Node(journal, tmp_path)
 
 
@@ -104,13 +106,12 @@ def test_what_is_no_question(words: tuple[str, ...], said: str) -> None:
         command_of(words)
 
 
-@pytest.mark.parametrize("name", sorted(view.VIEWS))
-def test_the_options_are_those_of_the_command(name: str) -> None:
+def test_the_options_are_those_of_the_command(run: Run) -> None:
     """Each that may be asked for, and each that is given, is one of the command line's."""
-    asked = view.VIEWS[name]
-    text = ebbtide(*asked.command, "--help").out
-    places = {each.replace("--first-", "--") for each in asked.places}
-    assert [each for each in sorted(asked.options | places) if each not in text] == []
+    for asked in view.VIEWS.values():
+        text = run(*asked.command, "--help").out
+        places = {each.replace("--first-", "--") for each in asked.places}
+        assert [each for each in sorted(asked.options | places) if each not in text] == []
 
 
 async def test_the_answer_is_the_commands(node: Node, journal: Path) -> None:
@@ -126,7 +127,9 @@ async def test_the_answer_is_the_commands(node: Node, journal: Path) -> None:
 
 
 async def test_a_node_that_goes_down_is_not_judged(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A doctor is ended at once when a shutdown begins, and none begins in one; the timeline is told."""
+    """A doctor gives way while it runs, is ended when a shutdown begins, and none begins in one; the timeline
+    still answers.
+    """
     monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
     before = children()
     async with node.serving(), trio.open_nursery() as nursery:
@@ -138,14 +141,11 @@ async def test_a_node_that_goes_down_is_not_judged(node: Node, monkeypatch: pyte
             said.append(str(caught.value))
 
         nursery.start_soon(judge)
-        with trio.fail_after(10):
-            while children() == before:
-                await trio.sleep(0.01)
+        # Its process has the lowest priority, and is the first to go when memory is short.
+        await until(lambda: [_given_way(each) for each in children() - before] == [(19, 900)], "a doctor")
         node.idle = False
         node.begun.set()
-        with trio.fail_after(5):
-            while not said:
-                await trio.sleep(0.01)
+        await until(lambda: said, "the doctor's end")
         assert "the node goes down" in said[0]
         assert children() == before
         with pytest.raises(ControlError, match="the node goes down"):
@@ -157,10 +157,10 @@ async def test_it_takes_so_long_and_says_so_much(node: Node, monkeypatch: pytest
     """What goes on, and what is too long, is ended, said in one line, and leaves no process."""
     before = children()
     async with node.serving():
-        monkeypatch.setattr(view, "OUTPUT_BYTES_MAX", 100)
-        with pytest.raises(ControlError, match="more than 100 bytes"):
-            await node.ask("timeline")
-        monkeypatch.undo()
+        with monkeypatch.context() as little:
+            little.setattr(view, "OUTPUT_BYTES_MAX", 100)
+            with pytest.raises(ControlError, match="more than 100 bytes"):
+                await node.ask("timeline")
         monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
         monkeypatch.setattr(view, "RUN_SECONDS_MAX", 0.5)
         with pytest.raises(ControlError, match=r"no answer in 500 ms"):
@@ -169,7 +169,7 @@ async def test_it_takes_so_long_and_says_so_much(node: Node, monkeypatch: pytest
 
 
 async def test_the_daemons_end_waits_for_no_question(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many ask, and whatever is executed for them."""
+    """However many ask, and whatever is executed for them: one at a time, and none is left."""
     monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
     before = children()
     async with trio.open_nursery() as nursery:
@@ -181,31 +181,9 @@ async def test_the_daemons_end_waits_for_no_question(node: Node, monkeypatch: py
         async with node.serving():
             for _ in range(3 * view.CLIENTS_MAX):
                 nursery.start_soon(crowd)
-            with trio.fail_after(10):
-                while children() == before:
-                    await trio.sleep(0.01)
-            # One at a time, however many wait.
+            await until(lambda: children() != before, "a doctor")
             assert len(children() - before) == 1
-            began = time.monotonic()
-        assert time.monotonic() - began < view.KILLED_SECONDS_MAX
-        assert children() == before
-
-
-async def test_a_question_gives_way(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process has the lowest priority, and is the first to go when memory is short."""
-    monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
-    before = children()
-    async with node.serving(), trio.open_nursery() as nursery:
-
-        async def judge() -> None:
-            with pytest.raises(ControlError):
-                await node.ask("doctor")
-
-        nursery.start_soon(judge)
-        with trio.fail_after(10):
-            while not (found := children() - before) or _given_way(*found) != (19, 900):
-                await trio.sleep(0.01)
-        node.begun.set()
+    assert children() == before
 
 
 def _given_way(pid: str) -> tuple[int, int]:

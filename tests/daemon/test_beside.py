@@ -1,7 +1,8 @@
-"""The real daemon's metrics: what a scrape and an operator see before, during and after a shutdown."""
+"""Metrics and shipping of the real daemon under the real logind."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from typing import Any
@@ -13,50 +14,41 @@ from prometheus_client.parser import text_string_to_metric_families
 from ebbtide.events.decisions import ReleaseLock
 from ebbtide.otel.meters import METERS_FILE_NAME
 from tests.daemon.rig import Rig
+from tests.waiting import until
 
 pytestmark = pytest.mark.root
 
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n"
 
 
-def values(text: str) -> dict[str, float]:
-    """Name and labels as one text."""
+async def scrape(rig: Rig) -> dict[str, float]:
+    """As Prometheus does, over the socket that the configuration names; name and labels as one text."""
+    async with await trio.open_unix_socket(rig.folder / "metrics.sock") as stream:
+        await stream.send_all(REQUEST)
+        answer = b"".join([chunk async for chunk in stream])
     return {
         " ".join((sample.name, *sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families(answer.partition(b"\r\n\r\n")[2].decode())
         for sample in family.samples
     }
 
 
-async def scrape(rig: Rig) -> dict[str, float]:
-    """As Prometheus does, over the socket that the configuration names."""
-    async with await trio.open_unix_socket(rig.folder / "metrics.sock") as stream:
-        await stream.send_all(REQUEST)
-        answer = b"".join([chunk async for chunk in stream])
-    return values(answer.partition(b"\r\n\r\n")[2].decode())
-
-
-async def asked(rig: Rig, *words: str) -> dict[str, Any]:
-    document = json.loads(await rig.ebbtide("metrics", "-o", "json", *words))
+async def asked(rig: Rig) -> dict[str, Any]:
+    document = json.loads(await rig.ebbtide("metrics", "-o", "json"))
     return {metric["name"]: metric["samples"] for metric in document["metrics"]}
 
 
-async def one_wave(rig: Rig) -> None:
+async def test_metrics_over_a_shutdown_and_a_restart(rig: Rig) -> None:
+    """Armed before, sums after; a killed daemon's next one goes on with them, also without the side file."""
     rig.configure({0: 2}, metricsListen=f"unix:{rig.folder / 'metrics.sock'}")
     rig.pod("web", "after=0.1")
     rig.pod("stuck", "ignore")
     await rig.start()
     await rig.granted()
     await rig.up("web", "stuck")
-
-
-async def test_metrics_over_a_shutdown_and_a_restart(rig: Rig) -> None:
-    """Armed before, sums after; a killed daemon's next one goes on with them, also without the side file."""
-    await one_wave(rig)
     before = await scrape(rig)
     assert before["ebbtide_armed"] == before["ebbtide_lock_held"] == 1
-    assert before["ebbtide_pods_at_risk"] == 0
-    assert before["graceful_shutdown_start_time_seconds"] == 0
+    assert before["ebbtide_pods_at_risk"] == before["graceful_shutdown_start_time_seconds"] == 0
     await rig.bed.power_off()
     await rig.recorded(ReleaseLock)
     after = await scrape(rig)
@@ -74,10 +66,17 @@ async def test_metrics_over_a_shutdown_and_a_restart(rig: Rig) -> None:
     assert starts["value"] == 3
 
 
-async def test_metrics_of_a_journal_and_with_the_kubelets_names(rig: Rig) -> None:
-    """Without a daemon the journal is folded; the KEPs' metrics take the kubelet's prefix on request."""
-    await one_wave(rig)
+async def test_the_segment_of_the_daemon_before_is_shipped(rig: Rig) -> None:
+    """The next start closes it; the one that is written to stays."""
+    folder = rig.folder / "bucket"
+    folder.mkdir()
+    rig.configure({0: 3}, shipping={"url": f"file://{folder}", "cluster": "prod"})
+    await rig.start()
+    await rig.kill()
+    await rig.start()
+    (one,) = await until(lambda: list(folder.rglob("*.ebj")), "a segment in the bucket")
+    first, *_ = sorted(rig.journal.glob("*.ebj"))
+    data = first.read_bytes()
+    assert one.name == f"{first.stem}-{hashlib.sha256(data).hexdigest()}.ebj"
+    assert one.read_bytes() == data
     await rig.stop()
-    text = await rig.ebbtide("metrics", "--journal", str(rig.journal), "--kubelet-names")
-    assert values(text)["kubelet_sleep_action_terminated_early_total"] == 0
-    assert "ebbtide_pods_at_risk" not in text

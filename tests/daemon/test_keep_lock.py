@@ -1,0 +1,91 @@
+"""The real daemon under its supervisor, on the real logind: `ebbtide run --keep-lock`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from ebbtide.events.decisions import PodEnded, ReleaseLock, Resumed, ShutdownBegan
+from ebbtide.events.facts import DaemonStarted, OrderEnded
+from tests.daemon.rig import LOCK_NAME, Rig
+from tests.waiting import until
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+async def kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """The rig of the daemon, whose process is then the supervisor."""
+    monkeypatch.setattr(Rig, "argv", [*rig.argv, "--keep-lock"])
+    return rig
+
+
+def only_child(pid: int) -> int:
+    (child,) = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return child
+
+
+def is_zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
+    """Rule 5: killed in mid-shutdown, logind waits; the next daemon resumes, releases, and it goes on."""
+    kept.configure({0: 60})
+    kept.pod("web", "after=2")
+    await kept.start()
+    await kept.up("web")
+    assert LOCK_NAME not in kept.store.store
+    supervisor = kept.pid
+    first = only_child(supervisor)
+    await kept.bed.power_off()
+    await kept.traced("web", "TERM")
+    # Killed before the outcome is on record, the signal would be sent again.
+    await until(
+        lambda: any(ended.key.startswith("HookActor/stop") for ended in kept.events(OrderEnded)), "the stop"
+    )
+    os.kill(supervisor, signal.SIGSTOP)  # or the next daemon could be there before anyone looks
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: is_zombie(first), "the daemon's end")
+    assert [row.who for row in await kept.bed.ours()] == ["ebbtide"]
+    assert await kept.bed.starts() == []
+    os.kill(supervisor, signal.SIGCONT)
+    await kept.recorded(Resumed, action="resume")
+    assert only_child(supervisor) != first
+    assert [event.lock_inherited for event in kept.events(DaemonStarted)] == [False, True]
+    _, let_go_ns = await kept.bed.started(120)
+    web = kept.trace("web")
+    assert [mark.what for mark in web] == ["up", "TERM", "gone"]
+    assert web[-1].at_ns < let_go_ns
+    assert await kept.bed.none_of_ours()
+    assert len(kept.events(ShutdownBegan)) == 1
+    assert len(kept.events(ReleaseLock)) == 1
+
+
+async def test_a_hung_daemon_does_not_cost_the_shutdown(kept: Rig) -> None:
+    """Rule 5: stopped for good in mid-shutdown, it is killed, and the next one gives each pod its signal."""
+    kept.configure({0: 60, 1000: 60})
+    kept.pod("web", "after=1")
+    kept.pod("mail", hook=1)
+    kept.pod("db", priority=1000)
+    await kept.start()
+    await kept.granted()
+    await kept.up("web", "mail", "db")
+    await kept.bed.power_off()
+    await kept.traced("web", "TERM")
+    await kept.traced("mail", "hook")
+    os.kill(only_child(kept.pid), signal.SIGSTOP)
+    _, let_go_ns = await kept.bed.started(120)
+    marks = {pod: kept.trace(pod) for pod in ("web", "mail", "db")}
+    assert {pod: [mark.what for mark in trace] for pod, trace in marks.items()} == {
+        "web": ["up", "TERM", "gone"],
+        "mail": ["up", "hook", "hooked", "TERM", "gone"],
+        "db": ["up", "TERM", "gone"],
+    }
+    assert max(trace[-1].at_ns for trace in marks.values()) < let_go_ns
+    assert [event.lock_inherited for event in kept.events(DaemonStarted)] == [False, True]
+    assert {event.outcome for event in kept.events(PodEnded)} == {"graceful"}
+    assert len(kept.events(ReleaseLock)) == 1
