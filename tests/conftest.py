@@ -6,7 +6,7 @@ import gc
 import io
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,6 +44,16 @@ hypothesis.settings.load_profile("no deadline")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What repeats one proof a million times runs sampled, so that the whole suite takes minutes."""
     parser.addoption("--whole", action="store_true", help="run the sampled proofs whole (docs/testing.md)")
+    parser.addoption("--no-skips", action="store_true", help="a test that would be skipped fails")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With ``--no-skips``: a real part that cannot be had fails the gate."""
+    report = yield
+    if report.skipped and item.config.getoption("--no-skips"):
+        report.outcome, report.longrepr = "failed", f"skipped: {report.longrepr}"
+    return report
 
 
 @pytest.fixture

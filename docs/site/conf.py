@@ -54,6 +54,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/cri",
         "docs/extending",
         "docs/testing",
+        "docs/proofs",
         "docs/dependencies",
         "CONTRIBUTING",
     ),
