@@ -57,6 +57,7 @@ from ebbtide.events.decisions import RunHook
 from ebbtide.events.model import Pod, Settings
 from tests.actors.edges.process.process_bed import Outbox
 from tests.replay.shutdown import GRANT_NS, WAVES, armed, ended, started
+from tests.waiting import WATCHDOG_SECONDS
 
 #: A shutdown of some pods has had its last deadline long before.
 TICKS_MAX = 50
@@ -168,7 +169,7 @@ async def _cri(data: bytes) -> None:
                 ends.miss(entry)
         for work, arguments in started:
             # An end that is watched by its process comes when that process wishes.
-            with trio.move_on_after(1):
+            with trio.move_on_after(WATCHDOG_SECONDS):
                 await work(*arguments)
         ends.owed = [InventoryContainer(uid="u", container="main", id="gone")]
         await ends.catch_up()
