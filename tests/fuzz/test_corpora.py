@@ -11,7 +11,7 @@ from tests.fuzz.targets import TARGETS, kept_inputs, with_valid_hashes
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_reads_or_refuses_what_is_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but the target's refusals is raised; the seeds are read, or a fuzzer would begin with errors."""
+    """Nothing but the target's refusals is raised; its seeds are read, so that a fuzzer begins there."""
     seeds = list(TARGETS[name].seeds())
     assert seeds
     assert all(map(TARGETS[name].accepts, seeds))
