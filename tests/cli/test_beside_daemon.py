@@ -75,20 +75,6 @@ async def test_a_healthy_node(rig: Rig) -> None:
     assert await rig.stop() == 0
 
 
-async def test_the_doctor_names_what_overrides_our_drop_in(rig: Rig) -> None:
-    """A file that sorts last keeps the limit low: critical, with its name and the mask that cures it."""
-    await rig.bed.drop_in("zzz-site.conf", "1")
-    await rig.bed.hang_up()
-    rig.configure({0: 4})
-    await rig.start()
-    found = await ebbtide(rig, *doctor(rig), "-o", "json")
-    (finding,) = [each for each in json.loads(found.out)["findings"] if each["level"] == "critical"]
-    assert found.code == 1
-    assert finding["code"] == "grant-too-small"
-    assert "zzz-site.conf" in finding["cure"]
-    await rig.stop()
-
-
 async def test_the_doctor_misses_the_lock(rig: Rig) -> None:
     """A daemon that believes it is armed, and a logind that lists no lock of ours: critical."""
     rig.runtime.mkdir()
@@ -128,36 +114,3 @@ async def test_hurry_and_release_in_mid_shutdown(rig: Rig) -> None:
     assert len(rig.events(SendSignal)) == 2
     listed = await answer(rig, "journal", "ls", "--journal", rig.journal)
     assert listed["episodes"][0]["outcome"] == "complete"
-
-
-async def test_status_of_a_dead_daemon_tells_of_the_last_shutdown(rig: Rig) -> None:
-    """After a SIGKILL: not protected, the cure, and what became of the last shutdown."""
-    rig.pod("web-0")
-    await rig.start()
-    await rig.up("web-0")
-    await rig.bed.power_off()
-    await rig.bed.started()
-    await rig.kill()
-    status = await ebbtide(rig, "status", "--journal", rig.journal, "--runtime", rig.runtime)
-    assert status.code == 1
-    assert "ebbtide run" in status.out
-    assert "poweroff" in status.out
-
-
-async def test_a_second_daemon_is_refused_by_name_and_pid(rig: Rig) -> None:
-    """One writer at a time: 2, one line, and the first goes on."""
-    await rig.start()
-    second = await trio.run_process(
-        [*rig.enter, *rig.argv],
-        capture_stdout=True,
-        capture_stderr=True,
-        env=rig.environment,
-        cwd=ROOT,
-        check=False,
-    )
-    text = second.stderr.decode()
-    assert second.returncode == 2, text
-    assert text.startswith("ebbtide: ebbtide (process ")
-    assert text.count("\n") == 1
-    assert (await ebbtide(rig, "status", "--journal", rig.journal, "--runtime", rig.runtime)).code == 0
-    await rig.stop()

@@ -17,12 +17,10 @@ from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction, ProcessSpec
 from ebbtide.actors.edges.process.pods import RECORD_VERSION, ContainerRecord, PodRecord
 from ebbtide.cli.drill import measure_connection
-from ebbtide.doctor.gather import forecasts_of_processes, look_at_journal, running_pods, targets_of_processes
+from ebbtide.doctor.gather import look_at_journal, running_pods, targets_of_processes
 from ebbtide.doctor.rules import examine
-from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.model import Container, Pod
-from ebbtide.events.reader import History
 from tests.cli.bed import Node, whole_shutdown, write
 from tests.cli.test_journal import damage
 from tests.commands import Run
@@ -58,12 +56,6 @@ def test_a_journal_that_is_not_there_yet_is_none_to_complain_of(tmp_path: Path) 
     store = look_at_journal(tmp_path / "a" / "b")
     assert (store.exists, store.verdict, store.error) == (False, None, "")
     assert store.free_bytes is not None
-
-
-def test_a_simulated_journal_says_nothing_of_the_mode(run: Run, tmp_path: Path) -> None:
-    """A simulation's is none in which a daemon could run: the doctor finds one out, as without a journal."""
-    run("simulate", "--synthetic", "2", "--journal", tmp_path)
-    assert look_at_journal(tmp_path).mode == ""
 
 
 def test_doctor_on_this_machine(run: Run, tmp_path: Path) -> None:
@@ -118,12 +110,6 @@ def test_running_pods_are_read_and_nothing_is_touched(tmp_path: Path, deaf_pod: 
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_deaf_process_is_forecast(deaf_pod: PodRecord) -> None:
-    """A real process that ignores its stop signal is known before it matters."""
-    (found,) = forecasts_of_processes(deaf_pod)
-    assert (found.container, found.verdict) == ("web", "ignores")
-
-
 def test_doctor_names_the_deaf_pod(run: Run, tmp_path: Path, deaf_pod: PodRecord) -> None:
     """The forecast stands among the findings, by the pod's name."""
     ran = run("doctor", "--journal", tmp_path / "j", "--runtime", tmp_path, "-o", "json")
@@ -145,12 +131,3 @@ def test_hook_targets_are_connected_to_and_not_asked(deaf_pod: PodRecord) -> Non
     (measured,) = map(measure_connection, targets_of_processes(deaf_pod))
     assert measured.target == "shop/web-0 web"
     assert "refused" in measured.error
-
-
-def test_a_real_journal_is_intact_for_the_doctor(tmp_path: Path) -> None:
-    """The same reading as ``journal check``."""
-    node = Node()
-    node.start()
-    whole_shutdown(tmp_path)
-    assert History([DirectorySource(tmp_path)]).read().state == "intact"
-    assert examine(MACHINE._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None))) == []

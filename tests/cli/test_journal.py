@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ebbtide.cli.common.guard import Refused
@@ -24,9 +24,8 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.facts import BusLost, PodAppeared
 from ebbtide.events.messages import NAMING_EVENTS, Names
-from ebbtide.events.record.format import rfc3339, utc_text
+from ebbtide.events.record.format import utc_text
 from ebbtide.events.segment import Header, Link
-from ebbtide.replay.timeline import is_actor
 from tests.cli.bed import IDENTITY, WALL_NS, Node, pod, whole_shutdown, write
 from tests.commands import NOWHERE, Run, ebbtide
 from tests.journals import DEMO, JOURNAL_ID
@@ -42,6 +41,25 @@ def journal(tmp_path: Path) -> Path:
 
 
 # --- ls ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("spoil_last", "state"), [(None, ""), (True, "torn"), (False, "corrupt")])
+def test_ls_of_a_journal_without_a_shutdown(
+    run: Run, tmp_path: Path, spoil_last: bool | None, state: str
+) -> None:
+    """It says so, and is fine; what cannot be read may have been a shutdown."""
+    node = Node()
+    node.start()
+    write(tmp_path, node.records)
+    file = max(tmp_path.glob("*.ebj"))
+    whole = bytearray(file.read_bytes())
+    if spoil_last is not None:
+        whole[-1 if spoil_last else len(whole) // 2] ^= 255
+    file.write_bytes(whole)
+    ran = run("journal", "ls", "--journal", tmp_path)
+    assert ran.code == {"": 0, "torn": 4, "corrupt": 5}[state]
+    damaged = f"no shutdown in what can be read: the journal is {state}\n"
+    assert ran.out == (damaged if state else "no shutdown yet\n")
 
 
 def test_ls_json_has_the_promised_shape(run: Run, journal: Path) -> None:
@@ -76,32 +94,6 @@ def test_ls_names_a_shutdown_that_was_cut_short(run: Run, tmp_path: Path) -> Non
     assert (episode["outcome"], episode["ended"]) == ("truncated", None)
 
 
-def test_ls_of_a_journal_without_a_shutdown(run: Run, tmp_path: Path) -> None:
-    """A journal that tells of none says so, and is fine."""
-    node = Node()
-    node.start()
-    write(tmp_path, node.records)
-    ran = run("journal", "ls", "--journal", tmp_path)
-    assert (ran.code, ran.out) == (0, "no shutdown yet\n")
-
-
-@pytest.mark.parametrize(("spoil_last", "state"), [(True, "torn"), (False, "corrupt")])
-def test_ls_of_a_damaged_journal_does_not_say_that_there_was_none(
-    run: Run, tmp_path: Path, spoil_last: bool, state: str
-) -> None:
-    """What cannot be read may have been a shutdown."""
-    node = Node()
-    node.start()
-    write(tmp_path, node.records)
-    file = max(tmp_path.glob("*.ebj"))
-    whole = bytearray(file.read_bytes())
-    whole[-1 if spoil_last else len(whole) // 2] ^= 255
-    file.write_bytes(whole)
-    ran = run("journal", "ls", "--journal", tmp_path)
-    assert ran.code == {"torn": 4, "corrupt": 5}[state]
-    assert ran.out == f"no shutdown in what can be read: the journal is {state}\n"
-
-
 def test_ls_of_a_folder_of_journals(run: Run, tmp_path: Path, journal: Path) -> None:
     """Each under its node's name; as JSON all episodes, with their journal and node."""
     for name, source in (("one", journal), ("two", DEMO)):
@@ -128,7 +120,7 @@ def test_ls_table(run: Run, journal: Path) -> None:
     assert re.search(r"complete  3 graceful  [0-9a-f]{32}$", line)
 
 
-@pytest.mark.parametrize("name", ["demo-v1", "cancelled-v1", "edges-v1", "shutdown-v1-unreleased", "cut"])
+@pytest.mark.parametrize("name", ["cancelled-v1", "shutdown-v1-unreleased", "cut"])
 def test_the_counter_of_shutdowns_counts_what_is_listed(run: Run, tmp_path: Path, name: str) -> None:
     """Each that is over, under its outcome: also the last one, of which no daemon has said how it ended."""
     folder = Path(__file__).parents[1] / "golden" / name
@@ -167,17 +159,6 @@ def test_show_json_is_one_object_a_line_in_order(run: Run, journal: Path) -> Non
         assert (line["cause"] is None) == (line["actor"] in ("edge", "journal"))
 
 
-def test_show_times_are_anchor_plus_monotonic(run: Run, tmp_path: Path) -> None:
-    """A wall clock that was stepped in between moves no displayed time."""
-    node = Node()
-    node.feed_clock(1)
-    stepped = node.records[-1]
-    node.records[-1] = msgspec.structs.replace(stepped, wall_ns=0)
-    write(tmp_path, node.records)
-    last = json.loads(run("journal", "show", "--journal", tmp_path, "-o", "json").out.splitlines()[-1])
-    assert last["time"] == rfc3339(WALL_NS + stepped.mono_ns)
-
-
 def test_show_golden(run: Run, tmp_path: Path) -> None:
     """The lines for people, as they stand in the golden file."""
     node = Node([pod("web-0")])
@@ -210,16 +191,11 @@ def test_show_of_one_pod(run: Run, journal: Path, name: str) -> None:
     assert all(pod("web-1").uid in line for line in lines)
 
 
-def test_show_text_says_names_instead_of_uids(run: Run, journal: Path) -> None:
-    """People read ``HookActor:shop/web-1``."""
-    out = run("journal", "show", "--journal", journal, "--pod", "web-1").out
-    assert "HookActor:shop/web-1" in out
-
-
 def test_show_text_knows_the_names_of_what_it_does_not_show(run: Run, journal: Path) -> None:
     """Names are learned from every record, also from those that a filter leaves out."""
     out = run("journal", "show", "--journal", journal, "--actor", "hook").out
     assert "HookActor:shop/db-0" in out
+    assert "HookActor:shop/web-1" in out
     assert pod("db-0").uid not in out
 
 
@@ -237,12 +213,6 @@ def test_a_pod_whose_uid_begins_another_is_not_taken_for_it(run: Run, tmp_path: 
     keys = [json.loads(line)["data"].get("key", "") for line in shown]
     assert any("/u-1/" in key for key in keys)
     assert not any("/u-10/" in key for key in keys)
-
-
-def test_show_since_a_record(run: Run, journal: Path) -> None:
-    """``--since 10`` begins with record 10."""
-    out = run("journal", "show", "--journal", journal, "--since", "10", "-o", "json").out
-    assert json.loads(out.splitlines()[0])["seq"] == 10
 
 
 def test_since_is_a_number_a_duration_or_a_time() -> None:
@@ -268,12 +238,7 @@ def test_a_time_can_be_given_back_as_it_is_shown(monkeypatch: pytest.MonkeyPatch
     time.tzset()
 
 
-def test_show_is_about_no_one_shutdown(run: Run, journal: Path) -> None:
-    """A time since the signal has no meaning there, and what to write instead is said."""
-    ran = run("journal", "show", "--journal", journal, "--since", "-10m")
-    assert (ran.code, "write 10m for that long ago" in ran.err) == (2, True)
-
-
+@settings(max_examples=30)
 @given(st.text())
 def test_any_other_since_is_refused_in_one_line(text: str) -> None:
     """Whatever somebody types after --since, it is understood or refused."""
@@ -285,6 +250,7 @@ def test_any_other_since_is_refused_in_one_line(text: str) -> None:
     assert "\n" not in refusal
 
 
+@settings(max_examples=30)
 @given(st.binary(max_size=64), st.sampled_from(NAMING_EVENTS))
 @example(b"\xd5\x00\x00\x00", "InventoryTaken")  # an extension type
 @example(b"\x81\x91\x01\x02", "PodAppeared")  # a list for a key
@@ -308,13 +274,6 @@ def test_an_unknown_actor_is_refused_with_the_known_ones(run: Run, journal: Path
         assert run("journal", "show", "--journal", journal, "--actor", name).code == 0
 
 
-def test_actor_names() -> None:
-    """A full label, a type, and the type's short forms."""
-    for wanted in ("HookActor:u-1", "HookActor", "Hook", "hook"):
-        assert is_actor(wanted, "HookActor:u-1", "hook")
-    assert not is_actor("HookActor:u-2", "HookActor:u-1", "hook")
-
-
 def test_show_follows_what_is_written(tmp_path: Path) -> None:
     """``-f`` shows what is there, and then what comes, whole steps only, across segments."""
     node = Node()
@@ -336,7 +295,7 @@ def test_show_follows_what_is_written(tmp_path: Path) -> None:
         seqs = [first["seq"]]
         while seqs[-1] < node.records[-1].seq:
             seqs.append(json.loads(shown.stdout.readline())["seq"])
-        shown.terminate()
+        shown.kill()
     assert seqs == list(range(1, node.records[-1].seq + 1))
 
 
@@ -349,15 +308,6 @@ def test_check_of_an_intact_journal(run: Run, journal: Path) -> None:
     document = json.loads(ran.out)
     assert (ran.code, document["state"], document["findings"]) == (0, "intact", [])
     assert document["records"] == document["lastSeq"]
-
-
-def test_check_of_a_sealed_journal(run: Run, tmp_path: Path) -> None:
-    """A seal says that all before it is durable, the last record too."""
-    node = Node()
-    node.start()
-    write(tmp_path, node.records, sealed=True)
-    document = json.loads(run("journal", "check", "--journal", tmp_path, "-o", "json").out)
-    assert document["durableSeq"] == document["lastSeq"] == len(node.records)
 
 
 def damage(path: Path, how: str) -> None:
@@ -388,11 +338,7 @@ def test_damage_has_its_exit_code_and_one_line(
     assert re.search(r"at byte \d+, record \d+", ran.err)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [("journal", "ls"), ("journal", "show"), ("journal", "check"), ("replay", "verify")],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("command", [("journal", "ls"), ("replay", "verify")], ids=" ".join)
 def test_another_format_version_is_6(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, str]
 ) -> None:

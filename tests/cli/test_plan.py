@@ -60,7 +60,7 @@ def test_a_plan_of_files_loads_neither_trio_nor_a_journal(config: Path, pods: Pa
     )
     words = ("plan", "--config", config, "--pods", pods, "--grant", "40s")
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True
     )
     imported = set(done.stdout.splitlines()[-1].split())
     assert "ebbtide.plan" in imported
@@ -104,21 +104,6 @@ def test_plan_json_is_the_promised_shape(run: Run, config: Path, pods: Path) -> 
     assert all(set(warning) == {"code", "message"} for warning in warnings)
 
 
-def test_plan_under_a_grant_that_is_too_small(run: Run, config: Path, pods: Path) -> None:
-    """The periods are then what the pods would really get, the highest priority first."""
-    ran = run("plan", "--config", config, "--pods", pods, "--grant", "12s", "-o", "json")
-    document = json.loads(ran.out)
-    assert document["overrideNeeded"]
-    assert [wave["periodSeconds"] for wave in document["waves"]] == [0, 2, 10]
-
-
-def test_plan_without_a_logind_does_not_guess_the_grant(run: Run, config: Path, pods: Path) -> None:
-    """Where no logind answers, the grant is not known and cuts nothing."""
-    document = json.loads(run("plan", "--config", config, "--pods", pods, "-o", "json").out)
-    assert document["grantSeconds"] is None
-    assert document["budgetSeconds"] == 35
-
-
 def test_plan_as_yaml_is_the_same_document(run: Run, config: Path, pods: Path) -> None:
     """``-o yaml`` says what ``-o json`` says."""
     arguments = ("plan", "--config", config, "--pods", pods, "--grant", "40s", "-o")
@@ -142,7 +127,6 @@ def test_plan_reads_pods_from_standard_input(run: Run, config: Path, monkeypatch
     "words",
     [
         ("plan", "--pods", "x.yaml", "--mode", "cri"),
-        ("plan", "--pods", "x.yaml", "--cri", "/run/x.sock"),
         ("plan", "--mode", "process", "--node-name", "n"),
         ("doctor", "--mode", "process", "--cri", "/run/x.sock"),
         ("drill", "--mode", "process", "--kubeconfig", "k"),
@@ -175,37 +159,6 @@ def test_a_plan_says_what_is_kept_free_at_the_end_and_whence(
     config.write_text(CONFIG + "reserve: 2s\n")
     assert "reserve-too-small: 2.250 s are kept free at the end as a drill measured" in planned()
     assert "raise reserve to 5 s" in planned()
-
-
-def test_plan_switched_off(run: Run, tmp_path: Path, pods: Path) -> None:
-    """Where the configuration turns the feature off, ``enabled`` is false and there are no waves."""
-    off = tmp_path / "off.yaml"
-    off.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n")
-    document = json.loads(run("plan", "--config", off, "--pods", pods, "-o", "json").out)
-    assert (document["enabled"], document["waves"]) == (False, [])
-
-
-def test_later_configurations_win_field_by_field(run: Run, config: Path, tmp_path: Path) -> None:
-    """``--config`` may be repeated, and ``config show`` says which file each value came from."""
-    site = tmp_path / "site.yaml"
-    site.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nreserve: 7s\n")
-    ran = run("config", "show", "--config", config, "--config", site, "-o", "json")
-    document = json.loads(ran.out)
-    assert document["sources"]["reserve"] == f"{site}:3"
-    assert document["sources"]["shutdownGracePeriodByPodPriority"].startswith(f"{config}:")
-    assert document["sources"]["budget"] == "default"
-
-
-def test_config_show_yaml_can_be_loaded_again(run: Run, config: Path, tmp_path: Path) -> None:
-    """What ``-o yaml`` prints is a configuration with the same meaning."""
-    printed = run("config", "show", "--config", config, "-o", "yaml").out
-    again = tmp_path / "again.yaml"
-    again.write_text(printed)
-    values = [
-        json.loads(run("config", "show", "--config", path, "-o", "json").out)["values"]
-        for path in (config, again)
-    ]
-    assert values[0] == values[1]
 
 
 def test_config_check(run: Run, config: Path, tmp_path: Path) -> None:

@@ -53,11 +53,7 @@ def journal(machine: Path, mode: str) -> None:
     write(machine / "journal", node.records)
 
 
-@pytest.mark.parametrize(
-    "mode, ended",
-    [("auto", (1, "failed")), ("api", (1, "failed")), ("cri", (1, "failed")), ("observe", (0, "nothing")),
-     ("process", (0, "nothing"))],
-)  # fmt: skip
+@pytest.mark.parametrize("mode, ended", [("auto", (1, "failed")), ("observe", (0, "nothing"))])
 def test_an_identity_that_is_gone(run: Run, machine: Path, mode: str, ended: tuple[int, str]) -> None:
     """What its daemon may have changed may stand there still: exit code 1, and why; else there is nothing."""
     journal(machine, mode)
@@ -65,42 +61,6 @@ def test_an_identity_that_is_gone(run: Run, machine: Path, mode: str, ended: tup
     (step,) = [each for each in json.loads(ran.out)["steps"] if each["what"] == "Node"]
     assert (ran.code, step["result"]) == ended
     assert f"{machine / 'joining'} is not there" in step["reason"]
-
-
-def test_a_machine_that_never_had_a_daemon(run: Run, machine: Path) -> None:
-    """Without a journal there is nobody who could have changed the Node."""
-    assert run(*words(machine)).code == 0
-
-
-@pytest.mark.parametrize("node_only", [(), ("--node-only",)], ids=["all", "node-only"])
-@pytest.mark.parametrize(
-    "more",
-    ["--node-name b_b", "--kubeconfig {d}/none", "--kubeconfig {d}/random", "--kubeconfig {d}/config.yaml"],
-)
-def test_a_wrong_request_changes_nothing(
-    run: Run, machine: Path, node_only: tuple[str, ...], more: str
-) -> None:
-    """A name that no Node has, and files that are not there or no kubeconfigs: 2 and one line."""
-    (machine / "random").write_bytes(bytes(range(256)))
-    ran = run(*words(machine), *node_only, *more.format(d=machine).split())
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran
-
-
-def test_a_node_alone_needs_somebody_who_asks(run: Run, machine: Path) -> None:
-    """Without an identity ``--node-only`` has nothing to do it with."""
-    ran = run(*words(machine), "--node-only", "--node-name", "worker-3")
-    assert (ran.code, ran.out, "--kubeconfig PATH" in ran.err) == (2, "", True)
-
-
-def test_a_server_that_does_not_answer(run: Run, machine: Path) -> None:
-    """The Node could not be asked: exit code 1, and what to do."""
-    (machine / "admin").write_text(
-        "current-context: a\ncontexts: [{name: a, context: {cluster: a}}]\n"
-        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n"
-    )
-    ran = run(*words(machine), "--node-only", "--node-name", "n", "--kubeconfig", machine / "admin")
-    (step,) = json.loads(ran.out)["steps"]
-    assert (ran.code, step["result"], "run this again" in step["reason"]) == (1, "failed", True)
 
 
 def test_what_outlives_a_boot_goes(tmp_path: Path) -> None:

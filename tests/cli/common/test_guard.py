@@ -150,21 +150,16 @@ def test_a_misspelt_command_is_answered_with_its_neighbour(run: Run) -> None:
 
 
 def test_a_real_process_ends_so_as_well(folder: Path) -> None:
-    """The entry point adds nothing to the line: no traceback, no usage, the same code."""
-    assert_one_line(ebbtide("plan", "--config", folder / "misspelt.yaml"))
-
-
-def test_a_terminal_without_our_signs_gets_question_marks(folder: Path) -> None:
-    """What standard output cannot encode is replaced, and nothing fails."""
+    """No traceback, no usage, the same code; what standard output cannot encode is replaced."""
     ran = ebbtide("config", "check", "--config", folder / "config-\u2713.yaml", PYTHONIOENCODING="ascii")
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert_one_line(ran)
     assert "config-?.yaml" in ran.err
 
 
 def test_closed_streams_are_no_failure(folder: Path) -> None:
     """``ebbtide config show >&- 2>&-`` does what it does, in silence."""
     command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' config show >&- 2>&-"
-    done = subprocess.run(["sh", "-c", f"{command} --config {folder}/config.yaml"], timeout=30, check=False)
+    done = subprocess.run(["sh", "-c", f"{command} --config {folder}/config.yaml"], check=False)
     assert done.returncode == 0
 
 
@@ -172,7 +167,7 @@ def test_pods_from_a_closed_standard_input(folder: Path) -> None:
     """``--pods -`` with nothing there to read is a wrong request."""
     arguments = f"plan --config {folder}/config.yaml --pods -"
     command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' {arguments} <&-"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert_one_line(Ran(done.returncode, done.stdout, done.stderr))
 
 
@@ -190,15 +185,6 @@ def test_an_unexpected_failure_is_one_line_that_names_it(
     assert ran.err == (
         "ebbtide: unexpected ZeroDivisionError: by design; EBBTIDE_DEBUG=1 shows where, please report it\n"
     )
-
-
-def test_debug_shows_where(run: Run, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """With EBBTIDE_DEBUG=1 the exception comes through, traceback and all."""
-
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("by design")
-
-    monkeypatch.setattr("ebbtide.cli.config.configuration_table", broken)
     monkeypatch.setenv("EBBTIDE_DEBUG", "1")
     with pytest.raises(ZeroDivisionError, match="by design"):
         run("config", "show", "--config", folder / "config.yaml")
@@ -218,14 +204,4 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert shown.stdout.readline()
         shown.stdout.close()
         assert shown.stderr.read() == b""
-        assert shown.wait(timeout=30) == -signal.SIGPIPE
-
-
-def test_the_kubelets_names_are_the_kubelets_where_it_exports_them(run: Run, tmp_path: Path) -> None:
-    """In mode observe the kubelet's own metrics are there: two under one name would be one too many."""
-    config = tmp_path / "config.yaml"
-    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nmetricsKubeletNames: true\n")
-    ran = run("run", "--mode", "observe", "--config", config)
-    assert ran.code == 2
-    assert ran.err.count("\n") == 1
-    assert "metricsKubeletNames cannot be used in mode observe" in ran.err
+        assert shown.wait() == -signal.SIGPIPE

@@ -19,7 +19,6 @@ from tests.commands import Run
 #: Every command that writes a file, up to ``-o FILE``.
 WRITERS = (
     ("export", "jsonl"),
-    ("export", "perfetto"),
     ("export", "otlp-json"),
     ("replay", "report"),
     ("journal", "pack"),
@@ -54,12 +53,21 @@ def refused(run: Run, words: tuple[str, ...], journal: Path, output: Path, *kept
 
 
 @WORDS
-def test_its_own_files(run: Run, journal: Path, words: tuple[str, ...]) -> None:
-    """Segments, the lock, the reserve, cursors, sums, and what is being written of them."""
+def test_what_is_spared(run: Run, journal: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Segments, the lock, the reserve, cursors, sums, and what is being written of them; links to them; what
+    looks like a segment of another journal.
+    """
     (segment,) = journal.glob("*.ebj")
     for name in (segment.name, *SIDE_FILES, "metrics.part"):
         refused(run, words, journal, journal / name, journal)
     assert not (journal / "metrics.part").exists()
+    (tmp_path / "soft").symlink_to(segment)
+    os.link(journal / "lock", tmp_path / "hard")
+    refused(run, words, journal, tmp_path / "soft", journal)
+    refused(run, words, journal, tmp_path / "hard", journal)
+    other = tmp_path / "copy.bin"
+    other.write_bytes(segment.read_bytes())
+    refused(run, words, journal, other, other)
 
 
 @WORDS
@@ -71,25 +79,6 @@ def test_what_is_named_to_be_read(run: Run, journal: Path, tmp_path: Path, words
     os.link(file, tmp_path / "hard.zip")
     for name in ("only.zip", "soft.zip", "hard.zip", "journal/../only.zip"):
         refused(run, words, file, tmp_path / name, file)
-
-
-@WORDS
-def test_links_to_its_files(run: Run, journal: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
-    """A link is that file, wherever it is."""
-    (segment,) = journal.glob("*.ebj")
-    (tmp_path / "soft").symlink_to(segment)
-    os.link(journal / "lock", tmp_path / "hard")
-    refused(run, words, journal, tmp_path / "soft", journal)
-    refused(run, words, journal, tmp_path / "hard", journal)
-
-
-@WORDS
-def test_another_journals_segment(run: Run, journal: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
-    """What looks like a segment is spared, whoever's it is."""
-    other = tmp_path / "copy.bin"
-    (segment,) = journal.glob("*.ebj")
-    other.write_bytes(segment.read_bytes())
-    refused(run, words, journal, other, other)
 
 
 @WORDS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.doctor import print_findings
-from ebbtide.cli.outage.doctor import LEASES_NAMESPACE, remediator_rights, rights, rights_text
+from ebbtide.cli.outage.doctor import LEASES_NAMESPACE, remediator_rights, rights
 from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck, examine
 from ebbtide.outage.configuration import parse_outage
 from tests.commands import same_as_golden
@@ -112,22 +112,6 @@ def test_how_they_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     )
     print_findings(examine(ill))
     same_as_golden(GOLDEN / "doctor.txt", capsys.readouterr().out)
-
-
-def test_who_has_no_source() -> None:
-    """One node is off, several are."""
-    bare = ONE._replace(sources=())
-    (alone,) = examine(WELL._replace(nodes=(bare, TWO)))
-    (both,) = examine(WELL._replace(nodes=(bare, TWO._replace(sources=()))))
-    assert f"proves that {ONE.name} is off: " in alone.message
-    assert f"proves that {ONE.name}, {TWO.name} are off: " in both.message
-
-
-def test_rights_are_told_by_resource() -> None:
-    """Twenty that are missing are some lines, not a page."""
-    assert rights_text(rights("ours"))[:2] == ("get, list, watch, patch nodes", "list, watch pods")
-    assert rights_text(rights("ours"))[-1] == "get, update leases ebbtide-outage in ours"
-    assert rights_text([]) == ()
 
 
 def test_the_rights_are_those_of_the_role() -> None:

@@ -89,14 +89,6 @@ def test_what_to_do_with_a_dead_node() -> None:
     assert "outage status worker" in said.do[0]
 
 
-def test_what_a_kubelet_says_itself_is_no_silence() -> None:
-    """Where its runtime is dead, say: nobody is told that the kubelet cannot be heard."""
-    (found,) = causes(scene(DOWN._replace(ready="NotReady", heard="3s ago"), DB))
-    assert "its kubelet says so itself, and has not confirmed that the pods have ended" in found.text
-    assert "kubectl describe node worker" in found.do[0]
-    assert "declare worker --off" in found.do[2]
-
-
 @pytest.mark.parametrize(
     ("what", "disk", "text"),
     [
@@ -148,13 +140,3 @@ def test_a_node_that_is_full(capsys: pytest.CaptureFixture[str]) -> None:
     assert "and 20 pods more: see them all with -o json" in said
     assert "and 20 volumes more: see them all with -o json" in said
     assert len(document(what, found)["causes"]) == len(found) == 100
-
-
-def test_the_document() -> None:
-    made = document(scene(DOWN, DB, disk=DISK), causes(scene(DOWN, DB, disk=DISK)))
-    assert (made["kind"], made["causes"][0]["code"], made["node"]["name"]) == (
-        "OutageExplanation",
-        "node-down",
-        "worker",
-    )
-    assert made["attachments"][0]["timer"].startswith("never begins")

@@ -11,11 +11,11 @@ from ebbtide.cli.common.output import NarrowTable, show
 from ebbtide.cli.outage import ls
 from ebbtide.cli.outage import summary as reading
 from ebbtide.cli.outage.common import Cluster
-from ebbtide.cli.outage.ls import HEADINGS, rows_of, waits_text
+from ebbtide.cli.outage.ls import HEADINGS, rows_of
 from ebbtide.cli.outage.status import NodeNow, facts, parts
 from ebbtide.cli.outage.summary import OutageSummary, summary_document, summary_of
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage import EvidenceRead, OutageBegan, ProofRefused
+from ebbtide.events.outage import OutageBegan
 from ebbtide.events.reader import History
 from ebbtide.events.record.outages import OutageBuilder, outage_records
 from ebbtide.replay.sim.scenario import Draws
@@ -23,7 +23,7 @@ from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.commands import same_as_golden
 from tests.conftest import Run
 from tests.journals import Memory
-from tests.otel.outage_story import OutageTeller, hanging, recovered, suspected, wrong
+from tests.otel.outage_story import OutageTeller, recovered, wrong
 from tests.otel.records import JOURNAL_ID
 from tests.replay import outages
 
@@ -61,10 +61,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "summary"),
     [
-        ("opposed", after(recovered(), 5)),
         ("recovering", after(recovered(), 11)),
-        ("never-back", after(recovered(), 15)),
-        ("over", after(recovered())),
         ("wrong", after(wrong(), 11)),
     ],
 )
@@ -87,13 +84,6 @@ def test_a_taint_that_somebody_else_took_away_stands_no_more() -> None:
     assert summary_document(taken)["untainted"] is not None
 
 
-def test_whoever_says_that_it_runs_is_in_the_list() -> None:
-    """That nothing proves it off is no answer while somebody holds every proof back."""
-    opposed, proved = after(recovered(), 5), after(recovered(), 7)
-    assert waits_text(opposed) == "contradicted by peer node-2: the node runs"
-    assert waits_text(proved) == proved.waits
-
-
 def test_what_counts_when() -> None:
     """A proof that was voided is nobody's, and a contradiction that ended opposes nothing."""
     story = recovered()
@@ -105,30 +95,6 @@ def test_what_counts_when() -> None:
     assert proved.proof_until_wall_ns is not None
     # Whose word the taint was set for stays.
     assert (voided.proof, voided.proof_until_wall_ns) == ("redfish bmc-1", None)
-
-
-def test_who_takes_a_word_back_is_not_refused_any_more() -> None:
-    teller = suspected()
-    said = EvidenceRead(source="declared", name="ann", verdict="off", begun_ns=0)
-    teller.tell(said, ProofRefused(source="declared", name="ann", reason="it is about another boot"))
-    assert [each.who for each in after(teller).refused] == ["declared ann"]
-    teller.tell(EvidenceRead(source="declared", name="ann", verdict="unknown", begun_ns=0))
-    assert after(teller).refused == ()
-
-
-def test_what_a_document_has() -> None:
-    teller = suspected()
-    hanging(teller)
-    made = summary_document(after(teller))
-    assert (made["outcome"], made["phase"], made["tainted"]) == ("open", "proof", False)
-    assert made["hangs"][0] == {
-        "kind": "pod",
-        "label": "shop/db-0",
-        "waits": "the node is not out of service",
-    }
-    closed = summary_document(after(wrong()))
-    assert (closed["outcome"], closed["tainted"]) == ("proof-wrong", False)
-    assert "proof-wrong" in [each["code"] for each in closed["alarms"]]
 
 
 @pytest.mark.parametrize("closed", [False, True])

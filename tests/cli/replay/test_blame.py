@@ -8,30 +8,17 @@ from typing import Any
 
 import pytest
 
-from ebbtide import replay
-from ebbtide.events.model import Period, Settings
 from tests.cli.replay.conftest import golden
 from tests.commands import Run
-from tests.journals import SHUTDOWN, pod, write_files
-from tests.replay.shutdown import Book
-from tests.replay.two_shutdowns import shutdown
+from tests.journals import SHUTDOWN
 
 #: Golden file to the command; the journal is the golden shutdown, that of two, or that of the refused stops.
 TABLES: dict[str, tuple[str, ...]] = {
     "blame.txt": ("blame",),
-    "blame-wave-0.txt": ("blame", "last", "--wave", "0", "-n", "2"),
     "critical-chain.txt": ("critical-chain",),
-    "two-blame.txt": ("blame", "-1"),
     "refused-blame.txt": ("blame", "-n", "4"),
-    "refused-blame-all.txt": ("blame", "--all", "-n", "1"),
-    "refused-critical-chain.txt": ("critical-chain",),
-    "two-critical-chain.txt": ("critical-chain",),
     "two-diff.txt": ("diff", "-2", "last"),
-    "two-diff-same.txt": ("diff", "last", "-1"),
-    "two-diff-first.txt": ("diff", "-2", "last", "-n", "3"),
 }
-
-VERBS = ("blame", "critical-chain")
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -134,17 +121,6 @@ def test_diff_between_two_journals(run: Run, two: Path) -> None:
     assert other["changes"]
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_torn_journal_is_told_as_far_as_it_goes(run: Run, tmp_path: Path, verb: str) -> None:
-    """With a banner and the exit code of the verdict; the record then ends in the middle."""
-    first = sorted(SHUTDOWN.iterdir())[0]
-    (tmp_path / first.name).write_bytes(first.read_bytes()[:-20])
-    ran = run("replay", verb, "--journal", tmp_path)
-    assert ran.code == 4
-    assert "the journal's tail is torn" in ran.err
-    assert "shop/web-0" in ran.out or "the record ends" in ran.out
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -165,53 +141,3 @@ def test_what_is_wrong_is_said_in_a_line(run: Run, arguments: tuple[str, ...], l
     assert (ran.code, ran.out) == (2, "")
     assert line in ran.err
     assert ran.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "verb", [("blame",), ("critical-chain",), ("diff", "last", "last", "--other", SHUTDOWN)]
-)
-def test_names_are_shown_and_never_obeyed(run: Run, tmp_path: Path, verb: tuple[str | Path, ...]) -> None:
-    """Whatever a pod, a hook's program or a reason is called, the terminal hears no control character."""
-    book = Book(flags=())
-    evil = pod("web\x1b[31m\n0", 0, hook="drain\x1b]0;owned\x07")
-    settings = Settings(by_pod_priority=(Period(priority=0, seconds=10),))
-    after_ms = {f"hook {evil.name}": 10, evil.name: 100}
-    shutdown(book, "boot-1", settings, 20, (evil,), after_ms)
-    ran = run("replay", *verb, "--journal", write_files(tmp_path, book.files))
-    assert ran.code == 0
-    assert "\\x1b[31m\\n0" in ran.out
-    assert not set(map(chr, range(32))) - {"\n"} & set(ran.out + ran.err)
-
-
-# --- simulated shutdowns: made anew from their seeds ----------------------------------------------
-# Another logic, or another model of the node, makes others: then the golden files are written anew, and read.
-
-#: What went wrong on the node, by the seed that draws it.
-SEEDS = {"slow-api": 5, "cut-short": 9, "restarted": 12, "withdrawn": 18, "bus-lost": 58}
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A journal for each."""
-    folders = {name: tmp_path_factory.mktemp(name) for name in SEEDS}
-    for name, seed in SEEDS.items():
-        run = replay.simulate(seed, synthetic=7)
-        assert not run.breaches
-        write_files(folders[name], run.files())
-    return folders
-
-
-@pytest.mark.parametrize("name", SEEDS)
-@pytest.mark.parametrize("verb", ["blame", "critical-chain"])
-def test_tables_of_simulated_shutdowns(run: Run, nodes: dict[str, Path], verb: str, name: str) -> None:
-    """Plain in a pipe, as they stand in the golden files."""
-    ran = run("replay", verb, "--journal", nodes[name])
-    assert ran.code == 0
-    golden(f"simulated-{name}-{verb}.txt", ran.out + ran.err)
-
-
-def test_two_simulated_nodes_are_compared(run: Run, nodes: dict[str, Path]) -> None:
-    """Aligned by what the pods are, not by when they went."""
-    ran = run("replay", "diff", "last", "last", "--journal", nodes["restarted"], "--other", nodes["slow-api"])
-    assert ran.code == 0
-    golden("simulated-diff.txt", ran.out + ran.err)

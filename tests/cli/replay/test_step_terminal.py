@@ -21,6 +21,9 @@ import pytest
 from ebbtide.cli.replay.step_terminal import Keys
 from tests.journals import SHUTDOWN
 
+#: Real processes on a real terminal, with bounds of seconds.
+pytestmark = pytest.mark.proof
+
 PATIENCE_SECONDS = 30
 COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "replay", "step")
 SCREEN = "\x1b[H\x1b[2J"

@@ -6,38 +6,38 @@ import fcntl
 import os
 import pty
 import re
-import select
 import struct
 import subprocess
 import sys
 import termios
-import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from ebbtide.cli.common.guard import guarded
 from ebbtide.cli.replay.blame import TERMINAL_ROWS_MAX
+from tests.commands import Run
 from tests.journals import SHUTDOWN
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-WAIT_SECONDS = 60.0
 
 WORDS = ("graceful", "killed", "shop/web-0", "shop/stuck-0", "PRIORITY", "complete")
 
 
-def on_terminal(columns: int, *arguments: str, journal: Path = SHUTDOWN) -> list[str]:
+def on_terminal(columns: int, *arguments: str) -> list[str]:
     """What the command writes to a terminal of so many columns, line by line."""
     mine, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     command = [sys.executable, "-c", "from ebbtide.cli import main; main()", *arguments]
-    command += ["--journal", str(journal)]
+    command += ["--journal", str(SHUTDOWN)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
     process = subprocess.Popen(command, stdin=its, stdout=its, stderr=subprocess.DEVNULL, env=environment)
     os.close(its)
     try:
         said = _read(mine)
-        assert process.wait(WAIT_SECONDS) == 0
+        assert process.wait() == 0
     finally:
         process.kill()
         process.wait()
@@ -47,21 +47,34 @@ def on_terminal(columns: int, *arguments: str, journal: Path = SHUTDOWN) -> list
 
 def _read(descriptor: int) -> bytes:
     """Until the other end is closed, which a terminal tells by an error."""
-    end, said = time.monotonic() + WAIT_SECONDS, b""
-    while select.select([descriptor], [], [], max(0.0, end - time.monotonic()))[0]:
-        try:
-            part = os.read(descriptor, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        said += part
+    said = b""
+    with suppress(OSError):
+        while part := os.read(descriptor, 65536):
+            said += part
     return said
 
 
-@pytest.mark.parametrize("columns", [40, 80, 200])
-def test_what_is_to_paste_is_a_configuration(columns: int, tmp_path: Path) -> None:
-    """No line of it is wrapped, on a terminal of whatever width: pasted, it is valid, and fits."""
+Screen = Callable[..., list[str]]
+
+
+@pytest.fixture
+def screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> Screen:
+    """The same without a process: standard output says that it is a terminal of so many columns."""
+
+    def show(columns: int, *arguments: str, journal: Path = SHUTDOWN) -> list[str]:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", str(columns))
+        ran = run(*arguments, "--journal", journal)
+        assert ran.code == 0
+        return COLOURS.sub("", ran.out).splitlines()
+
+    return show
+
+
+def test_what_is_to_paste_is_a_configuration(tmp_path: Path) -> None:
+    """No line of it is wrapped, on a narrow terminal: pasted, it is valid, and fits."""
+    columns = 40
     lines = on_terminal(columns, "replay", "advise")
     paste = lines[lines.index("to paste:") + 1 :]
     file = tmp_path / "advice.yaml"
@@ -84,17 +97,17 @@ WHOLE = {
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
 @pytest.mark.parametrize("verb", WHOLE)
-def test_no_word_is_broken(columns: int, verb: tuple[str, ...]) -> None:
+def test_no_word_is_broken(screen: Screen, columns: int, verb: tuple[str, ...]) -> None:
     """Columns are left out, or rows told as blocks; every name and every heading stays whole."""
-    lines = on_terminal(columns, *verb)
+    lines = screen(columns, *verb)
     words = " ".join(lines).split()
     assert set(WHOLE[verb]) <= set(words)
     assert all(len(line.rstrip()) <= columns for line in lines if "/" not in line or len(line.split()) > 1)
 
 
-def test_the_causes_stay_in_sight_on_a_terminal(refused: Path) -> None:
+def test_the_causes_stay_in_sight_on_a_terminal(screen: Screen, refused: Path) -> None:
     """Of a hundred rows the longest are shown, and how many more there are; with --all each of them."""
-    lines = on_terminal(250, "replay", "blame", journal=refused)
+    lines = screen(250, "replay", "blame", journal=refused)
     assert lines[0].startswith(
         "✕ 106 pods: the runtime refused the stop signal (the runtime does not answer). "
     )
@@ -102,16 +115,16 @@ def test_the_causes_stay_in_sight_on_a_terminal(refused: Path) -> None:
     assert len(rows) == TERMINAL_ROWS_MAX
     assert len(lines) <= 24
     assert re.fullmatch(r"and \d+ more that took less: --all", lines[-1])
-    assert len(on_terminal(250, "replay", "blame", "--all", journal=refused)) > 200
+    assert len(screen(250, "replay", "blame", "--all", journal=refused)) > 200
 
 
-def test_what_goes_on_in_another_line_hangs(refused: Path) -> None:
+def test_what_goes_on_in_another_line_hangs(screen: Screen, refused: Path) -> None:
     """Below the headline each line of a cause is indented, and each of a tree stands behind its branch."""
-    blame = [line.rstrip() for line in on_terminal(80, "replay", "blame", journal=refused)]
+    blame = [line.rstrip() for line in screen(80, "replay", "blame", journal=refused)]
     causes = blame[3 : blame.index("")]
     assert causes[0] == "  6 pods: the preStop hook (exec) was cut (had not ended when the grace was"
     assert all(line.startswith("  ") for line in causes)
-    chain = [line.rstrip() for line in on_terminal(80, "replay", "critical-chain", journal=refused)]
+    chain = [line.rstrip() for line in screen(80, "replay", "critical-chain", journal=refused)]
     assert chain[-2:] == [
         "  └─44 pods had not ended: shop/search-1, shop/web-3, shop/web-5, 41 more @0 s",
         "    +30 s",
