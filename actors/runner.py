@@ -16,7 +16,8 @@ import trio
 from ebbtide.actors.container import LOST
 from ebbtide.actors.interfaces import Clock, Edge, Effect, Ending, error_text
 from ebbtide.actors.system import FACT_PRIORITIES, REST, URGENT, System
-from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND, Barrier, Fact, Order, Record, Stamp
+from ebbtide.events import bounds
+from ebbtide.events.base import NS_PER_SECOND, Barrier, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder, Leave
 from ebbtide.events.facts import ClockStepped, DurabilityLate, EffectPanicked, OrderEnded, Tick
 
@@ -78,7 +79,7 @@ class Inbox:
 # Effects: started behind their barrier, followed to their one outcome, cancelled only by an order.
 #
 # An order waits until its whole step is written (effects that die with the boot) or synced (effects that
-# outlive it), but never longer than `BARRIER_NS_MAX`: a disk that hangs holds nobody, and that it was so
+# outlive it), but never longer than `barrier_seconds`: a disk that hangs holds nobody, and that it was so
 # is a fact.
 #
 # What may overtake what: one actor's orders pass in the order in which it gave them, so one that only has to
@@ -181,8 +182,8 @@ class Effects:
         wait = self._journal.wait_written if barrier == "written" else self._journal.wait_synced
         # Counted from the order and not from here: what waited behind another's hang has waited already, and
         # two hangs in a row must not cost twice the bound.
-        waited_ns = self._clock.mono_ns() - held.since_ns
-        with trio.move_on_after(max(0, BARRIER_NS_MAX - waited_ns) / NS_PER_SECOND) as scope:
+        waited_seconds = (self._clock.mono_ns() - held.since_ns) / NS_PER_SECOND
+        with trio.move_on_after(max(0, bounds.now.barrier_seconds - waited_seconds)) as scope:
             await wait(held.seq)
         if scope.cancelled_caught:
             late_ns = self._clock.mono_ns() - held.since_ns

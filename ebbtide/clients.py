@@ -13,7 +13,7 @@ import trio
 FULL_SECONDS = 0.1
 
 
-class Bounds(NamedTuple):
+class ClientBounds(NamedTuple):
     """``clients_max`` are served at once, each for ``seconds_max``. Where one more waits, whoever has been
     served for ``patience_seconds`` makes room.
     """
@@ -24,7 +24,7 @@ class Bounds(NamedTuple):
 
 
 async def serve_clients(
-    listener: socket.socket, answer: Callable[[trio.SocketStream], Awaitable[None]], bounds: Bounds
+    listener: socket.socket, answer: Callable[[trio.SocketStream], Awaitable[None]], bounds: ClientBounds
 ) -> None:
     """Until cancelled; closes the socket. ``answer`` raises nothing, and may be cancelled at any await."""
     clients, room = trio.socket.from_stdlib_socket(listener), trio.Semaphore(bounds.clients_max)

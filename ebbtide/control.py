@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 
 if TYPE_CHECKING:
     import trio
 
     from ebbtide.actors.interfaces import Tell
-    from ebbtide.clients import Bounds
+    from ebbtide.clients import ClientBounds
 
 #: A request is a verb and a pod's name, or some figures; anything longer is not ours.
 REQUEST_BYTES_MAX = 4096
@@ -35,8 +36,6 @@ REQUEST_BYTES_MAX = 4096
 #: A client that says nothing is cut off.
 REQUEST_SECONDS_MAX = 5
 
-#: How long a command waits for the daemon, which answers between two steps: one that takes longer hangs.
-ANSWER_SECONDS_MAX = 5.0
 
 #: Clients served at once; more wait in the socket's backlog. For people and a script or two: whoever holds
 #: them all costs the others five seconds, and the shutdown nothing. Nobody is hurried: all of them are root.
@@ -86,15 +85,15 @@ async def serve(
     path: Path,
     verbs: Mapping[str, Verb],
     tell: Tell,
-    bounds: Bounds | None = None,
+    clients: ClientBounds | None = None,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Listen until cancelled; the socket's file goes with it. ``bounds``: other ones than the control
+    """Listen until cancelled; the socket's file goes with it. ``clients``: other bounds than the control
     socket's. Raises OSError when it cannot be made.
     """
     # Only a daemon loads this, with Trio: a verb that asks one would need longer for that than for all else.
-    from ebbtide.clients import Bounds, serve_clients
+    from ebbtide.clients import ClientBounds, serve_clients
 
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     # What a dead daemon left is taken away: its socket, and nothing else that may stand there.
@@ -120,9 +119,9 @@ async def serve(
         listener.close()
         raise
     task_status.started()
-    bounds = bounds or Bounds(CLIENTS_MAX, REQUEST_SECONDS_MAX, REQUEST_SECONDS_MAX)
+    clients = clients or ClientBounds(CLIENTS_MAX, REQUEST_SECONDS_MAX, REQUEST_SECONDS_MAX)
     try:
-        await serve_clients(listener, partial(_answer, verbs, tell), bounds)
+        await serve_clients(listener, partial(_answer, verbs, tell), clients)
     finally:
         path.unlink(missing_ok=True)
 
@@ -162,11 +161,11 @@ async def _handle(line: bytes, verbs: Mapping[str, Verb], uid: int) -> dict[str,
         return {"ok": False, "error": str(error)}
 
 
-def ask(verb: str, path: Path, *, seconds_max: float = ANSWER_SECONDS_MAX, **arguments: Any) -> Any:
+def ask(verb: str, path: Path, *, seconds_max: float | None = None, **arguments: Any) -> Any:
     """The answer of the daemon at ``path``. Raises ControlError with one line that says what to do."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(seconds_max)
+            client.settimeout(seconds_max or bounds.now.control_seconds)
             client.connect(os.fspath(path))
             client.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
             with client.makefile("rb") as answers:

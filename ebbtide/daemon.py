@@ -31,9 +31,10 @@ from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager, inhe
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.interfaces import NOTICE, Clock, Edge, Outlet, Tell
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
-from ebbtide.clients import Bounds
+from ebbtide.clients import ClientBounds
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths, load_named
 from ebbtide.control import ControlError, Request, Verb, serve
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed, PodOutcome
 from ebbtide.events.disk import DirectoryStorage, Storage
@@ -82,9 +83,6 @@ if TYPE_CHECKING:
 #: new segment with a checkpoint in it: more often, an idle journal would consist of them.
 AWAY_SECONDS = 60
 
-#: How long the end of the process waits for the journal's last records: the lock may be back by then and the
-#: machine going, and a disk that hangs must not be what holds that up.
-CLOSE_SECONDS_MAX = 2
 
 #: How long READY waits, once armed, for the word of who has the node's pods: longer than a list of an API
 #: server may take that hangs, half of what the unit gives its start.
@@ -94,8 +92,6 @@ HEARD_SECONDS_MAX = 15
 #: What stands in the journal is sealed this often, and at the process's end: who takes the machine over can
 #: make up no more than what came since.
 SEAL_SECONDS = 3600
-#: A disk that hangs gets no seal now.
-SEAL_SECONDS_MAX = 2
 
 
 #: A new segment begins once a shutdown is settled, so that a closed one, which can be copied elsewhere, has
@@ -278,7 +274,7 @@ class Daemon:
             # is called off, and it would end the hooks that are to go on without us.
             for edge in self.edges:
                 edge.detach()
-            with trio.move_on_after(CLOSE_SECONDS_MAX):
+            with trio.move_on_after(bounds.now.close_seconds):
                 await self.writer.close()
                 # After the close: sums are kept of durable records only, and now all of them are.
                 if self._metering is not None:
@@ -329,7 +325,7 @@ class Daemon:
             await trio.sleep(SEAL_SECONDS)
             while self.sequencer.system.episode:
                 await self._stepped.wait()
-            with trio.move_on_after(SEAL_SECONDS_MAX):
+            with trio.move_on_after(bounds.now.close_seconds):
                 await self._sealer.seal()
 
     def _begin_segment(self) -> None:
@@ -365,10 +361,10 @@ class Daemon:
             environment_of_children,
         )
         path = view.view_socket(options.runtime)
-        bounds = Bounds(view.CLIENTS_MAX, view.CLIENT_SECONDS_MAX, view.RUN_SECONDS_MAX)
+        clients = ClientBounds(view.CLIENTS_MAX, view.CLIENT_SECONDS_MAX, view.RUN_SECONDS_MAX)
         try:
             path.parent.mkdir(mode=view.FOLDER_MODE, parents=True, exist_ok=True)
-            await serve(path, viewer.verbs, self._tell, bounds, task_status=trio.TASK_STATUS_IGNORED)
+            await serve(path, viewer.verbs, self._tell, clients, task_status=trio.TASK_STATUS_IGNORED)
         except OSError as error:
             self._tell(4, f"no socket for 'kubectl ebbtide' at {path}: {error.strerror or error}")
 
@@ -627,16 +623,6 @@ def _require_shutdown(status: DaemonStatus) -> None:
 # Puts a daemon together: the journal recovered and opened, the edges of a mode, and the rest around them.
 
 
-#: A healthy disk gives a journal back in a tenth of a second; one that hangs gives nothing.
-RECOVER_SECONDS_MAX = 5
-
-#: A side file that can be made again is not worth more.
-KEEP_SECONDS_MAX = 1
-
-#: Removing a few files; a disk that needs longer keeps them.
-TRIM_SECONDS_MAX = 10
-
-
 async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: NodeParts | None) -> Daemon:
     """Under the system's logind. ``node_parts``: for the modes of a node. Raises RuntimeTaken where another
     daemon runs here.
@@ -740,7 +726,7 @@ async def _assemble(
     sources = [storage.source for storage in storages]
 
     async def keep(data: bytes) -> None:
-        with trio.move_on_after(KEEP_SECONDS_MAX), suppress(OSError):
+        with trio.move_on_after(bounds.now.side_file_seconds), suppress(OSError):
             await storages[0].put(METERS_FILE_NAME, data)
 
     async def rebuild(before_seq: int) -> Meters:
@@ -812,7 +798,7 @@ async def recover_in_time(
     for at, storage in enumerate(storages):
         sources = [each.source for each in storages[at:]]
         try:
-            with trio.fail_after(RECOVER_SECONDS_MAX):
+            with trio.fail_after(bounds.now.recover_seconds):
                 # Locked before it is read, or another daemon might still append to what we have read. The
                 # others are locked when the writer moves there.
                 if at == 0:
@@ -821,7 +807,7 @@ async def recover_in_time(
                 recovered = await storage.call(recover, sources, machine_id, fresh_id)
             break
         except (OSError, trio.TooSlowError, Unreadable) as error:
-            why = str(error) or f"no answer in {span_s(RECOVER_SECONDS_MAX)}"
+            why = str(error) or f"no answer in {span_s(bounds.now.recover_seconds)}"
             tell(3, f"the journal at {storage.location} cannot be read ({why}): going on without its history")
     else:
         at, recovered = len(storages), recover((), machine_id, fresh_id)
@@ -859,7 +845,7 @@ async def _trim_journal(
         if shipping is not None:
             shipping.removed()
 
-    with trio.move_on_after(TRIM_SECONDS_MAX), suppress(OSError):
+    with trio.move_on_after(bounds.now.trim_seconds), suppress(OSError):
         if tracing is not None:
             # The exporter's cursor is moved on by the exporter alone: where nothing ever happens it would
             # stay at the begin, and every segment would be needed for ever.

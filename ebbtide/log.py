@@ -21,9 +21,8 @@ from pathlib import Path
 import trio
 
 from ebbtide.actors.interfaces import Tell
+from ebbtide.events import bounds
 from ebbtide.events.base import (
-    BARRIER_NS_MAX,
-    NS_PER_SECOND,
     Record,
     Stamp,
     episode_id,
@@ -139,10 +138,6 @@ def journald_fields(record: Record, names: Names, journal_id: bytes, trace: str)
     return fields
 
 
-#: How long the log's lines wait for their records to be written: a little longer than the orders do.
-LOG_SECONDS_MAX = 2 * BARRIER_NS_MAX / NS_PER_SECOND
-
-
 FieldsFunction = Callable[[Record], Mapping[str, str]]
 
 
@@ -176,8 +171,8 @@ class Log:
             while True:
                 await self._arrived.wait()
                 # A line about what is on no record would be one that no journal can explain. But rather that
-                # than none: a disk that hangs is when people read the log.
-                with trio.move_on_after(LOG_SECONDS_MAX):
+                # than none: a disk that hangs is when people read the log. A little longer than orders wait.
+                with trio.move_on_after(2 * bounds.now.barrier_seconds):
                     await self._wait_written(self._unwritten[-1].seq)
                 # The orders that waited for the same write go first: a hundred lines in the log must not
                 # stand between the signal and the first stop.

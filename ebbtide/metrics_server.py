@@ -18,7 +18,7 @@ from pathlib import Path
 import h11
 import trio
 
-from ebbtide.clients import Bounds, serve_clients
+from ebbtide.clients import ClientBounds, serve_clients
 from ebbtide.otel.metrics import CONTENT_TYPE
 
 PATH = b"/metrics"
@@ -79,7 +79,7 @@ async def serve(
     task_status.started()
     # No page can make a browser connect to a file.
     names = {*OWN_NAMES, os.uname().nodename.lower(), *hosts} if path is None else None
-    bounds = Bounds(CLIENTS_MAX, ANSWER_SECONDS_MAX, PATIENCE_SECONDS)
+    bounds = ClientBounds(CLIENTS_MAX, ANSWER_SECONDS_MAX, PATIENCE_SECONDS)
     try:
         await serve_clients(listener, partial(_answer, text, names), bounds)
     finally:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ebbtide.control import ControlError, ask
+from ebbtide.events import bounds
 from ebbtide.options import JOURNAL_PATH, RunOptions
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from ebbtide.doctor.gather import FoundPods
     from ebbtide.doctor.snapshot import JournalState, LogindState
 
-#: A plan waits no longer than this for logind; without an answer the grant is not known.
-GRANT_SECONDS_MAX = 1.0
 
 #: What a daemon's configuration is called where one of its values is refused.
 RUNNING_DAEMON = "the running daemon"
@@ -169,7 +168,7 @@ def logind_grant_ns() -> int | None:
     from ebbtide.actors.edges.logind.manager import read_grant_ns
 
     async def look() -> int | None:
-        with trio.move_on_after(GRANT_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.logind_look_seconds):
             return await ask_once(system_bus_address(), read_grant_ns)
         return None
 

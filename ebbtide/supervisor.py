@@ -44,8 +44,8 @@ RESTART_SECONDS = (
 )
 
 #: Without a sign of life for so long a child is hung; as the shipped unit's WatchdogSec, whose reason holds
-#: here too.
-SILENT_SECONDS_MAX = 6.0
+#: here too. Widened as the child's own `events.bounds`; the command line has read the number before.
+SILENT_SECONDS_MAX = 6.0 * float(os.environ.get("EBBTIDE_BOUNDS_FACTOR") or 1)
 #: Until its first one: as the unit's TimeoutStartSec.
 START_SECONDS_MAX = 30.0
 #: What one look may take off a child's patience: whoever was frozen together with it, or was itself without

@@ -20,6 +20,8 @@ NS_PER_SECOND, NS_PER_MS = 1_000_000_000, 1_000_000
 #: Longest time an effect waits for its barrier before it starts all the same: a disk that hangs costs
 #: evidence, and never a pod its grace.
 BARRIER_NS_MAX = 20_000_000
+#: Between a container's stop signal and its SIGKILL, whatever a hook has used: the kubelet's own floor.
+FLOOR_SECONDS = 2
 
 #: What an order waits for. Effects that die with the boot need their order only *written* (a completed
 #: ``write()`` survives our own death); effects that outlive the boot need it *synced*; one that changes

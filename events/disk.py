@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
+from ebbtide.events import bounds
 from ebbtide.events.catalog import DirectorySource, Source
 from ebbtide.events.files import FILE_MODE, own_directory, replace_file, sync_directory, write_all
 from ebbtide.events.segment import SHORT_ID_DIGITS, parse_segment_file_name
@@ -182,7 +183,7 @@ class DirectoryStorage:
 
     @property
     def waits(self) -> Waits:
-        return DISK_WAITS
+        return disk_waits()
 
     async def acquire(self, program: str) -> None:
         if self._lock < 0:
@@ -401,27 +402,23 @@ def _set_reserve(directory: Path, size_bytes: int) -> None:
 
 # --- how long the journal waits for a disk --------------------------------------------------------
 
-#: A disk that has not taken a write for so long is given up: the page cache answers in microseconds.
-HANG_SECONDS = 1.0
-#: A sync may wait for all that others wrote; records are written meanwhile, and no effect waits for long.
-#: The next location is likely to be lost with the boot, so a slow disk is the better place for evidence.
-SYNC_HANG_SECONDS = 5.0
 #: A crash of the machine loses no more than this of what nobody waited for.
 UNSYNCED_SECONDS = 0.1
-DISK_WAITS = Waits(HANG_SECONDS, SYNC_HANG_SECONDS, UNSYNCED_SECONDS)
-#: A thread that waits for a processor says nothing of the disk, and on a node where 500 pods end at once it
-#: waits for seconds, at every location alike. Longer than this helps nobody: the shutdown has its own time.
-STARVED_SECONDS_MAX = 15.0
 #: A thread that waits for the interpreter's lock wakes every few milliseconds; one in a hung disk does not.
 LOOK_SECONDS = 0.05
 
 
+def disk_waits() -> Waits:
+    return Waits(bounds.now.disk_seconds, bounds.now.disk_sync_seconds, UNSYNCED_SECONDS)
+
+
 async def bounded(
-    function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts, seconds: float = HANG_SECONDS
+    function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts, seconds: float | None = None
 ) -> T:
     """Await ``function(*args)``. Raises OSError (ETIMEDOUT) when it does not end in time, and not for want of
     a processor.
     """
+    seconds = seconds or bounds.now.disk_seconds
     thread, answers, errors = _Thread(), list[T](), list[Exception]()
     reset = _thread.set(thread)
     try:
@@ -445,7 +442,7 @@ async def bounded(
 async def _give_up(thread: _Thread, seconds: float, scope: trio.CancelScope) -> None:
     await trio.sleep(seconds)
     before = None
-    with trio.move_on_after(STARVED_SECONDS_MAX - seconds):
+    with trio.move_on_after(bounds.now.disk_starved_seconds - seconds):
         while ((seen := thread.look()) and (seen.runs or seen != before)) or thread.waits_for_processor:
             before = seen
             await trio.sleep(LOOK_SECONDS)
@@ -553,7 +550,7 @@ class Failback:
 
 async def _copy_segment(name: str, source: Storage, target: Storage) -> None:
     data = await bounded(source.call, source.source.read, name, 0, COPY_BYTES_MAX)
-    await bounded(target.put, name, data, seconds=SYNC_HANG_SECONDS)
+    await bounded(target.put, name, data, seconds=bounds.now.disk_sync_seconds)
 
 
 async def _names_at(storage: Storage, journal_id: bytes, below: int | None = None) -> list[str]:

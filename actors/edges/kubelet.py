@@ -34,6 +34,7 @@ from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, ask_once, 
 from ebbtide.actors.edges.linux.proc import read_stat
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import AwaitUnmounts, CheckMounts, StartKubelet, StopKubelet
 from ebbtide.events.facts import KubeletRead, MountsRead, VolumesUnmounted
@@ -41,25 +42,15 @@ from ebbtide.events.units import span_s
 
 #: How old `KubeletRead` may be: a kubelet that dies is started again by its unit in ten.
 LOOK_SECONDS = 5.0
-#: Between two questions to the health endpoint, and how long one may stay without an answer. It is answered
-#: from memory, without a lock; a node at its limit may need a second. Both together are what a kubelet that
-#: hangs costs its pods, and leave them more than half of the usual wave of 10 s.
+#: Between two questions to the health endpoint. With what an answer may take (`kubelet_silent_seconds`) it is
+#: what a kubelet that hangs costs its pods: they keep more than half of the usual wave of 10 s.
 HEALTH_SECONDS = 1.0
-SILENT_SECONDS = 3.0
-#: The first report of the unit waits so long for the first answer, to be one and not two.
-FIRST_ANSWER_SECONDS = 0.3
 #: How soon one that somebody started while it was being stopped is told of: the order's end comes first.
 AGAIN_SECONDS = 0.5
 #: Between two looks at the mounts while somebody waits for them: after a change, so that a hundred at once
 #: are not read a hundred times; without one, should the kernel say nothing. The kubelet looks every 300 ms.
 UNMOUNT_SECONDS_MIN = 0.05
 UNMOUNT_SECONDS_MAX = 1.0
-#: The kernel answers from memory; only the way to the kubelet's folder touches a disk.
-READ_SECONDS_MAX = 2.0
-
-#: A sandbox is stopped in some hundred milliseconds, and a kubelet needs a second to get to one. A network's
-#: plugin that hangs holds no kubelet up: a node without one is lost to the cluster.
-REST_SECONDS_MAX = 2.0
 
 KUBELET_ROOT = Path("/var/lib/kubelet")
 MOUNT_TABLE = Path("/proc/self/mountinfo")
@@ -105,7 +96,7 @@ class KubeletEdge:
         """Report the unit's state at the start and when it has changed, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ask_health, outlet)
-            with trio.move_on_after(FIRST_ANSWER_SECONDS):
+            with trio.move_on_after(bounds.now.kubelet_first_answer_seconds):
                 await self._asked.wait()
             while True:
                 await self._look(outlet)
@@ -185,7 +176,7 @@ class KubeletEdge:
         self._stopped = self._stopping = False
         # Said first: what is cleaned up from now on may be what it takes up again.
         self._starting = True
-        with trio.move_on_after(REST_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.kubelet_rest_seconds):
             await self._before_start()
         if self._stopping:
             return Ending("cancelled", f"{self._unit.name} is to be stopped again")
@@ -225,9 +216,9 @@ class KubeletEdge:
     async def _mounted(self) -> tuple[MountedVolume, ...]:
         """In a thread, and bounded: a root on a disk that hangs holds nobody up. Raises OSError."""
         work = read_mounted_volumes
-        with trio.move_on_after(READ_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.file_seconds):
             return await trio.to_thread.run_sync(work, self._mount_table, self._root, abandon_on_cancel=True)
-        raise OSError(f"no answer in {span_s(READ_SECONDS_MAX)}")
+        raise OSError(f"no answer in {span_s(bounds.now.file_seconds)}")
 
 
 # A kubelet that hangs is as active for its service manager as one that works. Its health endpoint tells them
@@ -265,9 +256,9 @@ def health_endpoint(config: Path) -> tuple[str, int] | None:
 
 async def ask_health(address: str, port: int) -> bool | None:
     """Does the kubelet say that it is well? False also when it says nothing; None: nobody is there to ask.
-    Bounded by `SILENT_SECONDS`. Raises nothing.
+    Bounded by `kubelet_silent_seconds`. Raises nothing.
     """
-    with trio.move_on_after(SILENT_SECONDS):
+    with trio.move_on_after(bounds.now.kubelet_silent_seconds):
         try:
             async with await trio.open_tcp_stream(address, port) as stream:
                 await stream.send_all(HEALTH_REQUEST)
@@ -290,16 +281,6 @@ JOB_INTERFACE = "org.freedesktop.systemd1.Job"
 #: The path below which the service manager also finds a unit by the invocation that it runs now.
 INVOCATION_PATH = f"{SYSTEMD.object_path}/unit/"
 
-#: A kubelet ends within some ten milliseconds of SIGTERM. Two seconds are the floor that every pod has in any
-#: case: a kubelet that lives longer could start again what the first wave has ended.
-STOP_SECONDS_MAX = 2.0
-#: After SIGKILL only the service manager's own bookkeeping is left.
-KILL_SECONDS_MAX = 1.0
-#: How long the service manager may leave a stop without an answer. It takes a job in some milliseconds, and a
-#: kubelet starts again what has ended after half a second or more: after this it is told by a signal.
-ANSWER_SECONDS_MAX = 0.5
-#: ``Type=simple`` is active at once; a unit with conditions and mounts before it needs longer.
-START_SECONDS_MAX = 5.0
 #: Between two looks at a unit that is on its way: a look is half a millisecond.
 UNIT_POLL_SECONDS = 0.02
 
@@ -353,8 +334,8 @@ class KubeletUnit:
             return None
 
     async def stop(self) -> Ending:
-        """Idempotent. It has `STOP_SECONDS_MAX` to end; then, whoever has to do it, it is killed, which is
-        bounded by `ANSWER_SECONDS_MAX` and `KILL_SECONDS_MAX`. Raises nothing.
+        """Idempotent. It has `kubelet_stop_seconds` to end; then, whoever has to do it, it is killed, which takes
+        `unit_answer_seconds` and `kubelet_kill_seconds` at most. Raises nothing.
 
         What is stopped, and killed at last, is what runs now: not what somebody starts meanwhile. Where bus
         or service manager say nothing, its main process is told by a signal, if it was seen before: a kubelet
@@ -364,9 +345,9 @@ class KubeletUnit:
         if not self.stoppable:
             both = "is the kubelet and the container runtime in one: without it no container could be stopped"
             return Ending("failed", f"{self.name} {both}")
-        kill_at = trio.current_time() + STOP_SECONDS_MAX
+        kill_at = trio.current_time() + bounds.now.kubelet_stop_seconds
         endings: list[Ending] = []
-        why = _silent_for(ANSWER_SECONDS_MAX)
+        why = _silent_for(bounds.now.unit_answer_seconds)
         told, lost, self.answered = trio.Event(), trio.Event(), True
         async with trio.open_nursery() as nursery:
 
@@ -385,7 +366,7 @@ class KubeletUnit:
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(by_manager)
-            with trio.move_on_after(ANSWER_SECONDS_MAX):
+            with trio.move_on_after(bounds.now.unit_answer_seconds):
                 await told.wait()
             if told.is_set() or self._main is None:
                 await lost.wait()
@@ -394,7 +375,7 @@ class KubeletUnit:
         return endings[0]
 
     async def start(self) -> Ending:
-        """Idempotent; bounded by `START_SECONDS_MAX`. Raises nothing."""
+        """Idempotent; bounded by `unit_start_seconds`. Raises nothing."""
         try:
             return await ask_once(self._address, self._start)
         except BusError as error:
@@ -435,7 +416,7 @@ class KubeletUnit:
         except OSError as error:
             return Ending("failed", f"{why}, and no descriptor is left: {error.strerror}")
         try:
-            killed_by = max(kill_at, trio.current_time()) + KILL_SECONDS_MAX
+            killed_by = max(kill_at, trio.current_time()) + bounds.now.kubelet_kill_seconds
             for number, until in ((signal.SIGTERM, kill_at), (signal.SIGKILL, killed_by)):
                 try:
                     signal.pidfd_send_signal(pidfd, number)
@@ -448,7 +429,8 @@ class KubeletUnit:
                     return Ending("done", f"by {signal.Signals(number).name} to its process: {why}")
         finally:
             os.close(pidfd)
-        return Ending("failed", f"its process lives on, {span_s(KILL_SECONDS_MAX)} after SIGKILL: {why}")
+        after = f"{span_s(bounds.now.kubelet_kill_seconds)} after SIGKILL"
+        return Ending("failed", f"its process lives on, {after}: {why}")
 
     async def _stop(self, told: trio.Event, kill_at: float, bus: Bus) -> Ending:
         """``told``: the service manager has heard of it. Raises BusError, also where it falls silent."""
@@ -463,16 +445,17 @@ class KubeletUnit:
             told.set()
             return await self._ended(bus, unit, invocation)
         if invocation is None:
-            raise BusError(_silent_for(STOP_SECONDS_MAX))
+            raise BusError(_silent_for(bounds.now.kubelet_stop_seconds))
         try:
-            with trio.fail_after(ANSWER_SECONDS_MAX):
+            with trio.fail_after(bounds.now.unit_answer_seconds):
                 await self._kill(bus, invocation)
         except trio.TooSlowError:
-            raise BusError(_silent_for(ANSWER_SECONDS_MAX)) from None
-        with trio.move_on_after(KILL_SECONDS_MAX):
+            raise BusError(_silent_for(bounds.now.unit_answer_seconds)) from None
+        with trio.move_on_after(bounds.now.kubelet_kill_seconds):
             await self._ended(bus, unit, invocation)
-            return Ending("done", f"killed: it had not ended after {span_s(STOP_SECONDS_MAX)}")
-        return Ending("failed", f"{self.name} is not seen to end, {span_s(KILL_SECONDS_MAX)} after SIGKILL")
+            return Ending("done", f"killed: it had not ended after {span_s(bounds.now.kubelet_stop_seconds)}")
+        after = f"{span_s(bounds.now.kubelet_kill_seconds)} after SIGKILL"
+        return Ending("failed", f"{self.name} is not seen to end, {after}")
 
     async def _kill(self, bus: Bus, invocation: str) -> None:
         if not invocation:
@@ -501,13 +484,13 @@ class KubeletUnit:
         return Ending()
 
     async def _start(self, bus: Bus) -> Ending:
-        with trio.move_on_after(START_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.unit_start_seconds):
             await self._job(bus, "StartUnit")
             unit = await self._unit(bus)
             while await self._state(bus, unit) not in ACTIVE_STATES:
                 await trio.sleep(UNIT_POLL_SECONDS)
             return Ending()
-        return Ending("timed-out", f"{self.name} is not active after {span_s(START_SECONDS_MAX)}")
+        return Ending("timed-out", f"{self.name} is not active after {span_s(bounds.now.unit_start_seconds)}")
 
     async def _job(self, bus: Bus, method: str) -> None:
         """No interactive authorization is allowed for, so polkit answers at once."""
@@ -531,10 +514,6 @@ class KubeletUnit:
         return state
 
 
-#: Between the service manager's note of a start and the kernel's, which counts in hundredths of a second.
-START_NOTE_SECONDS_MAX = 0.2
-
-
 def main_process(pid: int, started_us: int) -> MainProcess | None:
     """None where no such process is to be seen from here: it has ended, or the service manager counts
     processes in another namespace, where the same number is somebody else's.
@@ -548,7 +527,7 @@ def main_process(pid: int, started_us: int) -> MainProcess | None:
     # has noted.
     slept_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
     slept_before = stat.start_ticks / os.sysconf("SC_CLK_TCK") - started_us / 1_000_000 if stat else math.inf
-    if not -START_NOTE_SECONDS_MAX <= slept_before <= slept_seconds + START_NOTE_SECONDS_MAX:
+    if not -bounds.now.unit_note_seconds <= slept_before <= slept_seconds + bounds.now.unit_note_seconds:
         os.close(pidfd)
         return None
     return MainProcess(pid, started_us, pidfd)

@@ -30,6 +30,7 @@ import msgspec
 import trio
 
 from ebbtide.actors.interfaces import Effect, Ending, Outlet
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.facts import LastBootRead
 from ebbtide.events.model import CrashRecord, JournalEnd, WtmpEnd
@@ -45,8 +46,6 @@ ALIVE_SECONDS = 60.0
 
 #: A daemon that is switched off is never armed, and reads all the same.
 UNARMED_SECONDS = 5.0
-#: A source that needs longer hangs; nobody waits for the answer but the record.
-READ_SECONDS_MAX = 10.0
 
 # Paths of the machine, under its root.
 PSTORE, PSTORE_ARCHIVE = "sys/fs/pstore", "var/lib/systemd/pstore"
@@ -137,7 +136,7 @@ async def read_last_boot(machine: Machine, folder: Path, boot_id: str) -> LastBo
 async def _in_time(work: Callable[[], ValueT], otherwise: ValueT) -> ValueT:
     """In a thread; whatever goes wrong there is no answer, and nobody's failure."""
     with (
-        trio.move_on_after(READ_SECONDS_MAX),
+        trio.move_on_after(bounds.now.boot_source_seconds),
         suppress(OSError, ValueError, struct.error, subprocess.SubprocessError),
     ):
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
@@ -322,8 +321,6 @@ END_US = 120_000_000
 POWER_KEY_US = 3600_000_000
 #: Entries that are asked for: the last ones.
 LOG_ENTRIES_MAX = 64
-#: One question; both have to fit into what is waited for. An answer has no field above 4 KiB.
-LOG_SECONDS_MAX = 4.0
 FIELDS = "MESSAGE_ID,UNIT,MESSAGE,_TRANSPORT"
 
 
@@ -376,7 +373,7 @@ def _entries(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        timeout=LOG_SECONDS_MAX,
+        timeout=bounds.now.boot_log_seconds,
         check=False,
     )
     if done.returncode:

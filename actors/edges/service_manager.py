@@ -24,6 +24,7 @@ from jeepney import DBusAddress
 
 from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
 from ebbtide.actors.edges.linux.proc import boot_id
+from ebbtide.events import bounds
 
 SYSTEMD = DBusAddress(
     "/org/freedesktop/systemd1", "org.freedesktop.systemd1", "org.freedesktop.systemd1.Manager"
@@ -32,13 +33,8 @@ SYSTEMD = DBusAddress(
 FIRST_INHERITED = 3
 LOCK_NAME = "ebbtide-lock"
 LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
-#: systemd confirms in under a millisecond; a stuck one must not cost the machine its whole delay.
-BARRIER_SECONDS_MAX = 1.0
 #: Signs of life in the time after which the service manager takes us for hung: two may be lost or late.
 SIGNS_OF_LIFE = 3
-#: Its socket is full only while it does not read as fast as others write: it is busy, it hangs, or a local
-#: user floods it. Sixteen of those made us wait for a tenth of this.
-SEND_SECONDS_MAX = 0.5
 #: In place of an address: the number of an inherited descriptor that is connected to it. `ebbtide.supervisor`
 #: writes it; systemd's sockets have names.
 DESCRIPTOR_PREFIX = "fd:"
@@ -111,7 +107,7 @@ class ServiceManager:
         return True
 
     async def notify_in_time(self, **variables: str | int) -> bool:
-        """As `notify`, but waits for room in its socket, `SEND_SECONDS_MAX` at most."""
+        """As `notify`, but waits for room in its socket, `manager_send_seconds` at most."""
         return await self._send_when_taken(variables)
 
     def _connected(self) -> socket.socket:
@@ -146,7 +142,8 @@ class ServiceManager:
         self, variables: dict[str, str | int], descriptors: tuple[int, ...] = ()
     ) -> bool:
         """Whether it was sent in time."""
-        with trio.move_on_after(SEND_SECONDS_MAX), contextlib.suppress(OSError), self._connected() as sender:
+        seconds = bounds.now.manager_send_seconds
+        with trio.move_on_after(seconds), contextlib.suppress(OSError), self._connected() as sender:
             while True:
                 try:
                     self._send(sender, variables, descriptors)
@@ -178,7 +175,7 @@ class ServiceManager:
                 os.close(theirs)
             if sent:
                 # systemd closes its end of the pipe when it comes to this message: ours then hangs up.
-                with trio.move_on_after(BARRIER_SECONDS_MAX):
+                with trio.move_on_after(bounds.now.manager_barrier_seconds):
                     await trio.lowlevel.wait_readable(ours)
                     return True
             return False
@@ -190,8 +187,6 @@ class ServiceManager:
 PRIVATE_SOCKET = "unix:path=/run/systemd/private"
 #: Process 1 of a forced power-off, as ``/proc/1/comm`` cuts its name.
 SHUTDOWN_PROCESS = "systemd-shutdow"
-#: Asked before the first fact, once on the bus and once beside it: the start waits for both.
-PROPERTY_SECONDS_MAX = 0.3
 #: Written by a service manager that runs in a container.
 CONTAINER_FILE = Path("/run/systemd/container")
 FIRST_PROCESS = Path("/proc/1")
@@ -204,7 +199,7 @@ VERSIONS_WITHOUT_COUNT = range(254, 257)
 async def manager_property(name: str, address: str | None = None) -> Any:
     """A property of systemd's manager; None when nobody answers in time."""
     for where, hello in ((address or system_bus_address(), True), (PRIVATE_SOCKET, False)):
-        with contextlib.suppress(BusError), trio.move_on_after(PROPERTY_SECONDS_MAX):
+        with contextlib.suppress(BusError), trio.move_on_after(bounds.now.manager_property_seconds):
             return await ask_once(where, lambda bus: bus.get(SYSTEMD, name), hello)
     return None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
 from ebbtide.events.model import Margins, Period, Pod, Settings
 
 if TYPE_CHECKING:
@@ -129,10 +129,6 @@ def group_pods(periods: Sequence[Period], pods: Sequence[Pod]) -> list[list[Pod]
 
 
 # How long one pod may take: the smaller of its wave's period and what it asks for itself.
-
-
-#: Between a container's stop signal and its SIGKILL, whatever a hook has used: the kubelet's own floor.
-FLOOR_SECONDS = 2
 
 
 def pod_grace_seconds(period_seconds: int, pod: Pod) -> int:

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ebbtide.actors.policy.grace_periods import (
-    FLOOR_SECONDS,
     group_pods,
     pod_grace_seconds,
     priority_of,
     requested_seconds,
     share_grant,
 )
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
 from ebbtide.events.model import Budget, Period, PlannedPod, PlannedWave, Pod, Value
 from ebbtide.events.units import span, span_s
 

@@ -17,13 +17,14 @@ import trio
 
 from ebbtide.actors.edges.cri import api_pb2 as cri
 from ebbtide.actors.edges.cri import client as runtime
-from ebbtide.actors.edges.cri.client import LOOK_SECONDS_MAX, CallFailed
+from ebbtide.actors.edges.cri.client import CallFailed
 from ebbtide.actors.edges.kubernetes.calls import JSON, STRATEGIC_PATCH, Unanswered
 from ebbtide.actors.edges.kubernetes.client import ApiClient
 from ebbtide.actors.edges.kubernetes.pods import KnownPod
 from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
 from ebbtide.cli.drill import SAMPLES, Measured
 from ebbtide.doctor.machine import unit_state
+from ebbtide.events import bounds
 from ebbtide.modes import NodeParts
 
 #: A delete that is not taken in 2 s hands the shutdown over; a quarter of that leaves room for a bad day.
@@ -159,7 +160,7 @@ async def _runtime(parts: NodeParts) -> list[Measured]:
         await nursery.start(link.run)
         try:
             # Bounded as the daemon's own looks: a runtime that hangs must not hang the drill.
-            call = partial(link.call, seconds=LOOK_SECONDS_MAX)
+            call = partial(link.call, seconds=bounds.now.runtime_look_seconds)
             sandboxes = partial(
                 call, "ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse
             )

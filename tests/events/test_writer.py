@@ -12,9 +12,10 @@ from trio.testing import MockClock
 
 from ebbtide.events import writer as writer_module
 from ebbtide.events.base import Checkpoint, Record
+from ebbtide.events.bounds import Bounds
 from ebbtide.events.codec import FRAME_BYTES_MAX
 from ebbtide.events.decisions import PodEnded, PodsEnded, WaveStarted
-from ebbtide.events.disk import DISK_WAITS, HANG_SECONDS, SYNC_HANG_SECONDS, JournalLocked
+from ebbtide.events.disk import JournalLocked, disk_waits
 from ebbtide.events.facts import BusLost, StorageFailed
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.writer import LINE_BYTES_MAX, RESERVE_BYTES, transition_line, write_last_resort
@@ -33,6 +34,8 @@ from tests.events.making import (
 )
 from tests.journals import NEW
 from tests.world.disk import Fault, SimulatedDisk, SimulatedFile
+
+BOUNDS = Bounds()
 
 
 def disk(location: str = "main", seed: int = 1, **options: object) -> SimulatedDisk:
@@ -120,7 +123,9 @@ async def test_a_failing_disk_moves_the_journal(
         assert told.failed or not told.moved
 
 
-@pytest.mark.parametrize(("syncs", "bound_seconds"), [(False, HANG_SECONDS), (True, SYNC_HANG_SECONDS)])
+@pytest.mark.parametrize(
+    ("syncs", "bound_seconds"), [(False, BOUNDS.disk_seconds), (True, BOUNDS.disk_sync_seconds)]
+)
 async def test_a_hung_disk_is_given_up_after_its_bound(
     syncs: bool, bound_seconds: float, autojump_clock: MockClock
 ) -> None:
@@ -228,7 +233,7 @@ async def test_a_slow_sync_moves_nothing(autojump_clock: MockClock) -> None:
         async def operation(self, file: SimulatedFile | None = None, data: bytes = b"") -> None:
             await super().operation(file, data)
             if file is not None and not data:
-                await trio.sleep(SYNC_HANG_SECONDS * 0.8)
+                await trio.sleep(BOUNDS.disk_sync_seconds * 0.8)
 
     told, main = Told(), Slow("main", Draws(1))
     async with running([main, disk("other")], told=told) as writer:
@@ -269,7 +274,7 @@ async def test_the_way_back_holds_up_no_record(operation: int, autojump_clock: M
         began = trio.current_time()
         await rotate(writer)
         await write_steps(writer, 5)
-        assert trio.current_time() - began < HANG_SECONDS
+        assert trio.current_time() - began < BOUNDS.disk_seconds
         assert await writer.wait_synced(writer.last_seq)
     assert seqs(read([main, other])[0]) == list(range(1, writer.last_seq + 1))
 
@@ -371,7 +376,7 @@ def test_without_them_standard_error_is_left(
 async def test_what_nobody_waits_for_gathers(autojump_clock: MockClock) -> None:
     """Steps of two seconds are one write; who waits gets it at once, with all that has gathered."""
     main = disk()
-    main.waits = DISK_WAITS._replace(unsynced_seconds=30.0, gather_seconds=2.0)
+    main.waits = disk_waits()._replace(unsynced_seconds=30.0, gather_seconds=2.0)
     async with running([main]) as writer:
         await writer.wait_synced(1)
         before = main.operations

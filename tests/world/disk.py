@@ -15,7 +15,7 @@ from typing import Literal, TypeVar, TypeVarTuple, Unpack
 import trio
 
 from ebbtide.events.catalog import StoredFile
-from ebbtide.events.disk import DISK_WAITS, JournalLocked
+from ebbtide.events.disk import JournalLocked, disk_waits
 from ebbtide.replay.sim.scenario import Draws
 
 #: ``torn``: a part is written, then an error. ``halt``: as `torn`, and the disk stands still for good.
@@ -51,7 +51,7 @@ class SimulatedFile:
 class SimulatedDisk:
     """One location; storage and source at once."""
 
-    waits = DISK_WAITS
+    waits = disk_waits()
 
     def __init__(
         self,

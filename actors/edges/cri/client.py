@@ -24,6 +24,7 @@ from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.pods import OperatorNotes
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.interfaces import Outlet, known_text
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import RuntimeRead
 from ebbtide.events.units import bound_text
@@ -55,10 +56,6 @@ class TooLarge(RuntimeRefused):
 
 AnswerT = TypeVar("AnswerT", bound=Message)
 
-#: A list, or one state: a runtime that needs longer is not well.
-LOOK_SECONDS_MAX = 5.0
-#: How long what is asked of the edge waits for the first look.
-WARM_SECONDS_MAX = 5.0
 
 SERVICE_NAME = "runtime.v1.RuntimeService"
 SERVICE = f"/{SERVICE_NAME}/"
@@ -261,13 +258,6 @@ class CriClient:
                 await trio.sleep(READY_POLL_SECONDS)
 
 
-#: Longer than gRPC needs to connect anew, shorter than anybody at a signal would wait.
-AWAY_SECONDS = 1.0
-#: Two lists that do not come. One may be late beside a hundred stops on a slow node.
-HANGS_SECONDS = 8.0
-#: A version is told within milliseconds, also beside a hundred stops: it needs none of the runtime's locks.
-#: Who is asked to begin a hook and does not answer for so long has cost its pod a tenth of the usual grace.
-ECHO_SECONDS_MAX = 3.0
 #: While something waits for the runtime: so soon it is seen that it is on record as away.
 AWAY_POLL_SECONDS = 0.1
 
@@ -276,7 +266,8 @@ async def exit_of_container(caller: CriClient, container_id: str) -> ExitStatus 
     """How a container ended, as the runtime has it; None: it has not, as it says. Raises CallFailed."""
     request = api.ContainerStatusRequest(container_id=container_id)
     try:
-        found = await caller.call("ContainerStatus", request, api.ContainerStatusResponse, LOOK_SECONDS_MAX)
+        seconds = bounds.now.runtime_look_seconds
+        found = await caller.call("ContainerStatus", request, api.ContainerStatusResponse, seconds)
     # It is gone, and with it whatever could be said.
     except NotFound:
         return ExitStatus()
@@ -303,17 +294,18 @@ class RuntimeReach:
     def away(self) -> bool:
         return self.answering is False
 
-    async def confirm(self, outlet: Outlet, seconds: float = ECHO_SECONDS_MAX) -> None:
+    async def confirm(self, outlet: Outlet, seconds: float | None = None) -> None:
         """Return once the runtime has answered a question that is asked now. Raises Lost, at once where it is
-        on record as away; one that is connected and silent for `ECHO_SECONDS_MAX` is so from then on.
+        on record as away; one that is connected and silent for `runtime_echo_seconds` is so from then on.
         """
         if self.away:
             raise Lost(ON_RECORD_AS_AWAY)
+        seconds = seconds or bounds.now.runtime_echo_seconds
         question, deadline = api.VersionRequest(version="v1"), trio.current_time() + seconds
         try:
             # A bound of our own: gRPC's is only as good as its own threads.
             with trio.move_on_after(seconds + READY_POLL_SECONDS):
-                await self._connection.ready(min(seconds, AWAY_SECONDS))
+                await self._connection.ready(min(seconds, bounds.now.runtime_away_seconds))
                 left = max(0.0, deadline - trio.current_time())
                 await self._connection.call("Version", question, api.VersionResponse, left, wait=False)
                 return
@@ -321,7 +313,7 @@ class RuntimeReach:
         except RuntimeRefused:
             pass  # An answer, if an odd one.
         except Lost as error:
-            if seconds >= ECHO_SECONDS_MAX and trio.current_time() >= deadline:
+            if seconds >= bounds.now.runtime_echo_seconds and trio.current_time() >= deadline:
                 await self._say(False, outlet, error)
             raise
 
@@ -339,7 +331,7 @@ class RuntimeReach:
         seen: float | None = None
         while True:
             try:
-                await self._connection.ready(AWAY_SECONDS)
+                await self._connection.ready(bounds.now.runtime_away_seconds)
                 if seen is not None:
                     await self._say_back(outlet, trio.current_time() - seen)
             except Lost as error:
@@ -362,7 +354,7 @@ class RuntimeReach:
         # From the first look that failed, since each has its own long time to fail in.
         if self._failing_since is None:
             self._failing_since = since
-        if trio.current_time() - self._failing_since > HANGS_SECONDS:
+        if trio.current_time() - self._failing_since > bounds.now.runtime_hangs_seconds:
             await self._say(False, outlet, error)
 
     async def _say_back(self, outlet: Outlet, seconds: float) -> None:
@@ -384,10 +376,6 @@ class RuntimeReach:
             self.known.set()
 
 
-#: A runtime answers within milliseconds.
-PROBE_SECONDS_MAX = 3.0
-
-
 class RuntimeProbe(NamedTuple):
     """``problem`` is empty when pods can be ended through this runtime."""
 
@@ -396,9 +384,10 @@ class RuntimeProbe(NamedTuple):
     problem: str = ""
 
 
-async def probe_runtime(endpoint: str, seconds: float = PROBE_SECONDS_MAX) -> RuntimeProbe:
+async def probe_runtime(endpoint: str, seconds: float | None = None) -> RuntimeProbe:
     """Ask for the version and the conditions; changes nothing, raises nothing."""
     link, found = CriClient(endpoint), RuntimeProbe()
+    seconds = seconds or bounds.now.runtime_probe_seconds
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
         try:

@@ -19,6 +19,7 @@ import trio
 from ebbtide.actors.edges.cri.pods import InventoryFile, TableFile
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext, error_text
+from ebbtide.events import bounds
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
 from ebbtide.events.facts import RuntimeRead
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 
 ORDERS = (SendSignal, KillContainer, TakeAutopsy, RunHook, TakeInventory)
-#: What an order of a shutdown that runs already may wait for the imports.
-AWAKE_SECONDS_MAX = 10.0
 #: Before each next attempt to wake up: soon, a shutdown may run; at last rarely, as for a package that is
 #: missing. What lived longer than the last of them begins anew.
 RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -145,7 +144,7 @@ class CriEdge:
 
     async def _carry_out(self, order: Order, outlet: Outlet) -> Ending:
         self._wanted.set()
-        with trio.move_on_after(AWAKE_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.awake_seconds):
             await self._tried.wait()
         if self._runtime is None:
             return Ending("failed", self._why or "the runtime's client could not be loaded in time")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import trio
 
-from ebbtide.actors.edges.cri.client import WARM_SECONDS_MAX, Lost, RuntimeReach
+from ebbtide.actors.edges.cri.client import Lost, RuntimeReach
 from ebbtide.actors.edges.cri.pods import (
     InventoryFile,
     PodEntry,
@@ -26,6 +26,7 @@ from ebbtide.actors.edges.cri.pods import (
 )
 from ebbtide.actors.edges.kubernetes.pods import FINAL_PHASES, FollowedPods, KnownPod, PodLookup
 from ebbtide.actors.interfaces import Ending, Outlet
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import (
     FIRST_WORD_NS,
@@ -40,8 +41,6 @@ from ebbtide.events.model import Pod
 
 #: How long a listing waits for a runtime that is away: without one nothing can be done in any case.
 LISTING_SECONDS_MAX = 60.0
-#: A look that takes longer than this may be one that a runtime which hangs never answers.
-DOUBT_SECONDS = 1.0
 FIRST_WORD_SECONDS_MAX = FIRST_WORD_NS / NS_PER_SECOND
 #: Nothing is asked of anybody, only looked at in memory.
 FIRST_WORD_POLL_SECONDS = 0.02
@@ -100,7 +99,7 @@ class Inventory:
         # Kept until one succeeds: a shutdown whose first listing failed begins with the second.
         self._anew = self._anew or not order.refresh
         first_word_by = trio.current_time() + _first_word_seconds(order)
-        with trio.move_on_after(WARM_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.runtime_warm_seconds):
             await self._reach.known.wait()
             await self.settled.wait()
         if not order.refresh:
@@ -108,7 +107,8 @@ class Inventory:
         looked = False
         # Of a runtime that is away nothing is waited for where something is known of its pods.
         if not (self._reach.away and (self._warm.is_set() or self.cached.pods(self._table.own))):
-            with trio.move_on_after(LISTING_SECONDS_MAX if order.refresh else WARM_SECONDS_MAX):
+            seconds = LISTING_SECONDS_MAX if order.refresh else bounds.now.runtime_warm_seconds
+            with trio.move_on_after(seconds):
                 await self._warm.wait()
                 if order.refresh and self._anew:
                     await self._look()
@@ -158,9 +158,9 @@ class Inventory:
 
         async def doubt() -> None:
             while True:
-                await trio.sleep(DOUBT_SECONDS)
+                await trio.sleep(bounds.now.runtime_doubt_seconds)
                 try:
-                    await self._reach.confirm(outlet, DOUBT_SECONDS)
+                    await self._reach.confirm(outlet, bounds.now.runtime_doubt_seconds)
                 except Lost:
                     nursery.cancel_scope.cancel()
 
@@ -255,7 +255,7 @@ class Inventory:
         # A whole wave may ask at once: one look, or the one that began since, is for all of them.
         async with self._turn:
             if not self._reach.away and self._as_of() < asked:
-                with trio.move_on_after(WARM_SECONDS_MAX):
+                with trio.move_on_after(bounds.now.runtime_warm_seconds):
                     await self._look()
                 await self.report_settled(outlet)
             # It may have gone away in the middle of this look, or of another's that was waited for.

@@ -38,9 +38,7 @@ from ebbtide.actors.edges import http_get as http
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.client import (
     EXEC_BYTES_MAX,
-    LOOK_SECONDS_MAX,
     ON_RECORD_AS_AWAY,
-    WARM_SECONDS_MAX,
     CallFailed,
     CriClient,
     Lost,
@@ -54,11 +52,12 @@ from ebbtide.actors.edges.cri.inventory import ContainerOrder, Inventory
 from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry, PodTable, found_gone
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.kill_tree import ScannedProcess, TreeRoot, tree_members
-from ebbtide.actors.edges.linux.proc import AUTOPSY_NS_MAX, examine_processes, signal_number
+from ebbtide.actors.edges.linux.proc import examine_processes, signal_number
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
 from ebbtide.actors.edges.process.hooks import TIMED_OUT
 from ebbtide.actors.interfaces import Ending, Outlet, TraceContext
-from ebbtide.events.base import NS_PER_SECOND, Order
+from ebbtide.events import bounds
+from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy
 from ebbtide.events.facts import AutopsyTaken
 from ebbtide.events.model import ProcessReport
@@ -69,8 +68,6 @@ RUNTIME_AWAY = "the runtime does not answer"
 NOWHERE = "no process of it is found here, and the runtime does not answer"
 #: Its sandbox is gone, or the runtime refuses to tell its state and no process of it is found here.
 NOT_KNOWN = "the runtime has it, and tells nothing by which it could be stopped"
-#: How a container has ended is worth a moment of its wave, and no more.
-EXIT_CODE_SECONDS_MAX = 0.5
 
 
 class ContainerOrders:
@@ -109,7 +106,7 @@ class ContainerOrders:
         assert isinstance(order, ContainerOrder)
         key = order.uid, order.container
         meant = self._table.given.get(key)
-        with trio.move_on_after(WARM_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.runtime_warm_seconds):
             await self._inventory.settled.wait()
             if not self._inventory.has_lost(order):
                 await self._warm.wait()
@@ -154,7 +151,7 @@ class ContainerOrders:
         # Without an answer: what the last list said of it.
         runs, code = None if listed is None else container_id in listed, None
         if container_id:
-            with trio.move_on_after(EXIT_CODE_SECONDS_MAX), suppress(CallFailed):
+            with trio.move_on_after(bounds.now.exit_code_seconds), suppress(CallFailed):
                 end = await exit_of_container(self._client, container_id)
                 runs, code = end is None, None if end is None else end.exit_code
         if runs is not False:
@@ -181,30 +178,16 @@ class ContainerOrders:
         return Ending("failed", UNKNOWN_CONTAINER if self._warm.is_set() else RUNTIME_AWAY)
 
 
-#: The core's floor between stop signal and SIGKILL, and a second more than the core ever waits.
-FLOOR_SECONDS = 2
+#: More than the core ever waits.
 BEHIND_SECONDS = 1
 #: For a pod that names no grace: it has its wave's, which is not known here.
 NO_GRACE_SECONDS = 3600
-#: A call's deadline past its timeout: one that fires first would keep the runtime from its SIGKILL.
-STOP_PAST_SECONDS = 5
 #: A runtime sends the signal within milliseconds of reading the call.
 SENT_SECONDS = 0.1
-#: A call that is out is no call that was heard: so long the runtime may take to show that it reads.
-HEARD_SECONDS_MAX = 2.0
 NOT_HEARD = "whether it was sent is not known: the runtime was given the stop"
 #: A runtime that is restarted is there again within some hundred milliseconds, and each of them is a pod's
 #: grace.
 STOP_AGAIN_SECONDS = 0.05
-#: How long a stop signal is left to a runtime that does not answer, where it alone knows which one: one that
-#: is quickly restarted still does; a wave has seconds.
-DIRECT_SECONDS = 0.5
-#: The same for what the kubelet may stop as well: a signal past the runtime may be a second one.
-STARTED_SECONDS = 1.0
-#: A process that was killed has gone in milliseconds, unless something holds it: then the runtime is asked.
-KILLED_SECONDS_MAX = 0.5
-#: How long that may take.
-KILL_SECONDS_MAX = 2.0
 
 
 def backstop_seconds(grace_seconds: int | None) -> int:
@@ -249,7 +232,7 @@ class ContainerStops:
                     )
             else:
                 try:
-                    await self._reach.confirm(outlet, DIRECT_SECONDS)
+                    await self._reach.confirm(outlet, bounds.now.stop_direct_seconds)
                 except Lost as error:
                     # It was given nothing, so it will send nothing.
                     if not (sent := _signal_first_process(entry, name)):
@@ -262,10 +245,10 @@ class ContainerStops:
 
     async def _answers_soon(self, outlet: Outlet) -> bool:
         """One that has just been started has its state to read first."""
-        with trio.move_on_after(STARTED_SECONDS):
+        with trio.move_on_after(bounds.now.stop_started_seconds):
             while not self._reach.away:
                 try:
-                    await self._reach.confirm(outlet, DIRECT_SECONDS)
+                    await self._reach.confirm(outlet, bounds.now.stop_direct_seconds)
                     return True
                 except Lost:
                     await trio.sleep(STOP_AGAIN_SECONDS)
@@ -305,7 +288,7 @@ class ContainerStops:
             await trio.sleep(SENT_SECONDS)
             # Asked behind the call on the same connection: an answer means that the call was read too.
             try:
-                await self._reach.confirm(outlet, HEARD_SECONDS_MAX)
+                await self._reach.confirm(outlet, bounds.now.stop_heard_seconds)
             except Lost as error:
                 progress.end(Ending("timed-out", f"{NOT_HEARD}: {error}"))
             else:
@@ -320,7 +303,7 @@ class ContainerStops:
                     "StopContainer",
                     request,
                     api.StopContainerResponse,
-                    timeout + STOP_PAST_SECONDS,
+                    timeout + bounds.now.runtime_past_seconds,
                     wait=False,
                     traceparent=traceparent,
                 )
@@ -346,9 +329,8 @@ class ContainerStops:
         try:
             if self._reach.away:
                 raise Lost(ON_RECORD_AS_AWAY)
-            await self._client.repeat(
-                "StopContainer", request, api.StopContainerResponse, KILL_SECONDS_MAX, traceparent=traceparent
-            )
+            seconds, answer = bounds.now.runtime_kill_seconds, api.StopContainerResponse
+            await self._client.repeat("StopContainer", request, answer, seconds, traceparent=traceparent)
         except NotFound:
             return Ending()
         except CallFailed as failure:
@@ -366,7 +348,7 @@ async def _has_ended(entry: ContainerEntry) -> bool:
         return True
     pidfd = os.dup(entry.pidfd)
     try:
-        with trio.move_on_after(KILLED_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.killed_seconds):
             await trio.lowlevel.wait_readable(pidfd)
             return True
         return not entry.running
@@ -405,8 +387,6 @@ class _StopProgress:
         self.sent.set()
 
 
-#: The runtime ends an exec itself when its caller is cancelled; its own bound, in whole seconds, is behind.
-EXEC_PAST_SECONDS = 5
 #: The same for a hook, whose time runs on as well.
 EXEC_AGAIN_SECONDS = 0.05
 #: Not a failure of the hook, and not a success that anybody has seen.
@@ -490,7 +470,7 @@ class ContainerHooks:
                     "ExecSync",
                     request,
                     api.ExecSyncResponse,
-                    seconds + EXEC_PAST_SECONDS,
+                    seconds + bounds.now.runtime_past_seconds,
                     wait=False,
                     traceparent=traceparent,
                 )
@@ -554,7 +534,7 @@ async def examine_container(entry: ContainerEntry) -> tuple[ProcessReport, ...]:
     """Empty where the runtime shows no process on this machine."""
     if not entry.pid:
         return ()
-    deadline_ns = time.monotonic_ns() + AUTOPSY_NS_MAX
+    deadline_ns = time.monotonic_ns() + round(bounds.now.autopsy_seconds * NS_PER_SECOND)
     root = TreeRoot(entry.pid, entry.start_ticks)
 
     def examine() -> tuple[ProcessReport, ...]:
@@ -581,8 +561,6 @@ CLEANUP_WORKERS = 2
 LULL_SECONDS = 0.5
 #: A kubelet makes a container first, and starts it then.
 COMING_OR_RUNNING = (api.CONTAINER_CREATED, api.CONTAINER_RUNNING)
-#: A network plugin that hangs holds one worker for so long.
-SANDBOX_SECONDS_MAX = 10.0
 
 
 class SandboxCleanup:
@@ -668,12 +646,12 @@ class SandboxCleanup:
         request = api.StopPodSandboxRequest(pod_sandbox_id=pod.sandbox)
         try:
             found = await self._client.repeat(
-                "ListContainers", listing, api.ListContainersResponse, LOOK_SECONDS_MAX
+                "ListContainers", listing, api.ListContainersResponse, bounds.now.runtime_look_seconds
             )
             made_anew = any(each.state in COMING_OR_RUNNING for each in found.containers)
             if not made_anew and not self._starts():
                 await self._client.repeat(
-                    "StopPodSandbox", request, api.StopPodSandboxResponse, SANDBOX_SECONDS_MAX
+                    "StopPodSandbox", request, api.StopPodSandboxResponse, bounds.now.sandbox_seconds
                 )
         except CallFailed:
             self.failed += 1

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.client import (
-    LOOK_SECONDS_MAX,
     AnswerT,
     CallFailed,
     CriClient,
@@ -33,7 +32,7 @@ from ebbtide.actors.edges.cri.client import (
     RuntimeRefused,
     exit_of_container,
 )
-from ebbtide.actors.edges.cri.inventory import DOUBT_SECONDS, ContainerKey, Inventory
+from ebbtide.actors.edges.cri.inventory import ContainerKey, Inventory
 from ebbtide.actors.edges.cri.orders import (
     ContainerHooks,
     ContainerOrders,
@@ -70,6 +69,7 @@ from ebbtide.actors.edges.linux.exits import ExitStatus, exit_of_pidfd, open_chi
 from ebbtide.actors.edges.linux.proc import signal_name, signal_number
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
+from ebbtide.events import bounds
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import TakeInventory
 from ebbtide.events.model import Pod
@@ -79,8 +79,6 @@ IDLE_SECONDS = 5.0
 BUSY_SECONDS = 0.5
 #: Between two questions what the API server has told: a node that fills up tells of ten pods a second.
 NEWS_SECONDS = 0.2
-#: An API server's answer to the first list comes within this; then it is known which pods have no priority.
-INFORMED_SECONDS = 10.0
 
 
 class Runtime:
@@ -250,7 +248,7 @@ class Runtime:
 
     async def _note_priorities(self) -> None:
         if self._lookup is not None:
-            await trio.sleep(INFORMED_SECONDS)
+            await trio.sleep(bounds.now.priorities_seconds)
         self._notes.without_priority(self._inventory.views(), informed=self._lookup is not None)
 
     async def _look_until_done(self) -> None:
@@ -279,7 +277,7 @@ class Runtime:
 
     async def _doubt(self) -> None:
         """A list that does not come: somebody who answers nothing else either is on record as away soon."""
-        await trio.sleep(DOUBT_SECONDS)
+        await trio.sleep(bounds.now.runtime_doubt_seconds)
         with suppress(Lost):
             await self._reach.confirm(self._outlet)
 
@@ -319,9 +317,6 @@ class Runtime:
 
 #: How soon the runtime is asked again for what it could not tell: it may need all its time to fail.
 BROKEN_AGAIN_SECONDS = 30.0
-#: How long a state may take that was late before, or is asked for behind others that were; and the version,
-#: which tells whether one object is to blame, or the runtime hangs. All are told in milliseconds.
-STATE_AGAIN_SECONDS = 1.0
 #: Earlier than any time of Trio's.
 NEXT_LOOK = -math.inf
 #: Takes a container that has just become known, or one that no longer runs though nobody saw its end.
@@ -333,8 +328,6 @@ OnContainer = Callable[[ContainerEntry], None]
 
 #: Looks of 20 ms each for what the kernel tells of an end.
 SHIM_LOOKS_MAX = 5
-#: A runtime notices an end a moment after the kernel; a wave does not wait longer for an exit code.
-NOTICE_SECONDS_MAX = 0.5
 #: A question is a millisecond of the runtime's, and there is one container that asks.
 NOTICE_AGAIN_SECONDS = 0.02
 #: After an end its kubelet may start the container again: so long the table is looked over more often.
@@ -396,13 +389,13 @@ class Listing:
             "ListPodSandbox",
             api.ListPodSandboxRequest(filter=ready),
             api.ListPodSandboxResponse,
-            LOOK_SECONDS_MAX,
+            bounds.now.runtime_look_seconds,
         )
         containers = await self._client.repeat(
             "ListContainers",
             api.ListContainersRequest(filter=running),
             api.ListContainersResponse,
-            LOOK_SECONDS_MAX,
+            bounds.now.runtime_look_seconds,
         )
         # In the order of their making: that of the pods in an inventory, and so of ties between them.
         for item in sorted(sandboxes.items, key=lambda each: each.created_at):
@@ -429,7 +422,7 @@ class Listing:
         """What is listed and not told of yet. Gives what the runtime itself failed with: then no object is to
         blame, and those that have not been told of are left to the next look.
         """
-        until = trio.current_time() + LOOK_SECONDS_MAX
+        until = trio.current_time() + bounds.now.runtime_look_seconds
         # In the order of their making, so that one that was started again replaces its forerunner.
         items = {item.id: item for item in sorted(listed, key=lambda each: each.created_at)}
         known = {entry.id: entry for entry in self._table.entries()}
@@ -491,7 +484,7 @@ class Listing:
     async def _ask(
         self, name: str, answer: type[AnswerT], questions: Mapping[str, Message], until: float
     ) -> dict[str, AnswerT]:
-        """Those that are due, side by side, until Trio's time ``until`` (and `STATE_AGAIN_SECONDS` in any
+        """Those that are due, side by side, until Trio's time ``until`` (and `runtime_state_seconds` in any
         case). What is missing in the answers has failed, or is not there any more.
         """
         found: dict[str, AnswerT] = {}
@@ -499,7 +492,8 @@ class Listing:
         async def ask(key: str, request: Message) -> None:
             left = 0.0 if key in self._broken else until - trio.current_time()
             try:
-                found[key] = await self._client.repeat(name, request, answer, max(left, STATE_AGAIN_SECONDS))
+                seconds = max(left, bounds.now.runtime_state_seconds)
+                found[key] = await self._client.repeat(name, request, answer, seconds)
                 self._broken.pop(key, None)
             except CallFailed as error:
                 self._failed[key] = error
@@ -514,10 +508,8 @@ class Listing:
         """A state has not come: does anything?"""
         if any(isinstance(error, Lost) for error in self._failed.values()):
             try:
-                question = api.VersionRequest(version="v1")
-                await self._client.call(
-                    "Version", question, api.VersionResponse, STATE_AGAIN_SECONDS, wait=False
-                )
+                question, seconds = api.VersionRequest(version="v1"), bounds.now.runtime_state_seconds
+                await self._client.call("Version", question, api.VersionResponse, seconds, wait=False)
             except Lost as error:
                 return error
             except RuntimeRefused:
@@ -771,7 +763,7 @@ class ContainerEnds:
 
     async def _noticed(self, entry: ContainerEntry) -> ExitStatus:
         """Older kernels tell no exit code of another's child: the runtime does, soon."""
-        with trio.move_on_after(NOTICE_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.runtime_notice_seconds):
             while True:
                 with suppress(CallFailed):
                     end = await exit_of_container(self._client, entry.id)

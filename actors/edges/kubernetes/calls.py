@@ -37,6 +37,7 @@ from ebbtide.actors.edges.kubernetes.pods import (
     mirrored_uid,
 )
 from ebbtide.actors.interfaces import Ending, known_text
+from ebbtide.events import bounds
 from ebbtide.events.units import bound_text
 
 JSON = "application/json"
@@ -93,10 +94,6 @@ HTTP_GONE, HTTP_TOO_MANY, HTTP_TIMED_OUT = 410, 429, 504
 #: Between two tries where the server names no time: doubled from the first, up to the last.
 AGAIN_SECONDS = 0.05
 AGAIN_SECONDS_MAX = 0.5
-#: A connection that is silent for so long may be a dead one, and the next need not be.
-TRY_SECONDS_MAX = 5.0
-#: The caller says itself when its time is over, and whether anything was sent; this is for one that does not.
-LATE_SECONDS_MAX = 0.2
 #: Of what an error is about, in our own words; the journal keeps it.
 WHY_CHARACTERS_MAX = 200
 #: By code, how the server says that the object of that name is another one by now (a patch's words, and a
@@ -156,15 +153,15 @@ class ApiCall:
         path: str,
         body: object = None,
         content_type: str = JSON,
-        seconds_max: float = TRY_SECONDS_MAX,
+        seconds_max: float | None = None,
     ) -> Answer:
         """One try, within what is left and ``seconds_max``. Raises Unanswered."""
-        seconds = min(seconds_max, self.left_seconds)
+        seconds = min(seconds_max or bounds.now.api_try_seconds, self.left_seconds)
         if seconds <= 0:
             raise Unanswered("there was no time left to ask", sent=False)
         try:
             # A little later than the caller's own bound, which knows whether anything was sent.
-            with trio.move_on_after(seconds + LATE_SECONDS_MAX):
+            with trio.move_on_after(seconds + bounds.now.api_late_seconds):
                 answer = await self._caller.call(
                     method,
                     path,

@@ -36,7 +36,6 @@ from ebbtide.actors.edges.kubernetes.calls import (
     HTTP_FORBIDDEN,
     HTTP_GONE,
     HTTP_NOT_FOUND,
-    TRY_SECONDS_MAX,
     Answer,
     ApiCall,
     ApiCaller,
@@ -49,6 +48,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
 )
 from ebbtide.actors.edges.kubernetes.client import UNAUTHORIZED
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import StoredFile
 from ebbtide.events.disk import Waits
@@ -569,7 +569,7 @@ async def _list_all(
     """The pieces of all journals, in the order of their names. Raises OSError."""
 
     async def ask(path: str) -> Answer:
-        answer = await caller.call("GET", path, seconds_max=TRY_SECONDS_MAX, **how)
+        answer = await caller.call("GET", path, seconds_max=bounds.now.api_try_seconds, **how)
         if not answer.ok:
             raise OSError(errno.EIO, f"the journals cannot be listed: {answer_text(answer)}")
         return answer

@@ -32,6 +32,7 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.documents import DocumentError, object_of_text, read_file
+from ebbtide.events import bounds
 from ebbtide.events.units import size_text, span_s
 
 #: A file's identity and age; nothing where it cannot be had.
@@ -343,8 +344,6 @@ class _KubeconfigReader:
         return MalformedKubeconfig(f"kubeconfig {self.path}: {what}")
 
 
-#: Clouds' plugins ask a metadata service or a token endpoint; one that hangs must not hold up a shutdown.
-RUN_SECONDS_MAX = 10.0
 #: What it says is a token and a certificate.
 OUTPUT_BYTES_MAX = 1024 * 1024
 #: So long before its end a credential is replaced.
@@ -381,12 +380,12 @@ class GrantedCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_plugin(plugin: ExecPlugin, access: Access) -> GrantedCredential:
-    """Run the plugin once, for `RUN_SECONDS_MAX` at most. Raises UnusableCredentials, which quotes nothing of
+    """Run the plugin once, for `plugin_seconds` at most. Raises UnusableCredentials, which quotes nothing of
     what it said: that may be what nobody else may know.
     """
     output = b""
     try:
-        with trio.fail_after(RUN_SECONDS_MAX):
+        with trio.fail_after(bounds.now.plugin_seconds):
             environ = {each.name: each.value for each in plugin.env or ()}
             spec: dict[str, object] = {"interactive": False}
             if plugin.provide_cluster_info:
@@ -408,7 +407,7 @@ async def ask_plugin(plugin: ExecPlugin, access: Access) -> GrantedCredential:
             output = done.stdout[:OUTPUT_BYTES_MAX]
     except trio.TooSlowError:
         raise UnusableCredentials(
-            f"{plugin.command} gave no credential in {span_s(RUN_SECONDS_MAX)}"
+            f"{plugin.command} gave no credential in {span_s(bounds.now.plugin_seconds)}"
         ) from None
     except OSError as error:
         hint = f"; {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""

@@ -26,6 +26,7 @@ from ebbtide.actors.edges.kubernetes.pods import (
     PodStore,
 )
 from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext, error_text
+from ebbtide.events import bounds
 from ebbtide.events.base import Order
 from ebbtide.events.facts import ApiRead
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.runtime import Runtime
 
 
-#: What an order of a shutdown that runs already may wait for the imports and the credentials.
-AWAKE_SECONDS_MAX = 10.0
 NO_API = "no API server: no kubeconfig was named, and this is no pod"
 
 
@@ -162,7 +161,7 @@ class KubernetesEdge:
         if not self._has_api:
             return Ending("failed", NO_API)
         self._wanted.set()
-        with trio.move_on_after(AWAKE_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.awake_seconds):
             await self._up.wait()
         if self._runtime is None:
             return Ending("failed", self._trouble or "the API server's client could not be loaded in time")

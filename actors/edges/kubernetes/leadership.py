@@ -34,6 +34,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     answer_text,
 )
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
+from ebbtide.events import bounds
 from ebbtide.events.units import span_s
 
 #: client-go's own: a record that has stood for so long is nobody's; its holder stops leading 5 s before; and
@@ -44,8 +45,6 @@ LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
 JITTER = 0.2
 #: One that promises longer than we do is waited for, but nobody for ever.
 LEASE_SECONDS_MAX = 60.0
-#: Giving it back saves the other one 15 s; whoever waits for our end waits no longer than for this.
-RESIGN_SECONDS_MAX = 3.0
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
@@ -140,7 +139,7 @@ class Leadership:
         """
         if not self._tried:
             return
-        with trio.move_on_after(RESIGN_SECONDS_MAX), suppress(Unanswered, _NotAllowed):
+        with trio.move_on_after(bounds.now.resign_seconds), suppress(Unanswered, _NotAllowed):
             while await self._read() and self.holder == self._identity:
                 if await self._write(""):
                     self._tell(NOTICE, f"{self._label} is given back")

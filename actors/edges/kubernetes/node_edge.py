@@ -51,6 +51,7 @@ from ebbtide.actors.edges.kubernetes.node_view import (
 )
 from ebbtide.actors.edges.kubernetes.node_writes import NodePatch, NodeWriter
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.outage import (
     CHANGED,
@@ -69,8 +70,6 @@ from ebbtide.events.outage import (
 OUT_OF_SERVICE_VALUE = "nodeshutdown"
 #: The taint of this key is ours alone.
 QUARANTINE: JsonObject = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
-#: One order's time; the actor asks again 5 s after it has failed.
-READ_SECONDS_MAX, WRITE_SECONDS_MAX = 5.0, 10.0
 #: Which write is under way: a later order of this Node takes over from an earlier one.
 HOLD = "outage"
 OVERTAKEN = "a later order has overtaken it"
@@ -262,7 +261,7 @@ class NodeEdge:
 
     async def _read_node(self, order: ReadNode, outlet: Outlet) -> Ending:
         async with self._writer.hold(HOLD, ()) as hold:
-            call = self._writer.call(hold, READ_SECONDS_MAX, self._context(order.key))
+            call = self._writer.call(hold, bounds.now.api_try_seconds, self._context(order.key))
             try:
                 problem = ""
                 if self._writer.in_doubt:
@@ -313,7 +312,7 @@ class NodeEdge:
         from, and the lease was watched all the while.
         """
         async with self._writer.hold(HOLD, ()) as hold:
-            call = self._writer.call(hold, READ_SECONDS_MAX, self._context(order.key))
+            call = self._writer.call(hold, bounds.now.api_try_seconds, self._context(order.key))
             try:
                 node, problem = await self._get(call)
             except Unanswered as error:
@@ -331,7 +330,7 @@ class NodeEdge:
 
     async def _set_taint(self, order: SetTaint, outlet: Outlet) -> Ending:
         async with self._writer.hold(HOLD, (HOLD,)) as hold:
-            call = self._writer.call(hold, WRITE_SECONDS_MAX, self._context(order.key))
+            call = self._writer.call(hold, bounds.now.api_unhurried_seconds, self._context(order.key))
             try:
                 return await self._compare_and_swap(call, order, outlet)
             except Unanswered as error:
@@ -374,7 +373,7 @@ class NodeEdge:
     ) -> Ending:
         """What does not depend on what the Node is like, as long as it is this one."""
         async with self._writer.hold(HOLD, (HOLD,)) as hold:
-            call = self._writer.call(hold, WRITE_SECONDS_MAX, self._context(order.key))
+            call = self._writer.call(hold, bounds.now.api_unhurried_seconds, self._context(order.key))
             try:
                 problem = await self._writer.change(call, self._patch(change))
             except _AnotherNode:

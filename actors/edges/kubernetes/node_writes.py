@@ -53,6 +53,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
 from ebbtide.actors.edges.kubernetes.calls import rfc3339_now as rfc3339
 from ebbtide.actors.edges.linux.proc import BOOT_ID_FILE
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AnnounceNode, PublishCertificate, PublishLastBoot
 
@@ -337,10 +338,6 @@ ANNOUNCE_SECONDS_MAX = 60.0
 #: After a cancel or a boot, when the API server may come long after us. It costs a call every few seconds.
 RESTORE_SECONDS_MAX = 24 * 3600.0
 RESTORE_AGAIN_SECONDS = 5.0
-#: One try of it.
-RESTORE_TRY_SECONDS_MAX = 10.0
-#: A delete that waits for the taint waits no longer: the taint only keeps the pod from coming back here.
-TAINT_SECONDS_MAX = 0.5
 #: NodeRestriction's words to a node's own identity.
 NO_TAINTS_TEXT = "not allowed to modify taints"
 
@@ -364,7 +361,7 @@ class NodeAnnouncements:
 
     async def wait_tainted(self) -> None:
         """Until the node is tainted, or cannot be; for a bounded time."""
-        with trio.move_on_after(TAINT_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.taint_seconds):
             await self._tainted.wait()
 
     async def announce(self, order: AnnounceNode, outlet: Outlet) -> Ending:
@@ -434,7 +431,7 @@ async def change_until_done(
     """All of these patches, again and again; ``failed`` takes why not, once."""
     until, said = trio.current_time() + seconds_max, False
     while True:
-        call = writes.call(hold, RESTORE_TRY_SECONDS_MAX, traceparent)
+        call = writes.call(hold, bounds.now.api_unhurried_seconds, traceparent)
         try:
             problems = [await writes.change(call, patch) for patch in patches]
             problem = "; ".join(filter(None, problems))
@@ -450,8 +447,6 @@ async def change_until_done(
         await trio.sleep(again_seconds)
 
 
-#: The release waits for it.
-PUBLISH_SECONDS_MAX = 2.0
 #: Pods and mounts by name; the rest is a number. All annotations of an object share 256 KiB.
 NAMED_MAX = 50
 #: A name is a pod's UID, a volume's name or a path.
@@ -466,7 +461,7 @@ class DetachCertificates:
         """A later certificate overtakes this one, and so does taking everything back (`node`)."""
         text = certificate_text(order, BOOT_ID_FILE.read_text().strip())
         patch = NodePatch("", MERGE_PATCH, lambda node: certificate_patch(node, text))
-        until = trio.current_time() + PUBLISH_SECONDS_MAX
+        until = trio.current_time() + bounds.now.publish_seconds
         async with self._writes.hold(CERTIFICATE_HOLD, (CERTIFICATE_HOLD,)) as hold:
             call = self._writes.call(hold, until - trio.current_time(), self._context(order.key))
             try:

@@ -22,6 +22,7 @@ write.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
@@ -62,24 +63,17 @@ from ebbtide.actors.edges.kubernetes.pods import (
     PodLookup,
 )
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AwaitStatuses, DeletePod, DeliverStatuses, WithdrawPods
 from ebbtide.events.facts import StatusesSeen
 from ebbtide.events.files import read_own, write_atomically
 from ebbtide.events.units import span_s
 
-#: A pod whose delete is not taken by then is the runtime's, with the rest of its grace (docs/node.md).
-#: Counted from the order, whatever was waited for: the stop signal of a pod without grace comes before its
-#: SIGKILL, which is 2 s after the order.
-DELETE_SECONDS_MAX = 1.5
-#: Of which the mark may have: it is a courtesy to the pod's owner.
-MARK_SECONDS_MAX = 0.5
 #: And of what a late turn has left, this part.
 MARK_SHARE = 3
 #: A turn that comes with less left is none: what is sent and not answered leaves its pod without its hooks.
 TURN_SECONDS_MIN = 0.05
-#: An answer that took so long is one of a slow server: what still waits for a turn would be too late.
-SLOW_ANSWER_SECONDS = 0.25
 #: With less the object would go before its containers.
 GRACE_SECONDS_MIN = 1
 
@@ -131,7 +125,7 @@ class PodDeletes:
         return ended
 
     async def _delete_in_turn(self, order: DeletePod, began: float) -> Ending:
-        until = began + DELETE_SECONDS_MAX
+        until = began + bounds.now.delete_seconds
         with trio.move_on_at(until - TURN_SECONDS_MIN) as waiting:
             if order.after_taint:
                 await self._tainted()
@@ -164,7 +158,7 @@ class PodDeletes:
                 if not answer.ok and call.in_doubt:
                     return Ending("timed-out", f"the API server may have taken it: {answer_text(answer)}")
                 return answer_ending(answer)
-        return Ending("failed", f"not sent: no turn in {span_s(DELETE_SECONDS_MAX)}")
+        return Ending("failed", f"not sent: no turn in {span_s(bounds.now.delete_seconds)}")
 
     def _call(self, order: DeletePod, until: float) -> ApiCall:
         return ApiCall(self._caller, until - trio.current_time(), self._context(order.key))
@@ -175,12 +169,13 @@ class PodDeletes:
             return False
         body = {"metadata": {"uid": uid}, "status": {"conditions": [disruption_target([])]}}
         path = f"{pod_path(order.namespace, order.name)}/status"
-        asked, seconds = trio.current_time(), min(MARK_SECONDS_MAX, call.left_seconds / MARK_SHARE)
+        seconds = min(bounds.now.mark_seconds, call.left_seconds / MARK_SHARE)
+        asked = trio.current_time()
         try:
             answer = await call.once("PATCH", path, body, STRATEGIC_PATCH, seconds)
         except Unanswered:
             return False
-        if trio.current_time() - asked > SLOW_ANSWER_SECONDS:
+        if trio.current_time() - asked > bounds.now.slow_answer_seconds:
             self._slots.widen()
         if answer.ok:
             self._marked.add(uid)
@@ -191,8 +186,6 @@ class PodDeletes:
 # each new connection goes to a process that no longer listens. Nothing waits for it, so one second a pod is
 # its bound. A final status says the same and more: where one is under way, the server is spared this call.
 
-#: For each call: a withdrawal that is later than its pod's stop helps nobody.
-WITHDRAW_SECONDS_MAX = 1.0
 WITHDRAWN_CONDITIONS = ("Ready", "ContainersReady")
 WITHDRAWN_REASON, WITHDRAWN_MESSAGE = "NodeShutdown", "node is shutting down"
 
@@ -214,7 +207,7 @@ class PodWithdrawals:
     async def withdraw(self, order: WithdrawPods, outlet: Outlet) -> Ending:
         trace = self._context(order.key)
         try:
-            call = ApiCall(self._caller, WITHDRAW_SECONDS_MAX, trace)
+            call = ApiCall(self._caller, bounds.now.withdraw_seconds, trace)
             found = await find_pods(self._lookup, order.uids, call, self._node)
         except (Unanswered, ListDenied) as error:
             return Ending("failed", str(error))
@@ -230,7 +223,7 @@ class PodWithdrawals:
             body = {"metadata": {"uid": pod.api_uid}, "status": {"conditions": conditions}}
             path = f"{pod_path(pod.namespace, pod.name)}/status"
             try:
-                answer = await ApiCall(self._caller, WITHDRAW_SECONDS_MAX, trace).until_answered(
+                answer = await ApiCall(self._caller, bounds.now.withdraw_seconds, trace).until_answered(
                     "PATCH", path, body, STRATEGIC_PATCH
                 )
             except Unanswered as error:
@@ -243,11 +236,6 @@ class PodWithdrawals:
         return Ending()
 
 
-#: For all calls of one pod. The core waits for its statuses only so long as it is told to
-#: (``statusFlushSeconds``); what goes on after that is as good as the machine's last seconds allow.
-STATUS_SECONDS_MAX = 5.0
-#: For all pods of an order.
-ORDER_SECONDS_MAX = 10.0
 #: After a boot the API server may come long after us; later than this the cluster has helped itself.
 LATER_SECONDS_MAX = 600.0
 #: At a boot: the whole cluster may be coming up, and nothing waits for this.
@@ -309,7 +297,7 @@ class StatusDelivery:
             await trio.sleep(LATER_AGAIN_SECONDS)
 
     async def _deliver(self, order: DeliverStatuses) -> Ending:
-        until = trio.current_time() + ORDER_SECONDS_MAX
+        until = trio.current_time() + bounds.now.statuses_seconds
         call = self._call(order)
         try:
             found = await find_pods(self._lookup, [each[0] for each in order.statuses], call, self._node)
@@ -332,9 +320,8 @@ class StatusDelivery:
         async def one(status: FinalStatus) -> DeliveryResult:
             known = found[status[0]]
             ahead = read.get(known.api_uid) if known is not None else None
-            seconds = min(STATUS_SECONDS_MAX, until - trio.current_time())
             before = then.get(status[0])
-            call = self._call(order, seconds)
+            call = self._call(order, until - trio.current_time())
             if known is None:
                 return DeliveryResult(DELIVERED, "gone")
             label = f"{known.namespace}/{known.name}"
@@ -367,7 +354,8 @@ class StatusDelivery:
         names = _named_pods(results, STALE)
         return Ending("cancelled", f"stale: {count[STALE]} of {len(results)}: {names}")
 
-    def _call(self, order: DeliverStatuses, seconds: float = STATUS_SECONDS_MAX) -> ApiCall:
+    def _call(self, order: DeliverStatuses, left_seconds: float = math.inf) -> ApiCall:
+        seconds = min(bounds.now.status_seconds, left_seconds)
         return ApiCall(self._caller, seconds, self._context(order.key))
 
 
@@ -528,8 +516,6 @@ LATE_FILE_VERSION = 1
 LATE_PODS_MAX = 1024
 #: What such a file has at most; one that is larger is not ours.
 LATE_BYTES_MAX = 1024 * 1024
-#: Goes on beside the calls, and costs an order that failed no more.
-KEEP_SECONDS_MAX = 1.0
 
 
 class KnownThen(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -573,7 +559,7 @@ class LateStatuses:
     async def keep(self, uids: Iterable[str], find: Callable[[str], KnownPod | None]) -> None:
         """As these pods are known now; those that are not known are forgotten. Bounded, and never raises."""
         now = {uid: find(uid) for uid in uids}
-        with trio.move_on_after(KEEP_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.side_file_seconds):
             pods = dict(await self.known())
             for uid, pod in now.items():
                 pods.pop(uid, None)

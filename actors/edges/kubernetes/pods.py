@@ -22,6 +22,7 @@ import msgspec
 import trio
 
 from ebbtide.actors.interfaces import WARNING, Tell
+from ebbtide.events import bounds
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import (
     AnnounceNode,
@@ -310,8 +311,6 @@ CACHE_BYTES_MAX = 16 * 1024 * 1024
 MEMBERSHIP_SECONDS = 0.5
 #: Anything else: a container that was restarted, a phase, a resource version.
 DETAIL_SECONDS = 10.0
-#: What the last write of a daemon that ends may cost it.
-LAST_WRITE_SECONDS_MAX = 0.5
 
 
 class _CacheFile(msgspec.Struct, rename="camel", kw_only=True):
@@ -361,7 +360,7 @@ class PodCache:
                 await self._write(store)
         finally:
             if store.version != written:
-                with trio.move_on_after(LAST_WRITE_SECONDS_MAX, shield=True):
+                with trio.move_on_after(bounds.now.last_write_seconds, shield=True):
                     await self._write(store)
 
     async def _write(self, store: PodStore) -> None:

@@ -51,6 +51,7 @@ from ebbtide.actors.edges.kubernetes.pods import (
 )
 from ebbtide.actors.edges.kubernetes.watch import ApiHealth, HeardCaller, PodWatch
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, Tell, TraceContext
+from ebbtide.events import bounds
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import (
     AnnounceNode,
@@ -145,8 +146,6 @@ class Writes:
 # the one after a crash, is a conflict, and a conflict is success. Order keys are the same on every node, so
 # the node and the shutdown's trace are in the name as well.
 
-#: Nobody waits for an Event.
-EVENT_SECONDS_MAX = 10.0
 EVENT_COMPONENT = "ebbtide"
 TRACE_ID_ANNOTATION = "ebbtide.dev/trace-id"
 NODE_NAMESPACE = "default"
@@ -171,7 +170,7 @@ class EventWriter:
 
     async def post(self, order: PostEvent, outlet: Outlet) -> Ending:
         traceparent = self._context(order.key)
-        call = ApiCall(self._caller, EVENT_SECONDS_MAX, traceparent)
+        call = ApiCall(self._caller, bounds.now.api_unhurried_seconds, traceparent)
         event = event_object(order, self._node, trace_id_of(traceparent))
         try:
             answer = await call.until_answered(

@@ -40,18 +40,12 @@ from ebbtide.actors.edges.kubernetes.pods import (
     PodStore,
 )
 from ebbtide.actors.interfaces import NOTICE, WARNING, Outlet, Tell
+from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead
 
 #: The server ends a watch after so long, differently each time: its watches do not come back together.
 WATCH_SECONDS = (300, 600)
-#: A watch says at least a bookmark a minute; after so long without a byte the server is asked for a sign,
-#: which is as often as a kubelet renews its lease.
-SILENCE_SECONDS = 10.0
 LIVENESS_PATH = "/readyz"
-#: Silence is no news to a server that is well: it answers at once, or it is not well.
-LIVENESS_SECONDS_MAX = 2.0
-#: A watch begins with its headers, which come before the first event is looked for.
-OPEN_SECONDS_MAX = 3.0
 #: Between tries: begins short, since a restarted server is soon back, and ends where a cluster can bear it.
 PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 2.0
@@ -176,7 +170,7 @@ class Sees(Unheeded):
     async def failed(self, error: str, since: float) -> None:
         now = trio.current_time()
         self._failing_since = min(self._failing_since, since)
-        if now >= self._failing_since + AWAY_SECONDS and not self._is_told:
+        if now >= self._failing_since + bounds.now.api_away_seconds and not self._is_told:
             self._tell(WARNING, f"Kubernetes API: {self._name} are not seen: {error}")
             self._is_told = True
         if self.since != math.inf:
@@ -214,9 +208,9 @@ class Watch(Generic[ItemT]):
                     resourceVersion=self._store.resource_version,
                     timeoutSeconds=random.randint(*WATCH_SECONDS),
                 )
-                async with self._link.stream(path, seconds_max=OPEN_SECONDS_MAX) as stream:
+                async with self._link.stream(path, seconds_max=bounds.now.watch_open_seconds) as stream:
                     if stream.code != 200:
-                        raise_unless_ok(await stream.answer(OPEN_SECONDS_MAX))
+                        raise_unless_ok(await stream.answer(bounds.now.watch_open_seconds))
                     await self._health.answered()
                     self._since = None
                     while (line := await self._next(stream)) is not None:
@@ -275,7 +269,7 @@ class Watch(Generic[ItemT]):
                 finally:
                     stream.hold(False)
             try:
-                line = await stream.line(SILENCE_SECONDS)
+                line = await stream.line(bounds.now.watch_silence_seconds)
                 self._health.heard()
                 return line
             except SilentStream:
@@ -299,13 +293,9 @@ class PodWatch(Watch[KnownPod]):
 
 async def ask_liveness(caller: ApiCaller) -> None:
     """Raises Unanswered also where a server only says that it is not well."""
-    answer = await caller.call("GET", LIVENESS_PATH, seconds_max=LIVENESS_SECONDS_MAX)
+    answer = await caller.call("GET", LIVENESS_PATH, seconds_max=bounds.now.api_liveness_seconds)
     if answer.code >= 500:
         raise_unless_ok(answer)
-
-
-#: A list from etcd of a large cluster takes its time; nothing waits for it but the watch.
-PART_SECONDS_MAX = 10.0
 
 
 class VersionExpired(Exception):
@@ -337,7 +327,7 @@ async def list_watched(caller: ApiCaller, watched: Watched[ItemT]) -> tuple[list
     """All of it, and the resource version that it is of. Raises VersionExpired, Unanswered."""
 
     async def ask(path: str) -> Answer:
-        answer = await caller.call("GET", path, seconds_max=PART_SECONDS_MAX)
+        answer = await caller.call("GET", path, seconds_max=bounds.now.api_unhurried_seconds)
         raise_unless_ok(answer)
         return answer
 
@@ -348,11 +338,6 @@ async def list_watched(caller: ApiCaller, watched: Watched[ItemT]) -> tuple[list
 # when nothing was answered for a while is it away, and the first answer brings it back.
 
 
-#: So long nothing but failures: a mode that needs the API server is then not chosen. An API server restarts
-#: in less, and a wave that finds it away hands over by itself (docs/node.md).
-AWAY_SECONDS = 3.0
-#: It decides whether the node can be tainted: asked beside everything else, so there is time.
-REVIEW_SECONDS_MAX = 3.0
 #: The journal keeps it; a client's words may have no end.
 ERROR_CHARS_MAX = 300
 NODE_USER = "system:node:"
@@ -399,7 +384,7 @@ async def _review(
     body = (
         {"apiVersion": version, "kind": kind, "spec": spec} if spec else {"apiVersion": version, "kind": kind}
     )
-    answer = await caller.call("POST", path, body=body, seconds_max=REVIEW_SECONDS_MAX)
+    answer = await caller.call("POST", path, body=body, seconds_max=bounds.now.api_review_seconds)
     try:
         return msgspec.json.decode(answer.body, type=_Review).status if answer.ok else None
     except (ValueError, RecursionError):
@@ -448,7 +433,7 @@ class ApiHealth:
             try:
                 await ask_liveness(self._caller)
             except Unanswered:
-                await trio.sleep_until(since + AWAY_SECONDS)
+                await trio.sleep_until(since + bounds.now.api_away_seconds)
                 if self._doubt is not None:
                     await self.failed(error, since)
             # The next write that is not answered begins anew.
@@ -469,7 +454,8 @@ class ApiHealth:
         """A call that began at ``since`` failed, be it that it was not answered or that it was refused."""
         now = trio.current_time()
         self._failing_since = since if self._failing_since is None else min(since, self._failing_since)
-        if now >= self._failing_since + AWAY_SECONDS and (self._said is None or self._said.reachable):
+        is_away = now >= self._failing_since + bounds.now.api_away_seconds
+        if is_away and (self._said is None or self._said.reachable):
             await self._say(ApiRead(reachable=False, error=error[:ERROR_CHARS_MAX], taint=self._taint))
 
     async def _say(self, fact: ApiRead) -> None:

@@ -26,13 +26,10 @@ from jeepney.bus_messages import MatchRule, message_bus
 from jeepney.fds import FileDescriptor, NoFDError, fds_buf_size
 from jeepney.io.trio import DBusConnection
 
+from ebbtide.events import bounds
 from ebbtide.events.units import span_s
 
 SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
-#: A local bus answers in under a millisecond; longer than this it is as good as absent.
-CONNECT_SECONDS_MAX = 2.0
-#: logind answers in under a millisecond, but may be busy with a disk for a while.
-CALL_SECONDS_MAX = 5.0
 
 #: What every message begins with: byte order, kind, lengths.
 FIXED_BYTES = 16
@@ -122,7 +119,7 @@ class Bus:
     async def open(cls, address: str, hello: bool = True) -> Bus:
         """Connect; raises BusError."""
         try:
-            with trio.fail_after(CONNECT_SECONDS_MAX):
+            with trio.fail_after(bounds.now.bus_connect_seconds):
                 # Open, authenticate, and (on a bus, not on a private socket) say hello.
                 stream = await trio.open_unix_socket(next(get_connectable_addresses(address)))
                 try:
@@ -145,7 +142,7 @@ class Bus:
                 return bus
         except trio.TooSlowError as error:
             raise BusError(
-                f"the bus at {address} does not answer within {span_s(CONNECT_SECONDS_MAX)}"
+                f"the bus at {address} does not answer within {span_s(bounds.now.bus_connect_seconds)}"
             ) from error
         except Exception as error:
             raise BusError(f"cannot reach the bus at {address}: {error}; is dbus running?") from error
@@ -234,9 +231,7 @@ class Bus:
         for answered, _ in waiting.values():
             answered.set()
 
-    async def call(
-        self, message: Message, seconds_max: float = CALL_SECONDS_MAX, answer: str | None = None
-    ) -> tuple[Any, ...]:
+    async def call(self, message: Message, *, answer: str | None = None) -> tuple[Any, ...]:
         """The body of the reply, of the signature ``answer`` where one is given.
 
         Raises BusRefused, or BusError when there is none in time, or not such a one.
@@ -247,7 +242,7 @@ class Bus:
         # Before it is sent: the answer may be read while the sending task still waits for its turn.
         answered, replies = self._waiting[serial] = (trio.Event(), [])
         try:
-            with trio.fail_after(seconds_max):
+            with trio.fail_after(seconds := bounds.now.bus_call_seconds):
                 await self._connection.send(message, serial=serial)
                 await answered.wait()
         except trio.TooSlowError as error:
@@ -255,7 +250,7 @@ class Bus:
             # machine.
             for late in replies:
                 late.close()
-            raise BusError(f"no answer to {member(message)} within {span_s(seconds_max)}") from error
+            raise BusError(f"no answer to {member(message)} within {span_s(seconds)}") from error
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise BusError(f"the bus connection broke ({type(error).__name__})") from error
         finally:
@@ -285,9 +280,9 @@ class Bus:
         """Call a method; raises as `call` does."""
         return await self.call(new_method_call(target, name, signature or None, body), answer=answer)
 
-    async def get(self, target: DBusAddress, name: str, seconds_max: float = CALL_SECONDS_MAX) -> Any:
+    async def get(self, target: DBusAddress, name: str) -> Any:
         """A property's value, of whatever type; raises as `call` does."""
-        return (await self.call(Properties(target).get(name), seconds_max, answer="v"))[0][1]
+        return (await self.call(Properties(target).get(name), answer="v"))[0][1]
 
     async def subscribe(self, first_argument: str = "", **fields: str) -> None:
         """Ask for signals; ``fields`` as in `jeepney.MatchRule`. Raises as `call` does."""

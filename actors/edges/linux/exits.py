@@ -24,10 +24,9 @@ import trio
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.proc import signal_name
 from ebbtide.actors.interfaces import Outlet
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Fact
 
-#: A process of another parent tells its exit code only when that has waited for it: so long we wait for that.
-PARENT_NS_MAX = 20_000_000
 #: A parent that waits at all does so within a millisecond; nothing tells us when it has.
 PARENT_POLL_SECONDS = 0.002
 
@@ -94,7 +93,7 @@ async def reap_soon(pidfd: int) -> ExitStatus:
     poll = select.poll()
     poll.register(pidfd, 0)
     end = reap(pidfd)
-    with trio.move_on_after(PARENT_NS_MAX / NS_PER_SECOND):
+    with trio.move_on_after(bounds.now.parent_seconds):
         while end == ExitStatus() and not poll.poll(0):
             await trio.sleep(PARENT_POLL_SECONDS)
     return end if end not in (None, ExitStatus()) else exit_of_pidfd(pidfd)
@@ -160,7 +159,7 @@ class ExitWatch:
                 ready.append(pidfd)
             else:
                 self._epoll.modify(pidfd, 0)
-                self._due_ns[pidfd] = self._mono_ns() + PARENT_NS_MAX
+                self._due_ns[pidfd] = self._mono_ns() + round(bounds.now.parent_seconds * NS_PER_SECOND)
         now_ns = self._mono_ns()
         overdue = [pidfd for pidfd, due_ns in self._due_ns.items() if due_ns <= now_ns]
         facts = []

@@ -13,7 +13,7 @@ that takes a cgroup.
 
 Reading the environment of a process that hangs in its own memory lock hangs the reader, and a node that
 goes down is where that happens. So a look is taken in a worker thread and given up after
-`SCAN_SECONDS_MAX`; for a while looks then do without marks (groups, sessions and parents still count).
+`scan_seconds`; for a while looks then do without marks (groups, sessions and parents still count).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import trio
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.proc import parse_environ
+from ebbtide.events import bounds
 from ebbtide.events.files import own_directory, write_atomically
 
 #: (pod's UID, container) or, for a hook, ("", its order's key).
@@ -236,14 +237,10 @@ class TreeKiller:
         return new
 
 
-#: 1000 processes take about 20 ms; a second means that one of them holds us.
-SCAN_SECONDS_MAX = 1.0
 #: After a look was given up, how long the next ones do without marks.
 WITHOUT_MARKS_NS = 5_000_000_000
 #: How old a shared look may be.
 SHARED_NS = 50_000_000
-#: Half of an autopsy's time.
-BRIEF_SECONDS_MAX = 0.05
 
 #: A process that is just becoming another program shows an empty environment for less than this in all;
 #: a process that really has none costs every look so much, once.
@@ -278,10 +275,10 @@ class ProcessScanner:
         """See `Marker.learn_token`."""
         await self._marker.learn_token()
 
-    async def look(self, seconds: float = SCAN_SECONDS_MAX) -> list[ScannedProcess]:
+    async def look(self, seconds: float | None = None) -> list[ScannedProcess]:
         """All processes, marks included unless a process holds us for so long, or has just done so."""
         if self._mono_ns() >= self._blind_until_ns:
-            with trio.move_on_after(seconds):
+            with trio.move_on_after(seconds or bounds.now.scan_seconds):
                 return await trio.to_thread.run_sync(
                     self.look_now, abandon_on_cancel=True, limiter=self._limiter
                 )
@@ -299,8 +296,8 @@ class ProcessScanner:
             return self._shared
 
     async def look_briefly(self) -> list[ScannedProcess]:
-        """The same for evidence only: without marks when it would take longer than `BRIEF_SECONDS_MAX`."""
-        with trio.move_on_after(BRIEF_SECONDS_MAX):
+        """The same for evidence only: without marks if it would take more than half of an autopsy."""
+        with trio.move_on_after(bounds.now.autopsy_seconds / 2):
             return await self.look_shared()
         return self.look_without_marks()
 
@@ -350,8 +347,6 @@ MARK_NAMES = (MARK_UID, MARK_CONTAINER, MARK_ORDER, MARK_STATE, MARK_TOKEN)
 
 #: In hexadecimal digits: nobody guesses 128 bits.
 TOKEN_DIGITS = 32
-#: A disk that hangs must not keep a node from being armed: then pods are known by their records alone.
-TOKEN_SECONDS_MAX = 1.0
 
 #: What a pod inherits from the daemon's environment; anything else there is none of its business.
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
@@ -397,7 +392,7 @@ class Marker:
     async def learn_token(self) -> None:
         """Have it read before it is needed, away from the event loop, and not for ever."""
         token = secrets.token_hex(TOKEN_DIGITS // 2)
-        with trio.move_on_after(TOKEN_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.side_file_seconds):
             token = await trio.to_thread.run_sync(kept_token, self._token_path, abandon_on_cancel=True)
         self._token = token
 

@@ -335,9 +335,6 @@ def forecast_signal(uid: str, container: str, pid: int, signal: str) -> SignalFo
 # Everything is read from files that never wait for the process that is looked at, and the reading stops at a
 # deadline: an autopsy is evidence, and evidence never outranks the pods.
 
-#: One autopsy's time, half of it for the look that finds the processes. What was not read until then is
-#: not in it, but for the first process, which is always looked at.
-AUTOPSY_NS_MAX = 100_000_000
 #: Processes of one container that are reported; keeps the record small.
 PROCESSES_MAX = 32
 

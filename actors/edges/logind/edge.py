@@ -47,6 +47,7 @@ from ebbtide.actors.edges.logind.manager import (
 )
 from ebbtide.actors.edges.service_manager import LOCK_NAME, SYSTEMD, ServiceManager
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, StartState
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
 from ebbtide.events.facts import (
@@ -59,9 +60,6 @@ from ebbtide.events.facts import (
 )
 from ebbtide.events.model import ShutdownKind
 from ebbtide.events.units import span, span_s
-
-#: The state that a start begins with is worth this much waiting, not more.
-START_SECONDS_MAX = 0.3
 
 
 class LogindEdge:
@@ -116,7 +114,7 @@ class LogindEdge:
 
     async def read_start_state(self) -> StartState:
         """What `DaemonStarted` says of logind: asked before there is a loop, and for 0.3 s at most."""
-        with trio.move_on_after(START_SECONDS_MAX):
+        with trio.move_on_after(bounds.now.logind_start_seconds):
             try:
                 found = await ask_once(self._link.address, reader.read_manager)
                 return StartState(found.preparing, found.kind, found.grant_ns)
@@ -175,9 +173,6 @@ class LogindEdge:
         return Ending("failed", reason) if reason else Ending()
 
 
-#: Below systemd 255 the kind costs a question. logind answers in half a millisecond; on a busy machine it is
-#: worth a moment, because a power-off that is not known as one is treated as a reboot.
-KIND_SECONDS_MAX = 0.25
 #: In a shutdown: a cancel may be seen by its property only, and until then pods are ended for nothing.
 PREPARING_SECONDS = 1.0
 #: After a change that logind takes up a little later, or that somebody is about to tell it of.
@@ -244,7 +239,7 @@ class LogindWatch:
     async def _ask_kind(self) -> ShutdownKind:
         """The kind, and in the same round trip the limit; what is not known in time stays as it was."""
         try:
-            with trio.move_on_after(KIND_SECONDS_MAX):
+            with trio.move_on_after(bounds.now.logind_kind_seconds):
                 bus = await self._reporter.link.bus()
                 kind: ShutdownKind
                 kind, grant_ns = await reader.ask_all(bus, reader.read_scheduled_kind, reader.read_grant_ns)
@@ -276,10 +271,6 @@ class LogindWatch:
 
 ResultT = TypeVar("ResultT")
 
-#: Small files; a disk that takes longer hangs, and must hold nobody.
-FILE_SECONDS_MAX = 2.0
-#: A whole look holds the next signal's report up for no longer than this.
-LOOK_SECONDS_MAX = 1.0
 #: A reading that signals keep overtaking is given up: they say more than it would.
 READ_ATTEMPTS_MAX = 5
 
@@ -290,9 +281,9 @@ class HungDisk(Exception):
 
 async def in_bounded_thread(work: Callable[[], ResultT]) -> ResultT:
     """Raises HungDisk, and what ``work`` raises."""
-    with trio.move_on_after(FILE_SECONDS_MAX):
+    with trio.move_on_after(bounds.now.file_seconds):
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
-    raise HungDisk(f"the disk did not answer within {span_s(FILE_SECONDS_MAX)}")
+    raise HungDisk(f"the disk did not answer within {span_s(bounds.now.file_seconds)}")
 
 
 class LogindReporter:
@@ -320,7 +311,7 @@ class LogindReporter:
             bus = await self.link.bus()
             async with self.turn:
                 found = None
-                with trio.move_on_after(LOOK_SECONDS_MAX):
+                with trio.move_on_after(bounds.now.logind_look_seconds):
                     found = await reader.read_manager(bus, self.kubelet_lock)
                 if found is not None and not self.link.pending:
                     self.preparing, self.grant_ns = found.preparing, found.grant_ns
@@ -338,7 +329,7 @@ class LogindReporter:
         if not self.link.owner:
             return
         # No answer, nothing to say: the owner's change, or the connection's end, is a fact of its own.
-        with contextlib.suppress(BusError), trio.move_on_after(LOOK_SECONDS_MAX) as look:
+        with contextlib.suppress(BusError), trio.move_on_after(bounds.now.logind_look_seconds) as look:
             bus = await self.link.bus()
             preparing, owner = await reader.read_preparing(bus), self.link.owner
             limit: list[Any] = []

@@ -26,7 +26,7 @@ from ebbtide.actors.edges.linux.kill_tree import (
     is_ours,
     tree_members,
 )
-from ebbtide.actors.edges.linux.proc import AUTOPSY_NS_MAX, examine_processes, signal_number
+from ebbtide.actors.edges.linux.proc import examine_processes, signal_number
 from ebbtide.actors.edges.pod_spec import HttpGetAction
 from ebbtide.actors.edges.process.hooks import ProcessHooks
 from ebbtide.actors.edges.process.manifests import LoadManifest, ManifestChange, ManifestGone, ManifestSource
@@ -47,7 +47,8 @@ from ebbtide.actors.edges.process.start import (
     raise_file_limit,
 )
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
-from ebbtide.events.base import Fact, Order
+from ebbtide.events import bounds
+from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, StartPod, TakeAutopsy, TakeInventory
 from ebbtide.events.facts import (
     AutopsyTaken,
@@ -302,7 +303,7 @@ class ProcessEdge:
             item.stat for item in tree_members(look, {entry.key: TreeRoot(entry.pid, entry.start_ticks)})
         ]
         # The look had its own half of the time: SIGKILL does not wait for evidence.
-        deadline_ns = self._mono_ns() + AUTOPSY_NS_MAX // 2
+        deadline_ns = self._mono_ns() + round(bounds.now.autopsy_seconds / 2 * NS_PER_SECOND)
         fact = AutopsyTaken(
             uid=order.uid,
             container=order.container,
@@ -344,10 +345,6 @@ def _signal_container(entry: ContainerEntry, name: str) -> Ending:
     except OSError as error:
         return Ending("failed", f"signal {name}: {error.strerror}")
     return Ending()
-
-
-#: Nothing is urgent yet, and what is not found now is not found at all.
-RECOVERY_SECONDS_MAX = 5.0
 
 
 class Recovery:
@@ -394,7 +391,7 @@ class Recovery:
         records = self._records.load()
         look: list[ScannedProcess] = []
         with suppress(OSError):
-            found = await self._scanner.look(RECOVERY_SECONDS_MAX)
+            found = await self._scanner.look(bounds.now.start_scan_seconds)
             marked = [item for item in found if item.mark is not None]
             look = [item for item in marked if is_ours(item.pid, self._cgroups)]
             self.doubtful = {item.mark.uid for item in marked if item.mark is not None and item not in look}

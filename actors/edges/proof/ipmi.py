@@ -19,6 +19,7 @@ import trio
 
 from ebbtide.actors.edges.proof.sources import NO_UUIDS, Machine, Said, Unread, read_secret
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events import bounds
 from ebbtide.events.outage import Source, Verdict
 from ebbtide.events.units import size_text, span_s
 
@@ -35,8 +36,6 @@ GuidOrder = Literal["smbios", "rfc", "ipmi"]
 #: A request is sent again after 1 s, then after 2: with the session's first, some 6 s for one who does not
 #: answer at all.
 RETRY_SECONDS, RETRIES = 1, 2
-#: Two sessions, to a controller that takes seconds for each.
-POWER_OFF_SECONDS_MAX = 20.0
 
 #: Get System GUID. ``mc guid`` shows the same in another form in each version of ipmitool.
 GUID_COMMAND = "raw 0x06 0x37"
@@ -99,14 +98,14 @@ class Ipmi:
         readings say. Nothing is switched whose GUID is another.
         """
         try:
-            with trio.fail_after(POWER_OFF_SECONDS_MAX):
+            with trio.fail_after(bounds.now.power_off_seconds):
                 identity, verdict = await self._look(system_uuid)
                 if not system_uuid or identity != system_uuid:
                     return Ending("failed", "its GUID is not the Node's systemUUID")
                 if verdict == "on":
                     await self._run(POWER_OFF_COMMAND)
         except trio.TooSlowError:
-            return Ending("timed-out", f"no answer in {span_s(POWER_OFF_SECONDS_MAX)}")
+            return Ending("timed-out", f"no answer in {span_s(bounds.now.power_off_seconds)}")
         except Unread as error:
             return Ending("failed", str(error))
         return Ending()

@@ -15,11 +15,9 @@ import trio
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.edges.proof.sources import Machine, Said
 from ebbtide.actors.interfaces import error_text
+from ebbtide.events import bounds
 from ebbtide.events.outage import Source
 
-#: Of one reading: a kubelet that is there answers in milliseconds, a lost packet is sent again after one
-#: second, and the next reading of all sources begins when the last of them has answered.
-ASK_SECONDS_MAX = 2.0
 #: Dual-stack nodes have two.
 ADDRESSES_MAX = 4
 
@@ -46,7 +44,8 @@ class KubeletSource:
                 error = "another Node has its address"
                 continue
             try:
-                with trio.fail_after(ASK_SECONDS_MAX / min(len(node.addresses), ADDRESSES_MAX)):
+                seconds = bounds.now.source_kubelet_seconds / min(len(node.addresses), ADDRESSES_MAX)
+                with trio.fail_after(seconds):
                     await self._greet(address, node.port)
             except trio.TooSlowError:
                 error = "no answer"

@@ -23,6 +23,7 @@ import trio
 from ebbtide.actors.edges.proof.https import Answer, Service
 from ebbtide.actors.edges.proof.sources import NO_UUIDS, Machine, Said, Unread, read_secret
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events import bounds
 from ebbtide.events.outage import Source, Verdict
 from ebbtide.events.units import span_s
 
@@ -34,8 +35,6 @@ SYSTEMS_MAX = 32
 #: A refused password is not sent again so soon: controllers lock an account, or shut out an address, after a
 #: few of them within a minute.
 REFUSED_AGAIN_SECONDS = 60.0
-#: Asking to switch off: three requests at most, to a controller that takes seconds for each.
-POWER_OFF_SECONDS_MAX = 20.0
 
 #: What a system's UUID may be to the Node's: the same text, or the first three fields' bytes turned.
 UuidOrder = Literal["as-written", "swapped"]
@@ -121,7 +120,7 @@ class Redfish:
         readings say. Nothing is switched whose UUID is another.
         """
         try:
-            with trio.fail_after(POWER_OFF_SECONDS_MAX):
+            with trio.fail_after(bounds.now.power_off_seconds):
                 system = await self._system(system_uuid)
                 if not system_uuid or self._identity(system, system_uuid) != system_uuid:
                     return Ending("failed", "its UUID is not the Node's systemUUID")
@@ -134,7 +133,7 @@ class Redfish:
                     return Ending("failed", f"it does not allow {FORCE_OFF}")
                 await self._request("POST", reset.target, msgspec.json.encode({"ResetType": FORCE_OFF}))
         except trio.TooSlowError:
-            return Ending("timed-out", f"no answer in {span_s(POWER_OFF_SECONDS_MAX)}")
+            return Ending("timed-out", f"no answer in {span_s(bounds.now.power_off_seconds)}")
         except Unread as error:
             return Ending("failed", str(error))
         return Ending()

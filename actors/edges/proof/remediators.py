@@ -37,14 +37,14 @@ from ebbtide.actors.edges.kubernetes.calls import (
     find_condition,
 )
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
-from ebbtide.actors.edges.proof.sources import READ_SECONDS_MAX, Gathering, Machine, Said, Turns, Unread
+from ebbtide.actors.edges.proof.sources import Gathering, Machine, Said, Turns, Unread
+from ebbtide.events import bounds
 from ebbtide.events.outage import IdentityKind, Source
 
 #: Where the object has another name than its node.
 NODE_NAME_ANNOTATION = "remediation.medik8s.io/node-name"
 #: One object a node that is in trouble; a thousand are more than any storm lets through.
 OBJECTS_MAX = 1000
-ANSWER_SECONDS_MAX = READ_SECONDS_MAX / 2
 #: As many nodes as there are: one list is about all of them.
 NODES_MAX = 5000
 
@@ -149,7 +149,7 @@ async def _get(caller: ApiCaller, path: str, kind: type[T], what: str, asked: st
     of it.
     """
     try:
-        answer = await caller.call("GET", path, seconds_max=ANSWER_SECONDS_MAX)
+        answer = await caller.call("GET", path, seconds_max=bounds.now.source_seconds / 2)
     except Unanswered as error:
         raise Unread(f"the API server: {error}") from None
     if answer.code == HTTP_NOT_FOUND and not _is_installed(answer):

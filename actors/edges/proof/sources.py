@@ -16,13 +16,11 @@ import trio
 
 from ebbtide.actors.edges.documents import read_file
 from ebbtide.actors.interfaces import Clock, Effect, Ending, Outlet, error_text
+from ebbtide.events import bounds
 from ebbtide.events.base import Order
 from ebbtide.events.outage import EvidenceRead, IdentityKind, ReadSources, Source, Verdict
 from ebbtide.events.units import size_text, span_s
 
-#: One reading of one source: a management controller takes seconds for a session, and the next reading of
-#: all comes 5 s after the last answer.
-READ_SECONDS_MAX = 10.0
 #: A user name, a password.
 SECRET_BYTES_MAX = 4 * 1024
 #: SMBIOS: not set, and not present. Many machines have them.
@@ -228,10 +226,10 @@ class SourcesEdge:
     async def _read(self, source: ProofSource, machine: Machine, outlet: Outlet) -> None:
         begun_ns = self._clock.mono_ns()
         try:
-            with trio.fail_after(READ_SECONDS_MAX):
+            with trio.fail_after(bounds.now.source_seconds):
                 said = await source.read(machine)
         except trio.TooSlowError:
-            said = Said("unknown", error=f"no answer in {span_s(READ_SECONDS_MAX)}")
+            said = Said("unknown", error=f"no answer in {span_s(bounds.now.source_seconds)}")
         except (OSError, ValueError) as error:
             said = Said("unknown", error=error_text(error))
         if said is not None:

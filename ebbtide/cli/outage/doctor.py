@@ -285,11 +285,11 @@ async def _asked(source: ProofSource, machine: Any) -> SourceCheck:
     """Once: what proves takes two readings, but whether it answers shows in one."""
     import trio
 
-    from ebbtide.actors.edges.proof.sources import READ_SECONDS_MAX
+    from ebbtide.events import bounds
     from ebbtide.outage.checks import SourceCheck
 
-    error = f"no answer in {span_s(READ_SECONDS_MAX)}"
-    with trio.move_on_after(READ_SECONDS_MAX):
+    error = f"no answer in {span_s(bounds.now.source_seconds)}"
+    with trio.move_on_after(bounds.now.source_seconds):
         try:
             said = await source.read(machine)
         except (OSError, ValueError) as failure:

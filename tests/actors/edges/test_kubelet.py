@@ -21,14 +21,12 @@ from jeepney import DBusAddress
 
 from ebbtide.actors.edges import kubelet as unit_module
 from ebbtide.actors.edges.kubelet import (
-    ANSWER_SECONDS_MAX,
     HEALTH_ADDRESS,
     HEALTH_PORT,
     KUBELET_CONFIG,
     KUBELET_WITH_RUNTIME,
     MOUNTS_MAX,
     NODE_LOCAL_PLUGINS,
-    STOP_SECONDS_MAX,
     KubeletEdge,
     KubeletUnit,
     Mount,
@@ -42,6 +40,7 @@ from ebbtide.actors.edges.linux import bus as bus_module
 from ebbtide.actors.edges.linux.bus import BusError, BusRefused
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events import bounds
 from ebbtide.events.decisions import StartKubelet, StopKubelet
 from ebbtide.events.facts import KubeletRead
 from tests.actors.edges.process.process_bed import Outbox
@@ -232,7 +231,7 @@ async def test_a_start_that_is_asked_for_meanwhile(manager: Manager, autojump_cl
         nursery.start_soon(_start_later, unit, 0.3)
         ending = await unit.stop()
     assert ending == Ending("done", "it has ended, and somebody has started it again")
-    await trio.sleep(2 * STOP_SECONDS_MAX)
+    await trio.sleep(2 * bounds.now.kubelet_stop_seconds)
     assert (manager.state, manager.invocation, manager.killed) == ("active", 2, [])
 
 
@@ -265,7 +264,7 @@ async def test_only_what_was_to_be_stopped_is_killed(
         nursery.start_soon(_start_later, unit, 0.3)
         ending = await unit.stop()
     assert ending == Ending("done", "killed: it had not ended after 2 s")
-    await trio.sleep(2 * STOP_SECONDS_MAX)
+    await trio.sleep(2 * bounds.now.kubelet_stop_seconds)
     assert (manager.state, manager.invocation, manager.killed) == ("active", 2, [1])
 
 
@@ -303,7 +302,7 @@ async def test_a_manager_that_does_not_answer(
             await asked()
 
         monkeypatch.setattr(unit_module, "ask_once", hung)
-        with trio.fail_after(ANSWER_SECONDS_MAX + 5):
+        with trio.fail_after(bounds.now.unit_answer_seconds + 5):
             ending = await edge._stop(StopKubelet(key="s"), outbox)
         assert made.wait() == -signal.SIGTERM
     assert (ending.result, ending.reason.partition(":")[0]) == ("done", "by SIGTERM to its process")
@@ -312,13 +311,7 @@ async def test_a_manager_that_does_not_answer(
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds of a stop, a fifth of what they are."""
-    for module, name in (
-        (unit_module, "STOP_SECONDS_MAX"),
-        (unit_module, "ANSWER_SECONDS_MAX"),
-        (bus_module, "CONNECT_SECONDS_MAX"),
-        (bus_module, "CALL_SECONDS_MAX"),
-    ):
-        monkeypatch.setattr(module, name, getattr(module, name) / 5)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds().widened(1 / 5))
 
 
 @contextlib.contextmanager
@@ -386,7 +379,7 @@ async def test_a_refusal_that_comes_late(
         assert await unit.active()
 
         async def refused(address: str, work: object) -> None:
-            await trio.sleep(1.5 * unit_module.ANSWER_SECONDS_MAX)
+            await trio.sleep(1.5 * bounds.now.unit_answer_seconds)
             raise BusRefused("org.freedesktop.DBus.Error.NoReply", "")
 
         monkeypatch.setattr(unit_module, "ask_once", refused)
@@ -408,7 +401,7 @@ async def test_a_kubelet_that_was_looked_at_while_it_is_ended(
             await trio.sleep_forever()
 
         async def look() -> None:
-            await trio.sleep(1.5 * unit_module.ANSWER_SECONDS_MAX)
+            await trio.sleep(1.5 * bounds.now.unit_answer_seconds)
             monkeypatch.setattr(unit_module, "ask_once", ask)
             manager.main = (other.pid, started_us)
             assert await unit.active()
@@ -441,7 +434,7 @@ async def test_a_stop_without_an_answer_is_bounded(
 
     monkeypatch.setattr(manager, "method", method_or_silence)
     monkeypatch.setattr(manager, "get", get_or_silence)
-    with trio.fail_after(STOP_SECONDS_MAX + 0.01):
+    with trio.fail_after(bounds.now.kubelet_stop_seconds + 0.01):
         ending = await KubeletUnit("bus", "kubelet.service").stop()
     assert ending == Ending("failed", "the service manager did not answer within 2 s")
 
@@ -589,7 +582,7 @@ async def endpoint(answer: bytes | None) -> AsyncIterator[int]:
 async def test_health(answer: bytes | None, healthy: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a yes is one; who says nothing is not healthy, and who closes has gone."""
     if answer is None:
-        monkeypatch.setattr(unit_module, "SILENT_SECONDS", 0.1)
+        monkeypatch.setattr(bounds, "now", bounds.Bounds(kubelet_silent_seconds=0.1))
     async with endpoint(answer) as port:
         assert await ask_health(HEALTH_ADDRESS, port) is healthy
 

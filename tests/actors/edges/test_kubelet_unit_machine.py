@@ -12,8 +12,9 @@ import pytest
 import trio
 
 from ebbtide.actors.edges import kubelet as edge_module
-from ebbtide.actors.edges.kubelet import KILL_SECONDS_MAX, STOP_SECONDS_MAX, KubeletEdge, KubeletUnit
+from ebbtide.actors.edges.kubelet import KubeletEdge, KubeletUnit
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events.bounds import Bounds
 from ebbtide.events.decisions import StartKubelet, StopKubelet
 from ebbtide.events.facts import KubeletRead
 from tests.actors.edges.process.process_bed import Outbox
@@ -23,7 +24,7 @@ from tests.beds.skipping import or_skip
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
 
-UNITS = "/etc/systemd/system"
+UNITS, BOUNDS = "/etc/systemd/system", Bounds()
 #: Ends when it is told to, and is started again whenever it has ended by itself.
 POLITE = "[Service]\nExecStart=/bin/sleep infinity\nRestart=always\nRestartSec=1\n"
 #: Lives on after SIGTERM, and the service manager would wait a minute and a half.
@@ -117,7 +118,7 @@ async def test_a_unit_that_does_not_end(machine: Machine) -> None:
     async with running(machine, "stubborn") as rig:
         began = time.monotonic()
         assert await rig.do(StopKubelet(key="s")) == Ending("done", "killed: it had not ended after 2 s")
-        assert time.monotonic() - began < STOP_SECONDS_MAX + KILL_SECONDS_MAX
+        assert time.monotonic() - began < BOUNDS.kubelet_stop_seconds + BOUNDS.kubelet_kill_seconds
         assert rig.states()[-1] is False
         assert await rig.do(StopKubelet(key="again")) == Ending()
 
@@ -138,7 +139,7 @@ async def test_a_start_while_it_is_stopped(
         after = await shown(machine, name, "InvocationID")
         assert after != before
         await rig.outbox.wait_for(KubeletRead, 2, active=True)
-        await trio.sleep(STOP_SECONDS_MAX)
+        await trio.sleep(BOUNDS.kubelet_stop_seconds)
         assert await shown(machine, name, "InvocationID", "ActiveState") == f"{after} active"
         assert rig.said == [f"{name}.service was stopped for a shutdown, and somebody started it"]
 

@@ -33,6 +33,7 @@ from ebbtide.actors.edges.last_boot import (
     reset_by_watchdog,
     show_alive,
 )
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import LastBootRead
 from tests.actors.edges.process.process_bed import PATIENCE_SECONDS, Outbox
@@ -167,7 +168,7 @@ def test_a_system_journal_that_tells_nothing(tmp_path: Path, monkeypatch: pytest
 
 
 async def test_a_journal_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_boot, "LOG_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(boot_log_seconds=0.1))
     read = await read_last_boot(Machine(tmp_path, journalctl(tmp_path, "exec sleep 60")), tmp_path, "b1")
     assert read == LastBootRead(boot_id="b1", journal="unread")
 
@@ -240,7 +241,7 @@ async def test_a_disk_that_hangs_costs_one_word(
     tmp_path: Path, hung_wtmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other sources are read, and the edge goes on."""
-    monkeypatch.setattr(last_boot, "READ_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(boot_source_seconds=0.2))
     show_alive(tmp_path / "node", "b1")
     alive_ns = alive_wall_ns(tmp_path / "node", "b1")
     put(tmp_path / PSTORE / "dmesg-efi-1", b"Panic#1 Part1\n", alive_ns / S + 1)

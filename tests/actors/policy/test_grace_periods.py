@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from ebbtide.actors.policy.grace_periods import (
     CRITICAL_PRIORITY,
     FLOOR_NS,
-    FLOOR_SECONDS,
     FLUSH_MARGIN_NS,
     GATE_BY_PRIORITY,
     GATE_SHUTDOWN,
@@ -27,7 +26,7 @@ from ebbtide.actors.policy.grace_periods import (
     share_grant,
     shutdown_enabled,
 )
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
 from ebbtide.events.facts import NodeMeasured
 from ebbtide.events.model import Period, Pod, Settings
 

@@ -10,7 +10,6 @@ import yaml
 
 from ebbtide.actors.edges.documents import DocumentError
 from ebbtide.actors.policy.grace_periods import (
-    FLOOR_SECONDS,
     effective_periods,
     group_pods,
     migrate_two_values,
@@ -18,7 +17,7 @@ from ebbtide.actors.policy.grace_periods import (
     requested_seconds,
     share_grant,
 )
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
 from ebbtide.events.model import Period, Pod, Settings
 from ebbtide.manifests import check_sleep
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.pod_writes import DELETE_SECONDS_MAX, MARK_SECONDS_MAX
+from ebbtide.events.bounds import Bounds
 from ebbtide.events.decisions import DeletePod, HandedOver, ShutdownBegan
 from ebbtide.events.facts import ApiRead, KubeletRead, RuntimeRead
 from tests.node.going import Going
@@ -20,7 +20,8 @@ SURE_SECONDS = 0.5
 #: From the last pod's end to the release, with an API server that hangs.
 HUNG_SECONDS_MAX = 1.5
 #: Of each answer. In mode api beyond what a mark may take, and with it well within what a delete may.
-LATE_SECONDS = {"cri": 1.0, "api": MARK_SECONDS_MAX + (DELETE_SECONDS_MAX - 2 * MARK_SECONDS_MAX) / 2}
+MARK_SECONDS, DELETE_SECONDS = Bounds().mark_seconds, Bounds().delete_seconds
+LATE_SECONDS = {"cri": 1.0, "api": MARK_SECONDS + (DELETE_SECONDS - 2 * MARK_SECONDS) / 2}
 
 
 def two(witness: Witness, *, low_seconds: float = 2.0, **more: object) -> list[dict[str, object]]:

@@ -23,7 +23,6 @@ from ebbtide.actors.edges.kubernetes import client as light
 from ebbtide.actors.edges.kubernetes import client as link
 from ebbtide.actors.edges.kubernetes import client as session
 from ebbtide.actors.edges.kubernetes import edge as keeping
-from ebbtide.actors.edges.kubernetes import watch
 from ebbtide.actors.edges.kubernetes.calls import (
     MERGE_PATCH,
     PART_BYTES,
@@ -42,7 +41,6 @@ from ebbtide.actors.edges.kubernetes.client import (
 from ebbtide.actors.edges.kubernetes.pods import PodStore
 from ebbtide.actors.edges.kubernetes.watch import (
     LIVENESS_PATH,
-    LIVENESS_SECONDS_MAX,
     SELF_SUBJECT_REVIEWS,
     ApiHealth,
     HeardCaller,
@@ -50,14 +48,16 @@ from ebbtide.actors.edges.kubernetes.watch import (
     list_all,
 )
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events import bounds
 from ebbtide.events.decisions import AnnounceNode
 from ebbtide.events.facts import ApiRead
 from ebbtide.extras import install_command
 from tests.actors.edges.kubernetes import objects
-from tests.actors.edges.kubernetes.rig import Rig, linked, running, until
+from tests.actors.edges.kubernetes.rig import Rig, linked, running
 from tests.actors.edges.process.process_bed import Outbox
 from tests.actors.edges.process.test_hooks import CANARY
 from tests.actors.edges.test_http_get import WRONG_ANSWERS
+from tests.waiting import until
 
 Seen = list[tuple[str, dict[str, str], bytes]]
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
@@ -298,7 +298,7 @@ async def test_no_failure_quotes_an_answer(tmp_path: Path, said: bytes) -> None:
 )
 async def test_no_fact_quotes_a_watch(tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be read of a list or a watch is said without its words."""
-    monkeypatch.setattr(watch, "AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(api_away_seconds=0.0))
     store, outbox = PodStore(), Outbox()
     listed = f'{{"metadata": {{"resourceVersion": "1"}}, "items": ["{CANARY}"]}}'.encode()
 
@@ -477,7 +477,7 @@ async def test_whatever_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         nursery.start_soon(trio.serve_listeners, partial(answer, []), [listener])
         port = listener.socket.getsockname()[1]
         async with running(config(tmp_path, port), tmp_path / "state", tmp_path / "manifests") as rig:
-            await until(lambda: tries >= 4)
+            await until(lambda: tries >= 4, "it is tried again")
             order = AnnounceNode(key="k", ready=False)
             ended = await until_done(rig, order)
         nursery.cancel_scope.cancel()
@@ -523,7 +523,7 @@ async def test_a_session_that_is_closed(tmp_path: Path, monkeypatch: pytest.Monk
             async with trio.open_nursery() as nursery:
                 for _ in range(CONNECTIONS_MAX + 5):
                     nursery.start_soon(ask)
-                await until(lambda: len(connections) == CONNECTIONS_MAX)
+                await until(lambda: len(connections) == CONNECTIONS_MAX, "all connections are open")
                 config(tmp_path, 1)
                 await made._renew()
     assert len(wrong) == CONNECTIONS_MAX + 5
@@ -759,7 +759,7 @@ async def test_a_write_that_is_not_answered(autojump_clock: MockClock) -> None:
             with pytest.raises(Unanswered):
                 await heard.call("DELETE", "/pod", seconds_max=1.5)
         (away,) = await outbox.wait_for(ApiRead, reachable=False)
-        assert trio.current_time() - began == pytest.approx(1.5 + LIVENESS_SECONDS_MAX)
+        assert trio.current_time() - began == pytest.approx(1.5 + bounds.now.api_liveness_seconds)
         assert away.error == "no answer in 1.5 s"
         await trio.sleep(60)
         server.takes_seconds = 0

@@ -35,6 +35,7 @@ from ebbtide.actors.edges.kubernetes.credentials import (
     in_cluster,
     read_kubeconfig,
 )
+from ebbtide.events import bounds
 from tests.actors.edges.test_documents import deep_aliases, merge_bomb, merge_keys
 
 SERVER = "https://10.0.0.1:6443"
@@ -342,7 +343,7 @@ async def test_a_plugin_that_fails(
     tmp_path: Path, script: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plugin that fails or hangs costs a bounded time and is one line."""
-    monkeypatch.setattr(plugins, "RUN_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(plugin_seconds=1.0))
     program(tmp_path, script)
     with trio.fail_after(10), pytest.raises(UnusableCredentials, match=says):
         await Credentials(with_plugin(tmp_path)).refresh()

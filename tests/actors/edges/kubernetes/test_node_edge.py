@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.node_writes import LAST_BOOT_ANNOTATION, last_boot_text
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PublishLastBoot
 from ebbtide.events.outage import CHANGED, HeartbeatSeen, LastBootStated, NodeDeleted, NodeRead
@@ -23,21 +24,15 @@ from tests.actors.edges.kubernetes.outage_rig import (
     asking,
     seeing,
 )
-from tests.actors.edges.kubernetes.rig import linked, until
-from tests.actors.edges.kubernetes.rights import granted
+from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, LEASE_RULES, granted
 from tests.node.bed import Bed
+from tests.waiting import until
 
 pytestmark = [pytest.mark.node]
 
 #: Not the shipped account: its roles have this name on the same server, and others would find ours there.
 ACCOUNT = "ebbtide-taints"
-#: What the edge needs, and nothing else: kept by the tests that pass with it.
-CLUSTER_RULES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]}]
-LEASE_RULES = [
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch"]}
-]
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
-QUARANTINE = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
 NOTE = "ebbtide.dev/out-of-service"
 
 OLD_BOOT, NEW_BOOT = "aaaaaaaa-bbbb-4ccc-8ddd-000000000001", "aaaaaaaa-bbbb-4ccc-8ddd-000000000002"
@@ -112,14 +107,6 @@ async def test_what_it_sees(rights: Path, kubelet: Kubelet) -> None:
         assert box.facts[4].status_mark == mark
 
 
-async def test_another_boot_is_told_with_its_boot_id(rights: Path, kubelet: Kubelet) -> None:
-    """No heartbeat of it comes before: it would be taken for one of the boot of before."""
-    async with seeing(rights, kubelet) as hand:
-        await kubelet.report(boot="boot-2")
-        await hand.outbox.wait_for(NodeRead, boot_id="boot-2")
-        assert [type(fact) for fact in hand.outbox.facts] == [NodeRead, NodeRead]
-
-
 @pytest.mark.parametrize("before", [True, False])
 async def test_how_the_last_boot_ended(rights: Path, kubelet: Kubelet, *, before: bool) -> None:
     """As the node's daemon writes it, before and after the Node has its new boot id; what is spoilt is passed
@@ -182,35 +169,6 @@ async def test_a_server_that_was_away(rights: Path, kubelet: Kubelet, api_bed: B
 # --- the taint ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("effect", ["NoExecute", "NoSchedule"])
-async def test_the_taint_and_back(rights: Path, kubelet: Kubelet, effect: str) -> None:
-    """One write each, with the note; others' taints stay; what is there then is told before the outcome."""
-    await kubelet.report(ready="Unknown")
-    async with asking(rights, kubelet) as hand:
-        order = hand.taint(effect=effect)
-        assert await hand.do(order) == Ending()
-        assert hand.last().taint == "ours"
-        theirs, ours = await kubelet.taints()
-        added = ours.pop("timeAdded")
-        assert (theirs, ours) == (OTHERS, {**OUT_OF_SERVICE, "effect": effect})
-        said = (await kubelet.annotations())[NOTE]
-        assert said == f'{{"order":"{order.key}","effect":"{effect}","added":"{added}","boot":"boot-1"}}'
-
-        async with asking(rights, kubelet) as another_leader:
-            assert another_leader.last().taint == "ours"
-
-        assert await hand.do(hand.quarantine()) == Ending()
-        assert await hand.do(hand.quarantine()) == Ending()
-        assert (await kubelet.taints())[2:] == [QUARANTINE]
-        assert hand.caller.patches == 2
-        assert await hand.do(hand.untaint()) == Ending()
-        assert hand.last().taint == "none"
-        assert await is_untouched(kubelet)
-        assert hand.caller.patches == 3
-        assert await hand.do(hand.untaint()) == Ending()
-        assert hand.caller.patches == 3
-
-
 async def _annotate(kubelet: Kubelet) -> None:
     await kubelet.bed.api.patch(kubelet.path, {"metadata": {"annotations": {"example.test/a": "b"}}})
 
@@ -233,41 +191,6 @@ CHANGES: dict[str, Change] = {
     "another's taint": _taint_elsewhere,
     "anything at all": _annotate,
 }
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-async def test_what_has_changed_before_is_refused(rights: Path, kubelet: Kubelet, change: Change) -> None:
-    """Nothing is written; what was found comes first; decided anew from it, it is carried out."""
-    await kubelet.report(ready="Unknown")
-    async with asking(rights, kubelet) as hand:
-        order, before = hand.taint(), len(hand.outbox.facts)
-        await change(kubelet)
-        assert await hand.do(order) == Ending("failed", CHANGED)
-        assert hand.caller.patches == 0
-        found = hand.outbox.facts[before:]
-        assert found
-        await _clean(kubelet)
-        assert await hand.read() == Ending()
-        assert await hand.do(hand.taint()) == Ending()
-        assert hand.last().taint == "ours"
-
-
-@pytest.mark.parametrize(
-    "change", [each for name, each in CHANGES.items() if name != "a renewal"], ids=list(CHANGES)[1:]
-)
-async def test_what_changes_in_the_gap_is_refused(rights: Path, kubelet: Kubelet, change: Change) -> None:
-    """Between the last reading and the write the API server refuses it: 409, and nothing is written."""
-    await kubelet.report(ready="Unknown")
-    async with asking(rights, kubelet) as hand:
-        order, before = hand.taint(), len(hand.outbox.facts)
-        hand.caller.before["PATCH"] = lambda: change(kubelet)
-        assert await hand.do(order) == Ending("failed", CHANGED)
-        assert hand.caller.patches == 1
-        assert NOTE not in await kubelet.annotations()
-        assert hand.last().resource_version != order.resource_version
-        assert len(hand.outbox.facts) > before
-        await _clean(kubelet)
-        assert await is_untouched(kubelet)
 
 
 #: What is no sign of life of the machine: the version alone is another.
@@ -305,7 +228,7 @@ async def test_silence_that_nobody_watched_switches_nothing_off(rights: Path, ku
     async with seeing(rights, kubelet) as hand:
         order = hand.power_off(silent_ns=30 * NS_PER_SECOND)
         # The watch itself says when it begins to see.
-        await until(lambda: hand.view.sees_since != math.inf)
+        await until(lambda: hand.view.sees_since != math.inf, "the leases are watched")
         # Renewed a minute ago, and watched since then.
         hand.view.of(kubelet.name).renewed_at = trio.current_time() - 60
         hand.view.sees(trio.current_time() - 60)
@@ -374,7 +297,7 @@ async def test_a_write_that_comes_late_is_refused(
     rights: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once the Node was read for the next decision, what is still under way changes nothing any more."""
-    monkeypatch.setattr("ebbtide.actors.edges.kubernetes.node_edge.WRITE_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(api_unhurried_seconds=0.3))
     await kubelet.report(ready="Unknown")
     async with asking(rights, kubelet) as hand:
         late: list[Callable[[], Awaitable[Answer]]] = []
@@ -442,28 +365,3 @@ async def _clean_annotation(kubelet: Kubelet) -> None:
 
 
 # --- rights ---------------------------------------------------------------------------------------
-
-
-async def test_the_least_rights(rights: Path, kubelet: Kubelet) -> None:
-    """No Node is deleted, no status and no lease is written with them."""
-    async with linked(rights) as link:
-        for method, path, body in (
-            ("DELETE", kubelet.path, {}),
-            ("PATCH", f"{kubelet.path}/status", {"status": {}}),
-            ("PATCH", kubelet.lease_path, {"spec": {}}),
-            ("GET", "/api/v1/pods", None),
-        ):
-            answer = await link.call(method, path, body=body, content_type=MERGE_PATCH, seconds_max=5)
-            assert answer.code == 403, (method, path)
-
-
-async def test_missing_rights_are_said(api_bed: Bed, kubelet: Kubelet) -> None:
-    """As the order's reason."""
-    await kubelet.report(ready="Unknown")
-    reading = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
-    mine = await granted(api_bed, "outage-reading", [], reading, {"kube-node-lease": LEASE_RULES})
-    async with asking(mine, kubelet) as hand:
-        for order in (hand.taint(), hand.quarantine()):
-            ended = await hand.do(order)
-            assert (ended.result, ended.reason[:32]) == ("failed", "the node cannot be changed: 403 ")
-        assert await is_untouched(kubelet)

@@ -22,6 +22,7 @@ from ebbtide.actors.edges.kubernetes.pod_writes import LATE_FILE_NAME, KnownThen
 from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodStore
 from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events import bounds
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import DeletePod, DeliverStatuses, WithdrawPods
 from ebbtide.events.files import write_atomically
@@ -66,7 +67,7 @@ async def test_a_writer_that_the_disk_holds_up(tmp_path: Path, monkeypatch: pyte
         write_atomically(*arguments, **more)
 
     monkeypatch.setattr(late, "write_atomically", slow)
-    monkeypatch.setattr(late, "KEEP_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(side_file_seconds=0.05))
     made = LateStatuses(tmp_path, lambda level, line: None)
     await made.keep(["a"], found)
     assert held.is_set()
@@ -83,7 +84,7 @@ async def test_a_disk_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: p
     """
     free = threading.Event()
     monkeypatch.setattr(late, "write_atomically", waiting_for(free))
-    monkeypatch.setattr(late, "KEEP_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(side_file_seconds=0.01))
     made = LateStatuses(tmp_path, lambda level, line: None)
     uids = [f"u{number}" for number in range(20)]
     # Once the file has been read: on a busy machine that takes longer than a report waits.
@@ -103,7 +104,7 @@ async def test_a_file_that_cannot_be_read_to_its_end(tmp_path: Path, monkeypatch
     """The same where the disk hangs before the first report has read what is there."""
     free = threading.Event()
     monkeypatch.setattr(late, "read_own", waiting_for(free, late.read_own))
-    monkeypatch.setattr(late, "KEEP_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(side_file_seconds=0.01))
     made = LateStatuses(tmp_path, lambda level, line: None)
     try:
         for number in range(20):

@@ -19,10 +19,12 @@ from ebbtide.actors.edges.kubernetes.client import ApiClient
 from ebbtide.actors.edges.kubernetes.pods import API_ORDERS, LAST_ENDS_MAX, KnownPod, PodCache, PodStore
 from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events import bounds
 from ebbtide.events.decisions import WithdrawPods
 from ebbtide.events.facts import ApiRead
 from ebbtide.events.files import write_atomically
-from tests.actors.edges.kubernetes.rig import NODE, running, until
+from tests.actors.edges.kubernetes.rig import NODE, running
+from tests.waiting import until
 
 
 def pod(uid: str, **fields: Any) -> KnownPod:
@@ -201,7 +203,7 @@ async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(caching, "write_atomically", slow)
     monkeypatch.setattr(caching, "MEMBERSHIP_SECONDS", 0.01)
-    monkeypatch.setattr(caching, "LAST_WRITE_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(last_write_seconds=0.05))
     store, cache = PodStore(), PodCache(tmp_path, NODE, silent)
     try:
         async with trio.open_nursery() as nursery:
@@ -270,11 +272,11 @@ async def test_a_folder_that_changes(tmp_path: Path) -> None:
     taken: list[list[KnownPod]] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(manifests.follow, tmp_path, NODE, taken.append)
-        await until(lambda: taken == [[]])
+        await until(lambda: taken == [[]], "the folder is read")
         (tmp_path / "etcd.yaml").write_text(MANIFEST)
-        await until(lambda: taken[-1])
+        await until(lambda: taken[-1], "the manifest is there")
         (tmp_path / "etcd.yaml").unlink()
-        await until(lambda: not taken[-1])
+        await until(lambda: not taken[-1], "the manifest is gone")
         nursery.cancel_scope.cancel()
 
 

@@ -12,16 +12,14 @@ import trio
 
 from ebbtide.actors.edges.kubernetes import watch
 from ebbtide.actors.edges.kubernetes.calls import ApiCall, list_known_pods
-from ebbtide.events.decisions import DeletePod
+from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead
 from tests.actors.edges.kubernetes.rig import (
     NODE,
-    PATIENCE_SECONDS,
     Rig,
     kubeconfig,
     linked,
     running,
-    until,
     wire,
 )
 from tests.node.bed import Bed
@@ -29,7 +27,7 @@ from tests.node.client import Api
 from tests.node.identities import ADMIN, TENANT, kubelet
 from tests.node.pods import PODS, pod, static
 from tests.node.pods import running as pods_running
-from tests.node.weather import PORT, Weather
+from tests.waiting import WATCHDOG_SECONDS, until
 
 pytestmark = [pytest.mark.node]
 
@@ -43,42 +41,13 @@ async def reachable(rig: Rig) -> None:
     await rig.outbox.wait_for(ApiRead, reachable=True)
 
 
-async def test_it_follows(bed: Bed, tmp_path: Path) -> None:
-    """Pods of this node are known with what a shutdown needs, as soon as they change, and no others."""
-    rights = kubeconfig(tmp_path / "node", bed, kubelet(NODE))
-    (first,) = await pods_running(bed, pod("one", NODE, priorityClassName="system-node-critical"))
-    async with running(rights, tmp_path / "state") as rig:
-        await until(lambda: rig.names() == ["one"])
-        (second,) = await pods_running(bed, pod("two", NODE, terminationGracePeriodSeconds=7))
-        await bed.api.post(PODS, pod("nowhere", "no-such-node"))
-        uid = second["metadata"]["uid"]
-        known = await until(lambda: (it := rig.edge.find(uid)) and it.started_at and it)
-        assert (known.phase, known.grace_seconds, known.containers) == ("Running", 7, ("main",))
-        assert rig.edge.find(first["metadata"]["uid"]).priority == 2_000_001_000
-        await bed.api.delete(f"{PODS}/two")
-        await until(lambda: rig.edge.find(uid) is None)
-        assert rig.names() == ["one"]
-
-
-async def test_an_order(bed: Bed, tmp_path: Path) -> None:
-    """An order given to the edge is carried out as the node, on the pod that the watch knows."""
-    rights = kubeconfig(tmp_path / "node", bed, kubelet(NODE))
-    (made,) = await pods_running(bed, pod("one", NODE))
-    uid = made["metadata"]["uid"]
-    async with running(rights, tmp_path / "state") as rig:
-        await until(lambda: rig.edge.find(uid))
-        order = DeletePod(key="k", uid=uid, namespace="default", name="one", grace_seconds=1)
-        assert (await rig.edge.adopt(order, rig.outbox)).result == "done"
-        await until(lambda: rig.edge.find(uid) is None)
-
-
 async def test_static_pods(bed: Bed, tmp_path: Path) -> None:
     """A static pod is found by the UID that the runtime has for it, with its mirror's own for the API."""
     member = bed.members[NODE]
     async with running(bed.kubeconfig, tmp_path) as rig, static(bed, member, pod("still")) as path:
         mirror = await bed.api.get(path)
         uid = mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"]
-        known = await until(lambda: rig.edge.find(uid))
+        known = await until(lambda: rig.edge.find(uid), "the pod is known")
         assert known.static
         assert known.api_uid == mirror["metadata"]["uid"] != uid
         assert rig.edge.find_named("default", f"still-{NODE}") is not None
@@ -135,14 +104,14 @@ async def test_a_tenants_mirror(bed: Bed, tenant: Api, tmp_path: Path) -> None:
                     await tenant.post(f"{TENANTS}/pods", claiming(f"{name}-{NODE}", uid, node))
                 # The watch has come so far.
                 await bed.api.post(PODS, pod("last", NODE))
-                await until(lambda: "last" in rig.names())
+                await until(lambda: "last" in rig.names(), "the pods are known")
                 seen = [rig.edge.find(uid) for uid in uids]
             async with running(bed.kubeconfig, tmp_path / "after") as rig:
-                await until(lambda: "last" in rig.names())
+                await until(lambda: "last" in rig.names(), "the pods are known")
                 seen += [rig.edge.find(uid) for uid in uids]
                 assert rig.names() == ["last", f"still-{NODE}", "web"]
             async with linked(bed.kubeconfig) as link:
-                listed = await list_known_pods(ApiCall(link, PATIENCE_SECONDS, ""), NODE)
+                listed = await list_known_pods(ApiCall(link, WATCHDOG_SECONDS, ""), NODE)
         finally:
             await bed.inside.do("signal", name=kubelet_name, signal_number=signal.SIGCONT)
     assert [each and (each.name, each.grace_seconds) for each in seen] == [
@@ -168,34 +137,15 @@ async def test_bookmarks(bed: Bed, tmp_path: Path) -> None:
         before = int(rig.edge._store.resource_version)
         for number in range(3):
             await bed.api.post(PODS, pod(f"elsewhere-{number}", "no-such-node"))
-        await until(lambda: int(rig.edge._store.resource_version) >= before + 3)
+        await until(lambda: int(rig.edge._store.resource_version) >= before + 3, "a bookmark moves the place")
         assert rig.names() == []
-
-
-async def test_a_place_that_is_forgotten(bed: Bed, weather: Weather, tmp_path: Path) -> None:
-    """A place that the server no longer has (410) is one list more, and nothing that anybody hears of."""
-    # A server that has just begun has no history: nothing before its begin can be watched from.
-    await bed.stop("kube-apiserver")
-    await bed.start_api()
-    async with wire(bed, PORT) as between:
-        rights = kubeconfig(tmp_path / "it", bed, ADMIN, between.server)
-        async with running(rights, tmp_path / "state") as rig:
-            await reachable(rig)
-            rig.edge._store.resource_version = "1"
-            between.cut()
-            await until(lambda: int(rig.edge._store.resource_version) > 1)
-            await pods_running(bed, pod("one", NODE))
-            await until(lambda: rig.names() == ["one"])
-        lists = [path for _, path, _ in weather.requests() if "limit=" in path]
-        assert len(lists) == 2
-        assert rig.outbox.of(ApiRead) == [ApiRead(reachable=True)]
 
 
 async def test_a_server_that_is_killed(bed: Bed, tmp_path: Path) -> None:
     """A server that is gone for long is said to be, the pods stay known, and its return is noticed soon."""
     await pods_running(bed, pod("one", NODE))
     async with running(bed.kubeconfig, tmp_path) as rig:
-        await until(lambda: rig.names() == ["one"])
+        await until(lambda: rig.names() == ["one"], "the pods are known")
         await reachable(rig)  # said after the list, when the rights are known too
         await bed.stop("kube-apiserver")
         began = trio.current_time()
@@ -212,22 +162,9 @@ async def test_a_server_that_is_killed(bed: Bed, tmp_path: Path) -> None:
     assert rig.outbox.of(ApiRead)[1].error.startswith("GET /api/v1/pods: ")
 
 
-async def test_a_wire_that_is_cut(bed: Bed, tmp_path: Path) -> None:
-    """A connection that ends is made again at once, and nobody hears of it."""
-    async with wire(bed) as between:
-        rights = kubeconfig(tmp_path / "it", bed, ADMIN, between.server)
-        async with running(rights, tmp_path / "state") as rig:
-            await reachable(rig)
-            for number in range(3):
-                between.cut()
-                await bed.api.post(PODS, pod(f"pod-{number}", NODE))
-                await until(lambda number=number: f"pod-{number}" in rig.names(), 2)
-        assert rig.outbox.of(ApiRead) == [ApiRead(reachable=True)]
-
-
 async def test_a_wire_that_is_silent(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server from which nothing comes any more, not even a refusal, is found to be away all the same."""
-    monkeypatch.setattr(watch, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(watch_silence_seconds=1.0))
     async with wire(bed) as between:
         rights = kubeconfig(tmp_path / "it", bed, ADMIN, between.server)
         async with running(rights, tmp_path / "state") as rig:
@@ -248,34 +185,7 @@ async def test_a_server_that_moved(bed: Bed, tmp_path: Path) -> None:
             old.block()
             kubeconfig(rights, bed, ADMIN, new.server)
             await bed.api.post(PODS, pod("one", NODE))
-            await until(lambda: rig.names() == ["one"])
-        assert rig.outbox.of(ApiRead) == [ApiRead(reachable=True)]
-
-
-@pytest.mark.parametrize("code", [429, 500])
-async def test_storms(bed: Bed, weather: Weather, tmp_path: Path, code: int) -> None:
-    """A server that only refuses is away; when it stops refusing, the watch goes on."""
-    async with wire(bed, PORT) as between:
-        rights = kubeconfig(tmp_path / "it", bed, ADMIN, between.server)
-        weather.becomes(answer=code)
-        async with running(rights, tmp_path / "state") as rig:
-            (said,) = await rig.outbox.wait_for(ApiRead, reachable=False)
-            assert said.error.startswith(str(code))
-            weather.becomes()
-            await reachable(rig)
-            await bed.api.post(PODS, pod("one", NODE))
-            await until(lambda: rig.names() == ["one"])
-
-
-async def test_a_slow_server(bed: Bed, weather: Weather, tmp_path: Path) -> None:
-    """A server that takes a second for each answer is slow, not away."""
-    async with wire(bed, PORT) as between:
-        rights = kubeconfig(tmp_path / "it", bed, ADMIN, between.server)
-        weather.becomes(delay_seconds=1.0)
-        await bed.api.post(PODS, pod("one", NODE))
-        async with running(rights, tmp_path / "state") as rig:
-            await reachable(rig)
-            assert rig.names() == ["one"]
+            await until(lambda: rig.names() == ["one"], "the pods are known")
         assert rig.outbox.of(ApiRead) == [ApiRead(reachable=True)]
 
 
@@ -283,10 +193,10 @@ async def test_without_the_server_from_the_start(bed: Bed, tmp_path: Path) -> No
     """What was known before is known again, with the API server gone from the start."""
     (made,) = await pods_running(bed, pod("one", NODE, priorityClassName="system-node-critical"))
     async with running(bed.kubeconfig, tmp_path) as rig:
-        await until(lambda: rig.names() == ["one"])
+        await until(lambda: rig.names() == ["one"], "the pods are known")
     await bed.stop("kube-apiserver")
     async with running(bed.kubeconfig, tmp_path) as rig:
-        known = await until(lambda: rig.edge.find(made["metadata"]["uid"]))
+        known = await until(lambda: rig.edge.find(made["metadata"]["uid"]), "the pod is known")
         assert known.priority == 2_000_001_000
         await rig.outbox.wait_for(ApiRead, reachable=False)
         await bed.start_api()

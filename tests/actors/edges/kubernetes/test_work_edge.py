@@ -13,10 +13,10 @@ import msgspec
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes import watch
 from ebbtide.actors.edges.kubernetes.work_edge import WorkEdge
 from ebbtide.actors.edges.kubernetes.work_view import ATTACHMENTS_PATH, VOLUMES_PATH, WorkView
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events import bounds
 from ebbtide.events.outage import (
     Attachment,
     AttachmentGone,
@@ -28,12 +28,13 @@ from ebbtide.events.outage import (
     LostPodRead,
     WorkListed,
 )
-from tests.actors.edges.kubernetes.rig import linked, until, wire
+from tests.actors.edges.kubernetes.rig import linked, wire
 from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.process.process_bed import Outbox
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused
 from tests.node.pods import PODS, pod
+from tests.waiting import until
 
 pytestmark = [pytest.mark.node]
 
@@ -152,7 +153,7 @@ class Told:
         return listed
 
     async def hears(self, fact: Any, seconds: float = 20.0) -> None:
-        await until(lambda: fact in self.outbox.facts, seconds)
+        await until(lambda: fact in self.outbox.facts, "FACT")
 
 
 @asynccontextmanager
@@ -239,7 +240,7 @@ async def test_watches_that_break(
     rights: Path, hands: Hands, api_bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connections that end, in the middle of changes, cost no fact and repeat none."""
-    monkeypatch.setattr(watch, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(watch_silence_seconds=1.0))
     async with wire(api_bed) as between:
         through = await granted(api_bed, ACCOUNT, [], WORK_RULES, server=between.server)
         uids = {name: await hands.pod(name, NODE) for name in ("a", "b", "c")}
@@ -251,44 +252,14 @@ async def test_watches_that_break(
                 await hands.delete(name)
                 await hands.gone(name)
                 await told.hears(LostPodGone(uid=uid))
-            await until(lambda: told.view.sees)
+            await until(lambda: told.view.sees, "the watches see")
             between.block()
             await hands.api.delete(f"{ATTACHMENTS_PATH}/va")
             await hands.release(f"{ATTACHMENTS_PATH}/va")
-            await until(lambda: not told.view.sees)
+            await until(lambda: not told.view.sees, "the watches see nothing")
             between.open.set()
             between.cut()
             await told.hears(AttachmentGone(name="va"))
             for kind in (LostPodGone, AttachmentGone):
                 told_of = told.outbox.of(kind)
                 assert len(told_of) == len({str(each) for each in told_of})
-
-
-async def test_a_server_that_was_away(rights: Path, hands: Hands, api_bed: Bed) -> None:
-    """A list waits for it, and then says what is there; what went before it was back is told."""
-    kept = await hands.pod("kept", NODE)
-    going = await hands.pod("going", NODE)
-    await hands.delete("going")
-    async with seeing(rights) as told, trio.open_nursery() as nursery:
-        assert [each.uid for each in (await told.list()).pods] == [going, kept]
-        await api_bed.stop("kube-apiserver")
-        await until(lambda: not told.view.sees)
-        nursery.start_soon(told.list)
-        await api_bed.start_api()
-        await until(lambda: len(told.outbox.of(WorkListed)) == 2, BACK_SECONDS_MAX)
-        assert [each.uid for each in told.outbox.of(WorkListed)[1].pods] == [going, kept]
-        await hands.gone("going")
-        await told.hears(LostPodGone(uid=going), BACK_SECONDS_MAX)
-
-
-async def test_without_a_right_nothing_is_listed(api_bed: Bed, hands: Hands) -> None:
-    """A list without attachments would say that nothing hangs; it says why it waits."""
-    rights = await granted(api_bed, "ebbtide-less", [], WORK_RULES[:1])
-    lines: list[str] = []
-    async with linked(rights) as link, trio.open_nursery() as nursery:
-        view = WorkView(lambda level, line: lines.append(line))
-        nursery.start_soon(view.run, link)
-        await until(lambda: lines)
-        assert lines == ["Kubernetes API: volumeattachments are not seen: 403 cannot list resource"]
-        assert not view.sees
-        nursery.cancel_scope.cancel()

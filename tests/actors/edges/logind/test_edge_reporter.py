@@ -12,8 +12,9 @@ from ebbtide.actors.edges.linux.bus import Bus, BusError
 from ebbtide.actors.edges.logind import manager as reader
 from ebbtide.actors.edges.logind.connection import LogindConnection
 from ebbtide.actors.edges.logind.drop_ins import DropIns
-from ebbtide.actors.edges.logind.edge import LOOK_SECONDS_MAX, READ_ATTEMPTS_MAX, DelayLock, LogindReporter
+from ebbtide.actors.edges.logind.edge import READ_ATTEMPTS_MAX, DelayLock, LogindReporter
 from ebbtide.actors.edges.logind.manager import ScheduleFile
+from ebbtide.events import bounds
 from ebbtide.events.base import Fact
 
 #: logind waits for a disk.
@@ -74,7 +75,7 @@ async def test_a_look_in_between_ends_within_its_bound(autojump_clock: trio.test
     reporter.owner = SlowLink.owner
     async with reporter.turn:
         await reporter.report_changes(Nobody())
-    assert trio.current_time() == pytest.approx(LOOK_SECONDS_MAX)
+    assert trio.current_time() == pytest.approx(bounds.now.logind_look_seconds)
 
 
 @pytest.mark.usefixtures("slow")
@@ -89,5 +90,5 @@ async def test_a_whole_reading_lets_a_signal_in(autojump_clock: trio.testing.Moc
 
         nursery.start_soon(read)
         await trio.testing.wait_all_tasks_blocked()
-        assert await turn_taken_after(reporter) <= LOOK_SECONDS_MAX
-    assert trio.current_time() == pytest.approx(READ_ATTEMPTS_MAX * LOOK_SECONDS_MAX)
+        assert await turn_taken_after(reporter) <= bounds.now.logind_look_seconds
+    assert trio.current_time() == pytest.approx(READ_ATTEMPTS_MAX * bounds.now.logind_look_seconds)

@@ -13,7 +13,8 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.proof.ipmi import GuidOrder, Ipmi
-from ebbtide.actors.edges.proof.sources import READ_SECONDS_MAX, Machine, Said, Unread
+from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
+from ebbtide.events import bounds
 from tests.beds.bmc import PASSWORD, IpmiEmulator, Power, ipmi_emulator
 from tests.beds.skipping import or_skip
 
@@ -140,7 +141,7 @@ async def test_it_hangs_and_comes_back(bmc: IpmiEmulator, tmp_path: Path) -> Non
 async def test_nobody_answers(bmc: IpmiEmulator) -> None:
     """Found within a reading's time."""
     bmc.kill()
-    with trio.fail_after(READ_SECONDS_MAX):
+    with trio.fail_after(bounds.now.source_seconds):
         assert await why(source(bmc)) == "it does not answer"
 
 
