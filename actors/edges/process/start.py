@@ -20,8 +20,9 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import trio
@@ -218,6 +219,33 @@ def raise_file_limit() -> None:
 _own_limit: tuple[int, int] | None = None
 
 
+#: Python ignores these itself, and `subprocess` gives a child their defaults.
+RESTORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
+
+
+@contextmanager
+def default_signals() -> Iterator[None]:
+    """What is started inside has default dispositions and an empty mask, whatever our parent gave us.
+
+    A shell without job control (``nohup ... &``) has us ignore SIGINT and SIGQUIT. A child inherits what is
+    ignored, but not a handler. So each ignored signal has one that does nothing meanwhile; no code of ours
+    runs in the child. Only the main thread can set handlers: in others the mask alone is emptied.
+    """
+    ignored: list[int] = []
+    if threading.current_thread() is threading.main_thread():
+        numbers = signal.valid_signals() - RESTORED_BY_PYTHON
+        ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, lambda number, frame: None)
+    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+
+
 def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, group: str = "") -> Child:
     """Start ``argv``; ``group`` is a cgroup's folder. Raises CannotStart."""
     command = list(argv)
@@ -231,17 +259,18 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
             raise CannotStart(f"{name}: not found, or not executable")
         command = ["/bin/sh", "-c", ENTER_GROUP, f"{group}/cgroup.procs", *argv]
     try:
-        popen = subprocess.Popen(
-            command,
-            env=dict(env),
-            cwd=cwd or None,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            # A signal that is meant for the daemon's group must not reach a pod, nor one for the pod's us.
-            # And a session that its first process leads is how its tree is found again.
-            start_new_session=True,
-        )
+        with default_signals():
+            popen = subprocess.Popen(
+                command,
+                env=dict(env),
+                cwd=cwd or None,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # A signal that is meant for the daemon's group must not reach a pod, nor one for the pod's
+                # us. And a session that its first process leads is how its tree is found again.
+                start_new_session=True,
+            )
     except OSError as error:
         name = error.filename or (argv[0] if argv else "")
         raise CannotStart(f"{name}: {error.strerror}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,10 +19,8 @@ from ebbtide.events.base import Fact, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, StartPod, TakeAutopsy, TakeInventory
 from ebbtide.events.facts import ContainerExited, PodAppeared
 from ebbtide.events.model import Container, Pod
+from tests.waiting import WATCHDOG_SECONDS, until
 
-#: Far beyond what any step needs; a test that waits so long has failed.
-PATIENCE_SECONDS = 20.0
-POLL_SECONDS = 0.005
 SECOND = 1_000_000_000
 
 FactT = TypeVar("FactT", bound=Fact)
@@ -48,7 +46,7 @@ class Outbox:
 
     async def wait_for(self, kind: type[FactT], count: int = 1, **fields: Any) -> list[FactT]:
         """The first ``count`` facts of this kind with these fields."""
-        with trio.fail_after(PATIENCE_SECONDS):
+        with trio.fail_after(WATCHDOG_SECONDS):
             while True:
                 found = [
                     fact
@@ -91,7 +89,7 @@ class Bed:
         ending = self.edge.effects[type(order)](order, self.outbox)
         if isinstance(ending, Ending):
             return ending
-        with trio.fail_after(PATIENCE_SECONDS):
+        with trio.fail_after(WATCHDOG_SECONDS):
             return await ending
 
     async def start(self, uid: str) -> Ending:
@@ -114,13 +112,13 @@ class Bed:
     async def exited(self, uid: str, container: str = "main") -> ContainerExited:
         return (await self.outbox.wait_for(ContainerExited, uid=uid, container=container))[0]
 
-    def hook(self, uid: str, container: str = "main", seconds: float = PATIENCE_SECONDS) -> RunHook:
+    def hook(self, uid: str, container: str = "main", seconds: float = WATCHDOG_SECONDS) -> RunHook:
         timeout_ns = int(seconds * SECOND)
         return RunHook(key=f"hook/{uid}/{container}", uid=uid, container=container, timeout_ns=timeout_ns)
 
     async def known(self, uid: str) -> None:
         """Wait until the edge has found a pod of an earlier life again."""
-        await until(lambda: any(pod.uid == uid for pod in self.edge.active()))
+        await until(lambda: any(pod.uid == uid for pod in self.edge.active()), f"{uid} is not found again")
 
     def path(self, name: str) -> Path:
         return self.folder / name
@@ -128,7 +126,7 @@ class Bed:
     async def shows(self, name: str) -> str:
         """Wait until a program of the test has written this file; its text."""
         path = self.path(name)
-        await until(lambda: path.exists() and path.read_text().endswith("\n"))
+        await until(lambda: path.exists() and path.read_text().endswith("\n"), f"no {name}")
         return path.read_text().strip()
 
     def processes(self) -> list[ScannedProcess]:
@@ -148,13 +146,6 @@ def held_pids() -> set[int]:
             lines = Path(f"/proc/self/fdinfo/{name}").read_text().splitlines()
             found.update(int(line.split()[1]) for line in lines if line.startswith("Pid:"))
     return found - {-1}
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Poll, bounded."""
-    with trio.fail_after(PATIENCE_SECONDS):
-        while not condition():
-            await trio.sleep(POLL_SECONDS)
 
 
 @asynccontextmanager
@@ -200,8 +191,8 @@ async def bed_of(folder: Path, *pods: tuple[Pod, ProcessSpec], **options: Any) -
 
 async def nothing_left(bed: Bed) -> None:
     """Every container has ended and no process carries our marks any more."""
-    await until(lambda: not bed.edge.active())
-    await until(lambda: not bed.processes())
+    await until(lambda: not bed.edge.active(), lambda: f"these run: {bed.edge.active()}")
+    await until(lambda: not bed.processes(), lambda: f"these are left: {bed.processes()}")
 
 
 def hook_pod(uid: str, action: HookAction, **fields: Any) -> tuple[Pod, ProcessSpec]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,33 +13,33 @@ import trio
 
 from ebbtide.actors.edges.pod_spec import ProcessSpec
 from ebbtide.actors.edges.process.edge import ProcessEdge
-from ebbtide.actors.edges.process.manifests import ManifestFound, ManifestSource
+from ebbtide.actors.edges.process.manifests import HALF_WRITTEN_SECONDS, ManifestFound, ManifestSource
 from ebbtide.actors.edges.process.pods import PodRecords
 from ebbtide.actors.edges.process.start import OutputFiles
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, ManifestRejected, PodAppeared
 from ebbtide.events.model import Pod
-from ebbtide.manifests import LOCAL_BYTES_MAX, load_local_pods
+from ebbtide.manifests import load_local_pods
 from tests.actors.edges.process.process_bed import (
-    PATIENCE_SECONDS,
     Bed,
     Outbox,
     nothing_left,
     pod_of,
     shell,
-    until,
 )
 from tests.actors.edges.test_documents import merge_keys
-
-#: What a shutdown may lose to anything that others write.
-STALL_SECONDS_MAX = 0.05
+from tests.waiting import WATCHDOG_SECONDS, until
 
 
 def load(path: Path) -> list[tuple[Pod, ProcessSpec]]:
+    return pods_in(path.read_text())
+
+
+def pods_in(text: str) -> list[tuple[Pod, ProcessSpec]]:
     """One pod a line: its UID and what its shell does."""
     pods = []
-    for line in path.read_text().splitlines():
+    for line in text.splitlines():
         uid, colon, script = line.partition(": ")
         if not colon:
             raise ValueError(f"line {line!r} is no pod")
@@ -144,53 +142,10 @@ async def test_what_stands_among_the_manifests_holds_nobody_up(tmp_path: Path) -
         tmp_path / "state", manifests=folder.manifests, load=load_local_pods, use_cgroups=False
     )
     async with watching(edge, folder.outbox):
-        with trio.fail_after(PATIENCE_SECONDS):
-            assert len(await appeared(folder, 1)) == 1
+        assert len(await appeared(folder, 1)) == 1
         fifo, merged = await folder.outbox.wait_for(ManifestRejected, 2)
     assert "no regular file" in fifo.error
     assert "b.yaml" in merged.path
-
-
-@pytest.mark.parametrize(
-    "text",
-    [merge_keys(40_000), "- []\n" * 95_000, "a: " + "x" * (LOCAL_BYTES_MAX - 3)],
-    ids=["merges", "values", "word"],
-)
-async def test_reading_the_largest_manifests_leaves_the_loop_its_turns(tmp_path: Path, text: str) -> None:
-    """In processor time of our own, so that what else runs on the machine hardly counts: whoever waits for a
-    processor waits while the reader's thread goes on, so one of three readings has to show it.
-    """
-    longest = [await longest_turn(tmp_path / name, text) for name in ("first", "second", "third")]
-    assert min(longest) < STALL_SECONDS_MAX, longest
-
-
-async def longest_turn(tmp_path: Path, text: str) -> float:
-    """In seconds of processor time, while a manifest is read and refused."""
-    tmp_path.mkdir()
-    folder = Folder(tmp_path)
-    edge = ProcessEdge(
-        tmp_path / "state", manifests=folder.manifests, load=load_local_pods, use_cgroups=False
-    )
-    stalls = [0.0]
-
-    async def tick() -> None:
-        while True:
-            began = time.process_time()
-            await trio.sleep(0.001)
-            stalls.append(time.process_time() - began)
-
-    # As a daemon does once it is armed: a collection need not look at all the tests that were loaded.
-    gc.collect()
-    gc.freeze()
-    try:
-        async with watching(edge, folder.outbox), trio.open_nursery() as nursery:
-            nursery.start_soon(tick)
-            folder.write("a.yaml", text)
-            await folder.outbox.wait_for(ManifestRejected)
-            nursery.cancel_scope.cancel()
-    finally:
-        gc.unfreeze()
-    return max(stalls)
 
 
 async def test_a_manifest_that_takes_long_to_read_holds_up_nothing_else(tmp_path: Path) -> None:
@@ -199,7 +154,7 @@ async def test_a_manifest_that_takes_long_to_read_holds_up_nothing_else(tmp_path
 
     def hang(path: Path) -> list[tuple[Pod, ProcessSpec]]:
         reading.set()
-        assert answer.wait(PATIENCE_SECONDS)
+        assert answer.wait(WATCHDOG_SECONDS)
         return []
 
     folder = Folder(tmp_path)
@@ -207,24 +162,30 @@ async def test_a_manifest_that_takes_long_to_read_holds_up_nothing_else(tmp_path
     edge = ProcessEdge(tmp_path / "state", manifests=folder.manifests, load=hang, use_cgroups=False)
     try:
         async with watching(edge, folder.outbox):
-            await until(reading.is_set)
+            await until(reading.is_set, "the manifest is not read")
     finally:
         answer.set()
 
 
-async def test_a_half_written_manifest_is_given_time(tmp_path: Path) -> None:
-    """A file that is still being written is not rejected."""
-    folder = Folder(tmp_path)
-    async with watching(folder.edge(), folder.outbox):
-        folder.write("a.yaml", "one: exit 0")
-        await appeared(folder, 1)
-        with (folder.manifests / "b.yaml").open("w") as file:
-            file.write("tw")
-            file.flush()
-            await trio.sleep(0.05)
-            file.write("o: exit 0\n")
-        assert await appeared(folder, 2) == ["one", "two"]
-        assert not folder.outbox.of(ManifestRejected)
+async def test_a_half_written_manifest_is_given_time(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A file that is still being written is read again a moment later, and not rejected."""
+    folder, read = Folder(tmp_path), list[str]()
+
+    def load_and_write_the_rest(path: Path) -> list[tuple[Pod, ProcessSpec]]:
+        read.append(path.read_text())
+        path.write_text("two: exit 0")
+        return pods_in(read[-1])
+
+    folder.write("a.yaml", "tw")
+    changes = ManifestSource(folder.manifests, load_and_write_the_rest).changes()
+    (found,) = await anext(changes)
+    assert isinstance(found, ManifestFound)
+    assert ([pod.uid for pod, _ in found.pods], found.error) == (["two"], "")
+    assert read == ["tw", "two: exit 0"]
+    assert trio.current_time() == HALF_WRITTEN_SECONDS
+    await changes.aclose()
 
 
 async def test_one_pod_in_two_files_is_rejected(tmp_path: Path) -> None:
@@ -284,13 +245,16 @@ async def test_an_ended_pod_stays_ended_for_the_next_daemon(tmp_path: Path) -> N
 
 async def test_a_folder_that_goes_and_comes_back_is_found_again(tmp_path: Path) -> None:
     """Removing the whole folder forgets pods that do not run; making it again announces them again."""
-    folder = Folder(tmp_path)
+    folder, looks = Folder(tmp_path), list[None]()
     folder.write("a.yaml", "one: exit 0")
-    async with watching(folder.edge(), folder.outbox):
-        await appeared(folder, 1)
+    edge = folder.edge()
+    edge.followed = lambda: looks.append(None)
+    async with watching(edge, folder.outbox):
+        await until(lambda: looks, "the folder is not read")
+        looks.clear()
         (folder.manifests / "a.yaml").unlink()
         folder.manifests.rmdir()
-        await trio.testing.wait_all_tasks_blocked(0.05)
+        await until(lambda: looks, "the folder's end is not seen")
         folder.manifests.mkdir()
         folder.write("a.yaml", "one: exit 0")
         assert await appeared(folder, 2) == ["one", "one"]
@@ -312,26 +276,9 @@ async def test_no_such_path_is_a_rejection(tmp_path: Path) -> None:
     """A path that does not exist is reported with the system's own words."""
     outbox = Outbox()
     edge = ProcessEdge(tmp_path / "state", manifests=tmp_path / "none", load=load)
-    with trio.move_on_after(PATIENCE_SECONDS):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(edge.run, outbox)
-            (fact,) = await outbox.wait_for(ManifestRejected)
-            assert "No such file" in fact.error
-            nursery.cancel_scope.cancel()
-    edge.close()
-
-
-async def test_without_manifests_only_what_runs_is_known(tmp_path: Path) -> None:
-    """An edge without a path announces nothing."""
-    outbox = Outbox()
-    edge = ProcessEdge(tmp_path / "state")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, outbox)
-        await until(lambda: True)
-        nursery.cancel_scope.cancel()
-    assert outbox.facts == []
-    assert edge.active() == []
-    edge.close()
+    async with watching(edge, outbox):
+        (fact,) = await outbox.wait_for(ManifestRejected)
+    assert "No such file" in fact.error
 
 
 async def test_a_folder_that_cannot_be_read_keeps_its_pods(
