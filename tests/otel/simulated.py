@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ebbtide.events.codec import decode_record
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.record.episodes import Episode, episodes
+from ebbtide.log import LineContext, TraceIds, journald_fields, log_lines_of
 from ebbtide.otel.logs import LogRecord, Logs
 from ebbtide.otel.span import Span
 from ebbtide.otel.traces.projection import Projection
@@ -20,8 +22,7 @@ PODS = 12
 #: In each, a signal comes while a cancelled shutdown's pods still go down.
 FOLLOWED = (20, 41, 81)
 
-SEEDS = 150
-PARTS = 5
+SEEDS = range(1, 151)
 
 
 @lru_cache(maxsize=256)
@@ -49,6 +50,19 @@ def journal_id(seed: int) -> bytes:
     return journal(seed)[0][0].header.journal_id
 
 
-def part_of(part: int) -> range:
-    """The seeds, divided among tests."""
-    return range(1 + part, SEEDS + 1, PARTS)
+def fields_told(seed: int) -> list[dict[str, str]]:
+    """Of each line that a daemon tells late, when all of its records are appended."""
+    raws = [raw for batch in journal(seed)[0] for raw in batch.records]
+    records, traces, lines, told = [decode_record(raw) for raw in raws], TraceIds(), LineContext(0, {}), []
+    step = []
+    for record, raw in zip(records, raws, strict=True):
+        traces.learn(record, raw.hash)
+        step.append(record)
+        if record.last:
+            told += [
+                journald_fields(each, lines.names, journal_id(seed), traces.of(each.episode))
+                for each in step
+                for _ in log_lines_of(lines, each)
+            ]
+            step = []
+    return told

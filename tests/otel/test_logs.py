@@ -54,20 +54,6 @@ def test_its_resource_is_that_of_the_spans() -> None:
     assert logs.resource(12) == projection.resource(12)
 
 
-def test_every_record_stands_beside_a_span() -> None:
-    """Each names the shutdown's trace, and a span that the projection makes."""
-    projection = Projection()
-    spans = [
-        span
-        for header, records in batches()
-        for span in projection.feed(header, records, history().journal_id)
-    ]
-    records = told(*batches())
-    assert records
-    assert {record.trace_id for record in records} == {spans[0].trace_id}
-    assert {record.span_id for record in records} <= {span.span_id for span in spans}
-
-
 def test_the_killed_pods_end_is_a_warning_with_its_name() -> None:
     """What an operator searches for: severity, pod and reason."""
     (record,) = (
@@ -78,11 +64,6 @@ def test_the_killed_pods_end_is_a_warning_with_its_name() -> None:
     assert record.severity_text == "WARN"
     assert dict(record.attributes)[POD_NAME] == "stuck-0"
     assert "killed after 10.006 s" in record.body
-
-
-def test_batching_changes_nothing() -> None:
-    """Live, a step at a time, or all at once after the reboot: the same records."""
-    assert told(*single_steps()) == told(*batches())
 
 
 @pytest.mark.parametrize("steps", [batches(), everything().steps], ids=["golden", "everything"])

@@ -12,7 +12,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import ApiRead, DaemonStarted, KubeletRead, LogindRead, RuntimeRead
-from ebbtide.events.model import Container, Hook, Pod, workload_name
+from ebbtide.events.model import Container, Pod, workload_name
 from ebbtide.events.reader import History
 from ebbtide.otel.meters import BOUNDS_SECONDS, WORKLOADS_MAX, Meters, fold
 from ebbtide.otel.metrics import CATALOG, ReadContext, ShippingState, exact_seconds, exposition
@@ -139,12 +139,6 @@ def test_a_journal_does_not_say_how_the_node_stands() -> None:
     assert "ebbtide_enabled" in names
 
 
-def test_a_cut_has_no_end() -> None:
-    """A shutdown that the power ended has an outcome, and no end that anybody saw."""
-    meters = folded(BEGAN, d.EpisodeClosed(outcome="truncated"))
-    assert (meters.last.end_wall_ns, meters.last.outcome) == (0, "truncated")
-
-
 def test_needs_by_workload() -> None:
     """Pods of one workload share what is known of their need; the longest counts, a SIGKILL is a bound."""
     meters = folded(
@@ -165,17 +159,6 @@ def test_workloads_are_bounded() -> None:
         meters.need(f"shop/job{at}")
     assert len(meters.needs) == WORKLOADS_MAX
     assert "shop/job4" not in meters.needs
-
-
-def test_hooks_by_kind_and_result() -> None:
-    """A hook is counted by what it is, and a sleep that ended early by the KEP's counter too."""
-    sleeper = Container(name="main", hook=Hook(kind="sleep", sleep_seconds=5))
-    meters = folded(
-        BEGAN,
-        planned("web-0", sleeper),
-        d.HookEnded(uid="uid-web-0", container="main", result="done", early=True),
-    )
-    assert (meters.hooks, meters.sleeps_early) == ({"sleep": {"done": 1}}, 1)
 
 
 def test_histogram_is_cumulative() -> None:

@@ -13,11 +13,16 @@ from ebbtide.otel.logs import Logs
 from ebbtide.otel.traces.projection import Projection
 from ebbtide.otel.traces.shutdown import NEXT_BOOT
 from ebbtide.otel.traces.trace import ROOT
+from tests.conftest import Sample
 from tests.otel.records import attributes, named
-from tests.otel.simulated import FOLLOWED, PARTS, journal, journal_id, part_of, records_of, spans_of
+from tests.otel.simulated import FOLLOWED, SEEDS, fields_told, journal, journal_id, records_of, spans_of
 from tests.otel.worlds import steps
 
 CLOSED = EpisodeClosed.__name__
+
+PARTS = 2
+#: Sampled, one seed of so many.
+ONE_OF = 6
 
 
 @pytest.fixture(params=FOLLOWED)
@@ -76,18 +81,6 @@ def _laws_of_spans(seed: int) -> None:
         assert (told.get(at.ERROR_TYPE) == "cut-short") == cut, (seed, root)
 
 
-def test_followed_shutdowns_keep_the_laws_of_spans(followed: int) -> None:
-    """Exactly one root a shutdown, which says what `journal ls` says; no id twice."""
-    _laws_of_spans(followed)
-
-
-@pytest.mark.parametrize("part", range(PARTS))
-def test_every_shutdown_has_one_root_that_says_its_outcome(part: int) -> None:
-    """Over all kinds of runs: crashes, cancels, power cuts, second signals."""
-    for seed in part_of(part):
-        _laws_of_spans(seed)
-
-
 # --- log records -------------------------------------------------------------------------------
 
 #: A pod arrives too late; the power goes while later waves still wait.
@@ -124,14 +117,23 @@ def _laws_of_records(seed: int) -> None:
         assert there or shutdown.outcome == "running", (seed, record)
 
 
-@pytest.mark.parametrize("seed", [*FOLLOWED, REJECTED, CUT_EARLY])
-def test_a_record_stands_beside_a_span_of_its_own_shutdown(seed: int) -> None:
-    """Also where a pod was turned away, or went with the machine before its stop had begun."""
-    _laws_of_records(seed)
+def _laws_of_lines(seed: int) -> None:
+    """The trace of a line of the log is its own shutdown's, its span one that the projection makes there."""
+    shutdowns = {each.id: each for each in journal(seed)[1]}
+    made = {(span.trace_id.hex(), span.span_id.hex()) for span in spans_of(seed)}
+    lines = [fields for fields in fields_told(seed) if "EPISODE" in fields]
+    assert {fields["EPISODE"] for fields in lines} == set(shutdowns), seed
+    for fields in lines:
+        shutdown = shutdowns[fields["EPISODE"]]
+        assert fields["TRACE_ID"] == shutdown.trace_id, (seed, fields)
+        there = (fields["TRACE_ID"], fields["SPAN_ID"]) in made
+        assert there or shutdown.outcome == "running", (seed, fields)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_record_stands_beside_a_span_that_is_made(part: int) -> None:
-    """Over the same runs."""
-    for seed in part_of(part):
+def test_the_laws_hold_of_every_run(part: int, sample: Sample) -> None:
+    """Over all kinds of runs: crashes, cancels, power cuts, second signals."""
+    for seed in [*sample(SEEDS, ONE_OF), *FOLLOWED, REJECTED, CUT_EARLY][part::PARTS]:
+        _laws_of_spans(seed)
         _laws_of_records(seed)
+        _laws_of_lines(seed)

@@ -85,10 +85,9 @@ class Collector:
             if self.spans.setdefault(key, data) != data:
                 self.changed.append(key)
 
-    async def until(self, holds: Callable[[], bool], seconds: float = 20) -> None:
-        with trio.fail_after(seconds):
-            while not holds():
-                await self.more.wait()
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self.more.wait()
 
 
 @asynccontextmanager

@@ -44,13 +44,6 @@ def test_the_cursor_says_what_retention_must_keep(tmp_path: Path) -> None:
     assert cursors.keep_from(places, bytes(16), 9) == 1
 
 
-@pytest.mark.parametrize("seq, from_seq", [(10, 1), (9, 11), (10**9, 2)])
-def test_a_cursor_beyond_the_journals_end_is_as_good_as_none(tmp_path: Path, seq: int, from_seq: int) -> None:
-    """Believed, it would let retention take what was never sent."""
-    cursors.save(tmp_path, Cursor(journal=bytes(16).hex(), seq=seq, from_seq=from_seq))
-    assert cursors.keep_from([tmp_path], bytes(16), 9) == 1
-
-
 # --- old segments stay while their spans are not delivered -------------------------------------
 
 SMALL = Limits(total_bytes=1)

@@ -93,14 +93,6 @@ async def test_a_back_end_without_logs_gets_the_traces_all_the_same(tmp_path: Pa
     assert kept_from <= told(tmp_path)[0].episode
 
 
-async def test_nothing_beside_the_traces_unless_it_is_asked_for(tmp_path: Path) -> None:
-    """Jaeger and Tempo take traces only."""
-    collector = by_path()
-    async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
-        await collector.until(lambda: len(collector.spans) == bed.spans)
-    assert set(paths(collector)) == {"/v1/traces"}
-
-
 def test_retention_keeps_what_either_still_needs(tmp_path: Path) -> None:
     """The cursor that is further behind counts; one that is missing needs everything."""
     journal = bytes(16)

@@ -32,11 +32,11 @@ from tests.world.worlds import Name, every_point, scenario_of
 
 #: About 200 ms each.
 SEEDS = 200
-PARTS = 8
+PARTS = 3
 #: Of the points of the small shutdown; the projection's own tests visit each.
 EVERY = 4
 #: Sampled, one of so many of these.
-ONE_OF = 3
+ONE_OF = 15
 
 #: The longest life of an exporter in these worlds, in microseconds: most die in the middle of something.
 LIFE_US_MAX = 20_000_000
@@ -207,8 +207,13 @@ def _of_other_journals(world: Exported, history: History) -> set[tuple[bytes, by
 @pytest.mark.parametrize("part", range(PARTS))
 def test_each_shutdown_arrives_once_and_whole(part: int, sample: Sample) -> None:
     """Over drawn scenarios: crashes, power cuts, cancels, full and failing disks."""
+    repeated = 0
     for seed in sample(range(SEEDS), ONE_OF)[part::PARTS]:
-        check(play(Name(seed)), f"seed {seed}")
+        world = play(Name(seed))
+        check(world, f"seed {seed}")
+        repeated += world.back_end.repeated
+    # Or nothing was tested: answers are lost, cursors are behind.
+    assert repeated > 5
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -216,8 +221,3 @@ def test_the_power_may_go_at_every_point(part: int, sample: Sample) -> None:
     """One small shutdown, cut short at points all over it."""
     for name in sample(every_point(Name(), "cut-at")[::EVERY], ONE_OF)[part::PARTS]:
         check(play(name), str(name))
-
-
-def test_these_worlds_are_hard_on_an_exporter() -> None:
-    """Repetitions happen, or nothing was tested: answers are lost, cursors are behind."""
-    assert sum(play(Name(seed)).back_end.repeated for seed in range(8)) > 10

@@ -159,14 +159,6 @@ def test_the_exporters_process_prints_to_the_log(tmp_path: Path) -> None:
     assert cursor.seq >= shutdown.spans[-1].seq
 
 
-def test_a_name_that_is_nobodys_is_a_line_and_a_code(tmp_path: Path) -> None:
-    """The daemon does not start it again for that."""
-    job = Job(destination=Destination(endpoint="", exporter="nobody"), locations=(str(tmp_path),))
-    done = run(encode_line(job))
-    assert (done.returncode, done.stderr) == (78, b"")
-    assert b"no exporter nobody is installed" in done.stdout
-
-
 async def test_what_a_library_says_of_the_environment_stays_unsaid(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Refused, Rejected
+from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Rejected
 from ebbtide.otel.delivery.destination import BadDestination, Destination
 from ebbtide.otel.delivery.exporters import sender_for
 from ebbtide.otel.delivery.otlp_grpc import METHODS
@@ -107,31 +107,6 @@ async def test_a_partial_success_is_read() -> None:
     body = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
     with serving(Service(body=body)) as endpoint:
         assert await send(endpoint) == Accepted(2, "our words")
-
-
-CODES = [
-    ("UNAVAILABLE", Again), ("DEADLINE_EXCEEDED", Again), ("ABORTED", Again), ("DATA_LOSS", Again),
-    ("CANCELLED", Again), ("OUT_OF_RANGE", Again),
-    ("INVALID_ARGUMENT", Rejected), ("RESOURCE_EXHAUSTED", Rejected),
-    ("UNAUTHENTICATED", Refused), ("PERMISSION_DENIED", Refused), ("UNIMPLEMENTED", Refused),
-    ("INTERNAL", Refused), ("NOT_FOUND", Refused),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name, kind", CODES)
-async def test_each_code_has_its_meaning(name: str, kind: type) -> None:
-    """OTLP specification, "OTLP/gRPC Response": the table of retryable codes."""
-    with serving(Service(grpc.StatusCode[name], "the reason")) as endpoint:
-        answer = await send(endpoint)
-    assert isinstance(answer, kind)
-    assert answer.reason == f"gRPC {name}: the reason"
-
-
-async def test_retry_info_makes_exhausted_retryable() -> None:
-    """RESOURCE_EXHAUSTED may be tried again only where the server says when."""
-    service = Service(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy", retry_details(7))
-    with serving(service) as endpoint:
-        assert await send(endpoint) == Again("gRPC RESOURCE_EXHAUSTED: busy", 7 * NS_PER_SECOND)
 
 
 @pytest.mark.parametrize("kind", ["dead", "mute", "deaf", "nonsense", "hangs up"])

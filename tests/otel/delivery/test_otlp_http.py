@@ -86,59 +86,10 @@ async def test_a_connection_is_kept_and_one_that_was_closed_is_made_anew() -> No
     assert (len(collector.got), len(again.got)) == (2, 1)
 
 
-STATUSES = [
-    (429, Again), (502, Again), (503, Again), (504, Again),
-    (400, Rejected), (413, Rejected), (415, Rejected),
-    (301, Refused), (401, Refused), (403, Refused), (404, Refused), (500, Refused),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("status, kind", STATUSES)
-async def test_each_status_has_its_meaning(status: int, kind: type) -> None:
-    """OTLP specification, "Failures": what may be tried again, what never, what is a matter of
-    configuration.
-    """
-    reply = Reply(status, b"because \x1b[31m of this", (("content-type", "text/plain"),))
-    answer = await once(Collector(lambda got: reply))
-    assert isinstance(answer, kind)
-    assert answer.reason == f"HTTP {status}: because �[31m of this"
-
-
-@pytest.mark.parametrize("text, after_ns", [("7", 7 * NS_PER_SECOND), ("9999999999", 300 * NS_PER_SECOND),
-                                           ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("soon", None)])  # fmt: skip
-async def test_retry_after_is_heard(text: str, after_ns: int | None) -> None:
-    """Seconds or a date, within bounds; nonsense says nothing."""
-    answer = await once(Collector(lambda got: Reply(503, b"", (("retry-after", text),))))
-    assert isinstance(answer, Again)
-    assert answer.after_ns == after_ns
-
-
 async def test_a_partial_success_says_how_many_and_why() -> None:
     """Rejected spans of an accepted request are counted with the server's reason, and not sent again."""
     answer = await once(Collector(lambda got: Reply(body=PARTIAL)))
     assert answer == Accepted(2, "our words")
-
-
-TYPES = [
-    ("text/html", b"", Again), ("application/json", b"{}", Again), ("", b"x", Again),
-    ("", b"", Accepted), ("application/x-protobuf", b"", Accepted),
-    ("Application/X-Protobuf; v=1", b"", Accepted),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("content_type, body, kind", TYPES)
-async def test_only_an_answer_of_otlps_type_is_an_acknowledgement(
-    content_type: str, body: bytes, kind: type
-) -> None:
-    """An empty page of another type says nothing of spans; one without a type and a body does."""
-    headers = (("content-type", content_type),) if content_type else ()
-    assert isinstance(await once(Collector(lambda got: Reply(200, body, headers))), kind)
-
-
-async def test_a_protobuf_status_gives_its_reason() -> None:
-    """A refusal's body is a google.rpc.Status."""
-    answer = await once(Collector(lambda got: Reply(400, b"\x08\x03\x12\x03bad")))
-    assert answer == Rejected("HTTP 400: bad")
 
 
 @pytest.mark.parametrize("kind", [*NO_GOOD, "dead"])
@@ -400,17 +351,3 @@ def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
     """The path stands in the message, so that it can be put right."""
     with pytest.raises(BadDestination, match=r"nowhere\.pem"):
         sender_for(Destination(endpoint="https://localhost/", certificate=str(tmp_path / "nowhere.pem")))
-
-
-async def test_cancelling_leaves_no_connection() -> None:
-    """A sender that was cancelled in mid-request begins the next one on a new connection."""
-    collector = Collector()
-    async with collecting(collector):
-        sender = sender_for(destination(collector.endpoint))
-        assert await sender.send(batch()) == Accepted()
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await sender.send(batch())
-        assert scope.cancelled_caught
-        assert await sender.send(batch()) == Accepted()
-        await sender.aclose()

@@ -14,9 +14,8 @@ from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event
 from ebbtide.events.codec import encode_event
 from ebbtide.events.model import ProcessReport
 from ebbtide.otel import attributes as at
-from ebbtide.otel.span import Span, hook_span_id, order_span_id, trace_id_of
+from ebbtide.otel.span import Span, hook_span_id
 from ebbtide.otel.traces.projection import RESOURCES_MAX, Projection, UnknownProjection
-from ebbtide.otel.traces.trace import EVENTS_MAX, LENGTH_NS_MIN
 from tests.journals import pod
 from tests.otel.records import (
     JOURNAL_ID,
@@ -76,13 +75,6 @@ def test_the_shutdown_ends_with_the_order_to_release() -> None:
     assert spans[: len(before)] == before
 
 
-def test_the_trace_id_is_that_of_the_first_record() -> None:
-    """All spans are of the trace that `status` and `journal ls` print."""
-    teller = going_down(WEB)
-    teller.tell(TICK, ended(), RELEASE)
-    assert {span.trace_id for span in teller.spans()} == {trace_id_of(teller.steps[0][1][0].hash)}
-
-
 def test_pods_left_when_the_budget_is_over_are_an_error_of_the_shutdown() -> None:
     """The deadline was missed: the root says by how many, and each pod for itself."""
     teller = going_down(WEB)
@@ -126,57 +118,7 @@ def test_who_lets_go_misses_no_deadline() -> None:
     assert [event.name for event in only(spans, "shutdown").events] == ["release.asked"]
 
 
-def test_what_happens_beside_the_waves_is_an_event() -> None:
-    """Moved deadlines, hurried pods, late syncs, failing disks and stepped clocks stand in the root span."""
-    teller = going_down(WEB)
-    told: list[tuple[Event, ...]] = [
-        (signal(), d.DeadlineMoved(deadline_ns=teller.mono_ns, release_by_ns=0, kill_by_ns=0)),
-        (f.HurryRequested(pod="web-0", asked_by=0),),
-        (f.DurabilityLate(key="k", barrier="synced", waited_ns=20 * MS),),
-        (f.StorageFailed(location="/var", error="EIO"),),
-        (f.StorageMoved(location="/run", first_seq=3),),
-        (f.ClockStepped(delta_ns=-1500 * MS - 1),),
-    ]
-    for step in told:
-        teller.tell(*step)
-    teller.tell(TICK, ended(), RELEASE)
-    events = only(teller.spans(), "shutdown").events
-    assert [event.name for event in events] == [
-        "deadline.moved",
-        "hurry",
-        "durability.late",
-        "storage.failed",
-        "storage.moved",
-        "clock.stepped",
-    ]
-    assert events[-1].attributes == ((at.DELTA, -1500),)
-
-
-def test_events_of_a_span_are_bounded() -> None:
-    """After 128 events the rest is counted."""
-    teller = going_down(WEB)
-    for _ in range(EVENTS_MAX + 3):
-        teller.tell(f.HurryRequested(pod="web-0", asked_by=0))
-    teller.tell(TICK, ended(), RELEASE)
-    root = only(teller.spans(), "shutdown")
-    assert len(root.events) == EVENTS_MAX
-    assert attributes(root)[at.DROPPED] == 3
-
-
 # --- cancels -----------------------------------------------------------------------------------
-
-
-def test_a_cancelled_shutdown_ends_with_its_last_word() -> None:
-    """Without a release the root ends when the episode closes; the cancel is a span from its word to that."""
-    teller = going_down(WEB)
-    teller.tell(signal(), d.ShutdownCancelled(reason="cancelled"), after_ms=100)
-    teller.tell(exited(WEB), ended(), d.EpisodeClosed(outcome="cancelled", last_wave=0), after_ms=200)
-    spans = teller.spans()
-    root, cancel = only(spans, "shutdown"), only(spans, "cancel")
-    assert attributes(root)[at.OUTCOME] == "cancelled"
-    assert (cancel.end_ns - cancel.start_ns, cancel.end_ns) == (200 * MS, root.end_ns)
-    assert {span.status for span in spans} == {"unset"}
-    assert at.CUT not in attributes(cancel)
 
 
 def test_a_machine_that_stays_after_the_release_has_both_in_its_trace() -> None:
@@ -189,41 +131,6 @@ def test_a_machine_that_stays_after_the_release_has_both_in_its_trace() -> None:
     assert attributes(only(spans, "shutdown"))[at.OUTCOME] == "complete"
     assert attributes(only(spans, "cancel"))[at.REASON] == "did-not-go-down"
     assert len({span.trace_id for span in spans}) == 1
-
-
-def test_pods_that_are_spared_have_a_span_without_length() -> None:
-    """A pod whose stop never began is a line of its own, below the shutdown while its wave has not begun."""
-    teller = going_down(WEB)
-    other = pod("db-0")
-    teller.tell(TICK, d.PodPlanned(wave=1, grace_seconds=10, pod=other, late=True))
-    spared = d.PodEnded(uid=other.uid, wave=1, outcome="spared", reason="the shutdown was cancelled")
-    teller.tell(signal(), d.ShutdownCancelled(reason="cancelled"), spared, after_ms=100)
-    span = only(teller.spans(), "pod")
-    assert span.end_ns - span.start_ns == LENGTH_NS_MIN
-    assert attributes(span)[at.LATE] is True
-    teller.tell(exited(WEB), ended(), d.EpisodeClosed(outcome="cancelled"))
-    assert span.parent_id == only(teller.spans(), "shutdown").span_id
-
-
-def test_the_next_shutdown_goes_on_with_what_the_cancelled_one_began() -> None:
-    """Another signal while a cancelled shutdown ends: the pod's stop goes on in the new trace, linked."""
-    teller = going_down(WEB)
-    stop = d.SendSignal(
-        key="HookActor/stop:main/uid-web-0/0", uid=WEB.uid, container="main", signal="SIGTERM"
-    )
-    teller.tell(TICK, stop)
-    teller.tell(signal(), d.ShutdownCancelled(reason="cancelled"))
-    teller.tell(signal(), *another(), after_ms=100)
-    teller.tell(TICK, *planned(WEB), *wave(0, WEB), after_ms=1)
-    teller.tell(exited(WEB), ended(), RELEASE, after_ms=100)
-    spans = teller.spans()
-    first, second = named(spans, "stop")
-    roots = named(spans, "shutdown")
-    assert first.trace_id != second.trace_id
-    assert attributes(first)[at.CUT] is True
-    assert attributes(second)[at.CONTINUED] is True
-    assert [(link.trace_id, link.span_id) for link in second.links] == [(first.trace_id, first.span_id)]
-    assert [link.span_id for link in roots[1].links] == [roots[0].span_id]
 
 
 def test_what_goes_on_twice_says_so_once() -> None:
@@ -242,18 +149,6 @@ def test_what_goes_on_twice_says_so_once() -> None:
 
 
 # --- a new process, a new boot -----------------------------------------------------------------
-
-
-def test_a_daemon_that_comes_back_is_a_span_of_the_time_without_it() -> None:
-    """From the last record before to the start; linked to the shutdown that it resumes."""
-    teller = going_down(WEB)
-    teller.tell(start("boot-1"), d.Resumed(action="resume"), after_ms=800)
-    teller.tell(exited(WEB), ended(), RELEASE, after_ms=100)
-    spans = teller.spans()
-    resume, root = only(spans, "resume"), only(spans, "shutdown")
-    assert resume.end_ns - resume.start_ns == 800 * MS
-    assert [link.span_id for link in resume.links] == [root.span_id]
-    assert attributes(resume)[at.ACTION] == "resume"
 
 
 @pytest.mark.parametrize("in_a_wave", [True, False])
@@ -347,39 +242,6 @@ def test_a_wave_that_overruns_has_missed_its_deadline(period_seconds: int, statu
     assert attributes(span)[at.STRAGGLERS] == tuple(each.label for each in pods)
 
 
-def test_pods_stand_below_their_wave() -> None:
-    """A pod's span begins with its stop and ends with its fate; a killed one is an error with the reason."""
-    teller = going_down(WEB)
-    why = "SIGKILL for main: had 10 s"
-    teller.tell(exited(WEB), ended(outcome="killed", reason=why), after_ms=100)
-    teller.tell(TICK, d.WaveEnded(wave=0, outcome="complete"))
-    span = only(teller.spans(), "pod")
-    assert span.parent_id == only(teller.spans(), "wave").span_id
-    assert (span.status, span.status_text, span.end_ns - span.start_ns) == ("error", why, 100 * MS)
-    assert attributes(span)["k8s.pod.name"] == "web-0"
-    assert attributes(span)[at.ASKED] == 30_000
-
-
-def test_a_pod_that_is_told_twice_has_one_span() -> None:
-    """The fallback repeats the wave's word: the first one stands."""
-    teller = going_down(WEB)
-    teller.tell(TICK, d.PodStopBegan(uid=WEB.uid, wave=0, grace_ns=1, kill_by_ns=0), after_ms=10)
-    teller.tell(TICK, ended())
-    assert only(teller.spans(), "pod").start_ns == WALL_NS + MS
-
-
-def test_a_rejected_pod_is_a_span() -> None:
-    """A pod that arrived while the node goes down."""
-    teller = going_down(WEB)
-    late = pod("late-0")
-    reject = d.PodRejected(uid=late.uid, label=late.label, reason="NodeShutdown", message="no")
-    teller.tell(f.PodAppeared(pod=late), reject)
-    teller.tell(TICK, ended(), RELEASE)
-    span = only(teller.spans(), "reject")
-    assert (attributes(span)["k8s.namespace.name"], attributes(span)["k8s.pod.name"]) == ("shop", "late-0")
-    assert attributes(only(teller.spans(), "shutdown"))["ebbtide.pods.rejected"] == 1
-
-
 def test_the_fallback_is_a_span_from_its_first_care_to_the_end() -> None:
     """Each time that it takes over is an event; a wave whose actor failed ends there, without a fault."""
     teller = going_down(WEB)
@@ -433,34 +295,6 @@ def test_a_hook_has_the_id_that_its_order_gives(result: str, status: str) -> Non
     assert attributes(span)["process.exit.code"] == 3
     teller.tell(TICK, ended())
     assert span.parent_id == only(teller.spans(), "pod").span_id
-
-
-def test_a_sleep_is_a_hook_without_an_order() -> None:
-    """It ends early with its container, which is no error."""
-    teller = going_down(WEB)
-    teller.tell(TICK, hook_started("sleep"))
-    teller.tell(exited(WEB), hook_ended("done", "the container has exited", early=True), after_ms=300)
-    span = only(teller.spans(), "hook")
-    assert (attributes(span)[at.HOOK_KIND], attributes(span)[at.HOOK_EARLY]) == ("sleep", True)
-
-
-def test_a_hook_that_never_ran_has_a_span_without_length() -> None:
-    """No grace was left for it: that is worth a line, and the reason stands in it."""
-    teller = going_down(WEB)
-    teller.tell(TICK, hook_ended("not-run", "no grace left for it"))
-    span = only(teller.spans(), "hook")
-    assert span.end_ns - span.start_ns == LENGTH_NS_MIN
-    assert (attributes(span)[at.HOOK_RESULT], span.status) == ("not-run", "unset")
-
-
-def test_a_stop_lasts_from_the_signal_to_the_exit() -> None:
-    """Its span has the exit code, and the id that the order of the signal gives."""
-    teller = going_down(WEB)
-    teller.tell(TICK, STOP)
-    teller.tell(exited(WEB, exit_code=143), ended(), after_ms=40)
-    span = only(teller.spans(), "stop")
-    assert span.span_id == order_span_id(span.trace_id, "SendSignal", STOP.key)
-    assert (span.end_ns - span.start_ns, attributes(span)["process.exit.code"]) == (40 * MS, 143)
 
 
 @pytest.mark.parametrize(
@@ -543,43 +377,7 @@ def test_a_signal_that_is_sent_again_is_a_retry() -> None:
     assert [link.span_id for link in second.links] == [first.span_id]
 
 
-def test_orders_for_pods_without_a_span_are_passed_over() -> None:
-    """A pod that had its last word in another shutdown is not this one's story."""
-    teller = Teller()
-    teller.tell(signal(), began())
-    teller.tell(TICK, STOP, KILL, hook_started("exec"), HOOK, hook_ended("done"))
-    teller.tell(f.AutopsyTaken(uid=WEB.uid, container="main"), TICK)
-    teller.tell(exited(WEB), RELEASE)
-    assert [span.name for span in teller.spans()] == ["shutdown"]
-
-
 # --- orders for the node -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "order, name",
-    [
-        (d.TakeInventory(key="EpisodeActor/inventory//0"), "inventory"),
-        (d.AnnounceNode(key="NodeStatusActor/announce//0", ready=False), "announce"),
-        (d.DeliverStatuses(key="NodeStatusActor/deliver//0", statuses=()), "deliver"),
-        (d.FlushTraces(key="NodeStatusActor/traces//0", timeout_ns=1), "export"),
-        (d.ReleaseLock(key="LogindActor/release//0"), "release"),
-    ],
-)
-def test_an_order_is_a_span_until_its_outcome(order: Event, name: str) -> None:
-    """A missed deadline is an error; an order that is given again links to the one that was lost."""
-    key: str = order.key  # type: ignore[attr-defined]
-    teller = Teller()
-    teller.tell(signal(), began(), order)
-    teller.tell(done(key, "unknown"), after_ms=20)
-    teller.tell(TICK, type(order)(**{field: getattr(order, field) for field in order.__struct_fields__}))
-    teller.tell(done(key, "timed-out", reason="no answer in 2 s"), after_ms=2000)
-    first, second = named(teller.spans(), name)
-    assert first.span_id == order_span_id(first.trace_id, type(order).__name__, key)
-    assert second.span_id != first.span_id
-    assert (first.status, first.end_ns - first.start_ns) == ("unset", 20 * MS)
-    assert (second.status, second.status_text) == ("error", "no answer in 2 s")
-    assert [link.span_id for link in second.links] == [first.span_id]
 
 
 def test_an_inventory_in_parts_is_counted_together() -> None:
@@ -594,29 +392,7 @@ def test_an_inventory_in_parts_is_counted_together() -> None:
     assert attributes(only(teller.spans(), "inventory"))[at.FOUND] == 4
 
 
-def test_statuses_that_were_not_delivered_in_time_are_an_error_of_the_flush() -> None:
-    """From the last pod's end to the word that nothing more is waited for."""
-    teller = going_down(WEB)
-    teller.tell(exited(WEB), ended(), d.PodsEnded())
-    teller.tell(TICK, d.StatusesSettled(undelivered=1), RELEASE, after_ms=2000)
-    span = only(teller.spans(), "flush")
-    assert (span.end_ns - span.start_ns, span.status) == (2000 * MS, "error")
-
-
 # --- the projection itself ---------------------------------------------------------------------
-
-
-def test_the_resource_is_frozen_when_the_shutdown_begins() -> None:
-    """What its spans have in common is that of the process that began it, also after an upgrade."""
-    teller = going_down(WEB)
-    projection = Projection()
-    for step in teller.steps:
-        projection.feed(*step, JOURNAL_ID)
-    resource = dict(projection.resource(1).attributes)
-    assert resource["service.version"] == "1.2.3"
-    assert resource["service.instance.id"] == "00010203-0405-0607-0809-0a0b0c0d0e0f"
-    assert resource[at.BOOT_ID] == "boot-1"
-    assert projection.resource(1).version == 1
 
 
 def test_only_so_many_resources_are_remembered() -> None:

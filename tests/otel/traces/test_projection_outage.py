@@ -11,7 +11,7 @@ from ebbtide.events.record.outages import outage_records
 from ebbtide.otel.span import Span, span_id_of
 from ebbtide.otel.traces.projection import Projection
 from tests.journals import Memory
-from tests.otel.outage_story import recovered, wrong
+from tests.otel.outage_story import recovered
 from tests.otel.records import attributes, documented, named
 from tests.replay import outages
 from tests.replay.shutdown import Book
@@ -53,24 +53,9 @@ def test_every_script_has_its_traces(name: str) -> None:
     hold(outages.script(name))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(8))
 def test_every_world_has_its_traces(seed: int) -> None:
     hold(outages.world(seed))
-
-
-def test_what_was_waited_for_stands_in_the_span() -> None:
-    """Of a pod and of an attachment, and on the root why the node was not out of service yet."""
-    spans = recovered().spans()
-    (db,) = (each for each in named(spans, "pod") if attributes(each)["k8s.pod.name"] == "db-0")
-    assert [event.name for event in db.events] == ["waits", "waits"]
-    assert attributes(db)["ebbtide.pod.ready_on"] == "node-2"
-    (root,) = named(spans, "outage")
-    assert [event.name for event in root.events][:4] == [
-        "waits",
-        "proof.refused",
-        "contradicted",
-        "contradiction.ended",
-    ]
 
 
 def test_the_last_boots_shutdown_is_linked() -> None:
@@ -103,18 +88,6 @@ def test_the_resource_is_what_the_controllers_environment_said_when_it_began() -
     found = dict(resource.attributes)
     assert (found["k8s.cluster.name"], found["k8s.node.name"]) == ("blue", outage.node)
     assert (resource.scope, resource.version) == ("ebbtide.outage", 1)
-
-
-def test_an_alarm_is_an_error() -> None:
-    """A wrong proof on the root, a forced detach on its attachment, an order that failed on itself."""
-    spans = wrong().spans()
-    errors = {span.name: attributes(span)["error.type"] for span in spans if span.status == "error"}
-    assert errors == {
-        "outage": "proof-wrong",
-        "attachment": "forced-detach",
-        "power off": "order-failed",
-    }
-    assert [attributes(span).get("ebbtide.cut") for span in named(spans, "pod")] == [True, True, True]
 
 
 def test_a_taint_that_was_refused_for_a_change_is_no_error() -> None:
