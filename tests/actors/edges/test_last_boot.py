@@ -36,7 +36,8 @@ from ebbtide.actors.edges.last_boot import (
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import LastBootRead
-from tests.actors.edges.process.process_bed import PATIENCE_SECONDS, Outbox
+from tests.actors.edges.process.process_bed import Outbox
+from tests.waiting import WATCHDOG_SECONDS
 
 S = NS_PER_SECOND
 #: When the boot was last seen alive.
@@ -291,6 +292,6 @@ async def test_in_the_same_boot_nothing_is_read(tmp_path: Path, monkeypatch: pyt
 
 async def until(holds: Callable[[], bool]) -> None:
     """Raises TooSlowError."""
-    with trio.fail_after(PATIENCE_SECONDS):
+    with trio.fail_after(WATCHDOG_SECONDS):
         while not holds():
             await trio.sleep(0.005)
