@@ -7,16 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
-import trio
-
 from tests.deploy.rendering import Object, place, rendered
 from tests.node.bed import Bed
-from tests.node.client import POLL_SECONDS, Api, Refused
+from tests.node.client import Api, Refused
+from tests.waiting import until
 
 ACCOUNT = "/api/v1/namespaces/ebbtide/serviceaccounts/ebbtide"
 TOKEN_SECONDS = 3600
-#: A policy counts from the moment on at which the API server has compiled it.
-IN_FORCE_SECONDS_MAX = 20
 NOBODYS_EVENT = {"metadata": {"name": "never"}, "involvedObject": {"kind": "Node", "name": "never"}}
 
 #: Waits until a policy counts.
@@ -73,13 +70,13 @@ async def in_force(bed: Bed, account: str = ACCOUNT) -> None:
 
 
 async def denied(said: str, ask: Callable[[], Awaitable[object]]) -> None:
-    """Until it is, in these words."""
-    with trio.move_on_after(IN_FORCE_SECONDS_MAX):
-        while True:
-            try:
-                await ask()
-            except Refused as error:
-                if said in str(error):
-                    return
-            await trio.sleep(POLL_SECONDS)
-    raise AssertionError("the policy does not come into force")
+    """Until it is, in these words: a policy counts once the API server has compiled it."""
+
+    async def holds() -> bool:
+        try:
+            await ask()
+        except Refused as error:
+            return said in str(error)
+        return False
+
+    await until(holds, "the policy does not come into force")

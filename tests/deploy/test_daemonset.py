@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from ebbtide.events.decisions import DeletePod, MeansChosen, PodEnded, PodPlanned, ReleaseLock
 from ebbtide.events.facts import ApiRead, OrderEnded, RuntimeRead
@@ -27,6 +26,7 @@ from tests.node.image import IMAGE
 from tests.node.parts import Member
 from tests.node.pods import pod, running
 from tests.node.shutdowns import power_off
+from tests.waiting import until
 
 pytestmark = pytest.mark.node
 
@@ -34,7 +34,6 @@ PODS = "/api/v1/namespaces/ebbtide/pods"
 JOURNAL = Path("/var/lib/ebbtide/journal")
 LIBRARIES = ("/usr", "/lib", "/lib64")
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-READY_SECONDS_MAX = 40
 
 
 def token() -> list[Object]:
@@ -119,20 +118,19 @@ async def deployed(bed: Bed) -> AsyncIterator[Daemon]:
 
 
 async def until_ready(bed: Bed, daemon: Daemon) -> None:
-    """Raises AssertionError with what the kubelet says of the pod, and the pod of itself."""
-    with trio.move_on_after(READY_SECONDS_MAX):
-        while not (
+    """With what the pod says of itself, where it does not come."""
+
+    async def ready() -> bool:
+        return (
             any(read.reachable for read in daemon.events(ApiRead))
             and any(read.reachable for read in daemon.events(RuntimeRead))
-            and await bed.logind.ours()
-        ):
-            await trio.sleep(0.1)
-        return
-    logs = [path.read_text() for path in bed.place(daemon.member.state / "logs").rglob("*.log")]
-    pods = await bed.api.get(PODS)
-    states = [each["status"].get("containerStatuses") for each in pods["items"]]
-    events = await bed.api.get("/api/v1/namespaces/ebbtide/events")
-    raise AssertionError(f"{logs} {states} {[each['message'] for each in events['items']]}")
+            and bool(await bed.logind.ours())
+        )
+
+    def logs() -> str:
+        return str([path.read_text() for path in bed.place(daemon.member.state / "logs").rglob("*.log")])
+
+    await until(ready, logs)
 
 
 def is_ready(found: Object) -> bool:
@@ -146,7 +144,7 @@ async def test_a_shutdown_from_a_pod(bed: Bed, deployed: Daemon) -> None:
     (held,) = await bed.logind.ours()
     assert (held.mode, held.uid) == ("delay", 0)
     await bed.api.until(PODS, lambda found: all(map(is_ready, found["items"])))
-    asked_ns, over_ns = await power_off(bed, seconds=30)
+    asked_ns, over_ns = await power_off(bed)
     assert asked_ns < over_ns
     events: dict[Any, list[Any]] = {
         kind: deployed.events(kind) for kind in (MeansChosen, PodPlanned, PodEnded, DeletePod, ReleaseLock)

@@ -49,7 +49,7 @@ async def shut_down(bed: Bed, daemon: Daemon) -> Daemon:
     await running(bed, pod("web", "node-1"))
     await daemon.start_ready()
     try:
-        await power_off(bed, seconds=30)
+        await power_off(bed)
     finally:
         await daemon.stop()
     return daemon
@@ -68,25 +68,6 @@ def means(daemon: Daemon) -> list[tuple[str, str]]:
     return [(chosen.means, chosen.reason) for chosen in daemon.events(d.MeansChosen)]
 
 
-async def test_the_account_is_enough_for_all_of_it(beside: Bed, tmp_path: Path) -> None:
-    """Bound to its node, the token may do what a shutdown writes: nothing is refused."""
-    daemon = await shut_down(beside, auto(beside, tmp_path, Client(await token(beside, NODE), ACCOUNT)))
-    assert [read.taint for read in daemon.events(ApiRead) if read.reachable] == [True]
-    assert means(daemon) == [("api", "a shutdown of kind poweroff")]
-    assert outcomes(daemon, d.DeletePod, d.PostEvent, d.PublishCertificate) == {
-        "DeletePod": {"done"},
-        "PostEvent": {"done"},
-        "PublishCertificate": {"done"},
-    }
-    # A later announcement may overtake an earlier one.
-    assert outcomes(daemon, d.AnnounceNode)["AnnounceNode"] <= {"done", "cancelled"}
-    assert [ended.outcome for ended in daemon.events(d.PodEnded)] == ["graceful"]
-    node = await beside.api.get(NODE)
-    assert TAINT in {taint["key"] for taint in node["spec"]["taints"]}
-    assert "Forbidden" not in beside.log("ebbtide")
-    await daemon.verify()
-
-
 async def test_the_account_is_enough_without_the_kubelet(beside: Bed, tmp_path: Path) -> None:
     """Whatever a kubelet writes of its node and its pods is within its policies, and so is taking it back."""
     client = Client(await token(beside, NODE), ACCOUNT)
@@ -97,7 +78,7 @@ async def test_the_account_is_enough_without_the_kubelet(beside: Bed, tmp_path: 
     await beside.api.until(f"{DEPLOYMENTS}/deaf", lambda each: each["status"].get("readyReplicas") == 1)
     await daemon.start_ready()
     try:
-        await power_off(beside, seconds=30)
+        await power_off(beside)
         node = await beside.api.get(NODE)
         assert condition(node, "Ready") == "False"
         assert condition(node, "Drained") == "True"

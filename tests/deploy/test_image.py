@@ -45,13 +45,6 @@ def test_the_base_is_pinned_by_its_digest() -> None:
     assert re.findall(r"^FROM (\S+)", CONTAINERFILE, re.MULTILINE) == ["${BASE}", "${BASE}"]
 
 
-def test_the_lock_of_what_builds_is_that_of_the_project() -> None:
-    """Every requirement of ``build-system`` is in requirements-build.lock."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    locked = re.findall(r"^([\w.-]+)==", (ROOT / "requirements-build.lock").read_text(), re.MULTILINE)
-    assert set(project["build-system"]["requires"]) <= set(locked)
-
-
 def test_the_controllers_tool_is_there_unless_it_is_left_out() -> None:
     """The one package of the distribution, checked by starting it; a build without it is possible."""
     (line,) = re.findall(r"^RUN (.*apt-get(?:.*\\\n)*.*)$", CONTAINERFILE, re.MULTILINE)
@@ -61,10 +54,13 @@ def test_the_controllers_tool_is_there_unless_it_is_left_out() -> None:
     assert "ARG IPMITOOL=yes\n" in CONTAINERFILE
 
 
-def test_the_lock_has_what_a_node_needs() -> None:
-    """The default mode is a node's, and a node may ship its journal: with the extras node and ship."""
+def test_the_locks_have_what_is_needed() -> None:
+    """A node's extras, node and ship, in the one; every requirement of ``build-system`` in the other."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
-    wanted = [re.split(r"[^\w.-]", each)[0] for each in (*extras["node"], *extras["ship"])]
-    locked = re.findall(r"^([\w.-]+)==", (ROOT / "requirements-node.lock").read_text(), re.MULTILINE)
-    assert [name for name in wanted if name not in locked] == []
+    for lock, needed in (
+        ("requirements-node.lock", [*extras["node"], *extras["ship"]]),
+        ("requirements-build.lock", project["build-system"]["requires"]),
+    ):
+        locked = re.findall(r"^([\w.-]+)==", (ROOT / lock).read_text(), re.MULTILINE)
+        assert {re.split(r"[^\w.-]", each)[0] for each in needed} <= set(locked)

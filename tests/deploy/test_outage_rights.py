@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-import trio
 
 from ebbtide.actors.edges.kubernetes.node_edge import QUARANTINE
 from ebbtide.actors.edges.kubernetes.node_view import NOTE_ANNOTATION, OUT_OF_SERVICE
@@ -16,7 +15,8 @@ from ebbtide.outage.program import LEASE
 from tests.deploy.granted import applied, denied, speaking, token
 from tests.deploy.rendering import place, rendered
 from tests.node.bed import Bed
-from tests.node.client import POLL_SECONDS, Api, Object, Refused
+from tests.node.client import Api, Object, Refused
+from tests.waiting import until
 
 pytestmark = pytest.mark.node
 
@@ -91,8 +91,6 @@ OF_REMEDIATORS: dict[str, Asked] = {
     "machine": ("GET", f"{MACHINES}/namespaces/default/machines/machine-1", None),
 }
 NOT_THERE, MAY_NOT, CHANGED = "404", "403", "409"
-#: The authorizer goes by a watch of its own.
-GRANTED_SECONDS_MAX = 20.0
 
 
 async def in_force(bed: Bed) -> None:
@@ -124,20 +122,22 @@ async def test_all_that_is_needed_is_granted_and_nothing_else(bed: Bed, granted:
     # It is not there before somebody leads.
     assert refused.pop("may-lead").startswith("404")
     assert refused == {}
-    refused = {"taint": CHANGED}
-    with trio.fail_after(GRANTED_SECONDS_MAX):
+
+    async def taint() -> bool:
+        found: Object = await granted.get("/api/v1/nodes/node-1")
+        metadata = {
+            "resourceVersion": found["metadata"]["resourceVersion"],
+            "annotations": {NOTE_ANNOTATION: "{}"},
+        }
+        ours = of_node(
+            metadata=metadata, spec={"taints": [*found["spec"].get("taints", []), TAINT, QUARANTINE]}
+        )
+        said = await refusals(granted, {"taint": ours})
         # A kubelet writes its Node as well.
-        while refused.get("taint", "").startswith(CHANGED):
-            found: Object = await granted.get("/api/v1/nodes/node-1")
-            ours = of_node(
-                metadata={
-                    "resourceVersion": found["metadata"]["resourceVersion"],
-                    "annotations": {NOTE_ANNOTATION: "{}"},
-                },
-                spec={"taints": [*found["spec"].get("taints", []), TAINT, QUARANTINE]},
-            )
-            refused = await refusals(granted, {"taint": ours})
-    assert refused == {}
+        assert not said or said["taint"].startswith(CHANGED), said
+        return not said
+
+    await until(taint, "somebody else always writes the Node first")
     said = await refusals(granted, REFUSED)
     assert {name for name in REFUSED if not said.get(name, "").startswith("403: ")} == set()
     said = await refusals(granted, {name: each for name, (_, each) in ABUSES.items()})
@@ -156,9 +156,12 @@ async def test_what_other_remediators_say_is_a_right_of_its_own(bed: Bed, grante
     for each in objects:
         await bed.api.post(place(each), each)
     try:
-        with trio.fail_after(GRANTED_SECONDS_MAX):
-            while await told() != {NOT_THERE}:
-                await trio.sleep(POLL_SECONDS)
+
+        async def granted_now() -> bool:
+            return await told() == {NOT_THERE}
+
+        # The authorizer goes by a watch of its own.
+        await until(granted_now, "the right does not come")
         said = await refusals(granted, REFUSED | {"machines": ("GET", f"{MACHINES}/machines", None)})
         assert {each.partition(":")[0].split()[0] for each in said.values()} == {MAY_NOT}
     finally:

@@ -13,21 +13,19 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubelet import KubeletUnit
 from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, CHANGED_ANNOTATION
 from ebbtide.cli import uninstall as files
 from ebbtide.cli.uninstall import stopped_by_us
-from ebbtide.events.decisions import AnnounceNode, KubeletStopped, StartKubelet, StopKubelet
+from ebbtide.events.decisions import AnnounceNode, StartKubelet, StopKubelet
 from ebbtide.events.facts import DaemonStarted, OrderEnded
 from ebbtide.host import lock_runtime, runtime_lock_owner
 from tests.node.bed import Bed
 from tests.node.ebbtide import COMMAND, Daemon
 from tests.node.pods import STUBBORN, pod, running
+from tests.waiting import until
 
 NODE = "/api/v1/nodes/node-1"
 DROP_IN = "run/systemd/logind.conf.d/zz-ebbtide.conf"
-SHOWN_SECONDS_MAX = 10
-RUN_SECONDS_MAX = 60
 THEIRS = {"key": "example.org/theirs", "effect": "PreferNoSchedule"}
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
@@ -36,7 +34,7 @@ def call(*words: object, address: str, enter: Sequence[str] = ()) -> tuple[int, 
     """The exit code, the document, and what was said beside it."""
     argv = [*enter, *COMMAND, "uninstall", "-o", "json", *map(str, words)]
     environ = os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": address}
-    done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
@@ -55,9 +53,7 @@ async def abandoned(bed: Bed, tmp_path: Path) -> AsyncIterator[Daemon]:
     await daemon.start_ready()
     try:
         await bed.logind.power_off()
-        with trio.fail_after(SHOWN_SECONDS_MAX):
-            while not shown(daemon):
-                await trio.sleep(0.05)
+        await until(lambda: shown(daemon), "the Node does not show it")
         await daemon.stop()
         await bed.logind.reset()
         yield daemon
@@ -65,36 +61,6 @@ async def abandoned(bed: Bed, tmp_path: Path) -> AsyncIterator[Daemon]:
         await daemon.stop()
         await bed.api.patch(NODE, {"spec": {"taints": None, "unschedulable": None}})
         await bed.start_over()
-
-
-@pytest.mark.node
-async def test_a_kubelet_that_we_had_stopped_is_started(bed: Bed, tmp_path: Path) -> None:
-    """The daemon that stopped it for a reboot died, and the reboot was cancelled: nobody else would."""
-    daemon = Daemon(bed, tmp_path / "state" / "journal", "auto")
-    daemon.configure(shutdownGracePeriod="20s")
-    await bed.start_over(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s")
-    await running(bed, pod("stubborn", "node-1", STUBBORN))
-    await daemon.start_ready()
-    try:
-        await bed.logind.power_off("reboot")
-        with trio.fail_after(SHOWN_SECONDS_MAX):
-            while not daemon.events(KubeletStopped):
-                await trio.sleep(0.05)
-        await daemon.stop()
-        await bed.logind.reset()
-        assert await active(bed, daemon) is False
-        code, said, _ = await trio.to_thread.run_sync(
-            lambda: call(*words(daemon), address=bed.logind.address, enter=bed.enter)
-        )
-        assert (code, results(said)["kubelet"]) == (0, "done"), said
-        assert await active(bed, daemon) is True
-    finally:
-        await daemon.stop()
-        await bed.start_over()
-
-
-async def active(bed: Bed, daemon: Daemon) -> bool | None:
-    return await KubeletUnit(bed.logind.address, daemon.member.unit).active()
 
 
 def test_a_kubelet_that_somebody_else_stopped_is_left_alone() -> None:
@@ -157,32 +123,6 @@ async def test_it_takes_back_exactly_what_is_ours(bed: Bed, abandoned: Daemon) -
     code, said, _ = await uninstall("--purge")
     assert (code, results(said)["Node"], results(said)["drop-in"]) == (0, "nothing", "nothing")
     assert not abandoned.journal.exists()
-
-
-@pytest.mark.node
-async def test_the_node_alone_is_put_right_from_anywhere(bed: Bed, abandoned: Daemon) -> None:
-    """For a machine that is gone: with an administrator's kubeconfig, and without touching a file."""
-    more = ("--node-only", "--node-name", "node-1", "--kubeconfig", bed.kubeconfig)
-    code, said, _ = await trio.to_thread.run_sync(lambda: call(*more, address="unix:path=/nowhere"))
-    assert (code, [step["what"] for step in said["steps"]]) == (0, ["Node"])
-    assert CHANGED_ANNOTATION not in (await bed.api.get(NODE))["metadata"]["annotations"]
-    assert (bed.root / DROP_IN).exists()
-
-
-@pytest.mark.node
-async def test_a_daemon_that_runs_is_not_pulled_away(bed: Bed, tmp_path: Path) -> None:
-    """It would arm again: whoever runs it has to end it first. Nothing is changed."""
-    daemon = Daemon(bed, tmp_path / "state" / "journal", "process")
-    daemon.configure(shutdownGracePeriod="5s")
-    await daemon.start()
-    try:
-        code, _, told = await trio.to_thread.run_sync(
-            lambda: call(*words(daemon), address=bed.logind.address, enter=bed.enter)
-        )
-        assert (code, "end it first" in told, told.count("\n")) == (2, True, 1)
-        assert await daemon.armed()
-    finally:
-        await daemon.stop()
 
 
 def test_only_names_of_ours_are_removed(tmp_path: Path) -> None:

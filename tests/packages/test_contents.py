@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -19,7 +20,6 @@ from tests.packages.programs import nfpm
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parents[2]
-RUN_SECONDS_MAX = 120
 EVERYWHERE = {
     "/etc/ebbtide/config.yaml",
     *(f"/usr/bin/{program}" for program in build.PROGRAMS),
@@ -50,7 +50,7 @@ SCRIPTS = {
 
 
 def said(*argv: str) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
+    done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -118,12 +118,6 @@ def test_the_programs_are_those_of_the_wheel() -> None:
     assert called == project["scripts"]
 
 
-def test_the_scripts_are_shell() -> None:
-    """Of the kind that every distribution has."""
-    for path in (ROOT / "deploy/packages/scripts").iterdir():
-        said("sh", "-n", str(path))
-
-
 def test_completion_is_what_the_command_prints(packages: Packages) -> None:
     """And a shell reads it."""
     code = "import sys; from ebbtide.cli import main; sys.exit(main())"
@@ -179,3 +173,12 @@ def test_every_compiled_module_is_there_for_each_python(packages: Packages) -> N
     assert by_module
     assert {module: found for module, found in by_module.items() if found != tags} == {}
     assert (site / GONE).is_dir()
+
+
+def test_debians_own_judgement(packages: Packages) -> None:
+    """No tag of lintian's that is not overridden with its reason, but one: Debian's archive has no zstd, its
+    dpkg does.
+    """
+    if shutil.which("lintian") is None:
+        pytest.skip("needs lintian")
+    said("lintian", "--allow-root", "--suppress-tags", "malformed-deb-archive", str(packages.first["deb"]))

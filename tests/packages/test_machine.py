@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pytest
 import trio
 
+from deploy.packages.build import FORMATS
+from ebbtide.events import decisions as d
 from ebbtide.events.facts import ApiRead, DaemonStarted, RuntimeRead
+from tests import waiting
 from tests.beds.inside import PROJECT
 from tests.beds.machine import Machine
+from tests.beds.rootfs import SUITES
 from tests.deploy.test_unit import (
     KUBECONFIG,
     KUBELET,
@@ -21,7 +26,7 @@ from tests.deploy.test_unit import (
     limited,
     until,
 )
-from tests.machine.node import Node
+from tests.machine.node import PROGRAM, TRACES, Node
 from tests.packages.life import Packager, files, watched
 from tests.packages.made import FIRST, GONE, SECOND, Packages
 
@@ -31,6 +36,7 @@ PYTHON = "/usr/lib/ebbtide/bin/python3"
 CONFIGURATION = "/etc/ebbtide/config.yaml"
 LOOKS_MIN = 200
 COMPILED_MIN = 500
+WAVE_SECONDS = 90
 #: Folders of shells and licences: each distribution of RPM's has them, this machine has not.
 OTHERS_FOLDERS = {
     "/usr/share/fish",
@@ -71,20 +77,11 @@ async def main_pid(machine: Machine) -> str:
     return (await machine.run("systemctl", "show", "-P", "MainPID", "ebbtide")).stdout
 
 
-#: Each format and each systemd once; `tests/packages/lives.py` has the other two.
-SAMPLE = [("trixie", "deb"), ("bookworm", "rpm")]
-
-
-@pytest.mark.parametrize("machine, form", SAMPLE, indirect=["machine"])
+@pytest.mark.parametrize("machine, form", list(product(SUITES, FORMATS)), indirect=["machine"])
 async def test_the_life_of_a_package(node: Node, packages: Packages, form: str) -> None:
     """Installed it starts nothing; enabled it is armed; an upgrade never leaves the machine without the lock;
     removed it leaves the configuration and the journal, and purged nothing.
     """
-    await life(node, packages, form)
-
-
-async def life(node: Node, packages: Packages, form: str) -> None:
-    """As the page says, a step after another."""
     machine, packager = node.machine, Packager(node.machine, form)
     await machine.boot()
     before = await files(machine)
@@ -162,3 +159,43 @@ async def stays_where_the_new_one_would_not_start(node: Node) -> None:
     assert watch.without == []
     assert (await main_pid(machine), await node.status()) == (pid, "armed")
     machine.write(CONFIGURATION, kept)
+
+
+@pytest.mark.parametrize("machine", ["bookworm"], indirect=True)
+async def test_a_package_comes_in_the_middle_of_a_shutdown(machine: Machine, packages: Packages) -> None:
+    """To remove it is refused; an upgrade is taken up: the pod is waited for by the version after, under the
+    lock of the one before.
+    """
+    node, packager = Node(machine), Packager(machine, "deb")
+    machine.copy_in(PROJECT / "tests/daemon/program.py", PROGRAM)
+    machine.place(TRACES).mkdir(parents=True)
+    await machine.boot()
+    await packager.put(packages.first["deb"])
+    node.configure({0: WAVE_SECONDS})
+    # As long as an upgrade takes on a machine with much else to do.
+    node.pod("web", f"after={WAVE_SECONDS - 30}")
+    manifest = machine.read("/etc/ebbtide/pods/web.yaml")
+    grace = '"terminationGracePeriodSeconds": '
+    machine.write("/etc/ebbtide/pods/web.yaml", manifest.replace(f"{grace}30", f"{grace}{WAVE_SECONDS}"))
+    drop_in = "/etc/systemd/system/ebbtide.service.d/process.conf"
+    await machine.run("install", "-D", "-m", "644", "/usr/share/ebbtide/process.conf", drop_in)
+    await machine.run("systemctl", "daemon-reload")
+    await machine.run("systemctl", "enable", "--now", "ebbtide")
+    await node.armed("web")
+    await limited(machine, f"t {WAVE_SECONDS + 5}000000\n")
+    await machine.run("systemctl", "poweroff")
+    await waiting.until(lambda: node.trace("web", "TERM"), "no SIGTERM")
+    with pytest.raises(RuntimeError, match="this machine is going down"):
+        await packager.remove()
+    assert len(node.events(DaemonStarted)) == 1
+    async with watched(machine) as watch:
+        await packager.put(packages.second["deb"])
+    assert watch.without == []
+    assert not node.trace("web", "gone")
+    assert await machine.wait_left(WAVE_SECONDS) == 0
+    started = [(each.version, each.lock_inherited) for each in node.events(DaemonStarted)]
+    assert started == [(FIRST, False), (SECOND, True)]
+    assert [mark.what for mark in node.trace("web")] == ["up", "TERM", "gone"]
+    assert [event.outcome for event in node.events(d.PodEnded)] == ["graceful"]
+    assert len(node.events(d.ReleaseLock)) == 1
+    assert node.replays() > 0
