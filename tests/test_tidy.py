@@ -94,6 +94,14 @@ def _imports(tree: ast.AST) -> Iterator[ast.AST]:
             yield node
 
 
+def _reads_a_bound(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            if "ebbtide.events.bounds" in names:
+                yield node
+
+
 def _calls(tree: ast.AST) -> Iterator[ast.AST]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BANNED_CALLS:
@@ -140,6 +148,7 @@ RULES = (
     Rule("no waiting", "an order, and a handler for its outcome", _waits),
     Rule("no sets", "a dict or a tuple: iterating over a set follows the hash seed", _sets),
     Rule("no floats", "integers: nanoseconds, //, divmod", _floats),
+    Rule("no bound that a test widens", "a constant: a journal is a function of its facts", _reads_a_bound),
     Rule("no order by name", "the order of the inventory", _by_name),
 )
 
@@ -165,6 +174,7 @@ def test_rules_find_what_they_forbid() -> None:
         _waits: "async def f(): await g()",
         _sets: "x = {1, 2}",
         _floats: "x = 1 / 2",
+        _reads_a_bound: "from ebbtide.events import bounds",
         _by_name: "sorted(pods, key=lambda pod: pod.name)",
     }
     for rule in RULES:
@@ -364,6 +374,12 @@ MOCK_CLOCKS = {"autojump_clock", "mock_clock"}
 #: Gate files that read a clock or set a deadline of their own, and why a slow machine does not fail them.
 READS_A_CLOCK = {
     "tests/waiting.py": "the watchdog itself",
+    "tests/otel/delivery/test_exporter_worlds.py": "on the mock clock of a world",
+    "tests/actors/runner_parts.py": "Trio's mock clock, of the tests that use it",
+    "tests/world/clock.py": "Trio's mock clock, on which each world runs",
+    "tests/world/daemon.py": "Trio's mock clock, on which each world runs",
+    "tests/world/edge.py": "Trio's mock clock, on which each world runs",
+    "tests/world/world.py": "Trio's mock clock, on which each world runs",
     "tests/node/__main__.py": "for a person; the gate imports a setting",
     "tests/outage_bed/runs.py": "figures of a run; none is asserted",
     "tests/outage_bed/scenarios.py": "a time in which nothing may happen; proofs but for `plain`",

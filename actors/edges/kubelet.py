@@ -334,7 +334,7 @@ class KubeletUnit:
             return None
 
     async def stop(self) -> Ending:
-        """Idempotent. It has `kubelet_stop_seconds` to end; then, whoever has to do it, it is killed, which takes
+        """Idempotent. It has `kubelet_stop_seconds` to end; then, whoever has to do it, it is killed, in
         `unit_answer_seconds` and `kubelet_kill_seconds` at most. Raises nothing.
 
         What is stopped, and killed at last, is what runs now: not what somebody starts meanwhile. Where bus

@@ -10,6 +10,7 @@ from subprocess import PIPE
 
 import pytest
 
+from ebbtide.events import bounds
 from tests.cli.bed import Node, write
 from tests.commands import Ran, Run, ebbtide
 
@@ -169,6 +170,18 @@ def test_pods_from_a_closed_standard_input(folder: Path) -> None:
     command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' {arguments} <&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert_one_line(Ran(done.returncode, done.stdout, done.stderr))
+
+
+def test_wider_bounds(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the environment, for every command; what is no factor is a wrong request."""
+    monkeypatch.setattr(bounds, "now", bounds.Bounds())
+    monkeypatch.setenv("EBBTIDE_BOUNDS_FACTOR", "wide")
+    assert_one_line(ran := run("--version"))
+    assert "EBBTIDE_BOUNDS_FACTOR is 'wide': give a number from 1 on, or leave it out" in ran.err
+    assert bounds.now == bounds.Bounds()
+    monkeypatch.setenv("EBBTIDE_BOUNDS_FACTOR", "10")
+    assert run("--version").code == 0
+    assert bounds.now == bounds.Bounds().widened(10)
 
 
 def test_an_unexpected_failure_is_one_line_that_names_it(
