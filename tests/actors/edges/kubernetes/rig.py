@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,6 @@ from tests.node.identities import Client
 from tests.node.parts import API_PORT
 
 NODE = "node-1"
-POLL_SECONDS = 0.02
-PATIENCE_SECONDS = 20.0
-
-
-async def until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """What ``holds`` gives once it is something. Raises trio.TooSlowError."""
-    with trio.fail_after(seconds):
-        while not (found := holds()):
-            await trio.sleep(POLL_SECONDS)
-        return found
 
 
 @contextlib.asynccontextmanager

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-
-import trio
 
 from tests.deploy.granted import token
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused
 from tests.node.identities import Client
+from tests.waiting import until
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-#: The authorizer goes by watches of its own: what is stored counts a moment later.
-PATIENCE_SECONDS = 20.0
+#: What the outage controller needs: kept by the tests that pass with it.
+CLUSTER_RULES: list[Object] = [
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]}
+]
+LEASE_RULES: list[Object] = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch"]}
+]
+JOURNAL_RULES: list[Object] = [
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "delete"]}
+]
 
 
 async def granted(
@@ -27,7 +35,7 @@ async def granted(
     server: str = "",
 ) -> Path:
     """The kubeconfig of an account in a namespace of that name, with ``rules`` there, ``cluster`` everywhere,
-    and in other namespaces those of ``others``. They count already. Raises trio.TooSlowError.
+    and in other namespaces those of ``others``. They count already.
     """
     given = [(name, rule) for rule in rules] + [("", rule) for rule in cluster or []]
     given += [(space, rule) for space, them in (others or {}).items() for rule in them]
@@ -57,10 +65,10 @@ async def granted(
     for path, body in bodies:
         with suppress(Refused):  # of an earlier test
             await bed.api.post(path, body)
-    with trio.fail_after(PATIENCE_SECONDS):
-        for namespace, rule in given:
-            while not await _allowed(bed, f"system:serviceaccount:{name}:{name}", namespace, rule):
-                pass
+    # The authorizer goes by watches of its own: what is stored counts a moment later.
+    user = f"system:serviceaccount:{name}:{name}"
+    for namespace, rule in given:
+        await until(partial(_allowed, bed, user, namespace, rule), f"{user} may {rule}")
     client = Client(await token(bed, account=f"{space}/serviceaccounts/{name}"), name)
     return bed.secrets.kubeconfig(client, server or bed.server, f"granted-{name}")
 

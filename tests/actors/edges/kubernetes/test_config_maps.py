@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,39 +12,32 @@ import trio
 
 from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.edges.kubernetes.calls import Answer, ApiCaller, Unanswered
+from ebbtide.actors.edges.kubernetes.calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.config_maps import PIECE_BYTES_MAX, ConfigMapStorage
-from ebbtide.actors.interfaces import Ending, Outlet
-from ebbtide.actors.runner import Effects, Inbox
 from ebbtide.actors.system import System
 from ebbtide.events.base import Checkpoint
-from ebbtide.events.facts import OrderEnded
-from ebbtide.events.outage import LeaderStarted, NodeRead, OutageBegan, SetQuarantine
+from ebbtide.events.outage import LeaderStarted, NodeRead, OutageBegan
 from ebbtide.events.reader import History
 from ebbtide.events.retention import Limits, trim
 from ebbtide.events.segment import segment_file_name
 from ebbtide.events.writer import Writer
-from ebbtide.host import SystemClock
 from ebbtide.replay.replayer import Replayer
 from tests.actors.edges.kubernetes.config_map_fake import leading, read
-from tests.actors.edges.kubernetes.rig import linked, until
-from tests.actors.edges.kubernetes.rights import granted
+from tests.actors.edges.kubernetes.rig import linked
+from tests.actors.edges.kubernetes.rights import JOURNAL_RULES, granted
 from tests.events.making import IDENTITY, OTHER_ID, Told, running, stamp, step, write_steps
 from tests.node.bed import Bed
-from tests.node.client import Refused
 
 pytestmark = [pytest.mark.node]
 
 NAMESPACE = "ebbtide-journal"
-#: What the journal needs, and nothing else: kept by the tests that pass with it.
-RULES = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "delete"]}]
 MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 
 
 @pytest.fixture
 async def rights(api_bed: Bed) -> Path:
-    """As an account that may do what `RULES` say in one namespace."""
-    return await granted(api_bed, NAMESPACE, RULES)
+    """As an account that may do what `JOURNAL_RULES` say in one namespace."""
+    return await granted(api_bed, NAMESPACE, JOURNAL_RULES)
 
 
 @pytest.fixture
@@ -61,43 +51,6 @@ async def leader(
 ) -> AsyncIterator[tuple[Writer, ConfigMapStorage]]:
     async with leading(ConfigMapStorage(link, NAMESPACE, uid, who), told) as made:
         yield made
-
-
-class LosesAnswers:
-    """A caller to whom answers to creates do not come back, though the server has carried them out."""
-
-    def __init__(self, caller: ApiCaller) -> None:
-        self._caller = caller
-        self.lost = 0
-
-    async def call(self, method: str, path: str, **fields: Any) -> Answer:
-        answer = await self._caller.call(method, path, **fields)
-        if method == "POST" and answer.ok:
-            self.lost += 1
-            raise Unanswered("the connection ended before the answer came")
-        return answer
-
-
-async def test_it_is_read_back_by_another_process(rights: Path, uid: str, api_bed: Bed) -> None:
-    """With the least rights; named, labelled and immutable; the next process goes on from its end."""
-    async with linked(rights) as link:
-        for who in ("one", "two"):
-            async with leader(link, uid, who) as (writer, _):
-                await write_steps(writer, 3, synced=True)
-                await writer.close()
-        raws, verdict = await read(ConfigMapStorage(link, NAMESPACE, uid, "three"))
-    assert [raw.seq for raw in raws] == list(range(1, 21))
-    assert verdict.state == "intact"
-    items = (await api_bed.api.get(f"{MAPS}?labelSelector=ebbtide.dev/node-uid={uid}"))["items"]
-    names = [each["metadata"]["name"] for each in items]
-    assert names == [f"ebbtide-outage-{uid}-{number:010d}" for number in range(1, len(items) + 1)]
-    assert {each["metadata"]["labels"]["ebbtide.dev/segment"] for each in items} == {
-        "0000000001",
-        "0000000002",
-    }
-    assert all(each["immutable"] for each in items)
-    with pytest.raises(Refused, match="immutable"):
-        await api_bed.api.patch(f"{MAPS}/{names[0]}", {"binaryData": {"x": ""}})
 
 
 async def test_a_system_is_recovered_from_it(rights: Path, uid: str) -> None:
@@ -134,37 +87,6 @@ async def test_a_system_is_recovered_from_it(rights: Path, uid: str) -> None:
     assert all(slot.state == system.slots[at].state for at, slot in replayer.system.slots.items())
     assert replayer.system.episode == system.episode > 0
     assert OutageBegan.__name__ in tags
-
-
-async def test_of_two_writers_one_is_fenced(rights: Path, uid: str) -> None:
-    """Its orders end cancelled and never begin; what the other one wrote is the journal."""
-    told, inbox, begun = Told(), Inbox(), []
-
-    class Hand:
-        def __init__(self) -> None:
-            self.effects = {SetQuarantine: self.begin}
-
-        def begin(self, order: SetQuarantine, outlet: Outlet) -> Ending:
-            begun.append(order.key)
-            return Ending()
-
-    async with linked(rights) as link, leader(link, uid, "one", told) as (old, _):
-        await write_steps(old, 1, synced=True)
-        effects = Effects([Hand()], inbox, old, SystemClock())  # type: ignore[list-item]  # no more of an edge is needed
-        async with leader(link, uid, "two") as (new, _), trio.open_nursery() as nursery:
-            nursery.start_soon(effects.run)
-            await write_steps(new, 1, synced=True)
-            old.append(step(old.last_seq + 1))
-            order = SetQuarantine(key="OutageActor/quarantine//0", node="node-1", node_uid=uid)
-            effects.hold(order, old.last_seq)
-            (ended,) = await until(inbox.take)
-            assert isinstance(ended, OrderEnded)
-            assert (ended.result, begun) == ("cancelled", [])
-            assert told.lost == ["[Errno 16] another leader goes on with this journal: two"]
-            await write_steps(new, 2, synced=True)
-            nursery.cancel_scope.cancel()
-        raws, verdict = await read(ConfigMapStorage(link, NAMESPACE, uid, "three"))
-    assert (verdict.state, len(raws)) == ("intact", new.last_seq)
 
 
 async def test_two_that_begin_at_once(rights: Path, uid: str) -> None:
@@ -207,23 +129,6 @@ async def test_a_server_that_is_away_is_waited_for(rights: Path, uid: str, api_b
     assert (verdict.state, len(raws)) == ("intact", 10)
 
 
-async def test_answers_that_are_lost(rights: Path, uid: str) -> None:
-    """What was carried out is our own, by its content; somebody else's with that number is not."""
-    told = Told()
-    async with linked(rights) as link:
-        loses = LosesAnswers(link)
-        async with leader(loses, uid, "one", told) as (writer, _):
-            await write_steps(writer, 3, synced=True)
-            assert loses.lost >= 4
-            assert told.failed == []
-            async with leader(link, uid, "two") as (new, _):
-                await write_steps(new, 1, synced=True)
-                writer.append(step(writer.last_seq + 1))
-                assert not await writer.wait_synced(writer.last_seq)
-        raws, verdict = await read(ConfigMapStorage(link, NAMESPACE, uid, "three"))
-    assert (verdict.state, len(raws)) == ("intact", new.last_seq)
-
-
 async def test_the_largest_object(rights: Path, uid: str, api_bed: Bed) -> None:
     """The API server takes pieces of the largest size, and they are read back in parts."""
     data = bytes(range(256)) * (PIECE_BYTES_MAX // 256) * 20 + b"end"
@@ -254,20 +159,3 @@ async def test_retention(rights: Path, uid: str, api_bed: Bed) -> None:
     assert (verdict.state, raws[0].seq) == ("intact", 31)
     items = (await api_bed.api.get(f"{MAPS}?labelSelector=ebbtide.dev/node-uid={uid}"))["items"]
     assert {each["metadata"]["labels"]["ebbtide.dev/segment"] for each in items} == {"0000000004"}
-
-
-async def test_what_an_append_costs(rights: Path, uid: str) -> None:
-    """A step is stored, and known to be, in some milliseconds; what comes meanwhile goes together."""
-    async with linked(rights) as link, leader(link, uid, "one") as (writer, place):
-        took = []
-        for _ in range(100):
-            began = time.monotonic()
-            await write_steps(writer, 1, synced=True)
-            took.append(1000 * (time.monotonic() - began))
-        before = place._next
-        for _ in range(300):
-            writer.append(step(writer.last_seq + 1))
-        assert await writer.wait_synced(writer.last_seq)
-        print(f"a step confirmed: median {statistics.median(took):.1f} ms, p99 {sorted(took)[98]:.1f} ms")
-        print(f"300 steps at once: {place._next - before} objects")
-        assert place._next - before <= 10

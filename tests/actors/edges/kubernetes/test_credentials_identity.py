@@ -18,11 +18,12 @@ from ebbtide.actors.edges.kubernetes.client import ApiClient
 from ebbtide.actors.edges.kubernetes.credentials import in_cluster
 from ebbtide.actors.edges.kubernetes.watch import SELF_SUBJECT_REVIEWS
 from ebbtide.events.facts import ApiRead
-from tests.actors.edges.kubernetes.rig import NODE, kubeconfig, linked, running, until
+from tests.actors.edges.kubernetes.rig import NODE, kubeconfig, linked, running
 from tests.node.bed import Bed
 from tests.node.identities import ADMIN, Client, kubelet
 from tests.node.parts import API_PORT
 from tests.node.pods import PODS, pod
+from tests.waiting import until
 
 pytestmark = [pytest.mark.node]
 SECONDS = 10.0
@@ -48,16 +49,6 @@ def replace(path: Path, text: str | bytes) -> None:
     new.rename(path)
 
 
-async def test_a_token_that_rotates(bed: Bed, tmp_path: Path) -> None:
-    """A new token in the file is used within a moment, while the old one still holds."""
-    token = tmp_path / "token"
-    token.write_text(ADMIN.token)
-    async with linked(kubeconfig(tmp_path / "it", bed, ADMIN, tokenFile=str(token))) as link:
-        assert await who(link) == ADMIN.user
-        replace(token, NODE_CLIENT.token)
-        await until_we_are(link, NODE_CLIENT.user)
-
-
 async def test_a_token_that_is_refused(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that is refused with an old token is sent once more with the new one, without waiting."""
     monkeypatch.setattr(links, "FILES_SECONDS", 1000.0)
@@ -67,18 +58,6 @@ async def test_a_token_that_is_refused(bed: Bed, tmp_path: Path, monkeypatch: py
         assert await who(link) == "401"
         replace(token, ADMIN.token)
         assert await who(link) == ADMIN.user
-
-
-async def test_a_watch_whose_token_was_refused(bed: Bed, tmp_path: Path) -> None:
-    """A watch that is refused says so, and goes on with the token that comes later."""
-    token = tmp_path / "token"
-    token.write_text("revoked")
-    rights = kubeconfig(tmp_path / "it", bed, ADMIN, tokenFile=str(token))
-    async with running(rights, tmp_path / "state") as rig:
-        (said,) = await rig.outbox.wait_for(ApiRead, reachable=False)
-        assert said.error.startswith("401")
-        replace(token, ADMIN.token)
-        await rig.outbox.wait_for(ApiRead, reachable=True)
 
 
 async def test_a_certificate_that_rotates(bed: Bed, tmp_path: Path) -> None:
@@ -97,18 +76,7 @@ async def test_a_certificate_that_rotates(bed: Bed, tmp_path: Path) -> None:
         await until_we_are(link, NODE_CLIENT.user)
         await rig.outbox.wait_for(ApiRead, reachable=True, taint=False)
         await bed.api.post(PODS, pod("one", NODE))
-        await until(lambda: rig.names() == ["one"])
-
-
-async def test_a_plugin(bed: Bed, tmp_path: Path) -> None:
-    """A plugin's certificate, with its key in memory only, is one by which the server knows us."""
-    certificate, key = bed.secrets.pair(NODE_CLIENT)
-    status = {"clientCertificateData": certificate.decode(), "clientKeyData": key.decode()}
-    said = tmp_path / "said.json"
-    said.write_text(json.dumps({"kind": "ExecCredential", "status": status}))
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [str(said)]}
-    async with linked(kubeconfig(tmp_path / "it", bed, ADMIN, exec=plugin)) as link:
-        assert await who(link) == NODE_CLIENT.user
+        await until(lambda: rig.names() == ["one"], "the pods are known")
 
 
 async def test_a_service_account(bed: Bed, tmp_path: Path) -> None:
@@ -205,13 +173,13 @@ async def test_a_kubeconfig_that_breaks(bed: Bed, tmp_path: Path) -> None:
     told: list[str] = []
     async with linked(path, told) as link:
         replace(path, "nonsense")
-        await until(lambda: told)
+        await until(lambda: told, "the kubeconfig is refused")
         assert await who(link) == ADMIN.user
         await link._renew()
         assert len(told) == 1
         assert told[0].startswith(f"Kubernetes API: kubeconfig {path}: no kubeconfig")
         kubeconfig(path, bed, ADMIN)
-        await until(lambda: len(told) == 2)
+        await until(lambda: len(told) == 2, "the kubeconfig is good again")
 
 
 async def test_a_kubeconfig_that_comes_later(bed: Bed, tmp_path: Path) -> None:

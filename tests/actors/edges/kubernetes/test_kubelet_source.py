@@ -9,8 +9,7 @@ from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.edges.proof.kubelet import KubeletSource
 from ebbtide.actors.edges.proof.sources import Machine, Said
 from tests.actors.edges.kubernetes.rig import NODE, linked
-from tests.actors.edges.kubernetes.rights import granted
-from tests.actors.edges.kubernetes.test_node_edge import CLUSTER_RULES, LEASE_RULES
+from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, LEASE_RULES, granted
 from tests.node.bed import Bed
 
 pytestmark = [pytest.mark.node]

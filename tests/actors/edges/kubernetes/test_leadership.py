@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
-from ebbtide.actors.edges.kubernetes.client import ApiClient
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
-from tests.actors.edges.kubernetes.rig import linked, until
+from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import granted
 from tests.node.bed import Bed
+from tests.waiting import until
 
 pytestmark = [pytest.mark.node]
 
@@ -44,53 +43,6 @@ async def rights(api_bed: Bed) -> AsyncIterator[Path]:
 
 async def lease(bed: Bed) -> dict[str, Any]:
     return dict((await bed.api.get(f"{LEASES}/{NAME}"))["spec"])
-
-
-class Leader:
-    """In this process."""
-
-    def __init__(self, caller: Any, identity: str) -> None:
-        self.leads = False
-        self.terms = 0
-        self.lines: list[str] = []
-        self.leadership = Leadership(
-            caller, NAMESPACE, NAME, identity, lambda level, line: self.lines.append(line), **TIMES
-        )
-
-    async def lead(self) -> None:
-        self.leads, self.terms = True, self.terms + 1
-        try:
-            await trio.sleep_forever()
-        finally:
-            self.leads = False
-
-    async def run(self) -> None:
-        await self.leadership.run(self.lead)
-
-
-@asynccontextmanager
-async def leader(caller: Any, identity: str = "one") -> AsyncIterator[Leader]:
-    """It runs for the time of the block."""
-    made = Leader(caller, identity)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.run)
-        yield made
-        nursery.cancel_scope.cancel()
-
-
-class LosesAnswers:
-    """A caller to whom every second answer to a write does not come back, though it was carried out."""
-
-    def __init__(self, caller: ApiClient) -> None:
-        self._caller = caller
-        self.writes = 0
-
-    async def call(self, method: str, path: str, **fields: Any) -> Answer:
-        answer = await self._caller.call(method, path, **fields)
-        self.writes += method != "GET"
-        if method != "GET" and self.writes % 2:
-            raise Unanswered("the connection ended before the answer came")
-        return answer
 
 
 class Process:
@@ -139,102 +91,43 @@ async def test_processes_that_are_stopped_killed_and_told_to_go(rights: Path, ap
     one that was stopped knows it as soon as it goes on.
     """
     async with processes(rights, "one", "two") as both:
-        first = await until(lambda: next((each for each in both if each.leads), None))
+        first = await until(lambda: next((each for each in both if each.leads), None), "one leads")
         second = next(each for each in both if each is not first)
-        await until(lambda: f"{first.name} leads, and this replica waits" in second.said)
+        await until(lambda: f"{first.name} leads, and this replica waits" in second.said, "it waits")
         assert (await lease(api_bed))["leaseTransitions"] == 0
 
         first.process.send_signal(signal.SIGSTOP)
         began = trio.current_time()
-        await until(lambda: second.leads)
+        await until(lambda: second.leads, "the next one leads")
         took = trio.current_time() - began
         print(f"stopped: the other one leads after {took:.1f} s")
         assert TIMES["renew_seconds"] < took <= TIMES["lease_seconds"] + 2
         await trio.sleep(2 * TIMES["lease_seconds"] - took)
         assert first.leads  # as far as it has said
         first.process.send_signal(signal.SIGCONT)
-        await until(lambda: not first.leads, seconds=2)
-        await until(lambda: f"{second.name} leads, and this replica waits" in first.said)
+        await until(lambda: not first.leads, "the first one leads no longer")
+        await until(lambda: f"{second.name} leads, and this replica waits" in first.said, "it waits")
         assert second.leads
         assert (await lease(api_bed))["leaseTransitions"] == 1
 
         second.process.kill()
         began = trio.current_time()
-        await until(lambda: first.leads)
+        await until(lambda: first.leads, "the next one leads")
         took = trio.current_time() - began
         print(f"killed: the other one leads after {took:.1f} s")
         assert took <= TIMES["lease_seconds"] + 2
         assert (await lease(api_bed))["leaseTransitions"] == 2
 
         async with processes(rights, "three") as (third,):
-            await until(lambda: f"{first.name} leads, and this replica waits" in third.said)
+            await until(lambda: f"{first.name} leads, and this replica waits" in third.said, "it waits")
             first.process.terminate()
             began = trio.current_time()
-            await until(lambda: third.leads)
+            await until(lambda: third.leads, "the next one leads")
             took = trio.current_time() - began
             print(f"told to go: the other one leads after {took:.2f} s")
             assert took <= 2  # and not the 3 s of the Lease
             assert await first.process.wait() == 0
             assert not first.leads
-
-
-async def test_conflicts_and_answers_that_are_lost(rights: Path, api_bed: Bed) -> None:
-    """Its own writes it knows again, and somebody's label is nobody's Lease: it leads on."""
-    async with linked(rights) as link, leader(LosesAnswers(link)) as one:
-        await until(lambda: one.leads)
-        for at in range(2):
-            renewed: str = (await lease(api_bed))["renewTime"]
-
-            def is_renewed(found: Any, before: str = renewed) -> bool:
-                return bool(found["spec"]["renewTime"] != before)
-
-            await api_bed.api.patch(f"{LEASES}/{NAME}", {"metadata": {"labels": {"at": str(at)}}})
-            await api_bed.api.until(f"{LEASES}/{NAME}", is_renewed)
-        assert one.leads
-        assert one.terms == 1
-        found = await api_bed.api.get(f"{LEASES}/{NAME}")
-        assert (found["metadata"]["labels"], found["spec"]["leaseTransitions"]) == ({"at": "1"}, 0)
-        assert found["spec"]["leaseDurationSeconds"] == 3
-
-
-async def test_it_is_taken_away(rights: Path, api_bed: Bed) -> None:
-    """By an edit it ends at the next renewal, and is waited for again; deleted it is made anew."""
-    async with linked(rights) as link, leader(link) as one:
-        await until(lambda: one.leads)
-        await api_bed.api.patch(f"{LEASES}/{NAME}", {"spec": {"holderIdentity": "somebody"}})
-        await until(lambda: not one.leads)
-        await until(lambda: one.leads)
-        await api_bed.api.delete(f"{LEASES}/{NAME}")
-        await until(lambda: one.terms == 3)
-        lost = [line for line in one.lines if "leads no longer" in line]
-        what = f"the Lease {NAMESPACE}/{NAME} is lost, %s: this replica leads no longer"
-        assert lost == [what % "somebody has it", what % "it was taken away"]
-    assert (await lease(api_bed))["holderIdentity"] == ""
-
-
-async def test_the_server_is_away(rights: Path, api_bed: Bed) -> None:
-    """It stops in time, and leads again once the server answers."""
-    async with linked(rights) as link, leader(link) as one:
-        await until(lambda: one.leads)
-        await api_bed.stop("kube-apiserver")
-        began = trio.current_time()
-        await until(lambda: not one.leads)
-        assert trio.current_time() - began <= TIMES["renew_seconds"] + 0.5
-        await api_bed.start_api()
-        await until(lambda: one.leads, seconds=60)
-        assert one.terms == 2
-        assert (await lease(api_bed))["leaseTransitions"] == 0
-
-
-async def test_without_rights(api_bed: Bed) -> None:
-    """It is told what is missing, once, and nobody leads."""
-    nothing = await granted(api_bed, f"{NAMESPACE}-none", [])
-    async with linked(nothing) as link, leader(link) as one:
-        await until(lambda: one.lines)
-        await trio.sleep(2 * TIMES["retry_seconds"])
-        what = f"the Lease {NAMESPACE}/{NAME} cannot be asked for: the API server answered 403"
-        assert one.lines == [f"{what} cannot get resource"]
-        assert not one.terms
 
 
 async def _replica(kubeconfig: Path, name: str) -> None:

@@ -72,77 +72,6 @@ async def hand(bed: Bed) -> AsyncIterator[Hand]:
     await clean(bed)
 
 
-async def test_down_and_up(bed: Bed, hand: Hand) -> None:
-    """Taint, unschedulable and conditions come with their note, and go with it; nothing else changes."""
-    before = await read(bed)
-    assert await hand.do(DOWN) == Ending()
-    node = await read(bed)
-    assert spec(node) == (True, [TAINT])
-    for kind in (DRAINING, GRACEFUL):
-        assert of_kind(node, kind)["status"] == "True"
-        assert of_kind(node, kind)["reason"] == "NodeShutdown"
-    assert of_kind(node, "Ready")["status"] == "True"
-    changed = {"taint": True, "unschedulable": True, "conditions": {DRAINING: None, GRACEFUL: None}}
-    assert annotation(node, CHANGED) == changed
-    assert await hand.do(UP) == Ending()
-    after = await read(bed)
-    assert spec(after) == (False, [])
-    assert annotation(after, CHANGED) is None
-    kinds = [each["type"] for each in before["status"]["conditions"]]
-    assert [each["type"] for each in after["status"]["conditions"]] == kinds
-    assert after["metadata"]["labels"] == before["metadata"]["labels"]
-
-
-async def test_again(bed: Bed, hand: Hand) -> None:
-    """An announcement that is repeated after a crash changes nothing, not even the version."""
-    await hand.do(DOWN)
-    before = (await read(bed))["metadata"]["annotations"]
-    assert await hand.do(DOWN) == Ending()
-    assert (await read(bed))["metadata"]["annotations"] == before
-
-
-async def test_drained(bed: Bed, hand: Hand) -> None:
-    """Conditions of ours that are no longer named become False."""
-    await hand.do(DOWN)
-    drained = AnnounceNode(key="k", ready=False, unready=False, cordon=True, conditions=(DRAINED,))
-    assert await hand.do(drained) == Ending()
-    node = await read(bed)
-    states = {kind: of_kind(node, kind)["status"] for kind in (DRAINED, DRAINING, GRACEFUL)}
-    assert states == {DRAINED: "True", DRAINING: "False", GRACEFUL: "False"}
-    await hand.do(UP)
-    node = await read(bed)
-    assert not any(of_kind(node, kind) for kind in states)
-
-
-async def test_cordoned_before(bed: Bed, hand: Hand) -> None:
-    """A node that somebody else has cordoned and tainted stays so; a condition of others is theirs."""
-    await bed.api.patch(PATH, {"spec": {"unschedulable": True, "taints": [THEIRS]}})
-    others = {"type": DRAINING, "status": "True", "reason": "Kubectl", "message": "drain"}
-    conditions = [*(await read(bed))["status"]["conditions"], others]
-    await bed.api.patch(f"{PATH}/status", {"status": {"conditions": conditions}})
-    await hand.do(DOWN)
-    node = await read(bed)
-    assert spec(node) == (True, [THEIRS, TAINT])
-    assert of_kind(node, DRAINING)["reason"] == "Kubectl"
-    await hand.do(UP)
-    node = await read(bed)
-    assert spec(node) == (True, [THEIRS])
-    assert of_kind(node, DRAINING)["reason"] == "Kubectl"
-    assert not of_kind(node, GRACEFUL)
-
-
-async def test_condition_as_it_stood(bed: Bed, hand: Hand) -> None:
-    """A condition that was False before us is put back as it was."""
-    others = {"type": DRAINING, "status": "False", "reason": "Done", "message": "of last week"}
-    conditions = [*(await read(bed))["status"]["conditions"], others]
-    await bed.api.patch(f"{PATH}/status", {"status": {"conditions": conditions}})
-    stood = of_kind(await read(bed), DRAINING)
-    await hand.do(DOWN)
-    assert of_kind(await read(bed), DRAINING)["status"] == "True"
-    await hand.do(UP)
-    assert of_kind(await read(bed), DRAINING) == stood
-
-
 async def test_somebody_else_at_the_same_time(bed: Bed, hand: Hand) -> None:
     """Others who taint and annotate while we do lose nothing, and nor do we."""
 
@@ -182,14 +111,6 @@ async def test_unready(bed: Bed, hand: Hand) -> None:
     assert await hand.do(UP) == Ending()
     await bed.start_kubelet(bed.members[NODE])
     await bed.node_ready(bed.members[NODE])
-
-
-async def test_after_a_reboot(bed: Bed, hand: Hand) -> None:
-    """Another daemon, which remembers nothing, takes back what the Node says."""
-    await hand.do(DOWN)
-    async with writing(bed, client=await account(bed)) as other:
-        assert await other.do(UP) == Ending()
-    assert spec(await read(bed)) == (False, [])
 
 
 async def test_node_identity(bed: Bed) -> None:

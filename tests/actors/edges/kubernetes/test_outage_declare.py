@@ -130,19 +130,6 @@ async def test_nobody_declares_off_what_somebody_says_lives(rights: Path, kubele
         assert (await declare(rights, "--off", "--by", "ann", "--yes")).code == 0
 
 
-async def test_what_a_repository_applies(rights: Path, kubelet: Kubelet) -> None:
-    """It is printed, and it is the same."""
-    ran = await declare(rights, "--off", "--by", "ann", "--print", "-o", "json")
-    assert ran.code == 0
-    assert DECLARED_ANNOTATION not in await kubelet.annotations()
-    made = json.loads(ran.out)
-    assert (made["kind"], made["metadata"]["name"]) == ("Node", "worker")
-    await kubelet.bed.api.patch(kubelet.path, {"metadata": {"annotations": made["metadata"]["annotations"]}})
-    found = await declared(kubelet)
-    assert found is not None
-    assert (found.by, found.boot_id, found.seconds, found.problem) == ("ann", "boot-1", 3600, "")
-
-
 async def test_a_node_that_lives(rights: Path, kubelet: Kubelet) -> None:
     """Ready, or its lease is renewed between two readings: nothing is written."""
     await kubelet.report()
@@ -227,13 +214,3 @@ async def test_bad_requests(rights: Path, kubelet: Kubelet) -> None:
     )
     ran = await trio.to_thread.run_sync(partial(ebbtide, *words))
     assert (ran.code, ran.err) == (2, "ebbtide: there is no Node nobody: 'kubectl get nodes' lists them\n")
-
-
-async def test_missing_rights(api_bed: Bed, kubelet: Kubelet) -> None:
-    """In the server's words."""
-    less = await granted(
-        api_bed, "ebbtide-reader", [], [{**NODE_RULES[0], "verbs": ["get"]}], {"kube-node-lease": LEASE_RULES}
-    )
-    ran = await declare(less, "--off", "--by", "ann", "--yes")
-    assert ran.code == 2
-    assert 'cannot patch resource "nodes"' in ran.err.splitlines()[-1]

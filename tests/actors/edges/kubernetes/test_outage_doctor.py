@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.node_view import MACHINE_ANNOTATION, MACHINE_NAMESPACE_ANNOTATION
 from ebbtide.outage.program import LEASE
 from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet
-from tests.actors.edges.kubernetes.rights import RBAC, granted
+from tests.actors.edges.kubernetes.rights import RBAC
 from tests.actors.edges.kubernetes.test_work_edge import Hands, hands
 from tests.beds.bmc import RedfishEmulator, redfish_emulator
 from tests.beds.skipping import or_skip
@@ -130,33 +129,6 @@ async def test_a_cluster_that_is_set_up(
     await api_bed.api.delete(f"{LEASES}/{LEASE}")
 
 
-async def test_the_wrong_machine(
-    api_bed: Bed, account: None, kubelet: Kubelet, bmc: RedfishEmulator, tmp_path: Path
-) -> None:
-    """A path that leads to a neighbour; one that says off of a node that is Ready; none that answers."""
-    config = configuration(tmp_path, bmc, system=NEIGHBOUR)
-    assert "source-other-machine" in await found(api_bed, "--config", config)
-    bmc.set_power(OURS, "Off")
-    assert "source-lies" in await found(api_bed, "--config", configuration(tmp_path, bmc))
-    nobody = configuration(tmp_path, bmc, address="https://127.0.0.1:1")
-    assert "source-unreachable" in await found(api_bed, "--config", nobody)
-    assert {"no-source", "no-configuration"} <= set(await found(api_bed))
-
-
-async def test_machines_of_another_cluster(
-    api_bed: Bed, account: None, kubelet: Kubelet, bmc: RedfishEmulator, tmp_path: Path
-) -> None:
-    """Cluster API has noted one on the Node, and the configuration does not say where it is."""
-    await kubelet.annotate({MACHINE_NAMESPACE_ANNOTATION: "default", MACHINE_ANNOTATION: "machine-1"})
-    config = configuration(tmp_path, bmc)
-    document = json.loads(config.read_text())
-    document["pools"][0]["believe"] = ["remediator"]
-    config.write_text(json.dumps(document))
-    assert await found(api_bed, "--config", config) == ["no-leader", "machine-elsewhere"]
-    config.write_text(json.dumps(document | {"clusterApi": {"kubeconfig": "/etc/manager"}}))
-    assert await found(api_bed, "--config", config) == ["no-leader"]
-
-
 async def test_what_is_missing(
     api_bed: Bed, account: None, kubelet: Kubelet, hands: Hands, bmc: RedfishEmulator, tmp_path: Path
 ) -> None:
@@ -197,15 +169,3 @@ async def test_what_is_missing(
         await neighbour.remove()
         binding["metadata"] = {"name": binding["metadata"]["name"]}
         await api.post(policies, binding)
-
-
-async def test_a_person_who_sees_little(api_bed: Bed, kubelet: Kubelet) -> None:
-    """What could not be judged is a note each; without the Nodes there is nothing to judge."""
-    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
-    little = await granted(api_bed, "ebbtide-sees-nodes", [], rules)
-    codes = await found(api_bed, rights=little)
-    assert {"rights-unknown", "unseen"} <= set(codes)
-    assert "no-leader" not in codes
-    nothing = await granted(api_bed, "ebbtide-sees-nothing", [])
-    ran = await doctor(api_bed, rights=nothing)
-    assert (ran.code, ran.out, "cannot list resource" in ran.err) == (2, "", True)

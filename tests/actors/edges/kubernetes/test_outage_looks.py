@@ -67,55 +67,6 @@ async def outage(rights: Path, *arguments: str) -> Ran:
     return await trio.to_thread.run_sync(partial(ebbtide, *words))
 
 
-async def test_the_open_ones(api_bed: Bed, rights: Path) -> None:
-    """Of three journals, one at rest: that one is read with --all only."""
-    try:
-        ran = await outage(rights, "ls")
-        assert (ran.code, ran.out) == (0, "")
-        assert ran.err.startswith(f"no outage is on record in namespace {ACCOUNT}: if the controller is else")
-        await store(api_bed, "outage-leaders", NODE, str(uuid4()))
-        await store(api_bed, "outage-six-minutes", NODE, str(uuid4()))
-        await store(api_bed, "outage-recovered", NODE, str(uuid4()), at_rest=True)
-        ran = await outage(rights, "ls")
-        heading, *rows = ran.out.splitlines()
-        assert (ran.code, heading.split()[:3]) == (0, ["NODE", "SINCE", "PHASE"])
-        assert len(rows) == 2
-        everything = json.loads((await outage(rights, "ls", "--all", "-o", "json")).out)
-        assert (everything["kind"], len(everything["outages"])) == ("OutageList", 3)
-        assert {each["outcome"] for each in everything["outages"]} == {"open", "recovered"}
-    finally:
-        await empty(api_bed)
-
-
-async def test_one_node(api_bed: Bed, rights: Path) -> None:
-    """Its outage on record beside what the Node says now; a Node that never had one; no such Node."""
-    kubelet, calm = Kubelet(api_bed, NODE), Kubelet(api_bed, "calm")
-    await kubelet.register()
-    await calm.register()
-    try:
-        await kubelet.unheard()
-        await store(api_bed, "outage-leaders", NODE, kubelet.uid)
-        ran = await outage(rights, "status", NODE)
-        assert ran.code == 0, ran.err
-        said = dict(line.split(maxsplit=1) for line in ran.out.partition("\n\n")[0].splitlines())
-        assert said["now"].startswith("Unknown; out-of-service taint: none; last heartbeat ")
-        assert said["outage"].startswith("open, begun ")
-        document = json.loads((await outage(rights, "status", NODE, "-o", "json")).out)
-        assert (document["now"]["uid"], document["outage"]["outcome"]) == (kubelet.uid, "open")
-        ran = await outage(rights, "status", "calm")
-        assert ran.code == 1
-        assert ran.out.splitlines()[1].startswith("now   Ready;")
-        assert ran.err.startswith("no outage of calm is on record")
-        ran = await outage(rights, "status", "nobody")
-        assert (ran.code, "there is no Node of that name" in ran.out) == (1, True)
-        # Nothing hangs on a name that is mistyped: what there is, is what helps.
-        assert "'kubectl get nodes'" in ran.err
-    finally:
-        await kubelet.remove()
-        await calm.remove()
-        await empty(api_bed)
-
-
 async def test_a_journal_that_has_lost_its_end(api_bed: Bed, rights: Path) -> None:
     """What is damaged may hide an open outage: it is named, and nobody is told that all is well."""
     uid = str(uuid4())

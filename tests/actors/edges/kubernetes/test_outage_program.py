@@ -21,9 +21,7 @@ from ebbtide.outage.program import LEASE
 from tests.actors.edges.kubernetes.config_map_fake import read
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
-from tests.actors.edges.kubernetes.rights import granted
-from tests.actors.edges.kubernetes.test_config_maps import RULES
-from tests.actors.edges.kubernetes.test_node_edge import CLUSTER_RULES, LEASE_RULES
+from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, JOURNAL_RULES, LEASE_RULES, granted
 from tests.actors.edges.kubernetes.test_work_edge import WORK_RULES
 from tests.backends.backends import free_ports
 from tests.node.bed import Bed
@@ -55,7 +53,7 @@ async def rights(api_bed: Bed) -> Path:
         if each["metadata"]["name"].startswith(PREFIX):
             await api_bed.api.delete(f"{JOURNALS}/{each['metadata']['name']}")
     cluster = [*CLUSTER_RULES, *WORK_RULES]
-    return await granted(api_bed, ACCOUNT, [*RULES, LEADS], cluster, {"kube-node-lease": LEASE_RULES})
+    return await granted(api_bed, ACCOUNT, [*JOURNAL_RULES, LEADS], cluster, {"kube-node-lease": LEASE_RULES})
 
 
 @asynccontextmanager

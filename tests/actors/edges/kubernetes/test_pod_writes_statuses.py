@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from msgspec import structs
 from ebbtide.actors.edges.kubernetes import pod_writes as final
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import DeliverStatuses, WithdrawPods
-from tests.actors.edges.kubernetes.rig import kubeconfig, until, wire
+from tests.actors.edges.kubernetes.rig import kubeconfig, wire
 from tests.actors.edges.kubernetes.rig import running as edge_running
 from tests.actors.edges.kubernetes.write_rig import (
     NODE,
@@ -22,14 +21,13 @@ from tests.actors.edges.kubernetes.write_rig import (
     account,
     known,
     of_kind,
-    outside,
     writing,
 )
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused
 from tests.node.identities import Client
-from tests.node.pods import PODS, container, is_ready, pod, running, static
-from tests.node.weather import Weather
+from tests.node.pods import PODS, container, pod, running, static
+from tests.waiting import until
 
 pytestmark = [pytest.mark.node]
 MESSAGE = "Pod was terminated in response to imminent node shutdown."
@@ -83,18 +81,6 @@ async def test_failed(alone: Bed, client: Client) -> None:
     assert state["podIP"] == made["status"]["podIP"]
 
 
-async def test_succeeded(alone: Bed) -> None:
-    """A pod whose containers all exited with 0 has succeeded, with the same reason."""
-    (made,) = await running(alone, pod("one", NODE))
-    await stop_kubelet(alone)
-    async with writing(alone, [known(made)], NODE_CLIENT) as hand:
-        assert await hand.do(statuses(made, phase="Succeeded")) == Ending()
-    now = await alone.api.get(f"{PODS}/one")
-    assert (now["status"]["phase"], now["status"]["reason"]) == ("Succeeded", "Terminated")
-    assert of_kind(now, "Ready")["reason"] == "PodCompleted"
-    assert now["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
-
-
 async def test_kept(bed: Bed) -> None:
     """A Job's pod that succeeded by itself keeps what it has, and is not called disrupted."""
     made = await bed.api.post(PODS, pod("one", NODE, "exit 0", restartPolicy="Never"))
@@ -102,19 +88,6 @@ async def test_kept(bed: Bed) -> None:
     async with writing(bed, [known(made)], NODE_CLIENT) as hand:
         assert await hand.do(statuses(made)) == Ending()
     assert (await bed.api.get(f"{PODS}/one"))["status"] == done["status"]
-
-
-async def test_gone(bed: Bed, client: Client) -> None:
-    """No object, another one of that name, and one that neither the watch nor the API knows: delivered."""
-    one, two = await running(bed, pod("one", NODE), pod("two", NODE))
-    await bed.api.delete(f"{PODS}/one", {"gracePeriodSeconds": 0})
-    other = known(two, api_uid="0a0a0a0a-0000-0000-0000-000000000000")
-    async with writing(bed, [known(one), other], client) as hand:
-        order = statuses(one, two)
-        unknown = ("1b1b1b1b-0000-0000-0000-000000000000", "Failed", "Terminated", MESSAGE)
-        more = DeliverStatuses(key="k", statuses=(*order.statuses, unknown))
-        assert await hand.do(more) == Ending()
-    assert (await bed.api.get(f"{PODS}/two"))["status"]["phase"] == "Running"
 
 
 async def test_not_known_ahead(alone: Bed, client: Client) -> None:
@@ -160,7 +133,7 @@ async def undelivered(bed: Bed, folder: Path, order: DeliverStatuses) -> None:
     async with wire(bed) as between:
         path = kubeconfig(folder / "before", bed, NODE_CLIENT, between.server)
         async with edge_running(path, folder) as rig:
-            await until(lambda: rig.edge.version)
+            await until(lambda: rig.edge.version, "the first list")
             between.block()
             ended = await rig.edge.adopt(order, rig.outbox)
     assert ended is not None
@@ -171,7 +144,7 @@ async def delivered_later(bed: Bed, folder: Path, order: DeliverStatuses) -> End
     """The next boot, with the same state directory: its watch has listed before anything is delivered."""
     path = kubeconfig(folder / "after", bed, NODE_CLIENT)
     async with edge_running(path, folder) as rig:
-        await until(lambda: rig.edge.version)
+        await until(lambda: rig.edge.version, "the first list")
         ended = await rig.edge.adopt(structs.replace(order, unchanged_only=True), rig.outbox)
     assert ended is not None
     return ended
@@ -219,37 +192,6 @@ async def test_stale(bed: Bed, change: str, tmp_path: Path, request: pytest.Fixt
     assert (await bed.api.get(f"{PODS}/one"))["status"]["phase"] == "Running"
 
 
-async def test_partly(bed: Bed) -> None:
-    """What could not be delivered is counted and named; the rest is delivered."""
-    one = (await running(bed, pod("one", NODE)))[0]
-    far = await bed.api.post(PODS, pod("far", "node-of-somebody-else"))
-    who = await account(bed)
-    async with writing(bed, [known(one), known(far)], who) as hand:
-        await bed.api.patch(
-            "/apis/rbac.authorization.k8s.io/v1/clusterroles/ebbtide-writes",
-            {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]},
-        )
-        try:
-            await bed.api.until(f"{PODS}/one", is_ready)
-            ended = await hand.do(statuses(one, far))
-        finally:
-            await bed.api.delete("/apis/rbac.authorization.k8s.io/v1/clusterroles/ebbtide-writes")
-    assert ended.result == "failed"
-    assert ended.reason.startswith("2 of 2 not delivered: default/one: 403 ")
-
-
-async def test_many(alone: Bed) -> None:
-    """105 pods' statuses are delivered in a second or two."""
-    await stop_kubelet(alone)
-    made = [await alone.api.post(PODS, pod(f"pod-{number}", NODE)) for number in range(105)]
-    async with writing(alone, map(known, made), NODE_CLIENT) as hand:
-        began = time.monotonic()
-        assert await hand.do(statuses(*made)) == Ending()
-        print(f"105 statuses in {time.monotonic() - began:.2f} s")
-    pods = (await alone.api.get(PODS))["items"]
-    assert [each["status"]["phase"] for each in pods] == ["Failed"] * 105
-
-
 async def test_withdrawn(alone: Bed, client: Client) -> None:
     """Ready=False on each pod, and nothing else of it changes."""
     made = await running(alone, pod("one", NODE), pod("two", NODE))
@@ -262,18 +204,3 @@ async def test_withdrawn(alone: Bed, client: Client) -> None:
         assert of_kind(now, "Ready")["status"] == of_kind(now, "ContainersReady")["status"] == "False"
         assert now["status"]["phase"] == "Running"
         assert not of_kind(now, "DisruptionTarget")
-
-
-async def test_withdrawn_in_bad_weather(bed: Bed) -> None:
-    """A server that does not answer costs a withdrawal its second, and no more."""
-    (made,) = await running(bed, pod("one", NODE))
-    weather = Weather(bed)
-    await weather.start()
-    weather.becomes(delay_seconds=5)
-    async with outside(bed) as server, writing(bed, [known(made)], NODE_CLIENT, server) as hand:
-        began = time.monotonic()
-        ended = await hand.do(WithdrawPods(key="k", uids=(made["metadata"]["uid"],)))
-        assert time.monotonic() - began < 1.5
-    await weather.stop()
-    assert ended.result == "failed"
-    assert ended.reason.startswith("1 of 1 not withdrawn: ")

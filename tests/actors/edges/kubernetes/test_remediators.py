@@ -18,12 +18,10 @@ from ebbtide.actors.edges.kubernetes.node_view import (
 from ebbtide.actors.edges.proof.remediators import (
     CLUSTER_API,
     EARLIER,
-    ELSEWHERE,
     KINDS,
     MACHINES,
     NODE_NAME_ANNOTATION,
     NOTED,
-    OTHER_PROVIDER_ID,
     Machines,
     Remediations,
     RemediatorSource,
@@ -31,8 +29,7 @@ from ebbtide.actors.edges.proof.remediators import (
 from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
-from tests.actors.edges.kubernetes.rights import granted
-from tests.actors.edges.kubernetes.test_node_edge import CLUSTER_RULES, LEASE_RULES
+from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, LEASE_RULES, granted
 from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT as REPLICAS
 from tests.actors.edges.kubernetes.test_outage_program import replica, tainted
 from tests.actors.edges.kubernetes.test_outage_program import rights as running_rights
@@ -44,9 +41,9 @@ __all__ = ["running_rights"]
 
 pytestmark = [pytest.mark.node]
 
-FAR, SNR = KINDS
+FAR, _ = KINDS
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-ACCOUNT, STRANGER = "ebbtide-sees-remediators", "ebbtide-sees-no-remediators"
+ACCOUNT = "ebbtide-sees-remediators"
 LIST_RULES = [
     {"apiGroups": [path.split("/")[2]], "resources": [path.split("/")[4]], "verbs": ["list"]}
     for path, _ in KINDS.values()
@@ -184,30 +181,6 @@ async def test_a_fence_agent_that_has_succeeded(rights: Path, kubelet: Kubelet, 
         await api_bed.api.patch(f"{far.path}/{kubelet.name}", {"metadata": {"finalizers": None}})
 
 
-async def test_what_it_said_before_we_looked_says_nothing(
-    rights: Path, kubelet: Kubelet, api_bed: Bed
-) -> None:
-    """Nor what it said before the node's last sign of life: it may be of an earlier boot."""
-    async with installed(api_bed, SNR, "SelfNodeRemediation") as snr:
-        await snr.begin("remediation-1", node=kubelet.name)
-        async with asking(rights, kubelet, SNR) as (source, view):
-            await snr.says("remediation-1", phase="Pre-Reboot-Completed")
-            assert await source.read(machine(kubelet)) == NOT_YET
-            await snr.says("remediation-1", phase="Reboot-Completed")
-            assert await source.read(machine(kubelet)) == Said("off", "nodeUID", kubelet.uid)
-            news = view.of(kubelet.name).news
-            await kubelet.renew()
-            with trio.fail_after(SERVED_SECONDS_MAX):
-                await news.wait()
-            assert await source.read(machine(kubelet)) == Said("unknown", error=EARLIER)
-            # A second one is made for the second time.
-            await snr.begin("remediation-2", node=kubelet.name)
-            await snr.says("remediation-2", phase="Fencing-Completed")
-            assert await source.read(machine(kubelet)) == Said("off", "nodeUID", kubelet.uid)
-        async with asking(rights, kubelet, SNR) as (later, _):
-            assert await later.read(machine(kubelet)) == Said("unknown", error=EARLIER)
-
-
 #: What Cluster API writes into its Machine's status of a node, before and while it ends the machine.
 CHECKED = {"type": "HealthCheckSucceeded", "status": "False", "reason": "UnhealthyNode"}
 REMEDIATED = {"type": "OwnerRemediated", "status": "True", "reason": "Remediated"}
@@ -272,69 +245,6 @@ async def test_a_machine_whose_infrastructure_was_deleted(
             await api_bed.api.patch(f"{api.path}/machine-1", {"metadata": {"finalizers": None}})
             with pytest.raises(Unread, match=NOT_THERE):
                 await source.read(machine(kubelet))
-
-
-@pytest.mark.parametrize("spec", [{"providerID": "test://another"}, {"providerID": None}])
-async def test_a_machine_that_is_another_nodes(
-    rights: Path, kubelet: Kubelet, api_bed: Bed, spec: Object
-) -> None:
-    """A kubelet writes its Node's annotations, and not the Machine."""
-    async with managed(api_bed, kubelet, **spec) as api, asking(rights, kubelet, CLUSTER_API) as (source, _):
-        await status(api, infrastructure("ObjectDeleted"))
-        with pytest.raises(Unread, match=OTHER_PROVIDER_ID):
-            await source.read(machine(kubelet))
-
-
-@pytest.mark.parametrize("name", ["..", "a/b", ""])
-async def test_what_is_no_objects_name_is_not_asked_for(
-    rights: Path, kubelet: Kubelet, api_bed: Bed, name: str
-) -> None:
-    """Whoever may annotate the Node chooses no path."""
-    async with managed(api_bed, kubelet):
-        await kubelet.annotate({MACHINE_ANNOTATION: name})
-        async with asking(rights, kubelet, CLUSTER_API) as (source, _):
-            assert await source.read(machine(kubelet)) is None
-
-
-@pytest.mark.parametrize(
-    "noted",
-    [{MACHINE_ANNOTATION: "machine-2"}, {MACHINE_NAMESPACE_ANNOTATION: "never", MACHINE_ANNOTATION: "a"}],
-)
-async def test_a_machine_that_is_not_there(
-    rights: Path, kubelet: Kubelet, api_bed: Bed, noted: dict[str, str]
-) -> None:
-    """Said, each time that it is looked for: somebody believes that it would tell."""
-    async with managed(api_bed, kubelet):
-        await kubelet.annotate(noted)
-        async with asking(rights, kubelet, CLUSTER_API) as (source, _):
-            for _ in range(2):
-                with pytest.raises(Unread, match=NOT_THERE):
-                    await source.read(machine(kubelet))
-
-
-async def test_machines_that_another_cluster_has(rights: Path, kubelet: Kubelet, api_bed: Bed) -> None:
-    """The Node names one, and Cluster API is not installed where it is looked for."""
-    await kubelet.annotate({MACHINE_NAMESPACE_ANNOTATION: "default", MACHINE_ANNOTATION: "machine-1"})
-    async with asking(rights, kubelet, CLUSTER_API) as (source, _):
-        with pytest.raises(Unread) as refused:
-            await source.read(machine(kubelet))
-        assert str(refused.value) == ELSEWHERE
-
-
-async def test_who_may_not_read_the_machine_says_so(kubelet: Kubelet, api_bed: Bed) -> None:
-    """In the server's words as far as we know them."""
-    poor = await granted(api_bed, STRANGER, [], CLUSTER_RULES, {"kube-node-lease": LEASE_RULES})
-    async with managed(api_bed, kubelet), asking(poor, kubelet, CLUSTER_API) as (source, _):
-        with pytest.raises(Unread, match=f"{NOTED} cannot be read: 403"):
-            await source.read(machine(kubelet))
-
-
-async def test_who_may_not_list_says_so(kubelet: Kubelet, api_bed: Bed) -> None:
-    """In the server's words as far as we know them."""
-    poor = await granted(api_bed, STRANGER, [], CLUSTER_RULES, {"kube-node-lease": LEASE_RULES})
-    async with installed(api_bed, FAR, "FenceAgentsRemediation"), asking(poor, kubelet, FAR) as (source, _):
-        with pytest.raises(Unread, match="its objects cannot be listed: 403"):
-            await source.read(machine(kubelet))
 
 
 async def test_a_management_cluster_of_its_own(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ from ebbtide.actors.edges.kubernetes.pods import KnownPod
 from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
+from ebbtide.events.decisions import DeletePod
 from tests.actors.edges.process.process_bed import Outbox
 from tests.deploy.granted import in_force, token
 from tests.deploy.rendering import place, rendered
 from tests.node.bed import Bed
 from tests.node.client import Object
 from tests.node.identities import ADMIN, Client, kubelet
-from tests.node.weather import PORT
 
 NODE = "node-1"
 #: What the writers need, and nothing else: kept by the tests that pass with it.
@@ -93,10 +93,21 @@ class Hand:
         self.writes, self.told, self.outbox = writes, told, Outbox()
 
     async def do(self, order: Order) -> Ending:
-        """How the order ended; it has five seconds more than any of the short ones may take."""
         effect: Any = self.writes.effects[type(order)]
-        with trio.fail_after(15):
-            return await effect(order, self.outbox)
+        ended: Ending = await effect(order, self.outbox)
+        return ended
+
+
+def delete(made: Object, grace_seconds: int = 5, uid: str = "", **fields: bool) -> DeletePod:
+    meta = made["metadata"]
+    return DeletePod(
+        key=f"HookActor/delete/{meta['uid']}/0",
+        uid=uid or meta["uid"],
+        namespace=meta["namespace"],
+        name=meta["name"],
+        grace_seconds=grace_seconds,
+        **fields,
+    )
 
 
 @asynccontextmanager
@@ -152,35 +163,7 @@ def _policies() -> list[Object]:
     return made
 
 
-@asynccontextmanager
-async def outside(bed: Bed) -> AsyncIterator[str]:
-    """The weather's server, which listens in the node, as a URL of the machine's loopback."""
-
-    async def pass_on(outer: trio.SocketStream) -> None:
-        with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-            async with outer, await bed.connect("127.0.0.1", PORT) as inner, trio.open_nursery() as both:
-                both.start_soon(_pump, outer, inner, both.cancel_scope)
-                both.start_soon(_pump, inner, outer, both.cancel_scope)
-
-    async with trio.open_nursery() as nursery:
-        listening = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        nursery.start_soon(trio.serve_listeners, pass_on, listening)
-        yield f"https://127.0.0.1:{listening[0].socket.getsockname()[1]}"
-        nursery.cancel_scope.cancel()
-
-
-async def _pump(source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
-    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        async for piece in source:
-            await sink.send_all(piece)
-    scope.cancel()
-
-
 def of_kind(thing: Object, kind: str) -> Object:
     """A condition; empty where there is none."""
     found = [each for each in thing["status"].get("conditions", []) if each["type"] == kind]
     return found[0] if found else {}
-
-
-def as_json(text: str) -> Any:
-    return json.loads(text)

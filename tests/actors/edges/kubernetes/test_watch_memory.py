@@ -1,0 +1,299 @@
+"""Lines of a watch, and a watch whose server sends anything, in virtual time: whatever comes, it goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.kubernetes.calls import (
+    PART_BYTES,
+    Answer,
+    Unanswered,
+)
+from ebbtide.actors.edges.kubernetes.client import (
+    LINE_BYTES_MAX,
+    LineStream,
+    SilentStream,
+)
+from ebbtide.actors.edges.kubernetes.pods import PodStore
+from ebbtide.actors.edges.kubernetes.watch import (
+    LIVENESS_PATH,
+    SELF_SUBJECT_REVIEWS,
+    ApiHealth,
+    HeardCaller,
+    PodWatch,
+    list_all,
+)
+from ebbtide.events import bounds
+from ebbtide.events.facts import ApiRead
+from tests.actors.edges.kubernetes import objects
+from tests.actors.edges.process.process_bed import Outbox
+
+HOUR = 3600.0
+
+
+def stream_of(pieces: list[bytes], code: int = 200) -> LineStream:
+    """A stream of these pieces, then its end."""
+    left = iter(pieces)
+
+    async def read() -> bytes:
+        await trio.lowlevel.checkpoint()
+        return next(left, b"")
+
+    return LineStream(code, read)
+
+
+@given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"-"))), st.data())
+def test_lines(lines: list[bytes], data: st.DataObject) -> None:
+    """However the bytes are cut into pieces, the lines are the same; what is left at the end is none."""
+    whole = b"".join(line + b"\n" for line in lines) + b"torn"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
+    pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True) if a < b]
+
+    async def read() -> list[bytes]:
+        stream, found = stream_of(pieces), []
+        while (line := await stream.line(1.0)) is not None:
+            found.append(line)
+        return found
+
+    assert trio.run(read) == lines
+
+
+async def test_a_line_without_end() -> None:
+    """A line that is longer than any object is given up, not collected."""
+    piece = b"x" * (1024 * 1024)
+    with pytest.raises(Unanswered, match="a line of more than"):
+        await stream_of([piece] * (LINE_BYTES_MAX // len(piece) + 2)).line(1.0)
+
+
+async def test_silence(autojump_clock: MockClock) -> None:
+    """After silence the stream can be asked again, and nothing is lost."""
+    send, receive = trio.open_memory_channel[bytes](1)
+    stream = LineStream(200, receive.receive)
+    await send.send(b"half ")
+    with pytest.raises(SilentStream):
+        await stream.line(5.0)
+    await send.send(b"and half\n")
+    assert await stream.line(5.0) == b"half and half"
+
+
+class Server:
+    """Answers a list with these pods, and each watch with the next of these streams; the last one lasts.
+
+    ``bodies``: what it says before that to lists and to whatever else is asked.
+    """
+
+    def __init__(
+        self, pods: list[dict[str, Any]], *watches: list[bytes], bodies: tuple[tuple[int, bytes], ...] = ()
+    ) -> None:
+        self.bodies = list(bodies)
+        self.pods, self.watches = pods, list(watches)
+        self.lists: list[str] = []
+        self.places: list[str] = []
+
+    async def call(self, method: str, path: str, **how: Any) -> Answer:
+        await trio.lowlevel.checkpoint()
+        if self.bodies:
+            return Answer(*self.bodies.pop(0))
+        if method == "GET" and path.startswith("/api/v1/pods"):
+            self.lists.append(path)
+            return Answer(
+                200, json.dumps({"metadata": {"resourceVersion": "9"}, "items": self.pods}).encode()
+            )
+        return Answer(201, b"{}") if path == SELF_SUBJECT_REVIEWS else Answer(200, b"{}")
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, seconds_max: float) -> AsyncIterator[LineStream]:
+        self.places.append(path.partition("resourceVersion=")[2].partition("&")[0])
+        yield stream_of(self.watches.pop(0)) if self.watches else LineStream(200, _forever)
+
+
+async def _forever() -> bytes:
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+async def watched(server: Server, clock: MockClock) -> tuple[PodStore, Outbox]:
+    """What is known after an hour."""
+    store, outbox = PodStore(), Outbox()
+    health = ApiHealth(server, "node-1", outbox)
+    with trio.CancelScope(deadline=clock.current_time() + HOUR):
+        await PodWatch(server, "node-1", store, health).run()
+    return store, outbox
+
+
+def event(what: str, /, **thing: Any) -> bytes:
+    return json.dumps({"type": what, "object": thing}).encode() + b"\n"
+
+
+def pod(uid: str, version: str = "10") -> dict[str, Any]:
+    return {"metadata": {"name": uid, "namespace": "default", "uid": uid, "resourceVersion": version}}
+
+
+async def test_events(autojump_clock: MockClock) -> None:
+    """Pods come, change and go with their events; a bookmark only moves the place."""
+    lines = [
+        event("ADDED", **pod("b")),
+        event("MODIFIED", **pod("b", "11"), status={"phase": "Running"}),
+        event("DELETED", **pod("a", "12")),
+        event("BOOKMARK", metadata={"resourceVersion": "20"}),
+    ]
+    server = Server([pod("a")], lines)
+    store, _ = await watched(server, autojump_clock)
+    assert [(each.uid, each.phase) for each in store.pods()] == [("b", "Running")]
+    assert server.places[:2] == ["9", "20"]
+    assert len(server.lists) == 1
+
+
+@pytest.mark.parametrize(("code", "lists"), [(410, 2), (500, 1)], ids=["the place is gone", "anything else"])
+async def test_an_error(autojump_clock: MockClock, code: int, lists: int) -> None:
+    """An ERROR event ends the watch; only one that says that the place is gone makes it list again."""
+    error = event("ERROR", kind="Status", code=code, message="too old")
+    server = Server([pod("a")], [error])
+    await watched(server, autojump_clock)
+    assert len(server.lists) == lists
+
+
+async def test_a_place_that_never_was(autojump_clock: MockClock) -> None:
+    """A server that refuses our place again and again is asked for a list, and so a new place."""
+    error = event("ERROR", kind="Status", code=504, message="Too large resource version")
+    server = Server([pod("a")], *[[error]] * 5)
+    await watched(server, autojump_clock)
+    assert len(server.lists) == 2
+
+
+async def test_short_trouble(autojump_clock: MockClock) -> None:
+    """A few watches that end at once are no reason to call the server away."""
+    _, outbox = await watched(Server([pod("a")], [], [b"{"], [b"nonsense\n"], []), autojump_clock)
+    assert outbox.of(ApiRead) == [ApiRead(reachable=True)]
+
+
+class Moody:
+    """An API server of which each call takes that many seconds; it answers only what is in time."""
+
+    def __init__(self) -> None:
+        self.takes_seconds, self.asked = 0.0, list[str]()
+
+    async def call(self, method: str, path: str, *, seconds_max: float, **_: object) -> Answer:
+        self.asked.append(f"{method} {path}")
+        await trio.sleep(min(self.takes_seconds, seconds_max))
+        if self.takes_seconds > seconds_max:
+            raise Unanswered(f"no answer in {seconds_max:g} s")
+        return Answer(200, b"{}")
+
+
+@asynccontextmanager
+async def writing(server: Moody) -> AsyncIterator[tuple[HeardCaller, Outbox]]:
+    """A writer's caller, and what is said of the server's health; at first that it answers."""
+    outbox, heard = Outbox(), HeardCaller(server)
+    heard.health = health = ApiHealth(server, "node-1", outbox)
+    await health.answered()
+    server.asked.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(health.follow)
+        yield heard, outbox
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_write_that_is_not_answered(autojump_clock: MockClock) -> None:
+    """The server is asked whether it is there; when it is not, that is on record as soon as of any silence,
+    and once. The next answer takes it back.
+    """
+    server = Moody()
+    async with writing(server) as (heard, outbox):
+        server.takes_seconds = HOUR
+        began = trio.current_time()
+        for _ in range(2):
+            with pytest.raises(Unanswered):
+                await heard.call("DELETE", "/pod", seconds_max=1.5)
+        (away,) = await outbox.wait_for(ApiRead, reachable=False)
+        assert trio.current_time() - began == pytest.approx(1.5 + bounds.now.api_liveness_seconds)
+        assert away.error == "no answer in 1.5 s"
+        await trio.sleep(60)
+        server.takes_seconds = 0
+        await heard.call("PATCH", "/pod", seconds_max=1)
+        await outbox.wait_for(ApiRead, 2, reachable=True)
+        assert [read.reachable for read in outbox.of(ApiRead)] == [True, False, True]
+
+
+async def test_a_slow_server_is_there(autojump_clock: MockClock) -> None:
+    """A write has less time than such a server takes; that is no reason to call it away."""
+    server = Moody()
+    async with writing(server) as (heard, outbox):
+        server.takes_seconds = 1.5
+        for _ in range(5):
+            with pytest.raises(Unanswered):
+                await heard.call("PATCH", "/pod", seconds_max=1)
+        await trio.sleep(60)
+        assert f"GET {LIVENESS_PATH}" in server.asked
+        assert outbox.of(ApiRead) == [ApiRead(reachable=True)]
+
+
+async def test_one_bad_write(autojump_clock: MockClock) -> None:
+    """Something else was answered meanwhile: nothing is said, whatever became of the question."""
+    server = Moody()
+    async with writing(server) as (heard, outbox):
+        server.takes_seconds = HOUR
+        with pytest.raises(Unanswered):
+            await heard.call("PATCH", "/pod", seconds_max=0.5)
+        await trio.sleep(0.5)
+        server.takes_seconds = 0
+        await heard.call("PATCH", "/pod", seconds_max=0.5)
+        await trio.sleep(60)
+        assert outbox.of(ApiRead) == [ApiRead(reachable=True)]
+
+
+lines = st.one_of(
+    st.binary(max_size=60),
+    objects.anything.map(lambda value: json.dumps(value).encode()),
+    st.builds(
+        lambda kind, value: json.dumps({"type": kind, "object": value}).encode(),
+        st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "", "OTHER"]),
+        objects.pods | objects.anything,
+    ),
+    st.just(b'{"type":"ADDED","object":' + b"[" * 5000),
+)
+
+
+bodies = st.tuples(st.sampled_from([200, 201, 403, 410, 429, 500]), lines)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.lists(lines.map(lambda line: line + b"\n"), max_size=3), max_size=3),
+    st.lists(bodies, max_size=3).map(tuple),
+)
+def test_anything(watches: list[list[bytes]], said: tuple[tuple[int, bytes], ...]) -> None:
+    """Whatever the server says, the watch never raises, and ends with a server that is well."""
+    clock = MockClock(autojump_threshold=0)
+    server = Server([pod("a")], *watches, bodies=said)
+    _, outbox = trio.run(watched, server, clock, clock=clock)
+    assert outbox.of(ApiRead)[-1].reachable
+
+
+async def test_a_list_in_parts() -> None:
+    """A list comes in parts; after one that was large the next are asked for smaller."""
+    asked: list[str] = []
+
+    class Pages(Server):
+        async def call(self, method: str, path: str, **how: Any) -> Answer:
+            asked.append(path.partition("limit=")[2])
+            number = len(asked)
+            more = "" if number == 3 else f"part {number + 1}"
+            metadata = {"resourceVersion": "7", "continue": more}
+            padding = " " * (10 * PART_BYTES if number == 1 else 0)
+            body = json.dumps({"metadata": metadata, "items": [pod(f"pod-{number}")]}) + padding
+            return Answer(200, body.encode())
+
+    pods, version = await list_all(Pages([]), "node-1")
+    assert [each.uid for each in pods] == ["pod-1", "pod-2", "pod-3"]
+    assert version == "7"
+    assert asked == ["50", "4&continue=part%202", "4&continue=part%203"]
