@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,17 +22,17 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from benchmarks.report import Figure, say
+from benchmarks.report import Figure, conclude, parser, say
 from ebbtide import fleet
 from ebbtide.config.loading import load
 from tests.beds.inside import PROJECT
+from tests.beds.rootfs import Unavailable
 from tests.fleet_bed import one_machine
 from tests.fleet_bed.cluster import Driver, cluster, driver
 from tests.fleet_bed.conftest import NEW
-from tests.fleet_bed.measuring import measured
 from tests.fleet_bed.processes import executors, peak_mib, python_peak_mib, python_times, spent, times
 
-SOME, FEW = 400, 8
+NODES, SOME, FEW = 2000, 400, 8
 TABLES_SHARE_MIN, VERIFY_SHARE_MIN, WHAT_IF_SHARE_MIN = 0.85, 0.8, 0.9
 TWO_WORKERS_MAX = 1.1
 PYTHON_MIB_MAX, HEAP_MIB = 256, 512
@@ -159,5 +160,19 @@ def measure(folder: Path, nodes: int) -> list[Figure]:
     ]
 
 
+def main() -> int:
+    """The exit code: 1 when a figure is missed, 2 where there is no cluster to be had."""
+    options = parser(__doc__)
+    options.add_argument("--nodes", type=int, default=NODES, help=f"default {NODES}")
+    arguments = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ebbtide-fleet.") as folder:
+        try:
+            found = measure(Path(folder), arguments.nodes)
+        except Unavailable as why:
+            say(str(why))
+            return 2
+    return conclude("fleet_spark", arguments, found, {"command": "tests.fleet_bed"})
+
+
 if __name__ == "__main__":
-    sys.exit(measured("fleet_spark", "tests.fleet_bed", __doc__, measure))
+    sys.exit(main())

@@ -49,14 +49,6 @@ class Application:
         rows = frame.count()
         return {"rows": rows, "tasks": frame.rdd.getNumPartitions(), "seconds": time.perf_counter() - began}
 
-    def do_view(self, url: str, table: str) -> None:
-        """For SQL, by the table's name: read once for all that is asked."""
-        frame = self._source(url, table, {}, "")
-        frame.cache().createOrReplaceTempView(table)
-
-    def do_sql(self, sql: str, into: str) -> dict[str, Any]:
-        return self._collect(self.spark.sql(sql), into)
-
     def do_verb(self, verb: str, url: str, into: str, part_journals: int = 0, **asked: Any) -> None:
         """A verb's rows as an Arrow file, asked as the command line asks on Spark."""
         if "settings" in asked:
