@@ -1,41 +1,56 @@
-"""Running the demo as a person does: in a pipe, or on a terminal of its own."""
+"""Running the demo as a person does, in a pipe."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import NamedTuple
 
+from tests.waiting import WATCHDOG_SECONDS
+
 COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "demo")
-#: What the demo promises.
-SECONDS_MAX = 20.0
+#: The same in a machine's own time; a mode follows (`tests.demo.patient`).
+PATIENT = (sys.executable, "-m", "tests.demo.patient")
 
 
 class Ran(NamedTuple):
-    """How a run ended; ``seconds`` from the first to the last moment."""
+    """How a run ended."""
 
     code: int
     out: str
     err: str
-    seconds: float
     journal: Path
 
 
-def run_demo(folder: Path, *arguments: str) -> Ran:
-    """The demo in a pipe, its files under ``folder``."""
-    began = time.monotonic()
+def _environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "TMPDIR": str(folder)}
+
+
+def run_demo(folder: Path, *command: str) -> Ran:
+    """To its end, its files under ``folder``."""
     done = subprocess.run(
-        [*COMMAND, "--journal", str(folder / "journal"), *arguments],
+        [*command, "--journal", str(folder / "journal")],
         capture_output=True,
         text=True,
-        env={**os.environ, "TMPDIR": str(folder)},
-        timeout=60,
+        env=_environment(folder),
+        timeout=WATCHDOG_SECONDS,
         check=False,
     )
-    return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - began, folder / "journal")
+    return Ran(done.returncode, done.stdout, done.stderr, folder / "journal")
+
+
+@contextmanager
+def demo_until(words: str, folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """The demo, its files under ``folder``, when it has printed a line with these words."""
+    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=_environment(folder)) as child:
+        assert child.stdout is not None
+        assert any(words in line for line in child.stdout)
+        yield child
 
 
 def left_over(folder: Path) -> list[int]:

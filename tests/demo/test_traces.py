@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 import trio
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -16,6 +17,7 @@ COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "demo",
 DEMO_SECONDS_MAX = 40
 
 
+@pytest.mark.proof
 async def test_the_demo_is_exported_while_it_runs(tmp_path: Path) -> None:
     """Live, and whole once it is over: the trace whose id it prints, each span as the projection has it."""
     collector, journal = Collector(), tmp_path / "journal"
