@@ -41,7 +41,6 @@ def on_the_base_wheel(*arguments: str | Path) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         env=environment,
-        timeout=60,
         check=False,
     )
 
@@ -62,26 +61,11 @@ def test_every_extra_of_the_project_is_in_the_table() -> None:
     assert (extra_of("trio_asyncio._loop"), extra_of("pyarrow"), extra_of("trio")) == ("node", "tables", "")
 
 
-def test_uninstall_needs_no_extra(tmp_path: Path) -> None:
-    """Also where its unit is stopped already: it comes to its end, and says what it could not ask."""
-    config = tmp_path / "config.yaml"
-    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n")
-    ran = on_the_base_wheel(
-        "uninstall", "--config", config, "--journal", tmp_path / "j", "--runtime", tmp_path, "--dry-run"
-    )
-    assert "Traceback" not in ran.stderr
-    assert "unexpected" not in ran.stderr
-    assert install_command("node") in ran.stdout
-    assert "kubelet" in ran.stdout
-
-
 @pytest.mark.parametrize(
     "words, extra",
     [
         ("run --mode api --journal {d}/j --runtime {d}", "node"),
-        ("uninstall --dry-run --node-only --node-name n --kubeconfig {d}/k --runtime {d}", "node"),
         ("export parquet --journal {d}/j -o {d}/tables", "tables"),
-        ("fleet tables --journals {d}/j --to {d}/tables", "fleet"),
         ("fleet advise --journals s3://bucket", "fleet"),
         ("fleet ingest --journals {d}/j --lake {d}/lake", "lake"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,26 +15,12 @@ DEPLOY = Path(__file__).parents[1] / "deploy/systemd"
 UNITS = "etc/systemd/system"
 #: In tenths. What is left is the daemon's work, as the unit says; systemd 257 counts it as 2.7, 252 as 3.0.
 EXPOSURE_MAX = 30
-ANALYZE_SECONDS_MAX = 60
 
 #: What pods inherit all the same: harmless without the filter it belongs to, or meant for them too.
 KEPT = {"ProtectKernelModules", "SystemCallErrorNumber", "ReadWritePaths"}
 #: Every directive that a service's processes inherit, by how its name begins.
-INHERITED = (
-    "Protect",
-    "Private",
-    "Restrict",
-    "SystemCall",
-    "Capability",
-    "NoNew",
-    "Read",
-    "Device",
-    "Lock",
-    "Limit",
-    "Memory",
-    "CPU",
-    "OOMScore",
-    "UMask",
+INHERITED = re.compile(
+    "Protect|Private|Restrict|SystemCall|Capability|NoNew|Read|Device|Lock|Limit|Memory|CPU|OOMScore|UMask"
 )
 #: Begin like these, and are the service manager's own.
 OTHERS = {"RestartSec", "RestartPreventExitStatus"}
@@ -53,23 +40,17 @@ def directives(name: str) -> dict[str, list[str]]:
 def test_pods_inherit_nothing_that_was_meant_for_the_daemon() -> None:
     """Whatever the unit restricts, the drop-in of mode process says again, or the list here says why not."""
     unit, drop_in = directives("ebbtide.service"), directives("process.conf")
-    inherited = {name for name in unit if name.startswith(INHERITED) and name not in OTHERS}
+    inherited = {name for name in unit if INHERITED.match(name) and name not in OTHERS}
     assert "ProtectClock" in inherited
     assert inherited - set(drop_in) == KEPT
 
 
-def test_a_wrong_option_is_not_tried_again() -> None:
-    """Exit code 2 is the daemon's word that no start heals it."""
-    assert directives("ebbtide.service")["RestartPreventExitStatus"] == ["2"]
-
-
-def test_who_hangs_is_ended_as_soon_by_either() -> None:
-    """systemd and the parent process of ``--keep-lock`` have the same patience."""
+def test_a_daemon_that_hangs_or_is_wrong_is_ended_and_stays_so() -> None:
+    """systemd and the parent process of ``--keep-lock`` have the same patience; no start cures exit code 2."""
     unit = directives("ebbtide.service")
-    assert [float(unit[name][0]) for name in ("WatchdogSec", "TimeoutStartSec")] == [
-        SILENT_SECONDS_MAX,
-        START_SECONDS_MAX,
-    ]
+    assert unit["RestartPreventExitStatus"] == ["2"]
+    patience = [float(unit[name][0]) for name in ("WatchdogSec", "TimeoutStartSec")]
+    assert patience == [SILENT_SECONDS_MAX, START_SECONDS_MAX]
     assert unit["WatchdogSignal"] == ["SIGKILL"]
 
 
@@ -100,6 +81,6 @@ def test_the_sandbox_stays_as_tight(tmp_path: Path, drop_in: str, code: int) -> 
         shutil.copy(DEPLOY / drop_in, folder)
     how = ("--offline=true", f"--root={tmp_path}", f"--threshold={EXPOSURE_MAX}", "--no-pager")
     argv = ["systemd-analyze", "security", *how, "ebbtide.service"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=ANALYZE_SECONDS_MAX)
+    done = subprocess.run(argv, capture_output=True, text=True)
     assert "Overall exposure level" in done.stdout, done.stderr
     assert done.returncode == code, done.stdout

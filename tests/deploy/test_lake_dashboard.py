@@ -17,9 +17,11 @@ from deltalake import DeltaTable
 from ebbtide.cli.common.guard import guarded
 from ebbtide.cli.simulate import write_journal
 from ebbtide.fleet.lake import WRITTEN
-from tests.deploy import lake_dashboard
-from tests.deploy.lake_dashboard import DASHBOARD, ROOT, chosen, questions
 from tests.fleet.nodes import a_machine
+from tests.replay.sim.questions import FILE, questions
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = ROOT / "deploy" / "grafana" / "ebbtide-lake.json"
 
 SOURCE = ROOT / "deploy" / "grafana" / "ebbtide-lake-datasource.yaml"
 BOARD = json.loads(DASHBOARD.read_text())
@@ -85,10 +87,20 @@ def rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]
     return found
 
 
-def test_it_is_made_of_the_pages_questions() -> None:
-    """A question that is changed there is changed here: python -m tests.deploy.lake_dashboard."""
-    assert DASHBOARD.read_text() == lake_dashboard.text()
+def chosen(sql: str) -> str:
+    """The same of the dashboard's time, and of the nodes that are chosen in it."""
+    return re.sub(
+        r"'(shutdowns|waves|pods|hooks|containers|notices)'",
+        r"(select * from \1 where $__timeFilter(started) and node in (${node:sqlstring}))",
+        FILE.sub(r"'\1'", sql),
+    )
+
+
+def test_it_asks_the_pages_questions() -> None:
+    """A question that is changed there is changed here."""
     assert [number for number, _, _ in questions()] == list(range(1, 11))
+    asked = {title: chosen(sql) for _, title, sql in questions()}
+    assert {title: sql for title, sql in QUERIES.items() if title in asked} == asked
 
 
 def test_the_data_source_has_every_table_that_is_asked() -> None:
@@ -97,7 +109,7 @@ def test_the_data_source_has_every_table_that_is_asked() -> None:
     asked = {name for sql in QUERIES.values() for name in re.findall(r"from (\w+)", sql)}
     assert asked <= set(made) <= set(WRITTEN)
     (source,) = yaml.safe_load(SOURCE.read_text())["datasources"]
-    assert source["type"] == lake_dashboard.DATASOURCE["type"]
+    assert {source["type"]} == {panel["datasource"]["type"] for panel in BOARD["panels"]}
     assert all("delta_scan" in each for each in statements() if each.startswith("create view"))
 
 
