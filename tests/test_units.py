@@ -46,7 +46,7 @@ def test_pods_inherit_nothing_that_was_meant_for_the_daemon() -> None:
 
 
 def test_a_daemon_that_hangs_or_is_wrong_is_ended_and_stays_so() -> None:
-    """systemd and the parent process of ``--keep-lock`` have the same patience; no start cures exit code 2."""
+    """systemd and the parent process of ``--keep-lock`` are as patient; no start cures exit code 2."""
     unit = directives("ebbtide.service")
     assert unit["RestartPreventExitStatus"] == ["2"]
     patience = [float(unit[name][0]) for name in ("WatchdogSec", "TimeoutStartSec")]
