@@ -1,4 +1,4 @@
-"""The unit of the host by each of its identities: a whole power-off, and what the weaker one leaves out."""
+"""The unit of the host by its account, and without an identity: a whole power-off."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 import trio
 
 from ebbtide.events import decisions as d
-from ebbtide.events.facts import ApiRead, OrderEnded
+from ebbtide.events.facts import OrderEnded
 from tests.deploy.granted import applied, token
-from tests.node import identities
 from tests.node.bed import Bed
 from tests.node.client import Object, condition
 from tests.node.ebbtide import COMMAND, Daemon
@@ -109,23 +108,6 @@ def deployment(name: str, script: str) -> Object:
         "template": {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]},
     }
     return {"metadata": {"name": name}, "spec": spec}
-
-
-async def test_the_nodes_own_identity_leaves_the_taint_out(beside: Bed, tmp_path: Path) -> None:
-    """NodeRestriction keeps it from tainting itself, which is known before; all else works."""
-    daemon = await shut_down(beside, auto(beside, tmp_path, identities.kubelet("node-1")))
-    assert [read.taint for read in daemon.events(ApiRead) if read.reachable] == [False]
-    assert outcomes(daemon, d.DeletePod, d.PostEvent, d.PublishCertificate) == {
-        "DeletePod": {"done"},
-        "PostEvent": {"done"},
-        "PublishCertificate": {"done"},
-    }
-    assert [ended.outcome for ended in daemon.events(d.PodEnded)] == ["graceful"]
-    node = await beside.api.get(NODE)
-    assert node["spec"]["unschedulable"] is True
-    assert TAINT not in {taint["key"] for taint in node["spec"].get("taints", [])}
-    assert {"DrainInProgress", "Drained"} & {each["type"] for each in node["status"]["conditions"]}
-    await daemon.verify()
 
 
 async def test_without_an_identity_the_status_stands_in_a_file(beside: Bed, tmp_path: Path) -> None:

@@ -22,15 +22,12 @@ from ebbtide.actors.node_status import (
     NODE_REASON,
     POD_REASON,
 )
-from ebbtide.doctor.api_server import examine_api_server
-from ebbtide.doctor.snapshot import ApiServerState as Seen
 from ebbtide.events.decisions import PostEvent
-from tests.actors.edges.kubernetes.rig import linked
 from tests.deploy.granted import applied, speaking, token
 from tests.deploy.rendering import Object
 from tests.node.bed import Bed
 from tests.node.client import STRATEGIC, Api, Refused
-from tests.node.identities import Client, kubelet
+from tests.node.identities import kubelet
 from tests.node.pods import PODS, pod, running
 
 pytestmark = pytest.mark.node
@@ -402,17 +399,3 @@ async def test_the_policies_are_about_nobody_else(bed: Bed, granted: Api) -> Non
     """An administrator still does whatever he likes; what no object can be is the API server's own word."""
     found = await abused(bed.api)
     assert [name for name, said in found.items() if "ebbtide-own" in said] == []
-
-
-async def test_a_node_that_somebody_else_has_tainted(bed: Bed, granted: Api) -> None:
-    """The doctor finds that it may be tainted, since a dry run with all taints loses nobody's."""
-    theirs = {"key": "example.com/theirs", "effect": "NoSchedule"}
-    await bed.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": [theirs]}})
-    try:
-        client = Client(await token(bed, NODE), "ebbtide-doctor")
-        async with linked(bed.secrets.kubeconfig(client, bed.server, "doctor")) as link:
-            said, _ = await examine_api_server(link, Seen(), "node-1")
-        assert (said.problem, said.taint, said.confined) == ("", True, True)
-        assert (await bed.api.get("/api/v1/nodes/node-1"))["spec"]["taints"] == [theirs]
-    finally:
-        await bed.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": None}})
