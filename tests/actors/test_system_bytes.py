@@ -15,6 +15,7 @@ from ebbtide.events.codec import encode_event
 from tests.scripts.bench import Bench, flags_of
 from tests.scripts.parse import parse
 from tests.scripts.verbs import run
+from tests.waiting import WATCHDOG_SECONDS
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 ROOT = SCRIPTS.parent.parent
@@ -60,6 +61,6 @@ def test_bytes_do_not_depend_on_the_process() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=WATCHDOG_SECONDS,
         )
         assert there.stdout.strip() == here

@@ -123,13 +123,6 @@ def test_a_wave_needs_what_its_slowest_pod_needs() -> None:
     assert len(advice.saved) == 3
 
 
-def test_a_wave_without_evidence_is_kept() -> None:
-    """Nobody of it was ever stopped."""
-    advice = advise([account(ended("web-0", 3))])
-    assert advice.waves[1].seconds == 10
-    assert wave_comment(advice.waves[1]) == "as it is: no pod of it was ever stopped"
-
-
 def test_the_longest_of_all_shutdowns_counts() -> None:
     """Several nodes' shutdowns are one body of evidence; the newest one's periods are the frame."""
     old = account(ended("web-0", 9), number=1, configuration=ConfigurationRecord(periods=PERIODS[:1]))
@@ -179,13 +172,6 @@ def test_a_pod_that_was_cut_short_is_perhaps_saved() -> None:
     assert advice.waves[0].seconds == 13
 
 
-def test_a_wave_that_was_too_short_is_not_made_shorter() -> None:
-    """What was killed before its own grace was over needs more than it had, not less."""
-    advice = advise([account(ended("web-0", 3), killed("db-0", 20))])
-    assert (advice.waves[0].seconds, advice.waves[0].kept) == (20, "too-short")
-    assert wave_comment(advice.waves[0]) == "as it is: a pod of it was killed before its own grace was over"
-
-
 def test_a_pod_that_never_ends_decides_nothing() -> None:
     """Its wave is as long as the others need; alone in it, the wave stays as it is."""
     advice = advise([account(killed("a-0", 5, wanted=5, priority=1000), ended("web-0", 2))])
@@ -209,12 +195,6 @@ def test_what_is_no_observation() -> None:
         ]
     )
     assert list(found) == []
-
-
-def test_a_hurried_pod_is_censored_when_it_was_hurried() -> None:
-    """What came later was not its own doing."""
-    (stop,) = observed_stops([account(killed("a-0", 9, hurried_ns=4 * SECOND))])
-    assert (stop.observed.ns, stop.observed.ended, stop.limited) == (3 * SECOND, False, True)
 
 
 def test_a_pod_that_was_still_there_is_censored_at_the_end() -> None:
@@ -260,30 +240,6 @@ def test_a_node_that_is_granted_too_little_saves_fewer() -> None:
         advice, 200
     )
     assert len(advise([account(*fates, grant_ns=35 * SECOND)]).saved) == 3
-
-
-def test_the_last_wave_under_a_small_grant_is_promised_less() -> None:
-    """What lies before logind's own timer comes off it: of 6 s a pod that took 5.5 s may not have them."""
-    fates = (ended("web", 5.5), ended("db", 5.5, priority=1000))
-    advice = advise([account(*fates, grant_ns=12 * SECOND)])
-    assert [wave.seconds for wave in advice.waves] == [6, 6]
-    assert [stop.label for stop in advice.saved] == ["shop/web"]
-    assert [stop.label for stop in advice.cut] == ["shop/db"]
-
-
-def test_many_nodes_that_are_granted_too_little_are_counted() -> None:
-    """Three by name."""
-    each = [account(ended("web", 11), node=f"node-{at}", number=at, grant_ns=9 * SECOND) for at in range(5)]
-    text = configuration_to_paste(advise(each), 200)
-    assert "On node-2 the grant" in text
-    assert "On node-3 the grant" not in text
-    assert "So it was on 2 other nodes." in text
-
-
-def test_a_grant_that_is_enough_for_the_advice_is_not_named() -> None:
-    """Less than was asked for, and more than these periods need."""
-    advice = advise([account(ended("web", 2), ended("db", 2, priority=1000), grant_ns=30 * SECOND)])
-    assert (advice.drop_in_seconds, advice.short, len(advice.saved)) == (11, (), 2)
 
 
 def test_without_evidence_there_is_no_advice() -> None:
@@ -332,14 +288,6 @@ def test_a_hook_that_was_not_whole_may_take_longer_with_more_time(result: HookRe
     )
 
 
-def test_a_hook_whose_container_ended_was_whole_enough() -> None:
-    """It was cut because there was nothing left to stop."""
-    gone = ContainerRecord(name="main", exited_ns=2 * SECOND)
-    short = ended("web-1", 1, grace_ns=SECOND, hooks=(hook("cancelled", 1),), containers=(gone,))
-    advice = advise([account(ended("api-0", 9), short)])
-    assert not advice.perhaps
-
-
 def container(
     name: str, signalled: int | None, exited: int | None, *, sidecar: bool = False
 ) -> ContainerRecord:
@@ -365,21 +313,6 @@ def test_what_each_container_took_is_its_own() -> None:
     )
 
 
-def test_what_was_killed_has_a_part_in_what_it_had() -> None:
-    """A container that had ended by then keeps its time; one whose hook ran on had that, and no stop."""
-    containers = (container("main", None, 21), container("api", 0, 3), container("db", 0, 21))
-    pod = killed("a-0", 20, hooks=(hook("timed-out", 30),))
-    main, api, db = (
-        replace(each, killed_ns=None if each.name == "api" else 21 * SECOND) for each in containers
-    )
-    (stop,) = observed_stops([account(replace(pod, containers=(main, api, db)))])
-    assert [(part.container, part.hook_ns, part.stop_ns) for part in stop.parts] == [
-        ("main", 20 * SECOND, 0),
-        ("api", 0, 3 * SECOND),
-        ("db", 0, 20 * SECOND),
-    ]
-
-
 @pytest.mark.parametrize("hurried", [5, 30])
 def test_what_came_first_is_its_bound(hurried: int) -> None:
     """Killed at 20 s, and hurried before or after that: till the first of these it had not ended."""
@@ -393,18 +326,6 @@ def test_a_wave_that_was_too_short_for_some_is_not_made_shorter_by_more_evidence
     for more in ([], [killed("web-3", 30, wanted=30)]):
         wave = advise([account(*known, *more)]).waves[0]
         assert (wave.seconds, wave.kept) == (20, "too-short")
-
-
-def test_what_no_period_helps_keeps_no_wave_long() -> None:
-    """It ignores its stop signal: that it was killed before its own grace was over says nothing."""
-    wave = advise([account(ended("web-1", 2), killed("deaf-1", 20, autopsies=(DEAF,)))]).waves[0]
-    assert (wave.seconds, wave.kept) == (3, "")
-
-
-def test_a_kill_that_came_sooner_than_its_replicas_end_keeps_no_wave_long() -> None:
-    """Its replicas took up to 12 s, and it was killed after 5 s: 13 s are what is known to be needed."""
-    wave = advise([account(ended("web-1", 12), killed("web-2", 5))]).waves[0]
-    assert (wave.seconds, wave.kept) == (13, "")
 
 
 # --- how far the evidence is trusted ------------------------------------------------------------

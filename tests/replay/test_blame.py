@@ -84,20 +84,6 @@ def test_the_slowest_is_waited_for_alone_from_the_next_slowest_on() -> None:
     ]
 
 
-def test_a_hook_and_the_stop_after_it_share_the_time() -> None:
-    """What came before the next slowest had ended is shared with that one."""
-    hook = HookRecord(container="main", kind="exec", began_ns=0, until_ns=100, ended_ns=60, result="done")
-    account = shutdown(
-        (
-            0,
-            90,
-            (pod("a", 0, container("main", 60, 90), hooks=(hook,)), pod("b", 0, container("main", 0, 40))),
-        ),
-        pods_ended_ns=90,
-    )
-    assert figures(account) == [("a", "main", 60, 20), ("b", "main", 40, 0), ("a", "main", 30, 30)]
-
-
 def test_containers_of_one_pod_that_stop_at_once_hold_nobody_alone() -> None:
     """Had the one been faster, the other would still have been waited for."""
     account = shutdown(
@@ -114,16 +100,6 @@ def test_a_straggler_is_waited_for_again_after_the_last_wave() -> None:
         pods_ended_ns=100,
     )
     assert figures(account) == [("a", "main", 100, 50 + 30), ("b", "main", 20, 20)]
-
-
-def test_one_wave_only() -> None:
-    """The pods that the plan had put there."""
-    account = shutdown(
-        (0, 50, (pod("a", 0, container("main", 0, 50)),)),
-        (50, 70, (pod("b", 1, container("main", 50, 70)),)),
-        pods_ended_ns=70,
-    )
-    assert [cost.pod.name for cost in blame(account, wave=1)] == ["b"]
 
 
 @pytest.mark.parametrize("part", range(PARTS))

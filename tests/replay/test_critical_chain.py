@@ -9,13 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from ebbtide import replay
-from ebbtide.events.model import Period, Settings
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
 from tests.events.record.worlds import PARTS, told
-from tests.journals import SHUTDOWN, pod, write_files
-from tests.replay.shutdown import Book
-from tests.replay.two_shutdowns import shutdown
+from tests.journals import SHUTDOWN
 
 MS = 1_000_000
 
@@ -67,22 +64,6 @@ def test_the_golden_shutdown_waited_for_these() -> None:
     assert chain.away == (Away(1_301 * MS, 2_101 * MS),)
 
 
-def test_the_trace_is_waited_for_after_the_statuses(tmp_path: Path) -> None:
-    """Both begin when the pods have ended; what the trace took longer is its own."""
-    book = Book(flags=())
-    settings = Settings(by_pod_priority=(Period(priority=0, seconds=10),), trace_flush_ns=1_000 * MS)
-    shutdown(book, "boot-1", settings, 20, (pod("web-0", 0),), {"web-0": 100, "traces": 300})
-    account = replay.open(write_files(tmp_path, book.files)).shutdown().account
-    chain = critical_chain(account)
-    assert_whole(chain, account)
-    assert [shape(segment)[:2] for segment in chain.segments] == [
-        ("inventory", 1),
-        ("wave", 100),
-        ("statuses", 1),
-        ("traces", 299),
-    ]
-
-
 def cut_short(folder: Path) -> ShutdownRecord:
     """The golden shutdown's first segment, seen from a later boot."""
     first = sorted(SHUTDOWN.iterdir())[0]
@@ -111,11 +92,3 @@ def test_of_several_that_had_not_ended_none_held_it(tmp_path: Path) -> None:
     (several,) = wave.within
     assert (several.what, several.uid) == ("several", "")
     assert several.text == "3 pods had not ended: shop/web-0, shop/web-1, shop/stuck-0"
-
-
-def test_a_withdrawn_shutdown_ends_when_what_had_begun_is_finished() -> None:
-    """Whoever was still on the way down then held the end."""
-    told_of = [account for part in range(PARTS) for account in told(part) if account.outcome == "cancelled"]
-    whats = {segment.what for account in told_of for segment in critical_chain(account).segments}
-    assert "finishing" in whats
-    assert not whats & {"statuses", "release"}

@@ -59,18 +59,6 @@ def test_pods_are_paired_by_name_before_owner() -> None:
     ]
 
 
-def test_static_pods_are_paired_over_nodes() -> None:
-    """Their names end with their node's."""
-    assert paired(named("etcd-node-1"), named("etcd-node-7", node="node-7")) == [
-        ("etcd-node-1", "etcd-node-7")
-    ]
-
-
-def test_pods_of_one_name_are_paired_once_each() -> None:
-    """A pod that was deleted and made anew during the shutdown stands twice in it."""
-    assert paired(named("db-0", "db-0"), named("db-0")) == [("db-0", "db-0"), ("db-0", None)]
-
-
 def test_a_shutdown_does_not_differ_from_itself() -> None:
     """Nor is any of its pods."""
     one = account()

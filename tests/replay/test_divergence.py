@@ -13,7 +13,7 @@ from ebbtide.events.reader import History
 from ebbtide.replay.divergence import Explanation, explain
 from ebbtide.replay.verify import verify
 from tests.handlers import replace_handler
-from tests.journals import VERSION, changed, history, without
+from tests.journals import VERSION, changed, history
 from tests.replay import shutdown
 
 RECORDS = shutdown.write().records
@@ -37,13 +37,6 @@ def replaced(seq: int, event: msgspec.Struct) -> list[Record]:
     return [
         msgspec.structs.replace(record, event=event) if record.seq == seq else record for record in RECORDS
     ]
-
-
-def test_the_story_itself_is_identical() -> None:
-    """What the helper chains is what the golden journals hold, and it verifies."""
-    found = verify(history(RECORDS))
-    assert found.identical
-    assert (found.events, found.episodes) == (len(RECORDS), 1)
 
 
 def test_an_edited_decision_is_told_apart_from_other_logic() -> None:
@@ -135,14 +128,6 @@ def test_a_digest_names_actor_and_field() -> None:
     assert found.before["phase"] == "waves"
 
 
-def test_a_digest_without_an_actor_names_it() -> None:
-    """Digested on one side only."""
-    seq = seq_of(StatesDigest)
-    found = explained(history(changed(RECORDS, seq, actors={})))
-    assert found.divergence.field == "actors ConfigReconciler"
-    assert found.actor == "ConfigReconciler"
-
-
 def test_a_checkpoint_that_the_process_went_on_from() -> None:
     """It had read less than there is: the state as recorded, and how the one of history differs."""
     seq = seq_of(Checkpoint, 2)
@@ -166,14 +151,6 @@ def test_flags_that_are_not_the_headers() -> None:
     """The checkpoint says what was in force; a header that says something else was changed."""
     found = explained(history(changed(RECORDS, seq_of(Checkpoint, 1), logic_flags=())))
     assert "other-flags" in names(found)
-
-
-def test_a_record_that_was_taken_out() -> None:
-    """What is produced in its place is named, with the step that it belongs to."""
-    found = explained(history(without(RECORDS, seq_of(PodEnded))))
-    assert found.divergence.produced.type == "PodEnded"
-    assert found.causes[-1].type == "ContainerExited"
-    assert found.before["begun_ns"] > 0
 
 
 def test_the_last_records_of_a_step_taken_away() -> None:

@@ -14,11 +14,10 @@ from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Record
 from ebbtide.events.codec import FLAG_LAST, RawRecord
 from ebbtide.events.decisions import ReleaseLock, ShutdownBegan
 from ebbtide.events.facts import ContainerExited
-from ebbtide.events.reader import History
 from ebbtide.replay.divergence import explain
 from ebbtide.replay.replayer import BACKWARDS, Divergence, Replayer
 from ebbtide.replay.verify import verify
-from tests.journals import VERSION, Memory, history
+from tests.journals import VERSION, history
 from tests.replay import shutdown
 
 RECORDS = shutdown.write().records
@@ -74,16 +73,6 @@ def test_every_part_of_every_fact_but_its_times(part: str) -> None:
             assert found.seq == raw.seq, raw
 
 
-def test_a_facts_times_show_in_its_decisions() -> None:
-    """A fact that was moved leaves its decisions behind; alone it moves what is decided by it."""
-    for at, raw in enumerate(RAWS[:-1]):
-        if not raw.cause and RAWS[at + 1].cause:
-            edited = raw._replace(wall_ns=raw.wall_ns + 1)
-            found = replayed([*RAWS[:at], edited, *RAWS[at + 1 :]])
-            assert found is not None
-            assert (found.seq, found.field) == (raw.seq + 1, "time")
-
-
 def test_a_release_an_hour_later_is_no_identical_journal() -> None:
     """Only that record was moved, and the chain made anew: it was changed, and the times say which way."""
     release = next(record for record in RECORDS if isinstance(record.event, ReleaseLock))
@@ -106,14 +95,6 @@ def test_every_record_the_last_of_its_step() -> None:
     assert divergence is not None
     assert divergence.field == "last"
     assert [reason.name for reason in explain(found, divergence, VERSION).reasons] == ["marked-otherwise"]
-
-
-def test_two_steps_in_one() -> None:
-    """Where a step's end is not marked, the difference is at that record."""
-    seq = next(raw.seq for raw in RAWS if raw.cause and raw.flags)
-    divergence = verify(history(changed(seq, last=False))).divergence
-    assert divergence is not None
-    assert (divergence.seq, divergence.field) == (seq, "last")
 
 
 def moved(first_seq: int, last_seq: int, by_ns: int) -> list[Record]:
@@ -145,12 +126,3 @@ def test_a_difference_before_counts_first() -> None:
     divergence = verify(history(records)).divergence
     assert divergence is not None
     assert (divergence.seq, divergence.field) == (ended, "budget_ns")
-
-
-def test_another_boot_begins_its_own_clock() -> None:
-    """The monotonic clock starts anew with a machine."""
-    book = shutdown.Book(("states-digest",))
-    book.process("boot-1", shutdown.first_life())
-    book.now_ns = NS_PER_SECOND
-    book.process("boot-2", shutdown.third_life())
-    assert verify(History([Memory(book.files)])).identical

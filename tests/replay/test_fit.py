@@ -11,7 +11,6 @@ from ebbtide.events.model import Container, Hook, Pod, Settings
 from ebbtide.events.record.model import ContainerRecord, HookRecord, PodRecord
 from ebbtide.replay.advise import Stop, observed_stops
 from ebbtide.replay.fit import MisfitCode, fit
-from tests import journals
 from tests.replay.test_advise import account, ended, killed
 from tests.replay.whatif.bed import HIGH, SECOND, pod, settings
 
@@ -101,20 +100,6 @@ def test_a_hook_is_no_other_containers() -> None:
     assert misfit.needed_ns == 31 * SECOND
 
 
-def test_a_hook_is_no_unknown_containers() -> None:
-    """Where the record does not say which containers there were, any may have taken all of the time."""
-    planned = two(sleep_seconds=1, grace=10)
-    (misfit,) = fit(plan(planned), [planned], past(ended("web-1", 19, hooks=(sleeping(18),)))).misfits
-    assert misfit.needed_ns == 19 * SECOND
-
-
-def test_a_sleep_that_is_gone_takes_no_time() -> None:
-    """What is left is the slowest stop of a container."""
-    planned = two(sleep_seconds=None, grace=60)
-    assert fit(plan(planned, given=settings(low=20)), [planned], past(slept("web-1", 40))).fits
-    assert not fit(plan(planned, given=settings(low=19)), [planned], past(slept("web-1", 40))).fits
-
-
 def test_a_sidecar_stops_after_the_others() -> None:
     """It took 2 s after them; with a longer sleep before, it still does."""
     mesh = ContainerRecord(name="mesh", sidecar=True, signalled_ns=SECOND * 10, exited_ns=SECOND * 12)
@@ -156,32 +141,9 @@ def test_a_grant_that_is_too_small_is_the_waves() -> None:
     assert [(each.code, each.has_ns) for each in found.misfits] == [("wave-too-short", 5 * SECOND)]
 
 
-def test_a_recorded_sleep_is_taken_for_the_new_one() -> None:
-    """It slept 8 s and stopped in 1 s; with a sleep of 12 s it needs 13 s, and not 12 s more than 9 s."""
-    history = past(ended("web-1", 9, hooks=(sleeping(8),)))
-    fits, breaks = sleeper("web", 18), sleeper("web", 19)
-    assert fit(plan(fits), [fits], history).fits
-    (misfit,) = fit(plan(breaks), [breaks], history).misfits
-    assert misfit.needed_ns == 20 * SECOND
-
-
-def test_a_hook_of_its_own_time_is_taken_as_it_was() -> None:
-    """An exec hook beside a sleep: whichever is longer."""
-    asleep = Container(name="side", hook=Hook(kind="sleep", sleep_seconds=2))
-    both = journals.pod("web", 0, Container(name="main", hook=Hook(kind="exec")), asleep, grace=60)
-    (misfit,) = fit(plan(both), [both], past(ended("web-1", 30))).misfits
-    assert misfit.needed_ns == 32 * SECOND
-
-
 def test_the_sleep_gate_makes_a_sleep_nothing() -> None:
     """With the gate off a sleep hook succeeds at once."""
     planned = sleeper("web", 30)
     found = fit(plan(planned), [planned], [], sleep_action=False)
     assert found.fits
     assert found.unknown == (planned,)
-
-
-def test_what_is_not_on_record_is_said() -> None:
-    """No finding, and no silence."""
-    planned = pod("new")
-    assert fit(plan(planned), [planned], past(ended("web-1", 3))).unknown == (planned,)

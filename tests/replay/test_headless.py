@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ebbtide import replay
-from ebbtide.cli.common.guard import guarded
 from ebbtide.cli.common.reading import JournalPool
 from ebbtide.cli.journal import check_command, ls_command
 from ebbtide.cli.simulate import write_journal
@@ -54,13 +53,6 @@ def test_it_is_intact_and_marked(alone: Path) -> None:
     assert (episode.headless, episode.outcome, episode.severity) == (True, "complete", None)
 
 
-def test_the_whole_journal_has_none(parts: tuple[dict[str, bytes], dict[str, bytes]]) -> None:
-    """Read with what stands before it the same shutdown is whole."""
-    history = History([MemorySource(parts[0])])
-    assert headless_episode(history) is None
-    assert not any(each.headless for each in episodes(history))
-
-
 def test_nothing_counts_it_as_known(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Neither a fleet's tables nor the advice have it, and what-if refuses it; each says so."""
     pool = JournalPool([alone])
@@ -88,26 +80,6 @@ def test_the_verbs_say_it(alone: Path, capsys: pytest.CaptureFixture[str]) -> No
             assert [each["headless"] for each in document["episodes"]] == [True]
         else:
             assert document["headless"] == shutdown.id
-
-
-def test_verify_says_what_was_not_compared(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Identical is what is there; its exit code is that of any journal that verifies."""
-    (shutdown,) = replay.open(alone).shutdowns()
-    for output, said in (
-        ("table", f"the journal begins in the middle of {shutdown.id}: of it only what is here was compared"),
-        ("json", f'"headless": "{shutdown.id}"'),
-    ):
-        assert guarded(["replay", "verify", "--journal", str(alone), "-o", output]) == 0
-        assert said in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("verb", [("journal", "ls"), ("replay", "blame")])
-def test_no_sign_says_that_it_went_well(
-    alone: Path, capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]
-) -> None:
-    """Neither in the list nor above what is left of it."""
-    assert guarded([*verb, "--journal", str(alone)]) == 0
-    assert "✓" not in capsys.readouterr().out
 
 
 def test_the_report_shows_no_figure_of_its_begin(alone: Path) -> None:

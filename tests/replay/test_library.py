@@ -15,10 +15,7 @@ import pytest
 from ebbtide import replay
 from ebbtide.config import ConfigError
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.codec import RawRecord
-from ebbtide.events.facts import PrepareForShutdown
-from ebbtide.events.pack import NotPacked, write_pack
-from ebbtide.replay.journal import NoJournal, NoSuchShutdown, Unreadable, pick, readable
+from ebbtide.replay.journal import NoJournal, NoSuchShutdown, pick
 from tests.journals import SHUTDOWN
 
 
@@ -29,14 +26,6 @@ def test_a_journal_is_opened_by_its_path() -> None:
     assert journal.verdict.state == "intact"
     assert [shutdown.id for shutdown in journal.shutdowns()] == ["00010203-12"]
     assert replay.open([str(SHUTDOWN), "/nowhere"], journal="00010203").id == journal.id
-
-
-def test_a_shutdown_has_an_account_and_its_records() -> None:
-    """The first record is the signal; all of them together are counted in the account."""
-    shutdown = replay.open(SHUTDOWN).shutdown("last")
-    records = list(shutdown.records())
-    assert isinstance(records[0].event, PrepareForShutdown)
-    assert (shutdown.account.events, shutdown.trace_id) == (len(records), shutdown.account.trace_id)
 
 
 def test_a_place_without_a_journal_is_named(tmp_path: Path) -> None:
@@ -82,17 +71,6 @@ def test_who_asks_for_a_shutdown_that_is_not_there_hears_which_there_are(name: s
         pick(iter(()), name)
 
 
-@pytest.mark.parametrize(
-    ("tag", "payload", "data"), [("FromTheFuture", b"\x81\xa1a\x01", {"a": 1}), ("Tick", b"\xc1", "c1")]
-)
-def test_what_cannot_be_read_is_handed_out_as_such(tag: str, payload: bytes, data: object) -> None:
-    """Another version's event, or one that was miswritten: its tag and what can be made of it."""
-    raw = RawRecord(7, 1, 2, 0, 3, 1, "NewActor", tag, payload, bytes(32), 0)
-    record = readable(raw)
-    assert record.event == Unreadable(tag=tag, data=data)
-    assert (record.seq, record.cause, record.actor, record.last) == (7, 3, "NewActor", True)
-
-
 @pytest.mark.parametrize("name", replay.EXPORTS)
 def test_every_export_is_there(name: str) -> None:
     """Also where a submodule of the same name has been imported first."""
@@ -112,33 +90,6 @@ def test_importing_the_library_costs_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_a_packed_journal_is_opened_like_a_directory(tmp_path: Path) -> None:
-    """One file, with the same shutdowns in it."""
-    packed = tmp_path / "node-1.ebpack"
-    with packed.open("wb") as file:
-        write_pack(
-            file, {"kind": "PackedJournal"}, [(each.name, each.read_bytes()) for each in SHUTDOWN.iterdir()]
-        )
-    assert replay.open(packed).shutdown().account == replay.open(SHUTDOWN).shutdown().account
-    with pytest.raises(NotPacked, match="is no packed journal"):
-        replay.open(next(SHUTDOWN.iterdir()))
-
-
-def test_reading_a_journal_to_its_accounts_gives_its_verdict() -> None:
-    """Read to the end once, it is not read again for that."""
-    journal = replay.open(SHUTDOWN)
-    assert len(list(journal.shutdown_records())) == 1
-    assert journal.verdict.state == "intact"
-    assert [record.seq for record in journal.records()][:2] == [1, 2]
-    assert repr(journal).startswith("<Journal 00010203 in ")
-
-
-def test_what_the_library_has_not_is_no_attribute() -> None:
-    """Said as of any module."""
-    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
-        replay.nonsense  # noqa: B018
 
 
 def test_a_table_that_there_is_not_names_those_that_there_are() -> None:
@@ -213,9 +164,3 @@ def test_what_cannot_be_simulated_is_refused(
     """With what there is instead; an unknown mode was taken for a node of no kind."""
     with pytest.raises(error, match=said):
         replay.simulate(1, **wanted)
-
-
-def test_a_mode_is_named_as_the_command_names_it() -> None:
-    """``process`` is no Kubernetes node's."""
-    assert replay.simulate(1, mode="process").files() == replay.simulate(1).files()
-    assert replay.simulate(1, mode="api").files() != replay.simulate(1).files()

@@ -13,13 +13,12 @@ from msgspec.structs import replace
 
 from ebbtide import replay
 from ebbtide.events.reader import History
-from ebbtide.events.record.outages import AttachmentRecord, LastBoot, OutageRecord, outage_records, records_of
-from ebbtide.replay.outages import recovery_chain, waited, waits_of
-from ebbtide.replay.report.markup import span
-from ebbtide.replay.report.outage_page import headline, outage_report
+from ebbtide.events.record.outages import LastBoot, OutageRecord, outage_records
+from ebbtide.replay.outages import recovery_chain, waits_of
+from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.timeline import timeline
 from tests.conftest import Run
-from tests.journals import Memory, write_files
+from tests.journals import Memory
 from tests.replay import outages
 from tests.replay.shutdown import Book
 
@@ -98,13 +97,6 @@ def test_the_chain_is_what_the_recovery_waited_for(story: OutageRecord) -> None:
     assert (held.what, held.text) == ("pod", "pod default/calm-0: spared")
 
 
-@pytest.mark.parametrize("name", outages.SCRIPTS)
-def test_every_script_is_told(name: str) -> None:
-    """Stages and waits follow each other without a gap, and every figure is in the record's own bounds."""
-    for record in told(outages.script(name)):
-        hold(record)
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_every_world_is_told(seed: int) -> None:
     """The same of whatever happens, leaders that die and clocks of two machines included."""
@@ -138,14 +130,6 @@ def hold(record: OutageRecord) -> None:
     read_page(page_of(record))
 
 
-def test_a_leader_on_another_machine() -> None:
-    """Its monotonic clock is another one: from one to the next the wall clock measures."""
-    book = outages.script("outage-leaders")
-    (record,) = told(book)
-    assert [each.replica for each in record.leaders] == ["a", "b", "a"]
-    assert record.outcome == "open"
-
-
 def test_how_the_boot_ended_that_it_was_about() -> None:
     """Told behind the end, told again, and told before the Node had its new boot id; not how an earlier boot
     ended, nor what became much later of a boot that was only silent.
@@ -171,22 +155,6 @@ def test_how_the_boot_ended_that_it_was_about() -> None:
     words = "cut short at wave 2: kernel panic or hang"
     assert page.text.count(words) == 3  # in the head, and as the lines behind the end
     assert "b" * 32 in page.text
-
-
-def test_a_list_of_outages_says_how_their_boots_ended(run: Run, tmp_path: Path) -> None:
-    """And the timeline of each, its line behind the end with it."""
-    write_files(tmp_path, outages.script("outage-last-boot").files)
-    listed = json.loads(run("journal", "ls", "-o", "json", "--journal", tmp_path).out)
-    ids = [each["id"] for each in listed["episodes"]]
-    assert [(each["bootId"], each["ending"], each["episode"]) for each in listed["boots"]] == [
-        ("b1", "cut-short", ids[0]),
-        ("b2", "abrupt", ids[2]),
-    ]
-    table = run("journal", "ls", "--journal", tmp_path).out
-    assert "cut short at wave 2: kernel panic or hang" in table
-    lines = [run("replay", "timeline", each, "--journal", tmp_path).out for each in ids]
-    assert ["the node says of its boot b1" in each for each in lines] == [True, False, False]
-    assert ["the node says of its boot b2" in each for each in lines] == [False, True, True]
 
 
 # --- the page ----------------------------------------------------------------------------------
@@ -249,30 +217,6 @@ def test_names_stay_names(story: OutageRecord) -> None:
     assert "{{alarms}}" in page.text
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("outage-same-boot", "node-1 was put out of service, and was not off."),
-        ("outage-proof", "node-1 came back before it was put out of service."),
-        ("outage-leaders", "after it was suspected, and is not back."),
-        ("outage-never-back", "The Node object of node-1 was deleted."),
-        ("outage-permit", "node-1 is suspected, and not out of service."),
-        ("outage-dry-run", "Our taint on node-1 is gone; the outage is still followed."),
-    ],
-)
-def test_the_headline(name: str, words: str) -> None:
-    """One sentence for each way in which an outage stands."""
-    assert any(words in headline(record) for record in told(outages.script(name)))
-
-
-def test_a_wrong_proof_is_an_alarm_that_names_its_source() -> None:
-    """And what may have happened because of it."""
-    (record,) = told(outages.script("outage-same-boot"))
-    page = read_page(page_of(record))
-    assert "declared alice said that the machine was off, and it was not: it renews its lease." in page.text
-    assert "Two nodes may have written the same data." in page.text
-
-
 def test_a_detach_by_the_timer_is_an_alarm() -> None:
     """It names the volume, and what may have happened to its data."""
     records = told(outages.script("outage-six-minutes"))
@@ -280,14 +224,6 @@ def test_a_detach_by_the_timer_is_an_alarm() -> None:
     assert alarms
     assert all("its data may be damaged" in each.text for each in alarms)
     assert any(each.outcome == "forced" for record in records for each in record.attachments)
-
-
-def test_a_machine_that_is_switched_off_has_its_stage() -> None:
-    """What the order took, and why it was given up."""
-    names = [name for name in outages.SCRIPTS if "power" in name]
-    records = [record for name in names for record in told(outages.script(name))]
-    assert any(order.what == "power-off" for record in records for order in record.orders)
-    assert any(each.code == "power-off-given-up" for record in records for each in record.alarms)
 
 
 # --- the verbs ---------------------------------------------------------------------------------
@@ -324,31 +260,6 @@ def test_the_verbs_that_tell(run: Run, tmp_path: Path) -> None:
     assert run("export", "perfetto", "-o", tmp_path / "o.pftrace", "--journal", place).code == 0
 
 
-@pytest.mark.parametrize("verb", [("diff", "last", "last"), ("what-if", "--grant", "5s"), ("what-if",)])
-def test_the_verbs_of_shutdowns_say_so(run: Run, verb: tuple[str, ...]) -> None:
-    """In one line that says what to use instead."""
-    asked = run("replay", *verb, "--journal", outages.GOLDEN)
-    assert (asked.code, asked.out) == (2, "")
-    assert "this is an outage" in asked.err
-    assert asked.err.count("\n") == 1
-
-
-def test_no_shutdown_is_found_in_it(run: Run) -> None:
-    """What is asked of shutdowns has no evidence there, and is not misled."""
-    asked = run("replay", "advise", "--journal", outages.GOLDEN)
-    assert (asked.code, asked.err) == (
-        1,
-        "ebbtide: nothing can be advised: no shutdown that stopped a pod is on record\n",
-    )
-
-
-def test_an_open_outage_is_listed_as_open(run: Run, tmp_path: Path) -> None:
-    """Whatever boot this machine is in: another leader goes on with it."""
-    place = write_files(tmp_path / "journal", outages.script("outage-leaders").files)
-    assert "  open  " in run("journal", "ls", "--journal", place).out
-    assert ">" in run("replay", "blame", "--journal", place).out
-
-
 def test_the_tables_of_outages(run: Run, tmp_path: Path) -> None:
     """Beside those of shutdowns where there are both, and alone where there are only outages."""
     parquet = import_module("pyarrow.parquet")
@@ -367,45 +278,3 @@ def test_the_tables_of_outages(run: Run, tmp_path: Path) -> None:
     assert (pods[0]["name"], pods[0]["ready_on"]) == ("default/db-0", "node-2")
     assert run(*asked, "--journal", shutdown, "-o", tmp_path / "both").code == 0
     assert {"shutdowns", "outages"} < {file.stem for file in (tmp_path / "both").iterdir()}
-
-
-def test_the_library() -> None:
-    """The commands' own functions, on an outage."""
-    journal = replay.open(outages.GOLDEN)
-    assert list(journal.shutdowns()) == []
-    outage = journal.outage("last")
-    assert (outage.id, outage.account.outcome) == ("00010203-4", "recovered")
-    assert replay.critical_chain(outage).total_ns == outage.account.ended_ns
-    assert "Outage report" in replay.report_html(outage)
-    assert replay.perfetto(outage)
-    assert next(outage.raw()).seq == outage.account.first_seq
-    assert list(replay.open(Path(__file__).parents[1] / "golden" / "demo-v1").outages()) == []
-
-
-def test_a_journal_tells_of_one_kind() -> None:
-    """The fold is chosen by whose journal it is."""
-    history = History([Memory(outages.script(outages.STORY).files)])
-    assert [type(each) for each in records_of(history)] == [OutageRecord]
-
-
-def test_what_was_waited_for_longest_comes_first(story: OutageRecord) -> None:
-    """Of pods and volumes together."""
-    found = waited(story)
-    assert [each.took_ns for each in found] == sorted((each.took_ns for each in found), reverse=True)
-    assert any(isinstance(each.subject, AttachmentRecord) for each in found)
-    assert span(found[0].took_ns) == "269.129 s"
-
-
-def test_a_taint_that_is_refused_says_why() -> None:
-    """Whoever looks on has to mend the rights: the reason stands where it is said what is waited for."""
-    (record,) = told(outages.script("outage-refused"))
-    tried = [each.text for each in record.course if each.what == "tainting"]
-    assert tried[0] == "the taint could not be written, and is tried again: 503"
-
-
-@pytest.mark.parametrize("verb", [("blame",), ("timeline",), ("timeline", "-f")])
-def test_an_outage_is_called_one(run: Run, verb: tuple[str, ...]) -> None:
-    """Also where the journal has none of that name."""
-    ran = run("replay", *verb, "nonsense", "--journal", outages.GOLDEN)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("ebbtide: no outage 'nonsense' in this journal: there ")

@@ -24,6 +24,7 @@ import pytest
 
 from ebbtide import replay
 from ebbtide.cli.replay import SECTIONS
+from tests.waiting import WATCHDOG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "replay.md"
@@ -70,7 +71,7 @@ def perform(command: str, folder: Path) -> tuple[int, str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=120,
+        timeout=WATCHDOG_SECONDS,
         check=False,
     )
     return done.returncode, done.stdout.decode().replace(str(folder), "$OUT")
@@ -124,7 +125,9 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
             assert fits(printed, example.output), f"{where}\n{printed}\n{again}"
 
 
-@pytest.mark.parametrize("page", [PAGE, NOTEBOOK], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [PAGE, pytest.param(NOTEBOOK, marks=pytest.mark.proof)], ids=lambda page: page.name
+)
 def test_the_library_does_what_the_page_shows(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python blocks are one doctest, from the first to the last."""
     monkeypatch.chdir(ROOT)

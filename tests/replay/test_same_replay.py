@@ -28,6 +28,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_files(tmp_path_factory.mktemp("journal"), files)
 
 
+@pytest.mark.proof
 def test_a_hundred_replays(journal: Path) -> None:
     """Ten processes under random hash seeds, ten replays each: one and the same hash."""
     answers = [answer for _ in range(PROCESSES) for answer in executed(sys.executable, "random", journal)]

@@ -69,23 +69,6 @@ def test_the_textbook() -> None:
         assert quantiles_ns(counts, [1 - share + Fraction(1, 10**60)]) != [ns]
 
 
-def test_nobody_was_killed() -> None:
-    """Without censoring a quantile is the ordinary one, and the last is the longest."""
-    found = survival(count_stops(Observation(ns, True) for ns in range(1, 101)))
-    assert (found.p50_ns, found.p95_ns, found.longest_ns) == (50, 95, 100)
-
-
-def test_everybody_was_killed() -> None:
-    """Nothing is reached."""
-    found = survival(count_stops([Observation(20, False), Observation(30, False)]))
-    assert found == (2, 2, None, None, None, None)
-
-
-def test_nothing_was_seen() -> None:
-    """An empty record reaches nothing, and breaks nothing."""
-    assert survival(count_stops(())) == (0, 0, None, None, None, None)
-
-
 @given(seen_stops | many_stops)
 def test_it_is_the_estimate_in_fractions(seen: list[Observation]) -> None:
     """Median, 95 % and the longest, with ties; it comes down to 0 only if the longest ended by itself."""
@@ -95,16 +78,6 @@ def test_it_is_the_estimate_in_fractions(seen: list[Observation]) -> None:
     longest = max((each.ns for each in seen), default=None)
     ended_last = bool(seen) and all(each.ended for each in seen if each.ns == longest)
     assert found.is_complete == ended_last
-
-
-@given(seen_stops | many_stops, st.data())
-def test_a_border_is_exact(seen: list[Observation], data: st.DataObject) -> None:
-    """Where the share that is looked for is the curve's own, or next to it, neither side is taken for it."""
-    shares = [1 - share for _, share in curve(seen) if share]
-    if not shares:
-        return
-    of = data.draw(st.sampled_from(shares)) + data.draw(st.sampled_from((-1, 0, 1))) * Fraction(1, 10**60)
-    assert quantiles_ns(count_stops(seen), [of]) == [by_fractions(seen, of)]
 
 
 @given(many_stops)
@@ -135,13 +108,3 @@ def test_counts_merge_in_any_order(journals: list[list[Observation]], shuffled: 
     shuffled.shuffle(parts)
     assert merge_counts(parts) == whole
     assert survival(merge_counts(parts)) == survival(whole)
-
-
-def test_its_bounds_decide_nearly_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 20 000 stops, half of them killed, no product is worked out: that is what takes time."""
-    products = []
-    monkeypatch.setattr(module, "_product", lambda numbers: products.append(len(numbers)))
-    drawn = random.Random(1)
-    seen = (Observation(drawn.randrange(10**11), drawn.random() < 0.5) for _ in range(20_000))
-    assert survival(count_stops(seen)).p95_ns is not None
-    assert not products

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from benchmarks.episodes import lay_out
 from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.base import Checkpoint, Fact, Record, Stamp, StatesDigest
+from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
 from ebbtide.events.decisions import PodEnded
 from ebbtide.events.facts import ContainerExited
@@ -15,7 +20,7 @@ from ebbtide.replay.divergence import explain
 from ebbtide.replay.redact import Pseudonyms, redact
 from ebbtide.replay.replayer import NO_BEGIN, Replayer
 from ebbtide.replay.verify import verify
-from tests.journals import VERSION, Memory, changed, history
+from tests.journals import VERSION, changed, history
 from tests.replay import shutdown
 
 RECORDS = shutdown.write().records
@@ -54,16 +59,6 @@ def test_a_fact_that_does_not_fit_its_type_ends_it_too() -> None:
     assert isinstance(verify(history(edited)).failure, BadPayload)
     with pytest.raises(BadPayload):
         redact(history(edited), Pseudonyms())
-
-
-def test_a_lost_begin_is_no_divergence() -> None:
-    """What is left behind it can be looked at, but there is no state to execute it from."""
-    files = shutdown.write().files
-    first = next(iter(files))
-    damaged = {**files, first: b"X" + files[first][1:]}
-    found = verify(History([Memory(damaged)], logic_flags=LOGIC_FLAGS))
-    assert found.divergence is None
-    assert found.verdict.state == "corrupt"
 
 
 def test_one_shutdown_of_a_journal() -> None:
@@ -136,3 +131,25 @@ def test_what_cannot_be_read_behind_a_difference_agrees_with_nothing() -> None:
     divergence = verify(found).divergence
     assert divergence is not None
     assert "edited" not in [reason.name for reason in explain(found, divergence, VERSION).reasons]
+
+
+#: Of one batch and one shutdown's actors; a journal of any length adds nothing.
+GROWTH_MIB_MAX = 1.0
+
+
+def peak_mib(folder: Path, shutdowns: int) -> float:
+    place = folder / str(shutdowns)
+    place.mkdir()
+    lay_out(place, 30, shutdowns)
+    tracemalloc.start()
+    try:
+        assert verify(History([DirectorySource(place)], logic_flags=LOGIC_FLAGS)).identical
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_longer_journal_needs_no_more_memory(tmp_path: Path) -> None:
+    """It is streamed: ten times the shutdowns, the same memory at the most."""
+    short = peak_mib(tmp_path, 4)
+    assert peak_mib(tmp_path, 40) - short < GROWTH_MIB_MAX

@@ -35,7 +35,7 @@ SEEDS = 600
 PARTS = 12
 #: Sampled, one seed and one point of so many. A write is a point before it and one after it: with an odd
 #: number both are met.
-ONE_OF = 3
+ONE_OF = 15
 
 #: What a crash may add to the small shutdown: the pause, the start itself, and a look at what fell due.
 CRASH_COSTS_NS = 100 * MS + 150 * MS + LOOK_NS

@@ -1,7 +1,7 @@
 """A small client of Chromium's DevTools protocol over a pipe: no driver, no port, no library.
 
-Messages are JSON, ended by a NUL byte; the browser reads descriptor 3 and writes descriptor 4. Every wait has
-an end: a browser that says nothing for `WAIT_SECONDS` fails the test.
+Messages are JSON, ended by a NUL byte; the browser reads descriptor 3 and writes descriptor 4. A browser that
+sends nothing until the watchdog ends the wait fails the test.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-WAIT_SECONDS = 60.0
+from tests.waiting import WATCHDOG_SECONDS
+
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 FLAGS = (
@@ -112,11 +112,9 @@ class Browser:
         return result
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + WAIT_SECONDS
         while not holds():
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([self._from], [], [], left)[0]:
-                raise BrowserError(f"the browser did not answer in {WAIT_SECONDS:.0f} s: {what}")
+            if not select.select([self._from], [], [], WATCHDOG_SECONDS)[0]:
+                raise BrowserError(f"the browser sent nothing for {WATCHDOG_SECONDS:.0f} s: {what}")
             data = os.read(self._from, 1 << 20)
             if not data:
                 raise BrowserError(f"the browser is gone: {what}")

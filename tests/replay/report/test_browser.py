@@ -1,4 +1,4 @@
-"""The report in a real browser: quiet, closed, for the keyboard, for every reader, screen and for paper."""
+"""The report in a real browser, what the gate leaves out: keyboard, mouse, links, readers, screens, paper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.replay.report import journals
 from tests.replay.report.browser import Browser
 
 pytestmark = pytest.mark.browser
@@ -79,33 +78,6 @@ def test_policy_holds(desk: Browser, urls: Urls) -> None:
     assert len(refused) >= 2
     blocked = desk.seen("Network.loadingFailed")
     assert len(desk.requests()) == len([each for each in blocked if each.get("blockedReason") == "csp"])
-
-
-def test_hostile_names_stay_names(desk: Browser, urls: Urls) -> None:
-    """Each name is text in its cell, as it is spelt, inside of the page's width."""
-    desk.open(urls("hostile"))
-    shown = desk.run(VISIBLE)
-    assert len(shown) == len(journals.HOSTILE)
-    assert f"shop/{'x' * 253}" in shown
-    assert "shop/\\u202egnp.exe" in shown
-    assert "shop/🌊-ebb-👩\\u200d🚒" in shown
-    desk.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-    assert desk.run("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_filter_by_keyboard(desk: Browser, urls: Urls) -> None:
-    """Tab to the field, type: timeline and table show those pods, and how many is said."""
-    desk.open(urls("story"))
-    tab_to(desk, "find")
-    desk.type("stuck")
-    assert desk.run(VISIBLE) == ["shop/stuck-0"]
-    assert value(desk, "found") == "1 of 6 pods"
-    names = desk.run("[...document.querySelectorAll('#lanes text')].map((each) => each.textContent)")
-    assert "shop/stuck-0" in names
-    assert "shop/web-0" not in names
-    desk.type("-nothing")
-    assert desk.run(VISIBLE) == []
-    assert desk.run("document.getElementById('no-pods').checkVisibility()")
 
 
 def test_filter_by_outcome_and_wave(desk: Browser, urls: Urls) -> None:
@@ -220,58 +192,6 @@ def walk_to(desk: Browser, text: str) -> None:
     raise AssertionError(f"no row of the timeline says {text!r}")
 
 
-def test_waves_close_and_open(desk: Browser, urls: Urls) -> None:
-    """Enter closes a wave and opens it again; a button does so with all."""
-    desk.open(urls("story"))
-    whole = hints(desk)
-    assert [each for each in whole if "shop/stuck-0" in each]
-    walk_to(desk, "Wave 0")
-    assert value(desk, "said").endswith("1 killed. Enter closes it.")
-    desk.press("Enter")
-    assert value(desk, "said").endswith("1 killed. Enter opens it.")
-    assert not [each for each in hints(desk) if "shop/stuck-0" in each]
-    assert [each for each in hints(desk) if "shop/api-0" in each]
-    desk.press("Enter")
-    assert hints(desk) == whole
-    desk.run("document.getElementById('fold').click()")
-    assert [each.partition(" ·")[0] for each in hints(desk)] == [
-        "Beside the waves",
-        "Wave 0",
-        "Wave 1",
-        "Wave 2",
-    ]
-    desk.run("document.getElementById('fold').click()")
-    assert hints(desk) == whole
-
-
-def test_a_click_closes_a_wave(desk: Browser, urls: Urls) -> None:
-    """The same by mouse."""
-    desk.open(urls("story"))
-    desk.run("document.getElementById('chart').scrollIntoView({ block: 'center' })")
-    for there in (0, 1):
-        row = middle_of(desk, "Wave 0")
-        mouse(desk, "mousePressed", 500, row)
-        mouse(desk, "mouseReleased", 500, row)
-        assert len([each for each in hints(desk) if "shop/stuck-0" in each]) == there
-
-
-def test_like_failures_stand_in_one_row(desk: Browser, urls: Urls) -> None:
-    """Pods that failed alike are one row with their number and their cause; it opens, and names each."""
-    desk.open(urls("many"))
-    group = next(each for each in hints(desk) if " killed: " in each)
-    count = int(group.partition(" ")[0])
-    assert count > 100
-    walk_to(desk, group[:40])
-    before = len(hints(desk))
-    desk.press("Enter")
-    assert "killed" in value(desk, "said")
-    named = [each for each in hints(desk) if ": killed, began" in each]
-    assert len(named) >= 10
-    assert desk.run("document.getElementById('chart').scrollHeight") > count * 4
-    desk.press("Enter")
-    assert len(hints(desk)) == before
-
-
 def test_a_thousand_pods_are_one_screen(desk: Browser, urls: Urls) -> None:
     """At first every row is in sight, whatever the number of pods."""
     desk.size(1440, 900)
@@ -287,59 +207,6 @@ SCROLLS = """(() => {
     const chart = document.getElementById("chart");
     return chart.scrollHeight - chart.clientHeight;
 })()"""
-
-
-def test_a_hundred_pods_are_one_screen(desk: Browser, urls: Urls) -> None:
-    """Each by itself, from the section's title to the last row, and the worst of them have their names."""
-    desk.size(1440, 900)
-    desk.open(urls("hundred"))
-    count = desk.run("JSON.parse(document.getElementById('data').textContent).pods.length")
-    assert count >= 110
-    assert desk.run(SCROLLS) <= 0
-    desk.run("document.getElementById('timeline').scrollIntoView()")
-    assert desk.run("document.getElementById('chart').getBoundingClientRect().bottom <= innerHeight")
-    rows = [each for each in hints(desk) if "graceful, began" in each]
-    assert len(rows) > 90
-    names = desk.run("[...document.querySelectorAll('#lanes text')].map((each) => each.textContent)")
-    bad = [each.split()[1].rstrip(",") for each in hints(desk) if ": failed, began" in each]
-    assert bad
-    assert set(bad) <= set(names)
-
-
-def test_rows_of_other_kinds(desk: Browser, urls: Urls) -> None:
-    """Tall rows scroll, like pods can all stand in one row, or each by itself."""
-    desk.size(1440, 900)
-    desk.open(urls("hundred"))
-    fitted = len(hints(desk))
-    pick(desk, "row-kind", "alike")
-    assert len(hints(desk)) < 25
-    pick(desk, "row-kind", "single")
-    assert len(hints(desk)) > fitted
-    pick(desk, "row-kind", "tall")
-    assert desk.run(SCROLLS) > 1000
-
-
-@pytest.mark.parametrize(
-    ("order", "key"),
-    [
-        ("outcome", None),
-        ("name", lambda pod: pod[0]),
-        ("time", lambda pod: pod[3]),
-        ("took", lambda pod: pod[3] - pod[4]),
-    ],
-)
-def test_orders(desk: Browser, urls: Urls, order: str, key: Callable[[Any], Any] | None) -> None:
-    """Within each wave the pods stand in the order that was chosen; at first the killed ones stand first."""
-    desk.open(urls("story"))
-    pick(desk, "sort", order)
-    pods = {pod[0]: pod for pod in desk.run("JSON.parse(document.getElementById('data').textContent).pods")}
-    for wave in range(3):
-        listed = [each.split()[1].rstrip(",") for each in hints(desk) if f", wave {wave}: " in each]
-        assert len(listed) == sum(pod[1] == wave for pod in pods.values())
-        if key is not None:
-            assert [key(pods[name]) for name in listed] == sorted(key(pods[name]) for name in listed)
-        elif wave == 0:
-            assert listed[0] == "shop/stuck-0"
 
 
 def test_the_brush(desk: Browser, urls: Urls) -> None:
@@ -448,18 +315,6 @@ def test_every_state_is_a_link(desk: Browser, urls: Urls) -> None:
     assert hash_of(desk) == link
 
 
-def test_outcomes_in_a_link(desk: Browser, urls: Urls) -> None:
-    """Those that are shown are named."""
-    desk.open(urls("story"))
-    desk.run("document.querySelector('#fates input[value=graceful]').click()")
-    desk.frame()
-    assert hash_of(desk) == "#fates=killed"
-    desk.open("about:blank")
-    desk.open(urls("story") + "#fates=killed&wave=0")
-    desk.frame()
-    assert desk.run(VISIBLE) == ["shop/stuck-0"]
-
-
 def test_a_link_to_a_pod(desk: Browser, urls: Urls) -> None:
     """It opens the row that the pod stands in, and shows the moment; also when followed on the open page."""
     desk.open(urls("many"))
@@ -484,49 +339,6 @@ def test_a_link_that_leads_nowhere(desk: Browser, urls: Urls, link: str) -> None
     assert desk.complaints() == []
     assert len(desk.run(VISIBLE)) == 6
     assert [each for each in hints(desk) if "shop/stuck-0" in each]
-
-
-def test_a_rejected_pod_stands_where_it_was_rejected(desk: Browser, urls: Urls) -> None:
-    """Its sign is at that moment, and its row in the table names it."""
-    desk.open(urls("hundred"))
-    rejected = [
-        pod for pod in desk.run("JSON.parse(document.getElementById('data').textContent).pods") if pod[2] == 4
-    ]
-    assert rejected
-    for pod in rejected:
-        assert pod[3] is None
-        assert pod[10] > 0
-    assert (
-        desk.run("""(() => {
-        const data = JSON.parse(document.getElementById("data").textContent);
-        const end = document.querySelector("#axis .released");
-        const origin = document.querySelector("#axis .signal").getBoundingClientRect().left;
-        const released = data.lines.find(([name]) => name === "released")[1];
-        const scale = (end.getBoundingClientRect().left - origin) / released;
-        const row = [...document.querySelectorAll("#lanes .sign")].at(-1).getBoundingClientRect();
-        const at = data.pods.filter((pod) => pod[2] === 4).map((pod) => origin + pod[10] * scale);
-        return Math.min(...at.map((each) => Math.abs(each - (row.left + row.width / 2))));
-    })()""")
-        < 2
-    )
-
-
-def test_names_are_shortened_and_whole(desk: Browser, urls: Urls) -> None:
-    """A long name ends in an ellipsis; pointed at it is whole, and so it is for a screen reader."""
-    desk.open(urls("hostile"))
-    pick(desk, "row-kind", "single")
-    long = f"shop/{'x' * 253}"
-    drawn = desk.run("[...document.querySelectorAll('#lanes text')].map((each) => each.textContent)")
-    assert long not in drawn
-    assert [each for each in drawn if each.startswith("shop/xxx") and each.endswith("x…")]
-    assert [each for each in hints(desk) if long in each]
-    walk_to(desk, long)
-    cell = "[...document.querySelectorAll('#pod-rows bdi')].find((each) => each.textContent.includes('xxx'))"
-    assert desk.run(f"{cell}.title") == desk.run(f"{cell}.textContent") == long
-    desk.run(f"{cell}.scrollIntoView()")
-    desk.frame()
-    assert desk.run(f"getComputedStyle({cell}.parentNode).textOverflow") == "ellipsis"
-    assert desk.run(f"{cell}.parentNode.scrollWidth > {cell}.parentNode.clientWidth")
 
 
 def test_sorting(desk: Browser, urls: Urls) -> None:
@@ -558,20 +370,6 @@ def test_events(desk: Browser, urls: Urls) -> None:
     assert "ContainerExited" in card
 
 
-def test_events_are_virtual(desk: Browser, urls: Urls) -> None:
-    """Of thousands of events only those in sight are in the document, and the last one can be scrolled to."""
-    desk.open(urls("many"))
-    count = desk.run("JSON.parse(document.getElementById('data').textContent).events.seq.length")
-    assert count > 10_000
-    desk.run("document.getElementById('event-frame').scrollTop = 1e9")
-    desk.frame()
-    rows = desk.run(
-        "[...document.querySelectorAll('#event-rows [data-seq]')].map((each) => Number(each.dataset.seq))"
-    )
-    assert len(rows) < 60
-    assert rows[-1] == desk.run("JSON.parse(document.getElementById('data').textContent).events.seq.at(-1)")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 360])
 def test_contrast(desk: Browser, urls: Urls, scheme: str, width: int) -> None:
@@ -587,21 +385,6 @@ def test_contrast(desk: Browser, urls: Urls, scheme: str, width: int) -> None:
     looked = desk.run(LOOKS)
     assert looked["looked"] > 100
     assert looked["found"] == []
-
-
-def test_themes(desk: Browser, urls: Urls) -> None:
-    """The page follows the system, and its own switch overrules that."""
-    colour = "getComputedStyle(document.body).backgroundColor"
-    desk.open(urls("story"))
-    light = desk.run(colour)
-    desk.media(prefers_color_scheme="dark")
-    dark = desk.run(colour)
-    assert light != dark
-    assert value(desk, "theme") == "Light theme"
-    desk.run("document.getElementById('theme').focus()")
-    desk.press("Enter", "\r")
-    assert desk.run(colour) == light
-    assert value(desk, "theme") == "Dark theme"
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -667,33 +450,6 @@ def test_focus_can_be_seen(desk: Browser, urls: Urls) -> None:
         assert stop[4], stop
 
 
-def test_nothing_moves_by_itself(desk: Browser, urls: Urls) -> None:
-    """Nothing glides, fades or turns, for nobody."""
-    desk.open(urls("story"))
-    moving = """[...document.querySelectorAll("*")].filter((each) => {
-        const style = getComputedStyle(each), glides = style.scrollBehavior !== "auto";
-        return glides || style.animationName !== "none" || style.transitionDuration !== "0s";
-    }).length"""
-    assert desk.run(moving) == 0
-
-
-def test_paper(desk: Browser, urls: Urls) -> None:
-    """Printed, autopsies are unfolded and every wave stands on the timeline; afterwards all is as before."""
-    desk.open(urls("story"))
-    opened = "document.querySelectorAll('details[data-print][open]').length"
-    before = hints(desk)
-    assert desk.run(opened) == 0
-    desk.run("dispatchEvent(new Event('beforeprint'))")
-    assert desk.run(opened) == desk.run("document.querySelectorAll('details[data-print]').length") > 0
-    printed = hints(desk)
-    assert [each for each in printed if "shop/stuck-0" in each]
-    assert len([each for each in printed if each.startswith("Wave ")]) == 3
-    desk.run("dispatchEvent(new Event('afterprint'))")
-    desk.frame()
-    assert desk.run(opened) == 0
-    assert hints(desk) == before
-
-
 @pytest.mark.parametrize("name", ["story", "hostile", "many", "hundred"])
 @pytest.mark.parametrize(("width", "height"), [(8.27, 11.69), (8.5, 11.0)])
 def test_two_pages(desk: Browser, urls: Urls, name: str, width: float, height: float) -> None:
@@ -718,47 +474,6 @@ def test_without_script(desk: Browser, urls: Urls) -> None:
     assert "hidden" in text["#tools"].partition(">")[0]
 
 
-# --- on a phone --------------------------------------------------------------------------------
-
-WIDTH = 390
-
-#: [the table's name, its tallest row, how many characters that row has].
-TALLEST = """["waves", "hooks", "course"].flatMap((name) =>
-    [...document.querySelectorAll(`#${name} tbody tr`)].map((row) =>
-        [name, row.getBoundingClientRect().height, row.textContent.length]))"""
-
-
-@pytest.fixture
-def phone(desk: Browser) -> Browser:
-    desk.size(WIDTH, 844, phone=True)
-    return desk
-
-
-@pytest.mark.parametrize("name", ["story", "many"])
-def test_what_happened_can_be_read_in_the_events(phone: Browser, urls: Urls, name: str) -> None:
-    """The words have most of the width, and no blank column stands beside them."""
-    phone.open(urls(name))
-    left, right, frame = phone.run("""(() => {
-        const cell = document.querySelector("#event-rows tr:not([hidden]):not(.pad)").lastElementChild;
-        const [box, frame] = [cell, cell.closest(".frame")].map((each) => each.getBoundingClientRect());
-        return [box.left, box.right, frame.right];
-    })()""")
-    assert right - left >= WIDTH // 2
-    assert frame - right <= 2
-
-
-@pytest.mark.parametrize("name", ["story", "many", "hostile"])
-def test_rows_are_as_tall_as_what_they_say(phone: Browser, urls: Urls, name: str) -> None:
-    """A row is a few lines of its own words, with each cell's heading before it."""
-    phone.open(urls(name))
-    rows = phone.run(TALLEST)
-    assert rows
-    stretched = [row for row in rows if row[1] > 90 + row[2] * 0.8]
-    assert stretched == []
-    label = "getComputedStyle(document.querySelector('#waves tbody td'), '::before').content"
-    assert "Priority" in phone.run(label)
-
-
 # --- 1 000 pods stay smooth --------------------------------------------------------------------
 
 #: A function in the page: the steps of a gesture by its name.
@@ -769,10 +484,6 @@ GESTURES = Path(__file__).with_name("gestures.js").read_text()
 #: 0.4 and 2.1; in milliseconds the figures stand in docs/performance.md.
 FLOWING_MAX, ANEW_MAX = 1.0, 4.0
 ANEW = ("filter", "sort", "order", "collapse", "open a group", "filter events")
-FIRST_PAINT_MS = 2000
-
-#: Rows of a virtual list that may stand in the document.
-DRAWN_MAX = 2500
 
 
 def test_gestures(desk: Browser, urls: Urls) -> None:
@@ -790,16 +501,3 @@ def test_gestures(desk: Browser, urls: Urls) -> None:
         most = (ANEW_MAX if name in ANEW else FLOWING_MAX) * max(before, after)
         assert 0 < cost <= most, f"{name}: {cost:.0f} ms a step, {most:.0f} at most"
         before = after
-
-
-def test_first_paint(desk: Browser, urls: Urls) -> None:
-    """The page is seen soon after it is opened, by the browser's own clock."""
-    desk.open(urls("many"))
-    paints = desk.run("performance.getEntriesByType('paint').map((each) => [each.name, each.startTime])")
-    assert dict(paints)["first-contentful-paint"] <= FIRST_PAINT_MS
-
-
-def test_timeline_draws_only_what_is_in_sight(desk: Browser, urls: Urls) -> None:
-    """Of a thousand pods' bars only those in sight are in the document."""
-    desk.open(urls("many"))
-    assert 50 < desk.run("document.querySelectorAll('#chart *').length") < DRAWN_MAX

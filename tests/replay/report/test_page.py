@@ -16,15 +16,11 @@ import pytest
 from msgspec.structs import replace
 
 from ebbtide import replay
-from ebbtide.cli.common.saving import save
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.events.record.causes import headline
 from ebbtide.events.record.fold import shutdown_records
-from ebbtide.events.record.model import Notice
 from ebbtide.replay.critical_chain import Chain, critical_chain
 from ebbtide.replay.report import page as sections
-from ebbtide.replay.report.markup import moment, span
 from ebbtide.replay.report.page import (
     DATA_CHARACTERS_MAX,
     ENTRIES_MAX,
@@ -32,20 +28,19 @@ from ebbtide.replay.report.page import (
     as_script,
     chain_section,
     document,
-    figures_section,
     held_up,
     holders,
     report,
 )
 from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest
 from ebbtide.replay.timeline import Line, timeline
-from tests.journals import write_files
 from tests.replay.report import journals
 from tests.replay.report.conftest import page_of
 from tests.replay.report.journals import Files
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
-MAKERS = ("story", "hostile", "many")
+#: A thousand pods take ten seconds: they are a proof.
+MAKERS = ("story", "hostile", pytest.param("many", marks=pytest.mark.proof))
 BYTES_MAX = 5_000_000
 SCRIPT_LINES_MAX = 460
 VOID = ("meta", "link", "input", "col", "br", "wbr")
@@ -165,16 +160,7 @@ def test_hostile_names_are_shown() -> None:
     assert not [c for c in page_of("hostile") if not c.isprintable() and c != "\n"]
 
 
-def test_story_is_told_without_a_script() -> None:
-    """The verdict, the straggler, the hook that held its wave and the autopsy's place stand in the text."""
-    said = Reader(page_of("story")).said("h1", "p", "li", "span", "td", "th", "bdi")
-    assert "shop/stuck-0: the first process ignores the stop signal. The power-off of node-1 let" in said
-    assert "1 of 6 pods was killed, 5 ended by themselves." in said
-    assert "held by shop/api-0" in said
-    assert "main: hook exec hand-over: done" in said
-    assert "ignores SIGTERM" in said
-
-
+@pytest.mark.proof
 def test_size_of_a_thousand_pods() -> None:
     """Issue 5: at most 5 MB for 1 000 pods."""
     assert page_of("many").count("<bdi ") >= 1000
@@ -257,7 +243,7 @@ def _pretty(data: dict[str, object]) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_whatever_happened(seed: int) -> None:
     """Crashes, cancels, second boots, late grants: every shutdown of any journal gives a whole page."""
     files = journals.run(SimulationRequest(synthetic=12), seed)
@@ -273,33 +259,12 @@ def test_whatever_happened(seed: int) -> None:
 ACCOUNT, LINES = journals.told(journals.story())
 
 
-def test_who_asked() -> None:
-    """A scheduled shutdown says who scheduled it, from where, and what was said to everybody."""
-    told = replace(ACCOUNT, asked_by_uid=1000, asked_tty="tty1", wall_message="kernel <update>")
-    header = sections.header_section(told, journals.STARTED, "")
-    assert "uid 1000 on tty1: “kernel &lt;update&gt;”" in header
-    assert "Asked for by" not in sections.header_section(ACCOUNT, journals.STARTED, "")
-    assert "<dd>“soon”</dd>" in sections.header_section(
-        replace(ACCOUNT, wall_message="soon"), journals.STARTED, ""
-    )
-
-
-def test_many_kinds_of_warnings_unfold() -> None:
-    """The first kinds stand open; the rest is counted and unfolds."""
-    notices = tuple(Notice(seq=at, at_ns=0, code=f"code-{at}", text=f"text {at}") for at in range(20))
-    made = sections.notices_section(replace(ACCOUNT, notices=notices, pods=()))
-    before, _, after = made.partition("<summary>and 12 more</summary>")
-    assert before.count("<li>") == sections.NOTICES_MAX
-    assert after.count("<li>") == 20 - sections.NOTICES_MAX
-    assert ">20 warnings</h2>" in before
-
-
 def test_like_warnings_are_one_row() -> None:
     """A cause stands once with how many it hit, the gravest first; it opens to each warning."""
-    account, _ = journals.told(journals.many())
+    account, _ = journals.told(journals.many(100))
     made = sections.notices_section(account)
     first = Reader(made.partition("<summary>")[2].partition("</summary>")[0]).said()
-    assert re.match(r"✕ \d{3} pods: ", first), first
+    assert re.match(r"✕ \d+ pods: ", first), first
     assert re.search(r"[\d ]+ warnings of \d+ kinds</h2>", made)
     assert made.count("<li>") > len(account.notices)
 
@@ -315,11 +280,6 @@ def test_pods_without_a_warning_of_their_own_are_not_counted_in_warnings() -> No
     assert "<details" not in made
 
 
-def test_nothing_to_warn_of() -> None:
-    """No warnings, no such part."""
-    assert sections.notices_section(replace(ACCOUNT, notices=(), pods=())) == ""
-
-
 def test_nothing_happened() -> None:
     """Without waves, hooks and time the parts say so, in place of empty tables."""
     assert "No plan was made." in sections.waves_section(replace(ACCOUNT, waves=()))
@@ -327,13 +287,6 @@ def test_nothing_happened() -> None:
     nothing = Chain(0, (), ())
     assert "Nothing took any time." in chain_section(ACCOUNT, nothing)
     assert held_up(ACCOUNT, nothing) == ""
-
-
-def test_nothing_beside_the_waves() -> None:
-    """A table is left out where it would be empty; sources are shown only where the journal has them."""
-    assert "Beside the waves" not in sections.progress_section(replace(ACCOUNT, beside=()))
-    told = replace(ACCOUNT, configuration=replace(ACCOUNT.configuration, sources={"reserve": "default"}))
-    assert "Where the values came from" in sections.settings_section(told)
 
 
 def test_the_next_boot_is_no_restart() -> None:
@@ -355,56 +308,6 @@ def test_the_next_boot_is_no_restart() -> None:
         "lines"
     ]
     assert "restart" not in [name for name, _ in lines]
-
-
-def test_the_sign_says_what_became_of_the_pods() -> None:
-    """A complete shutdown is good news only if nobody was killed in it."""
-    killed = sections.header_section(ACCOUNT, journals.STARTED, "")
-    assert ACCOUNT.count("killed") == 1
-    assert '<span class="seal mixed" aria-hidden="true">!</span>' in killed
-    good = [replace(pod, outcome="graceful") for pod in ACCOUNT.pods]
-    clean = sections.header_section(replace(ACCOUNT, pods=tuple(good)), journals.STARTED, "")
-    assert '<span class="seal good" aria-hidden="true">✓</span>' in clean
-
-
-def test_the_grant_stands_beside_all_that_was_asked() -> None:
-    """The reserve is part of what logind has to grant."""
-    asked = replace(ACCOUNT.configuration, requested_ns=60_000_000_000, reserve_ns=5_000_000_000)
-    made = sections.figures_section(replace(ACCOUNT, grant_ns=65_000_000_000, configuration=asked))
-    assert '<dd>65 s</dd><dd class="note">asked 65 s, 5 s of it in reserve</dd>' in made
-    none = sections.figures_section(replace(ACCOUNT, configuration=replace(asked, reserve_ns=0)))
-    assert "asked 60 s</dd>" in none
-
-
-def test_microseconds_are_spelt_for_people() -> None:
-    """The page has the sign; the tables of a terminal keep systemd's letters."""
-    assert (span(6_000), moment(6_000), sections.span(6_000)) == ("6 µs", "+6 µs", "6 µs")
-
-
-def test_many_that_are_late_unfold() -> None:
-    """A wave's row names some of them; hundreds would push all else out of sight."""
-    late = tuple(f"uid-{at}" for at in range(30))
-    made = sections.waves_section(replace(ACCOUNT, waves=(replace(ACCOUNT.waves[0], stragglers=late),)))
-    before, _, after = made.partition("<summary>and 22 more</summary>")
-    assert "uid-7" in before
-    assert "uid-8" not in before
-    assert "uid-29" in after
-
-
-def test_length_of_what_is_not_complete() -> None:
-    """Only a complete shutdown ends with a release."""
-    assert "Signal to release" in sections.figures_section(ACCOUNT)
-    assert "Signal to its end" in sections.figures_section(replace(ACCOUNT, outcome="cancelled"))
-    assert "On record" in sections.figures_section(replace(ACCOUNT, outcome="truncated", ended_ns=None))
-
-
-def test_the_chain_adds_up() -> None:
-    """The page's stages are those of the critical chain, in their order, with the whole beside them."""
-    found = critical_chain(ACCOUNT)
-    made = chain_section(ACCOUNT, found)
-    places = [made.index(segment.text) for segment in found.segments]
-    assert places == sorted(places)
-    assert f"add up to {sections.span(found.total_ns)}" in made
 
 
 def test_the_grace_is_what_the_pod_had() -> None:
@@ -431,21 +334,6 @@ def test_events_that_nobody_can_read() -> None:
     long: Line = replace(LINES[1], data={"pods": list(range(100)), "raw": b"12345"})
     events = document(ACCOUNT, [strange, long], ())["events"]
     assert events["data"] == ["00ff", "pods=(100 of them) raw=(5 bytes)"]
-
-
-def test_a_failure_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
-    """Half a result never takes the place of a whole one."""
-
-    def parts() -> object:
-        yield b"half"
-        raise ValueError("broken")
-
-    path = tmp_path / "out.jsonl"
-    path.write_bytes(b"old")
-    with pytest.raises(ValueError, match="broken"):
-        save(path, parts(), readable=True, example="out")  # type: ignore[arg-type]
-    assert path.read_bytes() == b"old"
-    assert [each.name for each in tmp_path.iterdir()] == ["out.jsonl"]
 
 
 def test_the_manual_says_what_is_shortened() -> None:
@@ -500,43 +388,7 @@ def test_the_page_says_that_the_record_is_damaged(make: Callable[[], Files], sta
     assert "the machine went down" not in page
 
 
-def test_what_another_version_wrote_on_is_not_called_damaged() -> None:
-    """The record can be read no further, and is whole for all that is known."""
-    account, _ = journals.told(torn())
-    assert account.damage is not None
-    newer = replace(account, damage=replace(account.damage, state="incompatible"))
-    assert "then the record ends (another version wrote on)" in headline(newer)
-
-
-def test_an_intact_journal_has_no_banner() -> None:
-    """Nothing is said of damage where there is none."""
-    assert 'class="damage"' not in journals.page(journals.story())
-
-
-def test_the_library_says_it_too(tmp_path: Path) -> None:
-    """``report_html`` of a shutdown that lies before the damage has the banner, and its own headline."""
-    files = journals.story()
-    write_files(tmp_path, files)
-    (tmp_path / max(files)).write_bytes(files[max(files)][:-3])
-    page = replay.report_html(replay.open(tmp_path).shutdown())
-    assert 'class="damage"' in page
-    assert "let the machine go after" in page
-
-
 # --- one length --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", [1, 5, 12, 39])
-def test_one_total(seed: int) -> None:
-    """To the order of the release, as ``journal ls`` counts."""
-    (account,) = replay.simulate(seed, synthetic=7).shutdown_records()
-    assert account.ended_ns is not None
-    total = sections.span(account.ended_ns)
-    chain = critical_chain(account)
-    assert chain.total_ns == account.ended_ns
-    assert total in headline(account)
-    assert f" of {total}" in held_up(account, chain)
-    assert f"<dd>{total}</dd>" in figures_section(account)
 
 
 def test_nobody_is_said_to_have_held_what_many_held() -> None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import pytest
 
 from ebbtide.cli.common.guard import guarded
 from ebbtide.cli.simulate import write_journal
-from tests.fleet.nodes import a_machine, damage
-from tests.fleet.test_verbs import SHORT
+from tests.fleet.nodes import SHORT, a_machine, damage
 from tests.replay.report.browser import Browser
 from tests.replay.report.test_browser import LOOKS
 
 pytestmark = pytest.mark.browser
 
 SEEDS = range(1, 25)
-LINKS = "[...document.querySelectorAll('#nights a')].map((each) => each.href)"
 
 
 @pytest.fixture(scope="module")
@@ -89,35 +85,3 @@ def test_contrast(desk: Browser, page: Path, scheme: str, width: int) -> None:
     looked = desk.run(LOOKS)
     assert looked["looked"] > 100
     assert looked["found"] == []
-
-
-@pytest.mark.parametrize("width", [360, 412, 768, 1200])
-def test_narrow_screens(desk: Browser, page: Path, width: int) -> None:
-    """The page never scrolls sideways."""
-    desk.size(width, 800, phone=width < 1000)
-    desk.open(page.as_uri())
-    assert desk.run("document.documentElement.scrollWidth") <= width
-
-
-def test_bars_are_drawn_to_one_scale(desk: Browser, page: Path) -> None:
-    """The worst pool's fills its cell, and each part is as long as its number says."""
-    desk.open(page.as_uri())
-    widths = json.loads(
-        desk.run("""JSON.stringify([...document.querySelectorAll('#pools .share')].map((bar) =>
-            [...bar.querySelectorAll('rect:not(.rest)')].map((part) => part.getBoundingClientRect().width)
-                .reduce((sum, each) => sum + each, 0) / bar.getBoundingClientRect().width))""")
-    )
-    assert len(widths) == 3
-    assert 0.97 < max(widths) <= 1.01
-    assert min(widths) > 0
-
-
-def test_paper(desk: Browser, page: Path) -> None:
-    """A few sheets: of each list the first, which are the worst."""
-    desk.open(page.as_uri())
-    pages = len(re.findall(rb"/Type /Page\b", desk.pdf(8.27, 11.69)))
-    assert 1 <= pages <= 4
-    desk.media(medium="print")
-    shown = "[...document.querySelectorAll('#nodes tbody tr')].filter((row) => row.checkVisibility()).length"
-    assert desk.run(shown) <= 15
-    desk.media()

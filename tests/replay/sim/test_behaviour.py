@@ -152,11 +152,6 @@ def test_wrong(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_a_constant() -> None:
-    """One duration is always that."""
-    assert DurationQuantiles((5,)).draw(Draws(1)) == 5
-
-
 def test_quantiles() -> None:
     """Draws keep to the bounds and to the quantiles: half below the median."""
     takes, draws = DurationQuantiles((0, 100, 1000)), Draws(3)

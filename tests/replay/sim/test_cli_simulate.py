@@ -7,8 +7,6 @@ import io
 import json
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from ebbtide.replay.sim.invariants import Breach
 
 Run = Callable[..., tuple[int, str, str]]
 
-MAIN = "from ebbtide.cli import main; main()"
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "simulated-v1" / "seed-20.txt"
 
@@ -60,16 +57,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return code, captured.out, captured.err
 
     return call
-
-
-def test_summary(run: Run) -> None:
-    """Without any option: a node of 30 pods, its shutdown, its waves, and that everything holds."""
-    code, out, err = run()
-    assert code == 0
-    assert "it verifies identical, and all" in out
-    assert "pods by fate" in out
-    assert "WAVE" in out
-    assert "the journal was not kept: name a directory for it with --journal" in err
 
 
 def test_json(run: Run, tmp_path: Path) -> None:
@@ -190,21 +177,6 @@ def test_nothing_is_read_unasked(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     assert [name for name in names if name.startswith(str(DEFAULT_PATH.parent))] == []
 
 
-@pytest.mark.root
-def test_the_same_on_a_configured_machine(tmp_path: Path) -> None:
-    """A machine with a configuration of its own gives the same journal for a seed as one without."""
-    (tmp_path / "config.yaml").write_text(CONFIG)
-    program = 'mount -t tmpfs tmpfs /etc && mkdir /etc/ebbtide && cp "$1" /etc/ebbtide/ && shift && exec "$@"'
-    private = ("unshare", "--mount", "--propagation", "private", "sh", "-c", program, "sh")
-    simulated = (sys.executable, "-c", MAIN, "simulate", "--calm", "--seed", "3", "-o", "json")
-    told = [
-        subprocess.run(words, capture_output=True, check=True, timeout=30).stdout
-        for words in (simulated, (*private, tmp_path / "config.yaml", *simulated))
-    ]
-    assert json.loads(told[0])["shutdowns"][0]["budgetSeconds"] == 60
-    assert told[0] == told[1]
-
-
 def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
     """Its means and its hand-over are said, and its journal is one that verifies as any."""
     journal = tmp_path / "journal"
@@ -284,18 +256,6 @@ def test_outages_are_told_beside_what_was_true(run: Run, tmp_path: Path) -> None
         ["report", "--output", str(tmp_path / "page.html")],
     ):
         assert guarded(["replay", *verb, "--journal", str(tmp_path / "outage")]) == 0
-
-
-def test_outages_as_json(run: Run) -> None:
-    """With the command that makes them again."""
-    code, out, err = run("--outage", "--seed", "2", "-o", "json")
-    told = json.loads(out)
-    assert (code, err, told["kind"], told["version"]) == (0, "", "OutageSimulation", 1)
-    assert told["command"] == "ebbtide simulate --outage --seed 2"
-    assert told["happened"][0] == {"atSeconds": 19.552, "what": "the machine lost its power"}
-    (outage,) = told["outages"]
-    assert (outage["outcome"], outage["proof"], outage["seconds"]) == ("open", "declared ann", None)
-    assert run("--outage", "--seed", "2", "-o", "json")[1] == out
 
 
 @pytest.mark.parametrize(

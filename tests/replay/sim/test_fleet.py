@@ -1,7 +1,4 @@
-"""docs/fleet.md: its ten questions, asked of 200 simulated nodes, answered as it really was on them.
-
-``python -m tests.fleet_bed.questions`` asks them of 2 000, and of Spark too.
-"""
+"""docs/fleet.md: its ten questions, asked of 200 simulated nodes, answered as it really was on them."""
 
 from __future__ import annotations
 
@@ -38,6 +35,7 @@ def test_no_rule_of_its_own() -> None:
     assert [number for number, _, sql in questions() if "regexp" in sql] == []
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("number, sql", [(number, sql) for number, _, sql in questions()])
 def test_a_question_is_answered(fleet: Fleet, number: int, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's SQL, in DuckDB."""

@@ -20,7 +20,7 @@ from tests.conftest import Sample
 #: About 12 ms each; more by hand: ebbtide simulate --runs 100000
 SEEDS, PARTS = 600, 6
 #: Sampled, one of so many; it has no divisor in common with the 40 sizes, so that each of them comes.
-ONE_OF = 3
+ONE_OF = 7
 
 
 @pytest.mark.parametrize("part", range(PARTS))

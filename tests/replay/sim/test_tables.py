@@ -17,7 +17,7 @@ from ebbtide.cli.simulate import write_journal
 from ebbtide.events.model import Container, Hook, Pod
 from ebbtide.extras import PackagesMissing
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
-from ebbtide.replay.tables import KEY, TABLES
+from ebbtide.replay.tables import TABLES
 from tests.replay.sim import columns
 
 
@@ -43,23 +43,6 @@ def test_the_page_has_every_column() -> None:
     """The reference is made from the tables' own list."""
     text = columns.PAGE.read_text()
     assert columns.page(text) == text
-
-
-def test_every_table_stands_by_itself() -> None:
-    """Each begins with node, shutdown and start, and no column is there twice."""
-    for table in TABLES:
-        assert table.columns[: len(KEY)] == KEY
-        names = [column.name for column in table.columns]
-        assert len(names) == len(set(names))
-
-
-def test_same_bytes(tmp_path: Path) -> None:
-    """The same journals give the same files, and repeating --journal is as good as a folder of them."""
-    nodes = [a_node(tmp_path / "fleet", seed) for seed in (1, 2)]
-    assert write_tables([tmp_path / "fleet"], tmp_path / "one") == 0
-    assert write_tables(nodes, tmp_path / "two") == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    assert sorted(contents(tmp_path / "one")) == sorted(f"{table.name}.parquet" for table in TABLES)
 
 
 def test_no_shutdown_is_an_empty_table(tmp_path: Path) -> None:
@@ -171,15 +154,6 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         write_tables([a_node(tmp_path / "fleet", 1)], tmp_path / "t")
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``ebbtide export parquet`` says what it wrote, and where."""
-    node = a_node(tmp_path / "fleet", 3)
-    assert guarded(["export", "parquet", "--journal", str(node), "-o", str(tmp_path / "t")]) == 0
-    err = capsys.readouterr().err
-    assert f"wrote {tmp_path / 't'}: 1 shutdowns, 3 waves" in err
-    assert "of 1 journal" in err
-
-
 def test_workloads(tmp_path: Path) -> None:
     """Pods, hooks and containers name their workload, by the rule that advise has, too."""
     known = {
@@ -234,30 +208,3 @@ def test_copies_are_one_journal(tmp_path: Path, named: str, capsys: pytest.Captu
     assert [row["node"] for row in rows(tmp_path / "tables", "shutdowns")] == ["node-1", "node-2"]
     assert len({row["shutdown"] for row in rows(tmp_path / "tables", "shutdowns")}) == 2
     assert "of 2 journals" in capsys.readouterr().err
-
-
-def test_a_packed_copy(tmp_path: Path) -> None:
-    """A packed journal is taken like its directory, and is no other journal."""
-    node, packed = a_node(tmp_path / "fleet", 1), tmp_path / "node.zip"
-    assert guarded(["journal", "pack", "--journal", str(node), "-o", str(packed)]) == 0
-    assert write_tables([packed], tmp_path / "packed") == 0
-    assert write_tables([node, packed], tmp_path / "both") == 0
-    assert contents(tmp_path / "packed") == contents(tmp_path / "both")
-    assert len(rows(tmp_path / "both", "shutdowns")) == 1
-
-
-def test_folders_in_folders(tmp_path: Path) -> None:
-    """A journal is found however deep it lies below the folder that is named."""
-    a_node(tmp_path / "fleet" / "europe", 1)
-    a_node(tmp_path / "fleet" / "asia", 2)
-    assert write_tables([tmp_path / "fleet"], tmp_path / "tables") == 0
-    assert {row["node"] for row in rows(tmp_path / "tables", "shutdowns")} == {"node-1", "node-2"}
-
-
-def test_one_empty_place_among_others(tmp_path: Path) -> None:
-    """A name that leads to no journal is refused though others do: a node would be missing unnoticed."""
-    (tmp_path / "empty").mkdir()
-    node = a_node(tmp_path / "fleet", 1)
-    with pytest.raises(Refused, match=f"no journal in {tmp_path / 'empty'}: name a node's journal directory"):
-        write_tables([node, tmp_path / "empty"], tmp_path / "tables")
-    assert not (tmp_path / "tables").exists()

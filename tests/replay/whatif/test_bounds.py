@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.events.decisions import KillContainer, PodOutcome, TakeAutopsy
-from ebbtide.events.facts import AutopsyTaken, ContainerExited, PrepareForShutdown
+from ebbtide.events.decisions import PodOutcome, TakeAutopsy
+from ebbtide.events.facts import AutopsyTaken, PrepareForShutdown
 from ebbtide.events.model import Hook
 from ebbtide.replay.sim.scenario import Faults, HookPlan
 from ebbtide.replay.whatif.run import Interval, PodNeed
@@ -24,17 +24,6 @@ def test_a_killed_pod_needed_more_than_it_had() -> None:
     assert low == 20 * SECOND + 1
     assert high is not None
     assert 40 * SECOND < high < 41 * SECOND
-
-
-def test_the_total_is_an_interval() -> None:
-    """From the hopeful run's end to the grim run's; what was recorded is one number."""
-    found = record([behaves(pod("stuck"), None)]).compare(settings=settings(low=40))
-    assert found.then.total_ns is not None
-    low, high = found.total.bounds
-    assert low is not None
-    assert high is not None
-    assert abs(low - found.then.total_ns) < SECOND
-    assert 19 * SECOND < high - low < 21 * SECOND
 
 
 def test_less_time_loses_for_certain() -> None:
@@ -66,30 +55,10 @@ def test_how_long_sigkill_takes_is_not_known_of_who_was_not_killed(
     assert is_in(found.total, truth.total_ns)
 
 
-def test_many_that_were_not_killed_are_one_assumption() -> None:
-    """Three are named, the others counted."""
-    found = record([behaves(pod(f"web-{at}"), 15) for at in range(5)]).compare(settings=settings(5))
-    (said,) = [text for code, text in found.assumptions if code == "kill"]
-    assert said.startswith("SIGKILL ends shop/web-0, shop/web-1, shop/web-2 and 2 more at once, or never")
-
-
 def test_a_pod_that_was_killed_is_killed_sooner_with_less() -> None:
     """It was still there after 20 s, so it was after 10 s: no bound is touched."""
     stuck = side(record([behaves(pod("stuck"), None)]).compare(settings=settings(low=10)), "stuck")
     assert (stuck.outcomes, stuck.support.level) == (("killed", "killed"), "observed")
-
-
-def test_a_hook_that_was_cut_took_longer() -> None:
-    """Cut at 20 s, given 40 s: done just after 20 s, or cut again."""
-    hooked = behaves(pod("web", hook=Hook(kind="exec")), 1, HookPlan(takes_ns=None))
-    web = side(record([hooked]).compare(settings=settings(low=40)), "web")
-    assert web.support.level == "bound"
-    assert web.support.why.startswith("the hook of main needed more than 20 s")
-    low, high = web.now(lambda line: line.took_ns)
-    assert low is not None
-    assert high is not None
-    assert low < 22 * SECOND
-    assert high > 40 * SECOND
 
 
 def test_a_hook_that_is_cut_now_leaves_the_stop_assumed() -> None:
@@ -100,15 +69,6 @@ def test_a_hook_that_is_cut_now_leaves_the_stop_assumed() -> None:
     assert web.outcomes == ("graceful", "failed")
 
 
-def test_a_hook_that_failed_fails_again() -> None:
-    """Its outcome and its time are the record's."""
-    hooked = behaves(pod("web", hook=Hook(kind="httpGet")), 1, HookPlan(2 * SECOND, succeeds=False))
-    web = side(record([hooked]).compare(settings=settings(low=10)), "web")
-    assert web.support.level == "observed"
-    assert web.hopeful is not None
-    assert "preStop failed" in web.hopeful.reason
-
-
 def test_an_exit_by_itself_keeps_its_time() -> None:
     """A container that ended before anything was asked of it ends then again, in whatever wave."""
     done = behaves(pod("job", HIGH), 5, lives_ns=22 * SECOND)
@@ -117,18 +77,6 @@ def test_an_exit_by_itself_keeps_its_time() -> None:
     assert (job.outcomes, job.support.level) == (("graceful", "graceful"), "observed")
     assert job.grim is not None
     assert job.grim.reason.startswith("had ended before its stop signal")
-
-
-def test_a_signal_before_an_exit_by_itself_is_a_bound() -> None:
-    """Signalled now before it ended by itself then: at once, or at that time, whichever."""
-    job = behaves(pod("job", HIGH), 30, lives_ns=int(22 * SECOND))
-    found = record([behaves(pod("web"), 15), job]).compare(settings=settings(low=2, high=30))
-    row = side(found, "job")
-    assert row.support.level == "bound"
-    low, high = row.now(lambda line: line.took_ns)
-    assert low is not None
-    assert high is not None
-    assert low < high <= 10 * SECOND + SECOND
 
 
 def test_what_was_never_stopped_is_assumed() -> None:
@@ -147,38 +95,6 @@ def test_what_was_never_stopped_is_assumed() -> None:
     assert (found.hopeful.outcome, found.grim.outcome) == ("complete", "complete")
     assert (db.support.level, db.outcomes) == ("assumed", ("graceful", "failed"))
     assert side(found, "web").support.level == "observed"
-
-
-def test_a_later_cancel_comes_after_the_release() -> None:
-    """What comes from outside after the machine was let go does not happen, and that is stated."""
-    known = record([behaves(pod("web"), 8)], faults=Faults(cancel_after_ns=3 * SECOND))
-    cancel = next(
-        each.seq
-        for each in known.shutdown.facts
-        if isinstance(each.event, PrepareForShutdown) and not each.event.active
-    )
-    found = known.compare(delay=((cancel, 60 * SECOND),))
-    assert found.grim.outcome == "complete"
-    assert (
-        "too-late",
-        "1 recorded fact would have come after the release, and did not happen",
-    ) in found.assumptions
-
-
-def test_a_refused_stop_is_refused_again() -> None:
-    """Nobody asked these pods to end, so nothing is known of the time that they need."""
-    known = record([behaves(pod("web"), 1)], faults=Faults(runtime_refuses="stops"))
-    web = side(known.compare(settings=settings(low=40)), "web")
-    assert web.need is None
-    assert web.outcomes == ("killed", "killed")
-    assert web.support.level == "assumed"
-
-
-def test_a_runtime_that_does_not_kill_does_not_now() -> None:
-    """A pod that was still there after SIGKILL is not expected to go."""
-    known = record([behaves(pod("web"), None)], faults=Faults(runtime_refuses="everything"))
-    web = side(known.compare(settings=settings(low=10)), "web")
-    assert web.outcomes == ("failed", "failed")
 
 
 def test_what_no_sigkill_ended_may_still_end_by_itself() -> None:
@@ -243,15 +159,6 @@ def test_a_span_has_its_lower_bound_first() -> None:
     assert Interval(4, 4).is_one
 
 
-def test_an_exit_that_does_not_happen_leaves_sigkill() -> None:
-    """A dropped exit: nobody saw it end, so it is killed at the end of its grace."""
-    known = record([behaves(pod("web"), 3)])
-    exited = known.seq_of(ContainerExited)
-    found = known.ask(drop=(exited,))
-    assert any(isinstance(each.event, KillContainer) for each in found.grim.records)
-    assert found.support("uid-web").level == "assumed"
-
-
 def in_its_hook() -> Recorded:
     """The container ends 4 s after the signal, in the middle of its hook."""
     hook = HookPlan(takes_ns=15 * SECOND)
@@ -268,9 +175,3 @@ def test_an_exit_in_a_hook_belongs_to_the_hook() -> None:
     assert low is not None
     assert high is not None
     assert 3 * SECOND <= low < high <= 4 * SECOND + SECOND
-
-
-def test_without_the_hook_that_it_ended_in_nothing_is_known() -> None:
-    """The hook may have ended it."""
-    web = side(in_its_hook().compare(pods=(pod("web"),)), "web")
-    assert (web.support.level, web.outcomes) == ("assumed", ("graceful", "failed"))

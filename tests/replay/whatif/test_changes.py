@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import pytest
 from msgspec.structs import replace
 
-from ebbtide import replay
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
 from ebbtide.events.decisions import ShutdownBegan
 from ebbtide.events.model import Container, Hook, Settings
-from ebbtide.replay.advise import NoEvidence
 from ebbtide.replay.sim.scenario import Faults, HookPlan
 from ebbtide.replay.whatif.record import (
-    Answer,
-    ChangedFact,
     Changes,
-    RecordedBehaviour,
     RecordedEvent,
-    RecordedShutdown,
     WrongChange,
-    attribute_facts,
     facts_under,
 )
 from ebbtide.replay.whatif.run import Comparison
@@ -75,16 +66,6 @@ def test_switched_off_nothing_is_held_back(known: Recorded) -> None:
     assert {pod.line.pod.name for pod in found.changed("lost")} == {"web", "api", "db"}
 
 
-def test_waves_are_compared_by_their_priority(known: Recorded) -> None:
-    """A wave that only one configuration has stands alone."""
-    one = Settings(by_pod_priority=settings().by_pod_priority[:1])
-    sides = known.compare(settings=one).waves
-    assert [(each.priority, each.then is None, each.grim is None) for each in sides] == [
-        (0, False, False),
-        (HIGH, False, True),
-    ]
-
-
 def test_a_replaced_pod_keeps_its_behaviour(known: Recorded) -> None:
     """Another grace and another priority for the pod of the same name; it stops as it did."""
     found = known.compare(pods=(pod("web", HIGH, grace=2),))
@@ -112,50 +93,6 @@ def test_a_hook_that_the_record_does_not_have_is_assumed(known: Recorded) -> Non
     assert high >= 20 * SECOND
 
 
-def test_a_hook_that_is_gone_leaves_the_stop_assumed(known: Recorded) -> None:
-    """As long after its signal as it did, though nothing was drained before, or never; the total says so."""
-    found = known.compare(pods=(pod("api"),))
-    api = side(found, "api")
-    assert (api.support.level, api.outcomes) == ("assumed", ("graceful", "failed"))
-    assert api.hopeful is not None
-    assert (api.hopeful.took_ns or 0) < 2 * SECOND
-    assert not found.total.is_one
-
-
-def test_another_stop_signal_is_assumed(known: Recorded) -> None:
-    """What SIGTERM took says little of what SIGQUIT takes: as long, or for ever."""
-    quits = replace(pod("web"), containers=(Container(name="main", stop_signal="SIGQUIT"),))
-    web = side(known.compare(pods=(quits,)), "web")
-    assert (web.support.level, web.outcomes) == ("assumed", ("graceful", "failed"))
-
-
-class Counted(dict[str, list[Answer]]):
-    """How often all of it was gone through."""
-
-    times = 0
-
-    def __iter__(self) -> Iterator[str]:
-        self.times += 1
-        return super().__iter__()
-
-
-def test_orders_without_a_twin_are_not_looked_for_among_all(
-    known: Recorded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Twenty new pods have a hundred orders that the record has not: its own are read once a run."""
-    answers = Counted()
-
-    def watched(recorded: RecordedShutdown, facts: Sequence[ChangedFact]) -> RecordedBehaviour:
-        seen = attribute_facts(recorded, facts)
-        answers.update(seen.answers)
-        seen.answers = answers
-        return seen
-
-    monkeypatch.setattr("ebbtide.replay.whatif.run.attribute_facts", watched)
-    known.ask(pods=tuple(pod(f"new-{at}") for at in range(20)))
-    assert answers.times == 2
-
-
 def test_what_had_ended_stays_ended(known: Recorded) -> None:
     """A manifest does not know which containers run; the record does."""
 
@@ -171,20 +108,6 @@ def test_what_had_ended_stays_ended(known: Recorded) -> None:
     listing = next(each.event for each in facts if isinstance(each.event, f.InventoryTaken))
     running = {each.name: each.containers[0].running for each in listing.pods}
     assert running == {"web": False, "api": False, "db": False, "new": True}
-
-
-def test_what_holds_a_wave_delays_the_next(known: Recorded) -> None:
-    """A hook that ends 4 s later makes the next wave begin 4 s later."""
-    hook = next(
-        each.seq
-        for each in known.shutdown.facts
-        if isinstance(each.event, f.OrderEnded) and "/hook:" in each.event.key
-    )
-    later = known.compare(delay=((hook, 4 * SECOND),))
-    began = [side(later, "db").then, side(later, "db").grim]
-    assert began[0] is not None
-    assert began[1] is not None
-    assert abs((began[1].began_ns or 0) - (began[0].began_ns or 0) - 4 * SECOND) < SECOND // 100
 
 
 def test_a_reload_of_the_same_settings_is_a_reload_of_the_new_ones() -> None:
@@ -211,12 +134,6 @@ def test_only_facts_can_be_dropped(kind: type[Event], said: str) -> None:
     stuck = record([behaves(pod("stuck"), None)])
     with pytest.raises(WrongChange, match=said):
         stuck.ask(drop=(stuck.seq_of(kind),))
-
-
-def test_a_record_of_another_time_is_refused(known: Recorded) -> None:
-    """The message says which records there are."""
-    with pytest.raises(WrongChange, match=f"it has the records {known.shutdown.first_seq} to"):
-        known.ask(delay=((1, SECOND),))
 
 
 def test_a_delayed_exit_comes_later(known: Recorded) -> None:
@@ -279,9 +196,3 @@ def test_no_time_is_negative(wrong: dict[str, object]) -> None:
     """A library's caller is told at once."""
     with pytest.raises(ValueError, match="is negative"):
         Changes(**wrong)  # type: ignore[arg-type]
-
-
-def test_what_is_raised_has_a_name_in_the_library() -> None:
-    """So that who asks can catch it without knowing where it lives."""
-    assert replay.WrongChange is WrongChange
-    assert replay.NoEvidence is NoEvidence

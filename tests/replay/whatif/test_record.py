@@ -11,7 +11,6 @@ from ebbtide.events import facts as f
 from ebbtide.events.decisions import CancelOrder, RunHook, SendSignal, ShutdownBegan
 from ebbtide.events.model import Hook
 from ebbtide.events.reader import Batch
-from ebbtide.replay.replayer import NO_BEGIN, NO_RECORD, Divergence
 from ebbtide.replay.sim.scenario import Faults, HookPlan
 from ebbtide.replay.whatif.record import (
     Changes,
@@ -118,28 +117,6 @@ def start_seq(recorded: RecordedShutdown) -> int:
     return next(each.seq for each in recorded.facts if type(each.event).__name__ == "DaemonStarted")
 
 
-def test_a_hook_that_nobody_answered_needed_more_than_the_record() -> None:
-    """The power went while it ran."""
-    recorded = hooked(None, Faults(power_cut_after_ns=3 * SECOND))
-    found = run_again(recorded, Changes(settings=settings(2, 5)))
-    assert found.grim.outline.pods["uid-web"].outcome is None or found.support("uid-web").level != "observed"
-
-
-def test_an_order_that_was_lost_and_comes_after_the_restart_is_assumed_done() -> None:
-    """Its recorded outcome belonged to a restart that is over."""
-    faults = Faults(crash_after_ns=2 * SECOND, restart_takes_ns=3 * SECOND)
-    known = record([behaves(pod("web"), 1), behaves(pod("slow"), 30)], settings(4, 5), faults)
-    lost = edited(known.shutdown, lambda each: _unknown_if_stop(each))
-    assert run_again(lost, Changes(settings=settings(9, 5))).grim.outline.outcome == "complete"
-
-
-def _unknown_if_stop(played: RecordedEvent) -> RecordedEvent:
-    event = played.event
-    if isinstance(event, f.OrderEnded) and "/deliver/" in event.key:
-        return played._replace(event=replace(event, result="unknown"))
-    return played
-
-
 # --- how it began ------------------------------------------------------------------------------
 
 
@@ -202,26 +179,6 @@ def test_settings_wait_for_the_end_of_the_shutdown_before() -> None:
         what_if(theatre.history(), first, Changes(settings=settings(3, 3)))
 
 
-def test_facts_beside_orders_stay_with_them() -> None:
-    """A late disk and a hurry: the one comes with its order, the other at its time."""
-    theatre, first = played(
-        (f.PrepareForShutdown(active=True, kind="halt", grant_ns=GRANT_NS, lock_held=True), 1)
-    )
-    recorded = read_recorded_shutdown(theatre.history(), first)
-    key = next(each.event.key for each in recorded.events if isinstance(each.event, SendSignal))
-    beside = Theatre((pod("web"),), settings(), GRANT_NS)
-    beside.mute = (SendSignal,)
-    signal = f.PrepareForShutdown(active=True, kind="halt", grant_ns=GRANT_NS, lock_held=True)
-    number = beside.feed(signal)[0].seq
-    beside.feed(f.DurabilityLate(key=key, barrier="written", waited_ns=1), 30)
-    beside.feed(f.DurabilityLate(key="LogindActor/arm//0", barrier="written", waited_ns=1), 30)
-    beside.feed(f.HurryRequested(pod="web", asked_by=0), 400)
-    beside.until(beside.mono_ns + 59 * SECOND)
-    found = what_if(beside.history(), number, Changes())
-    assert found.is_same
-    assert found.then.pods["uid-web"].outcome == "failed"
-
-
 # --- what cannot be asked ----------------------------------------------------------------------
 
 
@@ -246,9 +203,3 @@ def test_a_shutdown_that_is_not_there() -> None:
     theatre, _ = played((f.PreparingRead(preparing=True), 1))
     with pytest.raises(NoShutdownAtRecord, match="no shutdown begins at record 99999"):
         what_if(theatre.history(), 99_999, Changes())
-
-
-def test_what_a_divergence_is_called() -> None:
-    """A field differs; or it is no field, and what is wrong stands there itself."""
-    for field, said in (("payload", "payload differs"), (NO_BEGIN, NO_BEGIN)):
-        assert str(Diverged(Divergence(3, field, NO_RECORD, NO_RECORD))) == f"record 3: {said}"

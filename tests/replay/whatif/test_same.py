@@ -39,15 +39,6 @@ def test_a_simulated_shutdown_is_the_same_again(seeds: Sequence[int]) -> None:
         assert found.hopeful.outline == found.then, f"seed {seed}"
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
-def test_the_settings_in_force_are_no_change(seeds: Sequence[int]) -> None:
-    """Naming the configuration and the grant that were in force is like naming none."""
-    for seed in seeds:
-        known = recorded(drawn(seed))
-        found = known.ask(settings=known.shutdown.settings, grant_ns=known.shutdown.grant_ns)
-        assert found.is_same, f"seed {seed}"
-
-
 def fate(line: PodLine) -> tuple[PodOutcome | None, int | None]:
     """As an account has it: who was spared, or could not be ended, has no end."""
     return line.outcome, None if line.outcome in ("spared", "failed", "unknown") else line.ended_ns
