@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from jeepney import (
     DBusAddress,
     HeaderFields,
@@ -43,11 +41,11 @@ from ebbtide.events import bounds
 from tests.actors.edges.logind.conftest import bed
 from tests.beds.logind import LogindBed
 from tests.descriptors import no_free_descriptor
+from tests.waiting import until
 
 __all__ = ["bed"]
 
 SOMEBODY = DBusAddress("/org/example", "org.example", "org.example.Things")
-ANSWER_SECONDS_MAX = 5
 
 
 class Peer:
@@ -67,9 +65,7 @@ class Peer:
     async def last_word(self) -> None:
         """All that was said before was worked through, and the connection lives."""
         await self.say(signal("LastWord"))
-        with trio.fail_after(ANSWER_SECONDS_MAX):
-            while "LastWord" not in self.heard:
-                await trio.sleep(0.001)
+        await until(lambda: "LastWord" in self.heard, "the last word is not heard")
 
 
 @contextlib.asynccontextmanager
@@ -154,30 +150,6 @@ async def test_what_is_no_message_ends_the_connection(fields: dict[str, Any]) ->
     assert errors == ["the bus connection ended (BusError)"]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.sampled_from([signal("Word", "a{sv}", {"a": ("as", ["b", "c"])}), signal("Word", "(tb)", (1, True))]),
-    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=6),
-)
-def test_bytes_that_somebody_changed(data: bytes, changes: list[tuple[int, int]]) -> None:
-    """Whatever stands in a message: it is heard, passed over, or the end; nothing else happens."""
-    changed = bytearray(data)
-    for at, value in changes:
-        changed[at % len(changed)] = value
-
-    async def run() -> None:
-        async with linked() as (bus, peer):
-            with contextlib.suppress(trio.BrokenResourceError, OSError):
-                await peer.say(bytes(changed) + signal("LastWord"))
-                peer.end.shutdown(socket.SHUT_WR)
-            with trio.fail_after(ANSWER_SECONDS_MAX):
-                while not bus.lost:
-                    await trio.sleep(0)
-            assert bus.lost == "the bus connection ended (BusError)"
-
-    trio.run(run)
-
-
 # --- answers -----------------------------------------------------------------------------------
 
 
@@ -195,10 +167,7 @@ async def test_an_answer_that_is_too_long_fails_its_call() -> None:
     """The one call ends at once, and says why; the next one on the same connection is answered."""
     async with linked() as (bus, peer), trio.open_nursery() as nursery:
         nursery.start_soon(answer, peer, "s", ("x" * BODY_BYTES_MAX,))
-        with (
-            trio.fail_after(ANSWER_SECONDS_MAX),
-            pytest.raises(TooLong, match=r"^Much: an answer of 65\d+ bytes is too long$"),
-        ):
+        with pytest.raises(TooLong, match=r"^Much: an answer of 65\d+ bytes is too long$"):
             await bus.method(SOMEBODY, "Much")
         nursery.start_soon(answer, peer, "s", ("x" * (BODY_BYTES_MAX - 5),))
         assert len((await bus.method(SOMEBODY, "Enough"))[0]) == BODY_BYTES_MAX - 5
@@ -235,6 +204,7 @@ async def test_without_a_free_descriptor_the_one_call_fails() -> None:
     os.close(passed)
 
 
+@pytest.mark.gate
 @pytest.mark.root
 async def test_a_long_answer_by_a_real_bus(bed: LogindBed) -> None:
     """8 MiB from another program on the bus: that call fails at once, those beside it are answered."""
@@ -270,6 +240,7 @@ async def test_a_long_answer_by_a_real_bus(bed: LogindBed) -> None:
     assert found == {"One": (bytes(4),), "Much": TooLong, "Other": (bytes(4),)}
 
 
+@pytest.mark.gate
 @pytest.mark.root
 async def test_a_strangers_answer_is_kept_out_by_the_bus(
     bed: LogindBed, monkeypatch: pytest.MonkeyPatch

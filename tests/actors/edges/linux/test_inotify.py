@@ -5,15 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
-import trio
-
 from ebbtide.actors.edges.linux.inotify import FolderWatch
-
-
-async def heard(watch: FolderWatch) -> frozenset[str]:
-    with trio.fail_after(5):
-        return await watch.changed()
 
 
 async def test_a_file_by_rename(tmp_path: Path) -> None:
@@ -21,7 +13,7 @@ async def test_a_file_by_rename(tmp_path: Path) -> None:
     watch = FolderWatch([tmp_path])
     (tmp_path / "new").write_text("x")
     (tmp_path / "new").rename(tmp_path / "kept")
-    assert "kept" in await heard(watch)
+    assert "kept" in await watch.changed()
     watch.close()
 
 
@@ -29,11 +21,10 @@ async def test_a_folder_that_does_not_exist_yet(tmp_path: Path) -> None:
     """It is waited for through its nearest ancestor, and watched itself from then on."""
     watch = FolderWatch([tmp_path / "a" / "b"])
     (tmp_path / "a" / "b").mkdir(parents=True)
-    await heard(watch)
+    await watch.changed()
     (tmp_path / "a" / "b" / "file").touch()
-    with trio.fail_after(5):
-        while "file" not in await watch.changed():
-            pass
+    while "file" not in await watch.changed():
+        pass
     watch.close()
 
 
@@ -43,11 +34,11 @@ async def test_a_folder_that_comes_back(tmp_path: Path) -> None:
     folder.mkdir()
     watch = FolderWatch([folder])
     shutil.rmtree(folder)
-    await heard(watch)
+    await watch.changed()
     folder.mkdir()
-    await heard(watch)
+    await watch.changed()
     (folder / "file").touch()
-    assert "file" in await heard(watch)
+    assert "file" in await watch.changed()
     watch.close()
 
 
@@ -56,6 +47,6 @@ async def test_silence_wakes_nobody(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     watch = FolderWatch([tmp_path])
     (tmp_path / "sub" / "file").touch()
-    with pytest.raises(trio.TooSlowError), trio.fail_after(0.1):
-        await watch.changed()
+    (tmp_path / "last").touch()
+    assert await watch.changed() == {"last"}
     watch.close()

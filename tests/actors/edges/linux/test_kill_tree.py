@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.kill_tree import (
+    GAP_NS,
     Cgroups,
     Mark,
     Marker,
@@ -31,7 +33,8 @@ from ebbtide.actors.edges.linux.kill_tree import (
     tree_members,
 )
 from ebbtide.actors.interfaces import Ending
-from tests.actors.edges.process.process_bed import bed_of, pod_of, shell, until
+from tests.actors.edges.process.process_bed import bed_of, pod_of, shell
+from tests.waiting import WATCHDOG_SECONDS, until
 
 KEYS = [("p", "a"), ("p", "b"), ("q", "a")]
 SMALL = st.integers(min_value=1, max_value=12)
@@ -75,13 +78,6 @@ def test_a_tree_is_the_smallest_set_that_is_closed(
     }
 
 
-@given(looks())
-def test_no_roots_have_no_members(look: list[ScannedProcess]) -> None:
-    """Nothing asked for, nothing killed."""
-    assert tree_members(look, {}) == []
-    assert tree_members(look, {("nobody", "x"): TreeRoot()}) == []
-
-
 def test_kill_exactly_spares_a_number_s_new_owner() -> None:
     """A start time that does not fit saves whoever has the number now; number 0 is nobody."""
     child = subprocess.Popen(["sleep", "1000"])
@@ -104,7 +100,7 @@ async def test_a_look_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest
     calls = []
 
     def hang() -> list[ScannedProcess]:
-        calls.append(release.wait(20))
+        calls.append(release.wait(WATCHDOG_SECONDS))
         return real()
 
     monkeypatch.setattr(scanner, "look_now", hang)
@@ -116,7 +112,7 @@ async def test_a_look_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest
             assert all(item.mark is None for item in look)
     finally:
         release.set()
-    await until(lambda: calls)
+    await until(lambda: calls, "no look")
     assert calls == [True]
 
 
@@ -132,46 +128,33 @@ async def test_a_kill_works_without_marks(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.undo()
 
 
-async def test_looks_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many stragglers at once are looked at with one look."""
-    count = 0
-    scanner = ProcessScanner(Marker(tmp_path))
-    real = scanner.look_now
-
-    def counted() -> list[ScannedProcess]:
-        nonlocal count
-        count += 1
-        return real()
-
-    monkeypatch.setattr(scanner, "look_now", counted)
-    async with trio.open_nursery() as nursery:
-        for _ in range(10):
-            nursery.start_soon(scanner.look_shared)
-    assert 1 <= count < 10
-
-
-async def test_leftovers_are_looked_for_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leftovers_are_looked_for_together(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
     """However many containers end, looks keep a distance; an asked-for kill does not wait for that."""
-    count = 0
-    scanner = ProcessScanner(Marker(tmp_path))
+    looks: list[None] = []
+    scanner = ProcessScanner(Marker(Path("/nowhere")))
 
     async def counted() -> list[ScannedProcess]:
-        nonlocal count
-        count += 1
+        looks.append(None)
         return []
 
     monkeypatch.setattr(scanner, "look", counted)
-    sweeper = TreeKiller(scanner)
+    sweeper = TreeKiller(scanner, lambda: int(trio.current_time() * 1_000_000_000))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sweeper.run)
         for number in range(20):
             sweeper.leftovers(("p", str(number)))
             await trio.sleep(0.001)
-        assert count <= 3
-        before = count
-        with trio.fail_after(0.04):
-            await sweeper.kill(("p", "now"), TreeRoot())
-        assert count > before
+        assert len(looks) == 1
+        asked = trio.current_time()
+        await sweeper.kill(("p", "now"), TreeRoot())
+        assert (len(looks), trio.current_time()) == (2, asked)
+        sweeper.leftovers(("p", "last"))
+        await trio.sleep(0.9 * GAP_NS / 1_000_000_000)
+        assert len(looks) == 2
+        await trio.sleep(0.2 * GAP_NS / 1_000_000_000)
+        assert len(looks) == 3
         nursery.cancel_scope.cancel()
 
 
@@ -195,7 +178,7 @@ async def test_a_look_that_hangs_delays_no_other_kill(monkeypatch: pytest.Monkey
         sweeper.kill_soon(("p", "a"), TreeRoot())
         await looking.wait()
         sweeper.kill_soon(("q", "a"), TreeRoot(child.pid, stat.start_ticks))
-        await until(lambda: child.poll() == -9)
+        await until(lambda: child.poll() == -9, "the child lives")
         nursery.cancel_scope.cancel()
 
 
@@ -224,7 +207,7 @@ async def test_a_look_that_fails_ends_neither_the_sweeps_nor_a_kill(monkeypatch:
             return await real()
 
         monkeypatch.setattr(scanner, "look", look)
-        await until(looked.is_set)
+        await until(looked.is_set, "no look")
         nursery.cancel_scope.cancel()
 
 

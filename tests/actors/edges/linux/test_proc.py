@@ -14,7 +14,6 @@ from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.kill_tree import Mark, Marker
 from ebbtide.actors.edges.linux.proc import (
     FIRST_PROCESS_TEXT,
-    NOT_ENDING_TEXT,
     forecast_signal,
     mask_names,
     signal_name,
@@ -46,16 +45,6 @@ def test_any_text_is_a_stat_line_or_a_value_error(text: str) -> None:
     assert ")" in text
 
 
-@given(st.text())
-def test_any_text_is_a_status_file_or_a_value_error(text: str) -> None:
-    """Nothing but ValueError comes of text that is no status file."""
-    try:
-        proc.parse_status(text)
-    except ValueError:
-        return
-    assert "SigIgn" in text
-
-
 @given(st.sets(st.integers(min_value=1, max_value=64)))
 def test_masks_are_named_bit_by_bit(numbers: set[int]) -> None:
     """A mask and its names say the same."""
@@ -83,21 +72,6 @@ def test_what_is_no_signal_is_refused(name: str) -> None:
 def test_names_are_read_generously(name: str, number: int) -> None:
     """Case, spaces and the prefix do not matter."""
     assert signal_number(name) == number
-
-
-@given(st.binary())
-def test_any_bytes_are_an_environment(data: bytes) -> None:
-    """An environment is read as far as it is one, and a program may have written anything into it."""
-    found = proc.parse_environ(data)
-    assert all(name and "\0" not in name + value for name, value in found.items())
-
-
-@given(st.text(), st.binary())
-def test_any_text_is_a_table_of_connections(text: str, link: bytes) -> None:
-    """Odd lines and links are left out."""
-    assert all(inode >= 0 for inode in proc.parse_tcp(text))
-    inode = proc.socket_inode(os.fsdecode(link))
-    assert inode is None or inode >= 0
 
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
@@ -177,15 +151,10 @@ TERM = 1 << (signal.SIGTERM - 1)
     ],
 )
 def test_a_forecast_follows_from_the_masks(status: proc.ProcessStatus, name: str, verdict: str) -> None:
-    """Ignored, caught, blocked, or first in a pid namespace: each has its own consequence."""
+    """Ignored, caught, blocked, or first in a pid namespace: each has its own consequence, and its cure."""
     assert verdict_of(status, name)[0] == verdict
-
-
-def test_a_forecast_names_the_cure() -> None:
-    """The usual reason for a container that always needs its whole grace comes with its cure."""
-    assert verdict_of(status_of(pids=(7, 1)), "SIGTERM")[1] == FIRST_PROCESS_TEXT
-    assert "tini" in FIRST_PROCESS_TEXT
-    assert verdict_of(status_of(), "SIGCHLD")[1] == NOT_ENDING_TEXT
+    if status == status_of(pids=(7, 1)):
+        assert verdict_of(status, name)[1] == FIRST_PROCESS_TEXT
 
 
 def test_a_forecast_reads_a_real_process() -> None:
