@@ -52,6 +52,9 @@ class Daemon:
     command that stands for ``ebbtide``.
     """
 
+    #: How much wider than usual its bounds are (`events.bounds`).
+    bounds_factor = 1
+
     def __init__(
         self,
         bed: Bed,
@@ -98,7 +101,11 @@ class Daemon:
 
     async def start(self) -> None:
         """Returns when it holds its lock."""
-        environ = {"DBUS_SYSTEM_BUS_ADDRESS": self.bed.logind.address, "EBBTIDE_DEBUG": "1"}
+        environ = {
+            "DBUS_SYSTEM_BUS_ADDRESS": self.bed.logind.address,
+            "EBBTIDE_DEBUG": "1",
+            "EBBTIDE_BOUNDS_FACTOR": str(self.bounds_factor),
+        }
         part = Part(NAME, self.argv(), environ | self.environ)
         around = self.bed.around.get(self.member.name)
         await self.bed.start(around(part) if around else part)
