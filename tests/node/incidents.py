@@ -22,8 +22,9 @@ from tests.node.client import Object
 from tests.node.contenders import Contender, Setting, fresh, periods
 from tests.node.ebbtide import Daemon
 from tests.node.pods import PODS, STUBBORN, container, pod
-from tests.node.shutdowns import NS, POLL_SECONDS, PRIORITIES, fill, power_off, waves
+from tests.node.shutdowns import NS, PRIORITIES, fill, power_off, waves
 from tests.node.witness import TICK_NS, Witness, signalled
+from tests.waiting import POLL_SECONDS
 
 DAEMONSETS = "/apis/apps/v1/namespaces/default/daemonsets"
 ONE_WAVE = {
