@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,8 +20,8 @@ import pytest
 import trio
 import trio.testing
 
+from ebbtide.events import bounds, files
 from ebbtide.events import disk as storage
-from ebbtide.events import files
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.disk import LOCK_NAME, RESERVE_NAME, DirectoryStorage, JournalLocked
 from ebbtide.events.reader import History
@@ -31,6 +30,14 @@ from ebbtide.events.segment import segment_file_name
 from ebbtide.events.writer import RESERVE_BYTES
 from tests.events.making import OTHER_ID, Told, assert_whole, make_writer, read, rotate, running, write_steps
 from tests.journals import JOURNAL_ID
+from tests.waiting import WATCHDOG_SECONDS, until
+
+
+@pytest.fixture(autouse=True)
+def wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that others keep busy is not taken for one that hangs."""
+    monkeypatch.setattr(bounds, "now", bounds.Bounds().widened(300))
+
 
 HOLD_THE_LOCK = """
 import sys, trio
@@ -55,7 +62,7 @@ class Hanging:
 
     def _hang(self, *args: Any, **options: Any) -> Any:
         self.begun.set()
-        assert self.let_go.wait(20)
+        assert self.let_go.wait(WATCHDOG_SECONDS)
         return getattr(self._module, self._name)(*args, **options)
 
 
@@ -63,15 +70,9 @@ async def given_up(hanging: Any, work: Callable[[str], Awaitable[object]], name:
     """Begin ``work``, stop waiting while it hangs, then let it go on."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work, name)
-        await until(hanging.begun.is_set)
+        await until(hanging.begun.is_set, "nothing hangs")
         nursery.cancel_scope.cancel()
     hanging.let_go.set()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(20):
-        while not condition():
-            await trio.sleep(0.005)
 
 
 def held_in(folder: Path) -> list[str]:
@@ -146,7 +147,7 @@ async def test_an_attempt_that_was_given_up_keeps_nothing(
     await given_up(hanging, place.create, "x")
     monkeypatch.undo()
     await place.release()
-    await until(lambda: not held_in(tmp_path))
+    await until(lambda: not held_in(tmp_path), lambda: f"held: {held_in(tmp_path)}")
 
 
 async def test_a_descriptor_is_free_only_when_nothing_hangs_in_it(
@@ -159,7 +160,7 @@ async def test_a_descriptor_is_free_only_when_nothing_hangs_in_it(
     monkeypatch.setattr(files, "os", hanging)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(file.write, b"late")
-        await until(hanging.begun.is_set)
+        await until(hanging.begun.is_set, "nothing hangs")
         nursery.cancel_scope.cancel()
     await file.close()
     await file.close()
@@ -167,7 +168,7 @@ async def test_a_descriptor_is_free_only_when_nothing_hangs_in_it(
     with pytest.raises(OSError, match="given up"):
         await file.sync()
     hanging.let_go.set()
-    await until(lambda: not held_in(tmp_path))
+    await until(lambda: not held_in(tmp_path), lambda: f"held: {held_in(tmp_path)}")
     assert (tmp_path / "x").read_bytes() == b"late"
 
 
@@ -317,31 +318,30 @@ async def test_retention_takes_real_files(tmp_path: Path) -> None:
     assert (verdict.state, verdict.first_seq) == ("intact", 33)
 
 
-def _compute(seconds: float) -> str:
-    """Wants a processor all that time, and leaves the interpreter's lock to others meanwhile."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+def _compute(rounds: int) -> str:
+    """Wants a processor for so many milliseconds, and leaves the interpreter's lock to others meanwhile."""
+    for _ in range(rounds):
         hashlib.sha256(bytes(1 << 20))
     return "done"
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("threads", [0, 2])
 async def test_a_thread_without_a_processor_is_no_hung_disk(tmp_path: Path, threads: int) -> None:
     """What waits for a processor, or for the interpreter's lock, has its time, beside calls that hang too."""
     disk, let_go = DirectoryStorage(tmp_path), threading.Event()
     async with trio.open_nursery() as nursery:
         for _ in range(threads):
-            nursery.start_soon(disk.call, let_go.wait, 20.0)
-        assert await storage.bounded(disk.call, _compute, 0.5, seconds=0.1) == "done"
+            nursery.start_soon(disk.call, let_go.wait, WATCHDOG_SECONDS)
+        assert await storage.bounded(disk.call, _compute, 500, seconds=0.1) == "done"
         let_go.set()
 
 
 async def test_a_call_that_waits_is_given_up(tmp_path: Path) -> None:
-    """Soon after its time: a second look has to say the same."""
-    let_go, began = threading.Event(), trio.current_time()
+    """A second look has to say the same."""
+    let_go = threading.Event()
     with pytest.raises(TimeoutError, match=r"within 100 ms"):
-        await storage.bounded(DirectoryStorage(tmp_path).call, let_go.wait, 20.0, seconds=0.1)
-    assert trio.current_time() - began < 10
+        await storage.bounded(DirectoryStorage(tmp_path).call, let_go.wait, WATCHDOG_SECONDS, seconds=0.1)
     let_go.set()
 
 
@@ -350,32 +350,11 @@ async def test_a_location_that_hangs_in_all_its_threads_is_given_up(tmp_path: Pa
     disk, let_go = DirectoryStorage(tmp_path), threading.Event()
     async with trio.open_nursery() as nursery:
         for _ in range(storage.THREADS_MAX):
-            nursery.start_soon(disk.call, let_go.wait, 20.0)
+            nursery.start_soon(disk.call, let_go.wait, WATCHDOG_SECONDS)
         await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(TimeoutError):
-            await storage.bounded(disk.call, _compute, 0.0, seconds=0.1)
+            await storage.bounded(disk.call, _compute, 0, seconds=0.1)
         let_go.set()
-
-
-async def test_a_disk_that_hangs_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write stuck in the kernel is abandoned; the journal goes on elsewhere, complete."""
-    told, (receiver, sender) = Told(), os.pipe()
-    real_write = os.write
-
-    def write(descriptor: int, data: bytes) -> int:
-        if Path(f"/proc/self/fd/{descriptor}").resolve().parent.name == "main":
-            os.read(receiver, 1)
-        return real_write(descriptor, data)
-
-    monkeypatch.setattr(os, "write", write)
-    storages = [DirectoryStorage(tmp_path / "main"), DirectoryStorage(tmp_path / "other")]
-    async with running(storages, told=told) as writer:
-        await write_steps(writer, 2, synced=True)
-    os.close(sender)
-    assert [where for where, _ in told.moved] == [str(tmp_path / "other")]
-    assert "did not answer within 1 s" in told.failed[0][1]
-    sources = [DirectorySource(tmp_path / "main"), DirectorySource(tmp_path / "other")]
-    assert read(sources)[1].end.seq == 7
 
 
 # --- filesystems of our own ----------------------------------------------------------------------
@@ -411,9 +390,7 @@ async def test_a_full_filesystem_gives_its_reserve_back(tiny: Path) -> None:
     """The reserve is real space: with it the journal goes on where it was."""
     told = Told()
     async with running([DirectoryStorage(tiny)], told=told) as writer:
-        with trio.fail_after(5):
-            while not (tiny / RESERVE_NAME).exists():
-                await trio.sleep(0.001)
+        await until((tiny / RESERVE_NAME).exists, "no reserve")
         for _ in range(20):
             await write_steps(writer, 20)
             assert await writer.wait_synced(writer.last_seq)
@@ -443,14 +420,14 @@ def test_two_that_replace_one_file_at_once(tmp_path: Path, monkeypatch: pytest.M
         if data == first:
             write_all(descriptor, data[:5])
             begun.set()
-            assert go.wait(10)
+            assert go.wait(WATCHDOG_SECONDS)
             data = data[5:]
         write_all(descriptor, data)
 
     monkeypatch.setattr(files, "write_all", slowly)
     with ThreadPoolExecutor(1) as threads:
         slow = threads.submit(files.replace_file, tmp_path, "f", first)
-        assert begun.wait(10)
+        assert begun.wait(WATCHDOG_SECONDS)
         files.replace_file(tmp_path, "f", second)
         assert (tmp_path / "f").read_bytes() == second
         go.set()

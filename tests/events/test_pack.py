@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tracemalloc
 import zipfile
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.pack import (
     MANIFEST,
     Excerpt,
@@ -96,12 +94,6 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     assert "is no packed journal" in str(refused.value)
 
 
-def test_a_path_is_a_directory_or_a_file(tmp_path: Path) -> None:
-    """Whoever has a path need not know which."""
-    assert isinstance(source_at(tmp_path), DirectorySource)
-    assert isinstance(source_at(packed(tmp_path / "one.zip", source())), PackedSource)
-
-
 def test_a_part_begins_at_a_checkpoint_and_ends_where_the_next_goes_on() -> None:
     """The segments around some records are a journal by themselves, intact."""
     original = History([source()])
@@ -145,13 +137,6 @@ def test_what_a_process_left_behind_is_not_in_a_part() -> None:
     original = History([Memory(files)])
     assert original.read().state == "intact"
     assert History([around_records(original, 12, 40)]).read().state == "intact"
-
-
-def test_writing_needs_no_name(tmp_path: Path) -> None:
-    """Any file that can be sought will do."""
-    buffer = io.BytesIO()
-    write_pack(buffer, {}, pieces(source()))
-    assert zipfile.ZipFile(buffer).testzip() is None
 
 
 # --- from a stranger ---------------------------------------------------------------------------

@@ -263,22 +263,3 @@ def test_a_pod_that_the_next_shutdown_went_on_with_is_not_lost() -> None:
         "running": "good",
     }
     assert [len(cause_groups(record)) for record in told.values()] == [1, 1, 0]
-
-
-def test_a_runtime_that_refuses_every_stop_signal_is_said_first() -> None:
-    """A hundred and ten pods, a hundred and more warnings, one cause: everywhere the same words."""
-    simulated = replay.simulate(7, synthetic=110)
-    (record,) = simulated.shutdown_records()
-    first, *others = cause_groups(record)
-    assert first.text == "106 pods: the runtime refused the stop signal (the runtime does not answer)"
-    assert (first.code, first.severity, record.severity) == ("stop-refused", "bad", "bad")
-    assert (len(record.notices), len(others)) == (117, 4)
-    assert headline(record).startswith(f"{first.text}. ")
-    assert headline(record).endswith(
-        "106 of 110 pods were killed, 2 ended by themselves, 2 came late and were rejected."
-    )
-    for each in record.pods:
-        begins = each.reason.startswith(
-            "the runtime refused the stop signal (the runtime does not answer); SIGKILL"
-        )
-        assert begins == (each.outcome == "killed")

@@ -19,7 +19,7 @@ from ebbtide.replay.diff import diff
 from tests.events.record.worlds import histories
 from tests.journals import SHUTDOWN, Remembered
 
-ROUNDS = 150
+ROUNDS = 60
 
 
 def told(batches: list[Batch]) -> list[ShutdownRecord]:

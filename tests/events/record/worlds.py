@@ -9,8 +9,7 @@ from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
 from tests.world.worlds import Name, try_out
 
-#: About 35 ms each.
-SEEDS, PARTS = 96, 8
+SEEDS, PARTS = 16, 2
 
 
 def histories(part: int) -> Iterator[History]:
