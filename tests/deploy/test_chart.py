@@ -25,6 +25,7 @@ from tests.deploy.programs import HELMS, definition, helm
 from tests.deploy.rendering import ROOT, Object, place, rendered
 from tests.deploy.test_manifests import CHECKED, gone, key_by_name, made
 from tests.node.bed import Bed
+from tests.node.client import Refused
 from tests.node.ebbtide import PROGRAM
 from tests.waiting import until
 
@@ -408,6 +409,9 @@ async def test_the_api_server_takes_every_object(bed: Bed, namespace: str, monit
         for each in objects(await trio.to_thread.run_sync(template, values)):
             taken = await bed.api.post(place(each) + CHECKED, each)
             assert taken["metadata"]["name"] == each["metadata"]["name"]
+    # It is strict: a field that is misspelt is an error.
+    with pytest.raises(Refused, match="unknown field"):
+        await bed.api.post(place(each) + CHECKED, each | {"roles": []})
 
 
 async def names(bed: Bed) -> set[tuple[str, str, str]]:
