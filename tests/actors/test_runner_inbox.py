@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from trio.testing import MockClock
 
+from ebbtide.actors import runner
 from ebbtide.actors.runner import QUEUE_GROUPS_MAX, Inbox
 from ebbtide.events import facts as f
 from ebbtide.events.base import Fact
@@ -86,10 +88,13 @@ async def test_a_full_lane_makes_its_edge_wait(autojump_clock: MockClock) -> Non
         assert waited.is_set()
 
 
-async def test_everybody_who_waits_gets_in(autojump_clock: MockClock) -> None:
+async def test_everybody_who_waits_gets_in(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many edges at a full lane: emptied, it has taken every fact, and none twice."""
     inbox = Inbox()
-    many = 2 * QUEUE_GROUPS_MAX
+    monkeypatch.setattr(runner, "QUEUE_GROUPS_MAX", 32)
+    many = 64
     taken = 0
     async with trio.open_nursery() as nursery:
         for _ in range(many):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from ebbtide import replay
 from ebbtide.events.record.model import ContainerRecord, HookRecord, PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.replay.blame import blame
-from ebbtide.replay.critical_chain import critical_chain
-from tests.events.record.worlds import PARTS, told
 from tests.journals import SHUTDOWN
 
 
@@ -100,13 +97,3 @@ def test_a_straggler_is_waited_for_again_after_the_last_wave() -> None:
         pods_ended_ns=100,
     )
     assert figures(account) == [("a", "main", 100, 50 + 30), ("b", "main", 20, 20)]
-
-
-@pytest.mark.parametrize("part", range(PARTS))
-def test_nothing_is_blamed_for_more_than_there_was(part: int) -> None:
-    """Whatever goes wrong in a world: alone is a part of took, and all of it together a part of the total."""
-    for account in told(part):
-        costs = blame(account)
-        assert all(0 <= cost.alone_ns <= cost.took_ns for cost in costs)
-        assert [cost.took_ns for cost in costs] == sorted((cost.took_ns for cost in costs), reverse=True)
-        assert sum(cost.alone_ns for cost in costs) <= critical_chain(account).total_ns

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from ebbtide import replay
 from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.replay.blame import blame
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
+from tests.conftest import Sample
 from tests.events.record.worlds import PARTS, told
 from tests.journals import SHUTDOWN
 
 MS = 1_000_000
+#: Sampled, one part of so many.
+ONE_OF = 4
 
 
 def whole(account: ShutdownRecord) -> int:
@@ -37,11 +40,14 @@ def assert_whole(chain: Chain, account: ShutdownRecord) -> None:
     assert not leaves or leaves[0].began_ns == 0
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_segments_add_up_to_the_total(part: int) -> None:
-    """Exactly, whatever goes wrong in a world."""
-    for account in told(part):
-        assert_whole(critical_chain(account), account)
+def test_whatever_goes_wrong_in_a_world(sample: Sample) -> None:
+    """Segments add up to the total; what was waited for alone is a part of what each part took."""
+    for account in chain(*map(told, sample(range(PARTS), ONE_OF))):
+        found, costs = critical_chain(account), blame(account)
+        assert_whole(found, account)
+        assert all(0 <= cost.alone_ns <= cost.took_ns for cost in costs)
+        assert [cost.took_ns for cost in costs] == sorted((cost.took_ns for cost in costs), reverse=True)
+        assert sum(cost.alone_ns for cost in costs) <= found.total_ns
 
 
 def shape(segment: Segment) -> tuple[object, ...]:

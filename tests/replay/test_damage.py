@@ -32,7 +32,7 @@ VERIFIED_EACH = 211
 
 #: Sampled, one byte and one cut of so many; primes, so that a sample does not follow the format's own steps.
 #: The few bytes of a segment's header are met more often than those of its records.
-ONE_OF, HEADER_ONE_OF, HEADER_BYTES = 31, 7, 189
+ONE_OF, HEADER_ONE_OF, HEADER_BYTES = 131, 31, 189
 
 
 def flips(part: int, whole: bool) -> Iterator[tuple[int, str, dict[str, bytes]]]:

@@ -115,7 +115,7 @@ def test_a_segment_begins_once_a_shutdown_is_settled(
     """Behind every close that opens no other one; where the last segment is of just now, not for each."""
     monkeypatch.setattr(daemon, "SETTLED_SEGMENT_SECONDS_MIN", seconds)
     begun = []
-    for seed in range(24):
+    for seed in range(12):
         result = try_out(Name(seed))
         assert not result.breaches, str(result)
         records = list(History([place.source for place in result.world.disks.places]).records())

@@ -192,54 +192,6 @@ def walk_to(desk: Browser, text: str) -> None:
     raise AssertionError(f"no row of the timeline says {text!r}")
 
 
-def test_a_thousand_pods_are_one_screen(desk: Browser, urls: Urls) -> None:
-    """At first every row is in sight, whatever the number of pods."""
-    desk.size(1440, 900)
-    desk.open(urls("many"))
-    assert desk.run(SCROLLS) <= 0
-    tallies = [each for each in hints(desk) if each.startswith("Wave ")]
-    assert len(tallies) == 2
-    assert all(" pods: " in each and " killed" in each for each in tallies)
-
-
-#: How much of the chart does not fit into it.
-SCROLLS = """(() => {
-    const chart = document.getElementById("chart");
-    return chart.scrollHeight - chart.clientHeight;
-})()"""
-
-
-def test_the_brush(desk: Browser, urls: Urls) -> None:
-    """A part drawn on the small picture is the part on view; its middle moves it, 0 shows all."""
-    desk.open(urls("story"))
-    desk.run("document.getElementById('map').scrollIntoView({ block: 'center' })")
-    box = desk.run("JSON.parse(JSON.stringify(document.getElementById('map').getBoundingClientRect()))")
-    whole, y = value(desk, "range"), box["y"] + box["height"] / 2
-
-    def at(share: float) -> float:
-        return float(box["x"] + 240 + (box["width"] - 252) * share)
-
-    def drag(begin: float, end: float) -> str:
-        mouse(desk, "mousePressed", at(begin), y)
-        mouse(desk, "mouseMoved", at(end), y)
-        mouse(desk, "mouseReleased", at(end), y)
-        desk.frame()
-        return str(value(desk, "range"))
-
-    drawn = drag(0.4, 0.6)
-    assert drawn != whole
-    assert desk.run("document.getElementById('map').getAttribute('aria-valuetext')") == drawn
-    assert abs(desk.run("Number(document.getElementById('map').getAttribute('aria-valuenow'))") - 50) <= 3
-    moved = drag(0.5, 0.7)
-    assert abs(desk.run("Number(document.getElementById('map').getAttribute('aria-valuenow'))") - 70) <= 3
-    wider = drag(0.8, 0.95)
-    assert len({whole, drawn, moved, wider}) == 4
-    desk.run("document.getElementById('map').focus()")
-    desk.press("0", "0")
-    desk.frame()
-    assert value(desk, "range") == whole
-
-
 def test_the_clock(desk: Browser, urls: Urls) -> None:
     """Moments stand since the signal, in UTC or the reader's time: on the axis, in the tables, in words."""
     desk.call("Emulation.setTimezoneOverride", timezoneId="Australia/Adelaide")
@@ -315,19 +267,6 @@ def test_every_state_is_a_link(desk: Browser, urls: Urls) -> None:
     assert hash_of(desk) == link
 
 
-def test_a_link_to_a_pod(desk: Browser, urls: Urls) -> None:
-    """It opens the row that the pod stands in, and shows the moment; also when followed on the open page."""
-    desk.open(urls("many"))
-    name = desk.run("document.querySelector('#pod-rows bdi').textContent")
-    assert name not in value(desk, "said")
-    desk.run(f"void (location.hash = 'pod={name}&t=10,20')")
-    desk.frame()
-    assert name in value(desk, "said")
-    assert value(desk, "range") == "+10 s to +20 s"
-    assert any(name in each for each in hints(desk))
-    assert desk.run("document.querySelector('#said a').hash") == f"#pod={name}"
-
-
 @pytest.mark.parametrize(
     "link", ["#pod=nobody/here&t=x", "#t=9,1&sort=<b>&wave=99", "#=&&%", "#event=-1&table=77", "#pods"]
 )
@@ -339,17 +278,6 @@ def test_a_link_that_leads_nowhere(desk: Browser, urls: Urls, link: str) -> None
     assert desk.complaints() == []
     assert len(desk.run(VISIBLE)) == 6
     assert [each for each in hints(desk) if "shop/stuck-0" in each]
-
-
-def test_sorting(desk: Browser, urls: Urls) -> None:
-    """A heading's button sorts by it, numbers as numbers, and says which way."""
-    desk.open(urls("story"))
-    desk.run("[...document.querySelectorAll('.sort')].find((each) => each.textContent === 'Took').focus()")
-    sizes = "[...document.querySelectorAll('#pod-rows > tr')].map((each) => Number(each.cells[4].dataset.v))"
-    for direction, descending in (("ascending", False), ("descending", True)):
-        desk.press("Enter", "\r")
-        assert desk.run("document.activeElement.closest('th').ariaSort") == direction
-        assert desk.run(sizes) == sorted(desk.run(sizes), reverse=descending)
 
 
 def test_events(desk: Browser, urls: Urls) -> None:
