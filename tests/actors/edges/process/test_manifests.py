@@ -22,7 +22,7 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, ManifestRejected, PodAppeared
 from ebbtide.events.model import Pod
-from ebbtide.manifests import load_local_pods
+from ebbtide.manifests import LOCAL_BYTES_MAX, load_local_pods
 from tests.actors.edges.process.process_bed import (
     Bed,
     Outbox,
