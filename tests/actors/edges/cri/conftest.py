@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,14 +15,36 @@ from ebbtide.actors.edges.cri.edge import CriEdge
 from ebbtide.actors.edges.kubernetes.pods import FollowedPods, KnownPod
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
-from ebbtide.events.decisions import TakeInventory
+from ebbtide.events.decisions import KillContainer, SendSignal, TakeInventory
 from ebbtide.events.facts import InventoryTaken
 from ebbtide.events.model import Pod
+from tests.actors.edges.cri.daemon_rig import DaemonRig, daemon_rig
 from tests.actors.edges.cri.pods import Kubelet
 from tests.actors.edges.process.process_bed import Outbox
+from tests.beds import logind
 from tests.beds.containerd import Containerd, containerd, missing
 
-PATIENCE_SECONDS = 20.0
+NEVER_NS = sys.maxsize
+
+
+def stop(uid: str, container: str = "main", *, by_runtime: bool = False) -> SendSignal:
+    key = f"stop/{uid}/{container}"
+    return SendSignal(key=key, uid=uid, container=container, signal="SIGTERM", by_runtime=by_runtime)
+
+
+def kill(uid: str, container: str = "main") -> KillContainer:
+    return KillContainer(key=f"kill/{uid}/{container}", uid=uid, container=container)
+
+
+def take(key: str, *, refresh: bool = False, late: bool = False) -> TakeInventory:
+    """``late``: from now on pods that come late are told of."""
+    return TakeInventory(key=key, refresh=refresh, late_until_ns=NEVER_NS if late else 0)
+
+
+def known(name: str, *containers: str, **fields: object) -> KnownPod:
+    """A pod as the API server tells of it."""
+    made = {"uid": f"uid-{name}", "api_uid": f"uid-{name}", "namespace": "test", "name": name}
+    return KnownPod(**(made | {"phase": "Running", "containers": containers or ("main",)} | fields))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="session")
@@ -51,8 +74,7 @@ class Rig:
         ending = self.edge.effects[type(order)](order, self.outbox)
         if isinstance(ending, Ending):
             return ending
-        with trio.fail_after(PATIENCE_SECONDS):
-            return await ending
+        return await ending
 
     async def inventory(self, key: str = "inventory", *, refresh: bool = True) -> tuple[Pod, ...]:
         """The pods, as a shutdown would be given them."""
@@ -113,3 +135,11 @@ class Told:
 
     def last_ends(self, uid: str) -> dict[str, int]:
         return {}
+
+
+@pytest.fixture
+async def rig(bed: Containerd) -> AsyncIterator[DaemonRig]:
+    if reason := logind.missing():
+        pytest.skip(reason)
+    async with daemon_rig(bed) as made:
+        yield made

@@ -11,11 +11,9 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeVar
-
-import trio
 
 from ebbtide.events.base import Event, Record
 from ebbtide.events.catalog import DirectorySource
@@ -24,10 +22,9 @@ from ebbtide.events.reader import History
 from tests.beds.containerd import Containerd
 from tests.beds.logind import LogindBed, logind_bed
 from tests.daemon.rig import EBBTIDE, configuration, replay
+from tests.waiting import until
 
 PROJECT = Path(__file__).parents[4]
-WAIT_SECONDS_MAX = 30
-POLL_SECONDS = 0.01
 
 E = TypeVar("E", bound=Event)
 
@@ -86,18 +83,11 @@ class DaemonRig:
         """SIGKILL, and gone."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(WAIT_SECONDS_MAX)
+        self.process.wait()
         self.process = None
 
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
-
-    async def until(self, holds: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS_MAX) -> None:
-        with trio.move_on_after(seconds):
-            while not holds():
-                await trio.sleep(POLL_SECONDS)
-            return
-        raise AssertionError(f"waited {seconds} s for {what}; the log:\n{self.log()}")
 
     def records(self, *kinds: type[Event]) -> list[Record]:
         records = History([DirectorySource(self.journal)]).records()
@@ -118,7 +108,7 @@ class DaemonRig:
             ]
             return bool(found)
 
-        await self.until(holds, f"{kind.__name__} {fields}")
+        await until(holds, lambda: f"for {kind.__name__} {fields}; the log:\n{self.log()}")
         return found[-1]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
@@ -12,13 +13,25 @@ from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from tests.actors.edges.cri import making_pb2 as making
-from tests.beds.containerd import IMAGE, POLL_SECONDS, Containerd
+from tests.beds.containerd import IMAGE, Containerd
+from tests.waiting import WATCHDOG_SECONDS, until_sync
 
 SERVICE = "/runtime.v1.RuntimeService/"
-CALL_SECONDS_MAX = 60
 NODE_NAMESPACE = 2
 #: Made by a first process as soon as its traps are set.
 UP = "/tmp/up"
+
+POLITE = "trap 'exit 0' TERM; touch /tmp/up; while :; do sleep 0.05; done"
+DEAF = "trap '' TERM; touch /tmp/up; while :; do sleep 0.05; done"
+CODE_3 = "trap 'exit 3' TERM; touch /tmp/up; while :; do sleep 0.05; done"
+#: Ends a second after it was told to.
+GOES_ON = "trap 'sleep 1; exit 5' TERM; touch /tmp/up; while :; do sleep 0.05; done"
+#: Notes each SIGTERM, and ends a moment later, with a code that no signal gives.
+NOTES = "trap 'echo told >> /tmp/told; sleep 0.5; exit 5' TERM; touch /tmp/up; while :; do sleep 0.05; done"
+SERVER = f"mkdir -p /tmp/www; echo hello > /tmp/www/bye; httpd -p 8080 -h /tmp/www; {POLITE}"
+#: States of a container, and of a sandbox.
+RUNNING, EXITED = 1, 2
+READY, NOT_READY = 0, 1
 
 
 class Spec(NamedTuple):
@@ -30,6 +43,11 @@ class Spec(NamedTuple):
     ports: tuple[dict[str, Any], ...] = ()
     attempt: int = 0
     image: str = IMAGE
+
+
+def priority(value: int, **more: str) -> tuple[tuple[str, str], ...]:
+    """A pod's annotations."""
+    return (("ebbtide/priority", str(value)), *((f"ebbtide/{name}", text) for name, text in more.items()))
 
 
 class Made(NamedTuple):
@@ -56,7 +74,7 @@ class Kubelet:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=answer.FromString,
         )
-        return method(request, timeout=CALL_SECONDS_MAX, wait_for_ready=True)
+        return method(request, timeout=WATCHDOG_SECONDS, wait_for_ready=True)
 
     def pod(
         self,
@@ -131,10 +149,7 @@ class Kubelet:
         self.call("StartContainer", making.StartContainerRequest(container_id=container), making.Empty)
 
     def _until_up(self, container: str) -> None:
-        until = time.monotonic() + CALL_SECONDS_MAX
-        while self.exec(container, "cat", UP):
-            assert time.monotonic() < until, f"{container} does not come up"
-            time.sleep(POLL_SECONDS)
+        until_sync(lambda: self.exec(container, "cat", UP) == 0, f"{container} does not come up")
 
     def again(self, name: str, made: Made, spec: Spec, start: bool = True) -> str:
         """Start a container of a pod once more in its sandbox, as after a crash, or only make it; returns the
@@ -152,13 +167,19 @@ class Kubelet:
         request = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox)
         return int(self.call("PodSandboxStatus", request, api.PodSandboxStatusResponse).status.state)
 
+    def first_process(self, container: str) -> int:
+        request = api.ContainerStatusRequest(container_id=container, verbose=True)
+        found = self.call("ContainerStatus", request, api.ContainerStatusResponse)
+        return int(json.loads(found.info["info"])["pid"])
+
     def exec(self, container: str, *words: str) -> int:
         """Run a command in a container; its exit code."""
-        request = api.ExecSyncRequest(container_id=container, cmd=words, timeout=CALL_SECONDS_MAX)
+        request = api.ExecSyncRequest(container_id=container, cmd=words)
         return int(self.call("ExecSync", request, api.ExecSyncResponse).exit_code)
 
     def stop_container(self, container: str) -> None:
-        request = api.StopContainerRequest(container_id=container, timeout=10)
+        request = api.StopContainerRequest(container_id=container)
+        request.timeout = int(WATCHDOG_SECONDS)
         self.call("StopContainer", request, api.StopContainerResponse)
 
     def remove_all(self) -> None:
@@ -171,15 +192,42 @@ class Kubelet:
 
     def _stop_sandbox(self, request: Message) -> None:
         """Again where a container ended just now: a runtime that hung meanwhile does not know it yet."""
-        by = time.monotonic() + CALL_SECONDS_MAX
-        while True:
+
+        def stopped() -> bool:
             try:
                 self.call("StopPodSandbox", request, making.Empty)
-                return
             except grpc.RpcError:
-                if time.monotonic() > by:
-                    raise
-                time.sleep(POLL_SECONDS)
+                return False
+            return True
+
+        until_sync(stopped, "a sandbox is not stopped")
+
+
+class Witness:
+    """What the containers' first processes wrote, held open past their ends."""
+
+    def __init__(self, kubelet: Kubelet) -> None:
+        self._kubelet = kubelet
+        self._folders: dict[str, int] = {}
+
+    def add(self, name: str, made: Made) -> None:
+        for container, key in made.containers.items():
+            path = f"/proc/{self._kubelet.first_process(key)}/root/tmp"
+            self._folders[f"{name}/{container}"] = os.open(path, os.O_PATH | os.O_DIRECTORY)
+
+    def told(self) -> dict[str, int]:
+        """By pod and container, how many stop signals it got."""
+        return {name: self._lines(folder) for name, folder in self._folders.items()}
+
+    def _lines(self, folder: int) -> int:
+        try:
+            return len(Path(f"/proc/self/fd/{folder}/told").read_text().splitlines())
+        except FileNotFoundError:
+            return 0
+
+    def close(self) -> None:
+        for folder in self._folders.values():
+            os.close(folder)
 
 
 def _pod_labels(name: str, uid: str) -> dict[str, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import zipfile
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,13 +19,11 @@ import trio
 
 from ebbtide.events import decisions as d
 from ebbtide.events.facts import ApiRead, AutopsyTaken, OrderEnded
-from tests.actors.edges.cri.daemon_rig import DaemonRig, daemon_rig
-from tests.actors.edges.cri.pods import Kubelet, Spec
-from tests.actors.edges.cri.test_edge import DEAF, POLITE
+from tests.actors.edges.cri.daemon_rig import DaemonRig
+from tests.actors.edges.cri.pods import DEAF, POLITE, Kubelet, Spec
 from tests.actors.edges.cri.test_orders_hooks import inside
 from tests.actors.edges.process.test_hooks import CANARY
 from tests.actors.edges.test_http_get import WRONG_ANSWERS
-from tests.beds import logind as logind_bed
 from tests.beds.containerd import Containerd
 from tests.daemon.rig import EBBTIDE
 
@@ -39,14 +36,6 @@ DENIED = json.dumps({"message": f'admission webhook "{CANARY}" denied the reques
 NODE = json.dumps(
     {"metadata": {"resourceVersion": "1", "annotations": {"note": CANARY}}, "status": {"conditions": []}}
 ).encode()
-
-
-@pytest.fixture
-async def rig(bed: Containerd) -> AsyncIterator[DaemonRig]:
-    if reason := logind_bed.missing():
-        pytest.skip(reason)
-    async with daemon_rig(bed) as made:
-        yield made
 
 
 def listed(*names: str) -> bytes:
@@ -193,7 +182,6 @@ async def no_canary(rig: DaemonRig) -> None:
         ("journal", "show"),
         ("journal", "show", "-o", "json"),
         ("export", "otlp-json"),
-        ("export", "perfetto"),
         ("replay", "report"),
         ("replay", "timeline", "--all"),
         ("journal", "pack", "--all", "-o", str(pack)),

@@ -6,16 +6,17 @@ import contextlib
 import re
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import trio
-import trio.testing
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from ebbtide.actors.edges.cri.edge import AWAKE, CriEdge
-from ebbtide.actors.interfaces import Ending
+from ebbtide.actors.edges.cri.edge import AWAKE, RETRY_SECONDS, CriEdge
+from ebbtide.actors.interfaces import Ending, error_text
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import KillContainer
 from ebbtide.events.facts import RuntimeRead
@@ -27,6 +28,9 @@ KILL = KillContainer(key="k", uid="u", container="main")
 class Awake:
     """In the place of `actors.edges.cri.runtime.Runtime`: fails when it is told to; its orders never end."""
 
+    news: trio.MemorySendChannel[str]
+    last: Awake
+
     def __init__(self, *arguments: Any) -> None:
         self.end = trio.Event()
 
@@ -34,104 +38,109 @@ class Awake:
         async with trio.open_nursery():
             Awake.last = self
             task_status.started()
+            Awake.news.send_nowait("runs")
             await self.end.wait()
             raise KeyError("what nobody\nthought of")
 
     async def carry_out(self, order: Order, outlet: Outbox) -> Ending:
+        Awake.news.send_nowait("order")
         await trio.sleep_forever()
         raise AssertionError("it sleeps for ever")
 
-    last: Awake
-
 
 class Rig:
-    """An edge that runs and is armed; ``said`` is what it tells an operator."""
+    """An edge that runs and is armed; ``said`` is what it tells an operator, ``news`` what it tries."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.outbox, self.said = Outbox(), list[str]()
         tell = lambda level, line: self.said.append(line)  # noqa: E731 - one line of a test
         self.edge = CriEdge("unix:///nowhere", folder, tell=tell)
+        Awake.news, self.news = trio.open_memory_channel[str](10)
+        tries = partial(Awake.news.send_nowait, "tries")
+        monkeypatch.setattr("ebbtide.actors.edges.cri.edge.invalidate_caches", tries)
+        monkeypatch.setattr("ebbtide.actors.edges.cri.edge.error_text", self._text)
+        self.working = ModuleType(AWAKE)
+        self.working.Runtime = Awake  # type: ignore[attr-defined]
 
     async def do(self, order: Order) -> Ending:
         ending = self.edge.effects[type(order)](order, self.outbox)
         assert not isinstance(ending, Ending)
-        with trio.fail_after(20):
-            return await ending
+        return await ending
 
-    def reads(self) -> list[bool]:
-        return [fact.reachable for fact in self.outbox.of(RuntimeRead)]
+    def _text(self, error: BaseException) -> str:
+        Awake.news.send_nowait("fails")
+        return error_text(error)
+
+    async def hears(self, *news: str) -> None:
+        for each in news:
+            assert await self.news.receive() == each
+        await wait_all_tasks_blocked()
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Rig]:
-    rig = Rig(folder)
+async def running(rig: Rig) -> AsyncIterator[trio.Nursery]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.edge.run, rig.outbox)
         rig.edge.prewarm()
-        yield rig
+        yield nursery
         nursery.cancel_scope.cancel()
 
 
-async def test_what_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
     """A gRPC that cannot be loaded: the runtime is away, orders fail with the reason, and when the packages
     have come the edge works without a start of the daemon.
     """
-    monkeypatch.setattr("ebbtide.actors.edges.cri.edge.RETRY_SECONDS", (0.05,))
     for name in [
         name for name in sys.modules if name == AWAKE or name.startswith("ebbtide.actors.edges.cri.client")
     ]:
         monkeypatch.delitem(sys.modules, name)
+    rig = Rig(tmp_path, monkeypatch)
     with monkeypatch.context() as broken:
         broken.setitem(sys.modules, "grpc", None)
-        async with running(tmp_path) as rig:
+        async with running(rig) as nursery:
             (read,) = await rig.outbox.wait_for(RuntimeRead)
+            await rig.hears("tries", "fails")
             assert not read.reachable
             assert read.error.startswith("the runtime's client does not work: import of grpc")
             assert await rig.do(KILL) == Ending("failed", read.error)
-            await trio.sleep(0.2)
-            assert rig.reads() == [False]
-            assert rig.said == [f"container runtime: {read.error}; no pod can be stopped over CRI"]
+            mock_clock.jump(RETRY_SECONDS[0])
+            await rig.hears("tries", "fails")
             broken.undo()
-            working = ModuleType(AWAKE)
-            working.Runtime = Awake  # type: ignore[attr-defined]
-            monkeypatch.setitem(sys.modules, AWAKE, working)
-            with trio.move_on_after(1) as waited:
-                while (await _ending_of(rig)) is not None:
-                    await trio.sleep(0.05)
-            assert not waited.cancelled_caught
+            monkeypatch.setitem(sys.modules, AWAKE, rig.working)
+            mock_clock.jump(RETRY_SECONDS[1])
+            await rig.hears("tries", "runs")
+            assert rig.outbox.facts == [read]
+            assert rig.said == [f"container runtime: {read.error}; no pod can be stopped over CRI"]
+            nursery.start_soon(rig.do, KILL)
+            await rig.hears("order")
 
 
-async def _ending_of(rig: Rig) -> Ending | None:
-    """None: the order is under way."""
-    with trio.move_on_after(0.05):
-        return await rig.do(KILL)
-    return None
-
-
-async def test_what_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_fails_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
     """An order that is open ends with the reason, and so does one before the next attempt; each end of a
     runtime's part is a fact.
     """
-    monkeypatch.setattr("ebbtide.actors.edges.cri.edge.RETRY_SECONDS", (0.3,))
-    working = ModuleType(AWAKE)
-    working.Runtime = Awake  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, AWAKE, working)
-    async with running(tmp_path) as rig:
+    rig = Rig(tmp_path, monkeypatch)
+    monkeypatch.setitem(sys.modules, AWAKE, rig.working)
+    endings: list[Ending] = []
+
+    async def keep() -> None:
+        endings.append(await rig.do(KILL))
+
+    async with running(rig) as nursery:
         for count in (1, 2):
-            endings = list[Ending]()
-            while await _ending_of(rig) is not None:
-                await trio.sleep(0.02)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_keep, rig, endings)
-                await trio.testing.wait_all_tasks_blocked(0.01)
-                Awake.last.end.set()
+            await rig.hears("tries", "runs")
+            nursery.start_soon(keep)
+            await rig.hears("order")
+            Awake.last.end.set()
+            await rig.hears("fails")
             reason = rig.outbox.of(RuntimeRead)[0].error
             assert re.fullmatch(r"the runtime's client does not work: KeyError at run, line \d+", reason)
-            assert endings == [Ending("failed", reason)]
+            assert endings == [Ending("failed", reason)] * count
             assert await rig.do(KILL) == Ending("failed", reason)
             assert rig.outbox.of(RuntimeRead) == [RuntimeRead(reachable=False, error=reason)] * count
             assert rig.said == [f"container runtime: {reason}; no pod can be stopped over CRI"] * count
-
-
-async def _keep(rig: Rig, endings: list[Ending]) -> None:
-    endings.append(await rig.do(KILL))
+            mock_clock.jump(RETRY_SECONDS[-1])

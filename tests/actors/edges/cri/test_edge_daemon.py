@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
 
 import pytest
 import trio
 
 from ebbtide.events import decisions as d
 from ebbtide.events.facts import AutopsyTaken, ContainerExited, DaemonStarted, InventoryTaken
-from tests.actors.edges.cri.daemon_rig import DaemonRig, daemon_rig
-from tests.actors.edges.cri.pods import Kubelet, Spec
-from tests.actors.edges.cri.test_edge import CODE_3, DEAF, POLITE
-from tests.actors.edges.cri.test_orders_hooks import SERVER
-from tests.beds import logind as logind_bed
-from tests.beds.containerd import Containerd
+from tests.actors.edges.cri.daemon_rig import DaemonRig
+from tests.actors.edges.cri.pods import CODE_3, DEAF, GOES_ON, POLITE, SERVER, Kubelet, Spec, priority
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
 
 CRITICAL = 2_000_000_000
-GOES_ON = "trap 'sleep 1; exit 5' TERM; while :; do sleep 0.05; done"
-
-
-@pytest.fixture
-async def rig(bed: Containerd) -> AsyncIterator[DaemonRig]:
-    if reason := logind_bed.missing():
-        pytest.skip(reason)
-    async with daemon_rig(bed) as made:
-        yield made
-
-
-def priority(value: int, **more: str) -> tuple[tuple[str, str], ...]:
-    return (("ebbtide/priority", str(value)), *((f"ebbtide/{name}", text) for name, text in more.items()))
 
 
 def twenty_pods(kubelet: Kubelet) -> None:
@@ -117,19 +99,3 @@ async def test_the_runtime_is_restarted_in_the_middle(
     await rig.recorded(d.ReleaseLock)
     ended = {event.uid: event.reason for event in rig.events(d.PodEnded)}
     assert ended == {"uid-busy": "exit code 5", "uid-later": "exit code 3"}
-
-
-async def test_a_cancel_in_the_middle(kubelet: Kubelet, rig: DaemonRig) -> None:
-    """What has begun is finished, what has not is spared, and runs on."""
-    kubelet.pod("begun", Spec(GOES_ON))
-    spared = kubelet.pod("spared", Spec(CODE_3), annotations=priority(1000))
-    rig.configure({0: 8, 1000: 8})
-    await rig.logind.start_unit("failed")
-    await rig.start()
-    await rig.logind.power_off("reboot")
-    await rig.recorded(d.SendSignal)
-    await rig.logind.restart_logind(clean=True)
-    await rig.recorded(d.EpisodeClosed)
-    outcomes = {event.uid: event.outcome for event in rig.events(d.PodEnded)}
-    assert outcomes == {"uid-begun": "graceful", "uid-spared": "spared"}
-    assert kubelet.state(spared.containers["main"]) == 1

@@ -5,34 +5,22 @@ record of it is true.
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from ebbtide.actors.edges.cri.orders import HOOK_NOT_KNOWN, NOWHERE
+from ebbtide.actors.edges.cri.orders import HOOK_NOT_KNOWN
 from ebbtide.actors.edges.cri.pods import TABLE_FILE_NAME
-from ebbtide.actors.edges.kubernetes.pods import KnownPod
-from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.interfaces import Ending
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.facts import ContainerExited, InventoryTaken, OrderEnded, RuntimeRead
-from tests.actors.edges.cri.conftest import Told, rig_on
-from tests.actors.edges.cri.daemon_rig import DaemonRig, daemon_rig
-from tests.actors.edges.cri.pods import Kubelet, Made, Spec
-from tests.actors.edges.cri.test_edge import stop, until
-from tests.actors.edges.cri.test_edge_daemon import priority
-from tests.actors.edges.cri.test_orders import first_process
-from tests.beds import logind as logind_bed
-from tests.beds.containerd import USR1_IMAGE, Containerd
+from ebbtide.events.facts import OrderEnded, RuntimeRead
+from tests.actors.edges.cri.daemon_rig import DaemonRig
+from tests.actors.edges.cri.pods import NOTES, Kubelet, Spec, Witness, priority
+from tests.waiting import until
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
 
-#: Notes each SIGTERM, and ends a moment later, with a code that no signal gives.
-NOTES = "trap 'echo told >> /tmp/told; sleep 0.5; exit 5' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 DEAF = "trap 'echo told >> /tmp/told' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 #: In each of three waves; EBBTIDE_TEST_PODS=14 for the figure in docs/performance.md.
 PODS = int(os.environ.get("EBBTIDE_TEST_PODS", "4"))
@@ -42,42 +30,6 @@ WAVE_SECONDS = 6
 #: Three waves of half a second, or the floor of 2 s in one of them, and what a busy machine adds.
 QUICK_SECONDS = 6.0
 GRACEFUL = ("graceful", "exit code 5")
-
-
-@pytest.fixture
-async def rig(bed: Containerd) -> AsyncIterator[DaemonRig]:
-    if reason := logind_bed.missing():
-        pytest.skip(reason)
-    async with daemon_rig(bed) as made:
-        made.configure(dict.fromkeys(WAVES, WAVE_SECONDS))
-        yield made
-
-
-class Witness:
-    """What the containers' first processes wrote, held open past their ends."""
-
-    def __init__(self, kubelet: Kubelet) -> None:
-        self._kubelet = kubelet
-        self._folders: dict[str, int] = {}
-
-    def add(self, name: str, made: Made) -> None:
-        for container, key in made.containers.items():
-            path = f"/proc/{first_process(self._kubelet, key)}/root/tmp"
-            self._folders[f"{name}/{container}"] = os.open(path, os.O_PATH | os.O_DIRECTORY)
-
-    def told(self) -> dict[str, int]:
-        """By pod and container, how many stop signals it got."""
-        return {name: self._lines(folder) for name, folder in self._folders.items()}
-
-    def _lines(self, folder: int) -> int:
-        try:
-            return len(Path(f"/proc/self/fd/{folder}/told").read_text().splitlines())
-        except FileNotFoundError:
-            return 0
-
-    def close(self) -> None:
-        for folder in self._folders.values():
-            os.close(folder)
 
 
 @contextmanager
@@ -96,9 +48,10 @@ def witnessed(kubelet: Kubelet, scripts: dict[str, Spec]) -> Iterator[Witness]:
 
 async def start(rig: DaemonRig) -> None:
     """Until the daemon has seen what runs."""
+    rig.configure(dict.fromkeys(WAVES, WAVE_SECONDS))
     await rig.start()
     kept = rig.folder / "run" / "cri" / TABLE_FILE_NAME
-    await rig.until(kept.exists, "the daemon does not look")
+    await until(kept.exists, "the daemon does not look")
 
 
 def seconds_of_stop(rig: DaemonRig) -> float:
@@ -170,65 +123,3 @@ async def test_the_daemon_starts_while_it_hangs(kubelet: Kubelet, rig: DaemonRig
     assert ended["uid-plain-0"].reason == "exit code 5"
     hooks = {(event.result, event.reason) for event in rig.events(d.HookEnded)}
     assert hooks == {("failed", f"it was not begun: {HOOK_NOT_KNOWN}")}
-
-
-async def test_a_container_that_nobody_has_seen(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """What the API server alone tells of is found by its control group, stopped, and seen to end."""
-    made = kubelet.pod("told", Spec(NOTES), Spec(NOTES, "other"))
-    known = KnownPod(
-        uid=made.uid,
-        api_uid=made.uid,
-        namespace="test",
-        name="told",
-        phase="Running",
-        containers=("main", "other"),
-        running=made.containers,
-    )
-    witness = Witness(kubelet)
-    witness.add("told", made)
-    with bed.hung():
-        async with rig_on(bed, tmp_path, Told(known)) as rig:
-            taken = d.TakeInventory(key="first")
-            assert await rig.do(taken) == Ending()
-            (inventory,) = rig.outbox.of(InventoryTaken)
-            assert (inventory.source, len(inventory.pods)) == ("cache", 1)
-            for name in made.containers:
-                reason = "SIGTERM was sent to the first process: the runtime is on record as away"
-                assert await rig.do(stop(made.uid, name)) == Ending(reason=reason)
-            await rig.outbox.wait_for(ContainerExited, uid=made.uid, container="main", exit_code=5)
-            await rig.outbox.wait_for(ContainerExited, uid=made.uid, container="other", exit_code=5)
-            nobody = await rig.do(stop("uid-nobody"))
-            assert (nobody.result, nobody.reason) == ("failed", NOWHERE)
-    assert witness.told() == {"told/main": 1, "told/other": 1}
-    witness.close()
-
-
-async def test_a_shim_that_hangs(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """Lists come, but whoever stops the container through the runtime waits for ever."""
-    made = kubelet.pod("wedged", Spec(NOTES))
-    witness = Witness(kubelet)
-    witness.add("wedged", made)
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.inventory()
-        stat = proc.read_stat(first_process(kubelet, made.containers["main"]))
-        assert stat is not None
-        os.kill(stat.parent_pid, signal.SIGSTOP)
-        try:
-            assert await rig.do(stop(made.uid)) == Ending()
-            await until(lambda: witness.told() == {"wedged/main": 1}, "no signal")
-        finally:
-            os.kill(stat.parent_pid, signal.SIGCONT)
-        await rig.outbox.wait_for(ContainerExited, uid=made.uid, exit_code=5)
-    witness.close()
-
-
-async def test_an_image_with_a_stop_signal(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """It is learned while the runtime answers, stands in the inventory, and is what the container gets."""
-    script = "trap 'exit 7' USR1; trap 'exit 8' TERM; touch /tmp/up; while :; do sleep 0.05; done"
-    made = kubelet.pod("usr1", Spec(script, image=USR1_IMAGE))
-    async with rig_on(bed, tmp_path) as rig:
-        (pod,) = await rig.inventory()
-        assert [each.stop_signal for each in pod.containers] == ["SIGUSR1"]
-        with bed.hung():
-            assert await rig.do(stop(made.uid)) == Ending(reason="SIGUSR1 was sent, as its image asks")
-            await rig.outbox.wait_for(ContainerExited, uid=made.uid, exit_code=7)

@@ -1,74 +1,36 @@
-"""The edge with a lookup beside it, on a real containerd: late pods, restarts, and a runtime that is away."""
+"""The edge with a lookup beside it, on a real containerd: pods that come late, that are started again, and
+that only the API server tells of.
+"""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from ebbtide.actors.edges.cri import inventory as inventory_module
-from ebbtide.actors.edges.cri import orders as orders_module
-from ebbtide.actors.edges.kubernetes.pods import KnownPod
+from ebbtide.actors.edges.cri import runtime as runtime_module
+from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import TakeInventory
-from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined, RuntimeRead
-from tests.actors.edges.cri.conftest import Rig, Told, rig_on
-from tests.actors.edges.cri.pods import Kubelet, Spec
-from tests.actors.edges.cri.test_edge import CODE_3, DEAF, NOT_READY, POLITE, kill, stop, until
+from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
+from tests.actors.edges.cri.conftest import Told, kill, known, rig_on, stop, take
+from tests.actors.edges.cri.pods import (
+    CODE_3,
+    EXITED,
+    GOES_ON,
+    NOT_READY,
+    POLITE,
+    READY,
+    RUNNING,
+    Kubelet,
+    Made,
+    Spec,
+)
 from tests.beds.containerd import Containerd
+from tests.waiting import until
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
-
-RUNNING, READY = 1, 0
-
-
-def take(key: str, *, refresh: bool = False, for_seconds: float = 0) -> TakeInventory:
-    until_ns = time.monotonic_ns() + int(for_seconds * NS_PER_SECOND) if for_seconds else 0
-    return TakeInventory(key=key, refresh=refresh, late_until_ns=until_ns)
-
-
-def known(name: str, *containers: str, **fields: object) -> KnownPod:
-    made = {"uid": f"uid-{name}", "api_uid": f"uid-{name}", "namespace": "test", "name": name}
-    return KnownPod(**(made | {"phase": "Running", "containers": containers or ("main",)} | fields))  # type: ignore[arg-type]
-
-
-def exits(rig: Rig) -> list[tuple[str, str, int | None]]:
-    return [(fact.uid, fact.container, fact.exit_code) for fact in rig.outbox.of(ContainerExited)]
-
-
-async def test_what_is_learned_later_counts(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """An inventory asks at its own moment, not when the pod was found."""
-    kubelet.pod("web", Spec(POLITE, "proxy"), Spec(POLITE), annotations=(("ebbtide/priority", "5"),))
-    lookup = Told()
-    async with rig_on(bed, tmp_path, lookup) as rig:
-        (before,) = await rig.inventory("before")
-        lookup.known.append(known("web", priority=9, sidecars=("proxy",), owner="Deployment/web"))
-        (after,) = await rig.inventory("after", refresh=False)
-    assert (before.priority, before.owner) == (5, "")
-    assert (after.priority, after.owner) == (9, "Deployment/web")
-    assert [(each.name, each.sidecar) for each in after.containers] == [("proxy", True), ("main", False)]
-
-
-@pytest.mark.parametrize("by_seconds", [-1.0, 0.5, 60.0])
-async def test_the_first_word_has_its_time(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path, by_seconds: float
-) -> None:
-    """Nobody has said a priority yet: that is waited for as long as the order allows, and 1.5 s at most."""
-    kubelet.pod("web", Spec(POLITE))
-    lookup = Told()
-    lookup.expecting, lookup.untold = True, "not listed yet"
-    async with rig_on(bed, tmp_path, lookup) as rig:
-        await rig.do(take("warm", refresh=True))
-        began_ns = time.monotonic_ns()
-        by_ns = began_ns + int(by_seconds * NS_PER_SECOND)
-        await rig.do(TakeInventory(key="first", priorities_by_ns=by_ns))
-        took_seconds = (time.monotonic_ns() - began_ns) / NS_PER_SECOND
-    assert rig.outbox.of(InventoryTaken)[-1].untold == "not listed yet"
-    least_seconds = {-1.0: 0, 0.5: 0.48, 60.0: 1.48}[by_seconds]
-    assert least_seconds <= took_seconds < least_seconds + 0.4
 
 
 async def test_a_pod_that_comes_late(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
@@ -76,7 +38,7 @@ async def test_a_pod_that_comes_late(bed: Containerd, kubelet: Kubelet, tmp_path
     kubelet.pod("first", Spec(POLITE))
     async with rig_on(bed, tmp_path, Told(known("late", priority=4))) as rig:
         await rig.do(take("signal"))
-        await rig.do(take("closer", refresh=True, for_seconds=30))
+        await rig.do(take("closer", refresh=True, late=True))
         kubelet.pod("late", Spec(CODE_3))
         (joined,) = await rig.outbox.wait_for(PodJoined)
         assert (joined.pod.uid, joined.pod.priority) == ("uid-late", 4)
@@ -84,18 +46,6 @@ async def test_a_pod_that_comes_late(bed: Containerd, kubelet: Kubelet, tmp_path
         await rig.outbox.wait_for(ContainerExited, uid="uid-late")
         await trio.sleep(1)
         assert [fact.pod.uid for fact in rig.outbox.of(PodJoined)] == ["uid-late"]
-
-
-async def test_a_pod_that_comes_too_late(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """Nobody asked, or the time is over: no fact."""
-    kubelet.pod("first", Spec(POLITE))
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.do(take("signal"))
-        await rig.do(take("closer", refresh=True, for_seconds=0.2))
-        await trio.sleep(0.3)
-        kubelet.pod("late", Spec(POLITE))
-        await until(lambda: len(rig.edge.active()) == 2, "it is not found")
-        assert rig.outbox.of(PodJoined) == []
 
 
 async def test_an_order_means_the_container_that_was_given(
@@ -121,21 +71,6 @@ async def test_an_order_means_the_container_that_was_given(
         await until(lambda: kubelet.state(new) != RUNNING, "it was not hit")
 
 
-async def test_the_same_after_a_restart_of_the_daemon(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path
-) -> None:
-    """What was given stands in a file: the next daemon's orders mean the same containers."""
-    made = kubelet.pod("web", Spec(DEAF))
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.inventory()
-    kubelet.stop_container(made.containers["main"])
-    new = kubelet.again("web", made, Spec(POLITE))
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.outbox.wait_for(ContainerExited, uid="uid-web")
-        assert await rig.edge.adopt(kill("uid-web"), rig.outbox) == Ending()
-        assert kubelet.state(new) == RUNNING
-
-
 async def test_what_its_kubelet_has_started_again_joins_once_more(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path
 ) -> None:
@@ -143,7 +78,7 @@ async def test_what_its_kubelet_has_started_again_joins_once_more(
     made = kubelet.pod("web", Spec(CODE_3), Spec(POLITE, "other"))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
-        await rig.do(take("closer", refresh=True, for_seconds=30))
+        await rig.do(take("closer", refresh=True, late=True))
         spec = Spec(CODE_3)
         for times in (1, 2):
             await rig.do(stop("uid-web"))
@@ -161,23 +96,6 @@ async def test_what_its_kubelet_has_started_again_joins_once_more(
         await until(lambda: kubelet.state(new) != RUNNING, "it was not hit")
 
 
-async def test_what_its_kubelet_starts_only_now_joins(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path
-) -> None:
-    """Beside one that runs: it had failed before the signal, so no order was for it. From now on one is."""
-    made = kubelet.pod("web", Spec(DEAF), Spec(POLITE, "crashing"))
-    kubelet.stop_container(made.containers["crashing"])
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.inventory()
-        await rig.do(take("closer", refresh=True, for_seconds=30))
-        new = kubelet.again("web", made, Spec(CODE_3, "crashing"))
-        (joined,) = await rig.outbox.wait_for(PodJoined)
-        assert ("crashing", True) in [(each.name, each.running) for each in joined.pod.containers]
-        await rig.do(stop("uid-web", "crashing"))
-        await rig.outbox.wait_for(ContainerExited, uid="uid-web", container="crashing", exit_code=3)
-        await until(lambda: kubelet.state(new) != RUNNING, "it was not stopped")
-
-
 async def test_what_was_started_again_while_no_daemon_ran(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path
 ) -> None:
@@ -188,7 +106,7 @@ async def test_what_was_started_again_while_no_daemon_ran(
     kubelet.stop_container(made.containers["main"])
     new = kubelet.again("web", made, Spec(POLITE))
     async with rig_on(bed, tmp_path) as rig:
-        await rig.do(take("closer", refresh=True, for_seconds=30))
+        await rig.do(take("closer", refresh=True, late=True))
         said = [type(fact) for fact in rig.outbox.facts]
         assert [each for each in said if each in (ContainerExited, PodJoined, InventoryTaken)] == [
             ContainerExited,
@@ -202,12 +120,10 @@ async def test_what_was_started_again_while_no_daemon_ran(
 
 async def test_a_restarted_daemon_cleans_up(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
     """A pod that was told to stop and ended while no daemon ran: its sandbox is stopped by the next one."""
-    told = kubelet.pod(
-        "told", Spec("trap 'sleep 1; exit 3' TERM; touch /tmp/up; while :; do sleep 0.05; done")
-    )
+    told = kubelet.pod("told", Spec(GOES_ON))
     other = kubelet.pod("other", Spec(POLITE))
     async with rig_on(bed, tmp_path) as rig:
-        await rig.do(take("signal", for_seconds=30))
+        await rig.do(take("signal", late=True))
         await rig.do(stop("uid-told"))
         await until(lambda: b"stopping" in (tmp_path / "told").read_bytes(), "it is not kept")
     kubelet.stop_container(other.containers["main"])
@@ -217,43 +133,95 @@ async def test_a_restarted_daemon_cleans_up(bed: Containerd, kubelet: Kubelet, t
         assert kubelet.sandbox_state(other.sandbox) == READY
 
 
-async def test_without_the_runtime(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """The pods are those that the API server knows, and it tells of their ends, until the runtime answers."""
-    kubelet.pod("stays", Spec(CODE_3))
-    kubelet.pod("ours", Spec(POLITE))
-    lookup = Told(known("stays", priority=1), known("ends"), known("goes"), known("lost", "main", "other"))
-    bed.stop()
-    try:
-        async with rig_on(bed, tmp_path, lookup) as rig:
-            await rig.outbox.wait_for(RuntimeRead, reachable=False)
-            began = time.monotonic()
-            assert await rig.do(take("signal")) == Ending()
-            assert time.monotonic() - began < 0.5
-            (taken,) = rig.outbox.of(InventoryTaken)
-            assert taken.source == "cache"
-            assert [pod.name for pod in taken.pods] == ["stays", "ends", "goes", "lost"]
-            lookup.known[1:3] = [known("ends", ended={"main": 7})]
-            await rig.outbox.wait_for(ContainerExited, 2)
-            assert exits(rig) == [("uid-ends", "main", 7), ("uid-goes", "main", None)]
-            bed.start()
-            await rig.outbox.wait_for(ContainerExited, 4)
-            assert exits(rig)[2:] == [("uid-lost", "main", None), ("uid-lost", "other", None)]
-            assert await rig.do(stop("uid-stays")) == Ending()
-            await rig.outbox.wait_for(ContainerExited, uid="uid-stays")
-    finally:
-        if bed.process is None:
-            bed.start()
+def as_told(name: str, made: Made) -> dict[str, object]:
+    return {"running": dict(made.containers), "containers": tuple(made.containers)}
 
 
-async def test_nobody_knows(bed: Containerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No runtime, and a lookup that knows no pod: there is no inventory, no order, and that is said."""
-    monkeypatch.setattr(inventory_module, "WARM_SECONDS_MAX", 1.5)
-    monkeypatch.setattr(orders_module, "WARM_SECONDS_MAX", 0.1)
-    bed.stop()
-    try:
-        async with rig_on(bed, tmp_path, Told()) as rig:
-            failed = await rig.do(take("signal"))
-            assert await rig.do(stop("uid-web")) == Ending("failed", orders_module.NOWHERE)
-    finally:
-        bed.start()
-    assert failed == Ending("failed", "the runtime does not answer, so its pods are not known")
+async def test_a_pod_that_was_ready_a_moment_before_the_signal(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the watch knows it: it is in the inventory, and a stop finds it all the same."""
+    monkeypatch.setattr(runtime_module, "NEWS_SECONDS", 60)
+    lookup = Told()
+    kubelet.pod("old", Spec(CODE_3))
+    async with rig_on(bed, tmp_path, lookup) as rig:
+        await until(lambda: len(rig.edge.active()) == 1, "the first look does not end")
+        made = kubelet.pod("new", Spec(CODE_3))
+        lookup.tell(known("new", priority=7, **as_told("new", made)))
+        old, new = await rig.inventory(refresh=False)
+        assert (old.uid, new.uid, new.priority) == ("uid-old", "uid-new", 7)
+        assert [(each.name, each.running) for each in new.containers] == [("main", True)]
+        assert await rig.do(stop("uid-new")) == Ending()
+        (ended,) = await rig.outbox.wait_for(ContainerExited, uid="uid-new")
+        assert ended.exit_code == 3
+
+
+async def test_news_of_the_watch_are_looked_at_soon(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a quiet node the table has a pod long before the next idle look."""
+    monkeypatch.setattr(runtime_module, "IDLE_SECONDS", float("inf"))
+    lookup = Told()
+    async with rig_on(bed, tmp_path, lookup) as rig:
+        await rig.inventory()
+        made = kubelet.pod("new", Spec(CODE_3))
+        lookup.tell(known("new", **as_told("new", made)))
+        await until(lambda: len(rig.edge.active()) == 1, "nobody looks")
+
+
+async def test_a_pod_that_is_about_to_start(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
+    """Pods that wait for their start are in the closer inventory, or join when the watch shows them; their
+    ends are the API server's to tell, or the runtime's once they run.
+    """
+    never = known("never", phase="Pending")
+    lookup = Told(known("early", phase="Pending", priority=3), never)
+    async with rig_on(bed, tmp_path, lookup, starts=True) as rig:
+        assert await rig.inventory("signal", refresh=False) == ()
+        await rig.do(take("closer", refresh=True, late=True))
+        early, waits = rig.outbox.of(InventoryTaken)[-1].pods
+        assert waits.uid == never.uid
+        assert (early.uid, early.priority, early.containers[0].running) == ("uid-early", 3, True)
+        # Handed over before it ran: the runtime is looked at once more, and there is nothing to stop.
+        assert await rig.do(stop(never.uid)) == Ending()
+        await rig.outbox.wait_for(ContainerExited, uid=never.uid)
+        lookup.tell(known("early", phase="Pending"), known("late", phase="Pending"))
+        (joined,) = await rig.outbox.wait_for(PodJoined)
+        assert joined.pod.uid == "uid-late"
+        lookup.tell(known("early", phase="Pending", deleting=True))
+        await rig.outbox.wait_for(ContainerExited, uid="uid-late")
+        kubelet.pod("early", Spec("sleep 1.2; exit 3"))
+        (ended,) = await rig.outbox.wait_for(ContainerExited, uid="uid-early")
+        assert ended.exit_code == 3
+        assert len(rig.outbox.of(PodJoined)) == 1
+
+
+async def test_a_signal_soon_after_the_start(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ended while no daemon ran holds no inventory up; and an end of a container that was started again
+    since is nothing that this shutdown should hear.
+    """
+    old = kubelet.pod("old", Spec(CODE_3), Spec(CODE_3, "other"))
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.inventory()
+    kubelet.stop_container(old.containers["main"])
+    again = kubelet.again("old", old, Spec(CODE_3))
+    real, asked = runtime_module.exit_of_container, trio.Event()
+
+    async def slow(caller: Any, container_id: str) -> ExitStatus | None:
+        if container_id == old.containers["main"]:
+            asked.set()
+            await go_on.wait()
+        return await real(caller, container_id)
+
+    monkeypatch.setattr(runtime_module, "exit_of_container", slow)
+    go_on = trio.Event()
+    async with rig_on(bed, tmp_path) as rig:
+        await asked.wait()
+        (pod,) = await rig.inventory(refresh=False)
+        assert [(each.name, each.running) for each in pod.containers] == [("other", True), ("main", True)]
+        go_on.set()
+        await rig.do(stop("uid-old"))
+        (ended,) = await rig.outbox.wait_for(ContainerExited)
+        assert ended.container == "main"
+        await until(lambda: kubelet.state(again) == EXITED, "it was not stopped")

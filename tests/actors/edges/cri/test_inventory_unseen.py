@@ -5,34 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import trio
 
-from ebbtide.actors.edges.cri import runtime as ends_module
-from ebbtide.actors.edges.cri import runtime as runtime_module
-from ebbtide.actors.edges.cri.client import WARM_SECONDS_MAX, CriClient, RuntimeReach
-from ebbtide.actors.edges.cri.inventory import ContainerKey, Inventory, starting_pods, unseen_containers
+from ebbtide.actors.edges.cri import inventory as inventory_module
+from ebbtide.actors.edges.cri.client import CriClient, RuntimeReach
+from ebbtide.actors.edges.cri.inventory import (
+    FIRST_WORD_POLL_SECONDS,
+    NOT_LISTED,
+    ContainerKey,
+    Inventory,
+    starting_pods,
+    unseen_containers,
+)
 from ebbtide.actors.edges.cri.pods import ContainerEntry, InventoryFile, OperatorNotes, PodEntry, PodTable
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
-from tests.actors.edges.cri.conftest import Told, rig_on
-from tests.actors.edges.cri.pods import Kubelet, Made, Spec
-from tests.actors.edges.cri.test_edge import CODE_3, EXITED, stop, until
-from tests.actors.edges.cri.test_inventory import known, take
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.bounds import Bounds
+from ebbtide.events.decisions import TakeInventory
+from ebbtide.events.facts import InventoryTaken, PodJoined
+from tests.actors.edges.cri.conftest import Told, known, take
 from tests.actors.edges.process.process_bed import Outbox
-from tests.beds.containerd import Containerd
 
-REAL = [pytest.mark.node, pytest.mark.root]
-
-
-def on_real(test: Callable[..., Any]) -> Callable[..., Any]:
-    for mark in REAL:
-        test = mark(test)
-    return test
+BOUNDS = Bounds()
 
 
 def looked(table: PodTable, uid: str, name: str, key: str) -> ContainerEntry:
@@ -40,9 +40,6 @@ def looked(table: PodTable, uid: str, name: str, key: str) -> ContainerEntry:
     entry = ContainerEntry(pod, key, ContainerSpec(name=name, argv=()))
     table.put(entry)
     return entry
-
-
-# --- what is found -----------------------------------------------------------------------------
 
 
 def test_what_no_look_has_found() -> None:
@@ -119,18 +116,26 @@ async def test_it_goes_away_below_a_wave(autojump_clock: trio.abc.Clock, tmp_pat
     async with trio.open_nursery() as nursery:
         for name in names:
             nursery.start_soon(inventory.catch_up, "uid-web", name, Outbox())
-    assert trio.current_time() - began == WARM_SECONDS_MAX
+    assert trio.current_time() - began == BOUNDS.runtime_warm_seconds
     assert found == names
 
 
 def inventory_of(
-    table: PodTable, lookup: Told | None, folder: Path, *, away: bool = False, look: Callable[[], None] = int
+    table: PodTable,
+    lookup: Told | None,
+    folder: Path,
+    *,
+    away: bool = False,
+    warm: bool = True,
+    starts: bool = False,
+    look: Callable[[], None] = int,
 ) -> Inventory:
-    """With a warm table, and a runtime of which ``look`` says what it does when it is asked."""
-    reach, warm = RuntimeReach(cast(CriClient, None), OperatorNotes(lambda level, line: None)), trio.Event()
+    """Beside a runtime of which ``look`` says what it does when it is asked."""
+    reach, filled = RuntimeReach(cast(CriClient, None), OperatorNotes(lambda level, line: None)), trio.Event()
     reach.answering = not away
     reach.known.set()
-    warm.set()
+    if warm:
+        filled.set()
 
     async def ask() -> None:
         look()
@@ -139,7 +144,9 @@ def inventory_of(
         raise AssertionError("nobody looks for processes here")
 
     file = InventoryFile(folder / "cri", "boot")
-    made = Inventory(table, file, lookup, reach, warm, ask, lambda: -math.inf, lambda: False, take_processes)
+    made = Inventory(
+        table, file, lookup, reach, filled, ask, lambda: -math.inf, lambda: starts, take_processes
+    )
     made.settled.set()
     return made
 
@@ -167,10 +174,10 @@ async def test_what_did_not_run_at_the_signal(
     started = list[int]()
     inventory = inventory_of(table, None, tmp_path, look=start)
     await inventory.take(take("signal"), outbox)
-    await inventory.take(take("closer", refresh=True, for_seconds=30), outbox)
+    await inventory.take(take("closer", refresh=True, late=True), outbox)
     started.append(1)
     if by_listing:
-        await inventory.take(take("stopped", refresh=True, for_seconds=30), outbox)
+        await inventory.take(take("stopped", refresh=True, late=True), outbox)
         assert [type(fact) for fact in outbox.facts][-2:] == [PodJoined, InventoryTaken]
     else:
         looked(table, "uid-web", "crashing", "second")
@@ -188,10 +195,10 @@ async def test_what_was_expected_does_not_join(autojump_clock: trio.abc.Clock, t
     looked(table, "uid-web", "main", "first")
     lookup = Told(known("web", "main", "proxy", running={"main": "first", "proxy": "second"}))
     inventory = inventory_of(table, lookup, tmp_path)
-    await inventory.take(take("signal", for_seconds=30), outbox)
+    await inventory.take(take("signal", late=True), outbox)
     looked(table, "uid-web", "proxy", "second")
     await inventory.report_late(outbox)
-    await inventory.take(take("closer", refresh=True, for_seconds=30), outbox)
+    await inventory.take(take("closer", refresh=True, late=True), outbox)
     assert told_of(outbox) == []
 
 
@@ -200,7 +207,7 @@ async def test_what_nobody_had_told_of(autojump_clock: trio.abc.Clock, tmp_path:
     table, outbox = PodTable(), Outbox()
     lookup = Told(known("web", "main", "crashing", running={"main": "first"}))
     inventory = inventory_of(table, lookup, tmp_path)
-    await inventory.take(take("signal", for_seconds=30), outbox)
+    await inventory.take(take("signal", late=True), outbox)
     looked(table, "uid-web", "main", "first")
     looked(table, "uid-web", "crashing", "second")
     await inventory.report_settled(outbox)
@@ -213,9 +220,9 @@ async def test_another_shutdown_has_what_runs(autojump_clock: trio.abc.Clock, tm
     table, outbox = PodTable(), Outbox()
     looked(table, "uid-web", "main", "first")
     inventory = inventory_of(table, None, tmp_path)
-    await inventory.take(take("signal", for_seconds=30), outbox)
+    await inventory.take(take("signal", late=True), outbox)
     looked(table, "uid-web", "crashing", "second")
-    await inventory.take(take("another", for_seconds=30), outbox)
+    await inventory.take(take("another", late=True), outbox)
     await inventory.report_late(outbox)
     assert told_of(outbox) == []
     assert [each.name for each in outbox.of(InventoryTaken)[-1].pods[0].containers] == ["main", "crashing"]
@@ -230,156 +237,73 @@ async def test_a_listing_says_whether_the_runtime_was_asked(
     looked(table, "uid-web", "main", "first")
     inventory = inventory_of(table, None, tmp_path, away=away, look=lambda: looks.append(1))
     assert await inventory.take(take("signal"), outbox) == Ending()
-    assert await inventory.take(take("closer", refresh=True, for_seconds=30), outbox) == Ending()
+    assert await inventory.take(take("closer", refresh=True, late=True), outbox) == Ending()
     assert [fact.source for fact in outbox.of(InventoryTaken)] == ["cri", source]
     assert len(looks) == (0 if away else 1)
 
 
-# --- on a real runtime -------------------------------------------------------------------------
+async def test_what_is_learned_later_counts(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    """An inventory asks at its own moment, not when the pod was found."""
+    table, lookup, outbox = PodTable(), Told(), Outbox()
+    looked(table, "uid-web", "main", "first").pod.priority = 5
+    inventory = inventory_of(table, lookup, tmp_path)
+    await inventory.take(take("before"), outbox)
+    lookup.known.append(known("web", priority=9, owner="Deployment/web"))
+    await inventory.take(take("after"), outbox)
+    pods = [fact.pods[0] for fact in outbox.of(InventoryTaken)]
+    assert [(pod.priority, pod.owner) for pod in pods] == [(5, ""), (9, "Deployment/web")]
 
 
-def as_told(name: str, made: Made) -> dict[str, object]:
-    return {"running": dict(made.containers), "containers": tuple(made.containers)}
-
-
-@on_real
-async def test_a_pod_that_was_ready_a_moment_before_the_signal(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("by_seconds", "waits_seconds"), [(-1.0, 0.0), (0.5, 0.5), (60.0, 1.5)])
+async def test_the_first_word_has_its_time(
+    autojump_clock: trio.abc.Clock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    by_seconds: float,
+    waits_seconds: float,
 ) -> None:
-    """Only the watch knows it: it is in the inventory, and a stop finds it all the same."""
-    monkeypatch.setattr(runtime_module, "NEWS_SECONDS", 60)
-    lookup = Told()
-    kubelet.pod("old", Spec(CODE_3))
-    async with rig_on(bed, tmp_path, lookup) as rig:
-        await until(lambda: len(rig.edge.active()) == 1, "the first look does not end")
-        made = kubelet.pod("new", Spec(CODE_3))
-        lookup.tell(known("new", priority=7, **as_told("new", made)))
-        old, new = await rig.inventory(refresh=False)
-        assert (old.uid, new.uid, new.priority) == ("uid-old", "uid-new", 7)
-        assert [(each.name, each.running) for each in new.containers] == [("main", True)]
-        assert await rig.do(stop("uid-new")) == Ending()
-        (ended,) = await rig.outbox.wait_for(ContainerExited, uid="uid-new")
-        assert ended.exit_code == 3
+    """Nobody has said a priority yet: that is waited for as long as the order allows, and 1.5 s at most."""
+    table, lookup, outbox = PodTable(), Told(), Outbox()
+    looked(table, "uid-web", "main", "first")
+    lookup.expecting, lookup.untold = True, "not listed yet"
+    inventory, now_ns = inventory_of(table, lookup, tmp_path), 100 * NS_PER_SECOND
+    monkeypatch.setattr(inventory_module, "time", SimpleNamespace(monotonic_ns=lambda: now_ns))
+    began = trio.current_time()
+    by_ns = now_ns + int(by_seconds * NS_PER_SECOND)
+    await inventory.take(TakeInventory(key="first", priorities_by_ns=by_ns), outbox)
+    assert trio.current_time() - began == pytest.approx(waits_seconds, abs=FIRST_WORD_POLL_SECONDS)
+    assert outbox.of(InventoryTaken)[-1].untold == "not listed yet"
 
 
-@on_real
-async def test_a_container_that_was_started_again_before_the_signal(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a pod of which another one runs: the new one is in the inventory, and can be stopped."""
-    monkeypatch.setattr(runtime_module, "NEWS_SECONDS", 60)
-    monkeypatch.setattr(runtime_module, "BUSY_SECONDS", 60)
-    lookup = Told()
-    made = kubelet.pod("web", Spec(CODE_3), Spec(CODE_3, "other"))
-    async with rig_on(bed, tmp_path, lookup) as rig:
-        await until(lambda: len(rig.edge.active()) == 1, "the first look does not end")
-        kubelet.stop_container(made.containers["main"])
-        await until(lambda: not rig.edge.active()[0].containers[0].running, "its end is not seen")
-        again = kubelet.again("web", made, Spec(CODE_3))
-        ids = made.containers | {"main": again}
-        lookup.tell(known("web", "main", "other", running=ids))
-        (web,) = await rig.inventory(refresh=False)
-        assert [(each.name, each.running) for each in web.containers] == [("main", True), ("other", True)]
-        await rig.do(stop("uid-web"))
-        await rig.outbox.wait_for(ContainerExited, uid="uid-web", container="main", exit_code=3)
-        await until(lambda: kubelet.state(again) == EXITED, "it was not stopped")
-
-
-@on_real
-async def test_one_that_has_ended_though_the_watch_has_it_running(bed: Containerd, tmp_path: Path) -> None:
-    """A look that began since does not show it: its end is said, once."""
-    async with rig_on(bed, tmp_path, Told(known("gone", running={"main": "nobody"}))) as rig:
-        assert [pod.uid for pod in await rig.inventory(refresh=False)] == ["uid-gone"]
-        assert await rig.inventory("closer") == ()
-        (ended,) = rig.outbox.of(ContainerExited)
-        assert ended == ContainerExited(uid="uid-gone", container="main", gone=True)
-
-
-@on_real
-async def test_news_of_the_watch_are_looked_at_soon(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path
-) -> None:
-    """On a quiet node the table has a pod long before the next idle look."""
-    lookup = Told()
-    async with rig_on(bed, tmp_path, lookup) as rig:
-        await rig.inventory()
-        made = kubelet.pod("new", Spec(CODE_3))
-        with trio.fail_after(runtime_module.IDLE_SECONDS / 2):
-            lookup.tell(known("new", **as_told("new", made)))
-            await until(lambda: len(rig.edge.active()) == 1, "nobody looks")
-
-
-@on_real
-async def test_a_pod_that_is_about_to_start(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """Pods that wait for their start are in the closer inventory, or join when the watch shows them; their
-    ends are the API server's to tell, or the runtime's once they run.
+@pytest.mark.parametrize("starts", [True, False])
+async def test_a_pod_that_comes_late(autojump_clock: trio.abc.Clock, tmp_path: Path, starts: bool) -> None:
+    """It is one fact while the shutdown wants to know, else none. One that waits for its start comes too,
+    until its kubelet is being stopped.
     """
-    lookup = Told(known("early", phase="Pending", priority=3))
-    async with rig_on(bed, tmp_path, lookup, starts=True) as rig:
-        assert await rig.inventory("signal", refresh=False) == ()
-        await rig.do(take("closer", refresh=True, for_seconds=30))
-        (early,) = rig.outbox.of(InventoryTaken)[-1].pods
-        assert (early.uid, early.priority, early.containers[0].running) == ("uid-early", 3, True)
-        lookup.tell(known("early", phase="Pending"), known("late", phase="Pending"))
-        (joined,) = await rig.outbox.wait_for(PodJoined)
-        assert joined.pod.uid == "uid-late"
-        lookup.tell(known("early", phase="Pending", deleting=True))
-        await rig.outbox.wait_for(ContainerExited, uid="uid-late")
-        kubelet.pod("early", Spec("sleep 1.2; exit 3"))
-        (ended,) = await rig.outbox.wait_for(ContainerExited, uid="uid-early")
-        assert ended.exit_code == 3
-        assert len(rig.outbox.of(PodJoined)) == 1
+    table, lookup, outbox = PodTable(), Told(), Outbox()
+    looked(table, "uid-first", "main", "first")
+    inventory = inventory_of(table, lookup, tmp_path, starts=starts)
+    await inventory.take(take("signal"), outbox)
+    looked(table, "uid-early", "main", "early")
+    await inventory.report_late(outbox)
+    assert told_of(outbox) == []
+    lookup.known.append(known("waits", phase="Pending"))
+    await inventory.take(take("closer", refresh=True, late=True), outbox)
+    given = [pod.uid for pod in outbox.of(InventoryTaken)[-1].pods]
+    assert given == ["uid-first", "uid-early", *["uid-waits"] * starts]
+    looked(table, "uid-late", "main", "late")
+    lookup.known.append(known("soon", phase="Pending"))
+    for _ in range(2):
+        await inventory.report_late(outbox)
+    assert [uid for uid, _ in told_of(outbox)] == ["uid-late", *["uid-soon"] * starts]
+    await inventory.take(take("another"), outbox)
+    looked(table, "uid-later", "main", "later")
+    await inventory.report_late(outbox)
+    assert "uid-later" not in [uid for uid, _ in told_of(outbox)]
 
 
-@on_real
-async def test_a_pod_that_nobody_starts(bed: Containerd, tmp_path: Path) -> None:
-    """Once the kubelet is being stopped a pod that waits for its start is no part of a shutdown."""
-    lookup = Told(known("early", phase="Pending"))
-    async with rig_on(bed, tmp_path, lookup) as rig:
-        await rig.do(take("closer", refresh=True, for_seconds=30))
-        lookup.tell(known("early", phase="Pending"), known("late", phase="Pending"))
-        await trio.sleep(2 * runtime_module.NEWS_SECONDS)
-        assert rig.outbox.of(InventoryTaken)[-1].pods == ()
-        assert rig.outbox.of(PodJoined) == []
-
-
-@on_real
-async def test_a_stop_of_one_that_has_not_started(bed: Containerd, tmp_path: Path) -> None:
-    """Handed over before it ran: the runtime is looked at once more, and there is nothing to stop."""
-    async with rig_on(bed, tmp_path, Told(known("early", phase="Pending")), starts=True) as rig:
-        await rig.do(take("closer", refresh=True, for_seconds=30))
-        assert await rig.do(stop("uid-early")) == Ending()
-        assert [each.uid for each in rig.outbox.of(ContainerExited)] == ["uid-early"]
-
-
-@on_real
-async def test_a_signal_soon_after_the_start(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What ended while no daemon ran holds no inventory up; and an end of a container that was started again
-    since is nothing that this shutdown should hear.
-    """
-    old = kubelet.pod("old", Spec(CODE_3), Spec(CODE_3, "other"))
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.inventory()
-    kubelet.stop_container(old.containers["main"])
-    again = kubelet.again("old", old, Spec(CODE_3))
-    real, asked = ends_module.exit_of_container, trio.Event()
-
-    async def slow(caller: Any, container_id: str) -> ExitStatus | None:
-        if container_id == old.containers["main"]:
-            asked.set()
-            await go_on.wait()
-        return await real(caller, container_id)
-
-    monkeypatch.setattr(ends_module, "exit_of_container", slow)
-    go_on = trio.Event()
-    async with rig_on(bed, tmp_path) as rig:
-        await asked.wait()
-        (pod,) = await rig.inventory(refresh=False)
-        assert [(each.name, each.running) for each in pod.containers] == [("other", True), ("main", True)]
-        go_on.set()
-        await rig.do(stop("uid-old"))
-        (ended,) = await rig.outbox.wait_for(ContainerExited)
-        assert ended.container == "main"
-        await until(lambda: kubelet.state(again) == EXITED, "it was not stopped")
+async def test_nobody_knows(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    """No runtime, and a lookup that knows no pod: there is no inventory, and that is said."""
+    outbox, inventory = Outbox(), inventory_of(PodTable(), Told(), tmp_path, away=True, warm=False)
+    assert await inventory.take(take("signal"), outbox) == Ending("failed", NOT_LISTED)
+    assert outbox.facts == []

@@ -4,15 +4,11 @@ is said.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +18,7 @@ from google.protobuf.message import Message
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.client import CallFailed, Lost, RuntimeReach, RuntimeRefused, Unsent
 from ebbtide.actors.edges.cri.orders import (
-    DIRECT_SECONDS,
     SENT_SECONDS,
-    STARTED_SECONDS,
     ContainerStops,
     backstop_seconds,
 )
@@ -32,21 +26,18 @@ from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntr
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events.facts import ContainerExited
+from ebbtide.events import bounds
 from ebbtide.events.units import bound_text
-from tests.actors.edges.cri.conftest import rig_on
-from tests.actors.edges.cri.pods import Kubelet, Spec
-from tests.actors.edges.cri.test_edge import kill, stop, until
 from tests.actors.edges.process.process_bed import Outbox
-from tests.beds.containerd import Containerd
-from tests.beds.inside import PROJECT
+from tests.waiting import WATCHDOG_SECONDS
+
+BOUNDS = bounds.Bounds()
 
 AWAY = Lost("the runtime is away for 500 ms")
 DIRECT = "{} was sent to the first process: {}"
 SAID = "container runtime: away; stop signals go to the containers' first processes"
 NOT_KNOWN = "whether it was sent is not known: the runtime was given the stop"
-#: Writes a line for every SIGTERM and goes on.
-COUNTS = "trap 'echo told >> /tmp/told' TERM; touch /tmp/up; while :; do sleep 0.05; done"
+POLL_SECONDS = 0.01
 
 
 class Runtime:
@@ -61,10 +52,10 @@ class Runtime:
         self.asked = 0
 
     async def ready(self, seconds: float) -> None:
-        with trio.move_on_after(seconds):
-            while not self.up:
-                await trio.sleep(0.01)
-            return
+        for _ in range(round(seconds / POLL_SECONDS)):
+            if self.up:
+                return
+            await trio.sleep(POLL_SECONDS)
         raise AWAY
 
     async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
@@ -173,7 +164,7 @@ async def test_a_runtime_that_alone_knows_and_does_not_answer(
     async with stopping(runtime, process) as rig:
         began = trio.current_time()
         assert await rig.stop("SIGUSR1") == Ending(reason=DIRECT.format("SIGUSR1", why))
-        assert trio.current_time() - began == pytest.approx(DIRECT_SECONDS)
+        assert trio.current_time() - began == pytest.approx(BOUNDS.stop_direct_seconds)
         assert await rig.stop("SIGUSR1") == Ending(reason=DIRECT.format("SIGUSR1", why))
         assert (runtime.asked, rig.said, rig.process.wait()) == (0, [SAID], -signal.SIGUSR1)
 
@@ -185,7 +176,7 @@ async def test_a_runtime_that_is_soon_back(
     async with stopping(Runtime(Unsent("not initialized"), up=False), process) as rig:
 
         async def back() -> None:
-            await trio.sleep(DIRECT_SECONDS / 2)
+            await trio.sleep(BOUNDS.stop_direct_seconds / 2)
             rig.runtime.up = True
 
         async with trio.open_nursery() as nursery:
@@ -212,7 +203,7 @@ async def test_a_container_that_the_kubelet_stops_as_well(
     async with stopping(Runtime(up=False), process, knows="SIGTERM") as rig:
 
         async def back() -> None:
-            await trio.sleep(STARTED_SECONDS / 2)
+            await trio.sleep(BOUNDS.stop_started_seconds / 2)
             rig.runtime.up = True
 
         async with trio.open_nursery() as nursery:
@@ -229,7 +220,7 @@ async def test_a_container_that_only_the_kubelets_runtime_could_tell(
     async with stopping(runtime, process, knows="SIGTERM") as rig:
         began = trio.current_time()
         assert await rig.stop(by_runtime=True) == Ending()
-        assert trio.current_time() - began == pytest.approx(STARTED_SECONDS)
+        assert trio.current_time() - began == pytest.approx(BOUNDS.stop_started_seconds)
         assert (runtime.asked, rig.process.wait()) == (0, -signal.SIGTERM)
 
 
@@ -281,68 +272,9 @@ async def test_a_container_without_a_process_here_and_a_runtime_that_hangs(
         assert rig.runtime.asked == 1
 
 
-async def test_sigkill_asks_nobody(process: subprocess.Popen[bytes]) -> None:
+async def test_sigkill_asks_nobody(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes to the first process, and its end is waited for."""
+    monkeypatch.setattr(bounds, "now", BOUNDS.widened(WATCHDOG_SECONDS))
     async with stopping(Runtime(hangs=True), process) as rig:
         assert await rig.kill() == Ending()
         assert (rig.runtime.asked, rig.process.wait()) == (0, -signal.SIGKILL)
-
-
-def first_process(kubelet: Kubelet, container: str) -> int:
-    request = api.ContainerStatusRequest(container_id=container, verbose=True)
-    found = kubelet.call("ContainerStatus", request, api.ContainerStatusResponse)
-    return int(json.loads(found.info["info"])["pid"])
-
-
-@pytest.mark.node
-@pytest.mark.root
-@pytest.mark.parametrize("noticed", [True, False], ids=["before", "just now"])
-async def test_a_containerd_that_was_killed(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path, noticed: bool
-) -> None:
-    """Its containers are told to stop all the same, each exactly once, also when it comes back."""
-    made = kubelet.pod("counts", Spec(COUNTS))
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.inventory()
-        told = Path(f"/proc/{first_process(kubelet, made.containers['main'])}/root/tmp/told")
-        bed.stop()
-        try:
-            if noticed:
-                await until(lambda: "pods that appear are not seen" in "".join(rig.said), "not noticed")
-            assert await rig.do(stop("uid-counts")) == Ending()
-            await until(told.exists, "no signal")
-        finally:
-            bed.start()
-        assert len(await rig.inventory("again")) == 1
-        assert told.read_text() == "told\n"
-        await rig.do(kill("uid-counts"))
-        await rig.outbox.wait_for(ContainerExited)
-
-
-# --- where a hook over HTTP goes ---------------------------------------------------------------
-
-ASK = "from ebbtide.actors.edges.cri.orders import node_address; print(node_address())"
-UP = "ip link set d0 up && ip link set d1 up && "
-LINK = "ip link add d0 type veth peer name d1 && ip address add {address} dev d0 && " + UP
-ROUTE = "ip {family} route add default dev d0 && "
-
-
-@pytest.mark.root
-@pytest.mark.parametrize(
-    ("setup", "address"),
-    [
-        ("", "127.0.0.1"),
-        (LINK.format(address="10.9.8.7/24"), "127.0.0.1"),
-        (LINK.format(address="10.9.8.7/24") + ROUTE.format(family="-4"), "10.9.8.7"),
-        (LINK.format(address="fd00::7/64 nodad") + ROUTE.format(family="-6"), "fd00::7"),
-    ],
-    ids=["none", "no-route", "four", "six"],
-)
-def test_the_address_of_the_default_route(setup: str, address: str) -> None:
-    """The node's own, as the kubelet has it; a node without any way out has only the loopback."""
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        pytest.skip("needs unshare and ip")
-    script = f'ip link set lo up && {setup}exec "$0" -c "$1"'
-    argv = ["unshare", "--net", "--", "sh", "-c", script, sys.executable, ASK]
-    done = subprocess.run(argv, capture_output=True, text=True, cwd=PROJECT, timeout=30)
-    assert (done.stdout.strip(), done.stderr) == (address, "")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,16 +19,15 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import RunHook
 from tests.actors.edges.cri.conftest import rig_on
-from tests.actors.edges.cri.pods import Kubelet, Spec
-from tests.actors.edges.cri.test_edge import POLITE, until
+from tests.actors.edges.cri.pods import POLITE, SERVER, Kubelet, Spec
 from tests.beds.containerd import Containerd
+from tests.beds.inside import PROJECT
 from tests.proc import each_process
+from tests.waiting import until
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
 
 CLONE_NEWNET = 0x40000000
-SERVER = f"mkdir -p /tmp/www; echo hello > /tmp/www/bye; httpd -p 8080 -h /tmp/www; {POLITE}"
-
 LOUD_HOOKS = 6
 #: Of 90 MiB that are said: what connections and buffers come to, and not one hook's output.
 LOUD_GROWTH_BYTES_MAX = 12 * 1024 * 1024
@@ -49,23 +51,6 @@ def inside(network: str) -> Iterator[None]:
         assert libc.setns(home, CLONE_NEWNET) == 0
         os.close(home)
         os.close(there)
-
-
-async def test_exec(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """An exec hook runs in its container; its exit code is its outcome, its output stays out."""
-    command = {"exec": {"command": ["/bin/sh", "-c", "echo secret; touch /tmp/ran"]}}
-    made = kubelet.pod("runs", Spec(POLITE, pre_stop=command))
-    kubelet.pod("fails", Spec(POLITE, pre_stop={"exec": {"command": ["/bin/sh", "-c", "exit 7"]}}))
-    kubelet.pod("absent", Spec(POLITE, pre_stop={"exec": {"command": ["/bin/nothing-here", "secret"]}}))
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.inventory()
-        assert await rig.do(hook("uid-runs")) == Ending("done", exit_code=0)
-        assert kubelet.exec(made.containers["main"], "cat", "/tmp/ran") == 0
-        assert await rig.do(hook("uid-fails")) == Ending("failed", "exit code 7", 7)
-        absent = await rig.do(hook("uid-absent"))
-        assert absent.result == "failed"
-        assert "no such file or directory" in absent.reason
-        assert "nothing-here" not in absent.reason
 
 
 async def test_output_that_nobody_reads(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
@@ -152,3 +137,31 @@ async def test_http_get(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> No
             assert await rig.do(hook("uid-web")) == Ending()
             assert (await rig.do(hook("uid-shut"))).result == "failed"
     await trio.lowlevel.checkpoint()
+
+
+# --- where a hook over HTTP goes ---------------------------------------------------------------
+
+ASK = "from ebbtide.actors.edges.cri.orders import node_address; print(node_address())"
+UP = "ip link set d0 up && ip link set d1 up && "
+LINK = "ip link add d0 type veth peer name d1 && ip address add {address} dev d0 && " + UP
+ROUTE = "ip {family} route add default dev d0 && "
+
+
+@pytest.mark.parametrize(
+    ("setup", "address"),
+    [
+        ("", "127.0.0.1"),
+        (LINK.format(address="10.9.8.7/24"), "127.0.0.1"),
+        (LINK.format(address="10.9.8.7/24") + ROUTE.format(family="-4"), "10.9.8.7"),
+        (LINK.format(address="fd00::7/64 nodad") + ROUTE.format(family="-6"), "fd00::7"),
+    ],
+    ids=["none", "no-route", "four", "six"],
+)
+def test_the_address_of_the_default_route(setup: str, address: str) -> None:
+    """The node's own, as the kubelet has it; a node without any way out has only the loopback."""
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        pytest.skip("needs unshare and ip")
+    script = f'ip link set lo up && {setup}exec "$0" -c "$1"'
+    argv = ["unshare", "--net", "--", "sh", "-c", script, sys.executable, ASK]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=PROJECT, timeout=30)
+    assert (done.stdout.strip(), done.stderr) == (address, "")

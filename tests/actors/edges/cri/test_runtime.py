@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri import orders
-from ebbtide.actors.edges.cri.client import LOOK_SECONDS_MAX, CriClient, Lost, RuntimeReach, RuntimeRefused
+from ebbtide.actors.edges.cri.client import CriClient, Lost, RuntimeReach, RuntimeRefused
 from ebbtide.actors.edges.cri.orders import ContainerHooks, joined_processes
 from ebbtide.actors.edges.cri.pods import (
     CONTAINER_NAME_LABEL,
@@ -36,7 +36,6 @@ from ebbtide.actors.edges.cri.pods import (
 )
 from ebbtide.actors.edges.cri.runtime import (
     BROKEN_AGAIN_SECONDS,
-    STATE_AGAIN_SECONDS,
     Listing,
     first_processes,
     open_first_process,
@@ -47,9 +46,12 @@ from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.bounds import Bounds
 from ebbtide.events.decisions import RunHook
 from ebbtide.events.units import bound_text
 from tests.actors.edges.process.process_bed import Outbox
+
+BOUNDS = Bounds()
 
 
 def id_of(*names: str) -> str:
@@ -500,7 +502,11 @@ async def test_states_that_do_not_come(name: str, autojump_clock: trio.abc.Clock
     """Lists that come and states that do not: all are waited for at once, and what is listed is there."""
     rig = Rig(SlowShims())
     rig.shims.hanging = (name,)
-    for most_seconds in (LOOK_SECONDS_MAX + 2 * STATE_AGAIN_SECONDS, STATE_AGAIN_SECONDS, 0):
+    for most_seconds in (
+        BOUNDS.runtime_look_seconds + 2 * BOUNDS.runtime_state_seconds,
+        BOUNDS.runtime_state_seconds,
+        0,
+    ):
         began = trio.current_time()
         await rig.listing.refresh()
         assert trio.current_time() - began <= most_seconds
@@ -528,7 +534,7 @@ async def test_a_runtime_that_stops_behind_its_lists(autojump_clock: trio.abc.Cl
     rig.shims.hanging = ("c1", "c2", "Version")
     with pytest.raises(Lost):
         await rig.listing.refresh()
-    assert trio.current_time() <= LOOK_SECONDS_MAX + 2 * STATE_AGAIN_SECONDS
+    assert trio.current_time() <= BOUNDS.runtime_look_seconds + 2 * BOUNDS.runtime_state_seconds
     assert (rig.known(), rig.said) == (["u3"], [])
     rig.shims.hanging = ()
     await rig.listing.refresh()

@@ -9,7 +9,7 @@ import pytest
 import trio
 from google.protobuf.message import Message
 
-from ebbtide.actors.edges.cri.client import LOOK_SECONDS_MAX, CriClient, Lost, RuntimeReach
+from ebbtide.actors.edges.cri.client import CriClient, Lost, RuntimeReach
 from ebbtide.actors.edges.cri.inventory import Inventory
 from ebbtide.actors.edges.cri.orders import (
     NOT_KNOWN,
@@ -22,13 +22,14 @@ from ebbtide.actors.edges.cri.orders import (
 from ebbtide.actors.edges.cri.pods import InventoryContainer, InventoryFile, OperatorNotes, TableFile
 from ebbtide.actors.edges.cri.runtime import ContainerEnds, Runtime
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events.bounds import Bounds
 from ebbtide.events.facts import ContainerExited
 from ebbtide.events.units import bound_text
-from tests.actors.edges.cri.conftest import Told
-from tests.actors.edges.cri.test_edge import kill, stop
-from tests.actors.edges.cri.test_inventory import known
+from tests.actors.edges.cri.conftest import Told, kill, known, stop
 from tests.actors.edges.cri.test_runtime import DEAD, NUMBERS, Rig, Shims, id_of, pod
 from tests.actors.edges.process.process_bed import Outbox
+
+BOUNDS = Bounds()
 
 
 class Restart(Rig):
@@ -129,7 +130,7 @@ async def test_states_of_the_ended_that_do_not_come(tmp_path: Path, autojump_clo
     rig.shims.ended = dict.fromkeys(("c1", "c2", "c3"), 0)
     began = trio.current_time()
     await rig.look()
-    assert trio.current_time() - began == LOOK_SECONDS_MAX
+    assert trio.current_time() - began == BOUNDS.runtime_look_seconds
     assert sorted(rig.ended()) == [(f"u{number}", None, True) for number in NUMBERS]
 
 

@@ -1,0 +1,118 @@
+"""When the runtime is said to answer, and when no longer: in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.cri.client import Lost, RuntimeReach, RuntimeRefused
+from ebbtide.actors.edges.cri.pods import OperatorNotes
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.bounds import Bounds
+from ebbtide.events.facts import RuntimeRead
+from ebbtide.events.units import bound_text
+from tests.actors.edges.process.process_bed import Outbox
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
+BOUNDS = Bounds()
+ERROR = "the runtime is away for 1 s"
+
+
+class Line:
+    """A connection that is cut and mended by the test."""
+
+    def __init__(self) -> None:
+        self.up = True
+
+    async def ready(self, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            while not self.up:
+                await trio.sleep(0.01)
+            return
+        raise Lost(f"the runtime is away for {bound_text(seconds)}")
+
+    async def gone(self, busy: Callable[[], bool]) -> float:
+        while self.up:
+            await trio.sleep(0.01)
+        return trio.current_time()
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.line, self.outbox, self.said = Line(), Outbox(), list[str]()
+        self.reach = RuntimeReach(self.line, OperatorNotes(lambda level, line: self.said.append(line)))
+        self.back, self.asked = trio.open_memory_channel[None](1)
+
+    def facts(self) -> list[tuple[bool, str]]:
+        return [(fact.reachable, fact.error) for fact in self.outbox.of(RuntimeRead)]
+
+
+@asynccontextmanager
+async def following() -> AsyncIterator[Rig]:
+    rig = Rig()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.reach.follow, rig.outbox, rig.back, lambda: True)
+        await rig.asked.receive()
+        yield rig
+        nursery.cancel_scope.cancel()
+
+
+async def test_it_answers_once_it_has_told_something() -> None:
+    """A connection alone is no answer; and the same is not said twice."""
+    async with following() as rig:
+        assert rig.facts() == []
+        assert not rig.reach.known.is_set()
+        for _ in range(2):
+            await rig.reach.answers(rig.outbox)
+        assert rig.facts() == [(True, "")]
+        assert rig.reach.known.is_set()
+
+
+async def test_a_connection_that_breaks() -> None:
+    """After a second it is said, with the reason; when it is mended, the runtime is asked at once."""
+    async with following() as rig:
+        await rig.reach.answers(rig.outbox)
+        rig.line.up = False
+        await trio.sleep(BOUNDS.runtime_away_seconds + 0.1)
+        assert rig.facts() == [(True, ""), (False, ERROR)]
+        assert rig.reach.away
+        rig.line.up = True
+        await rig.asked.receive()
+        await rig.reach.answers(rig.outbox)
+        assert rig.facts()[2:] == [(True, "")]
+    assert [line.partition(";")[0] for line in rig.said] == [
+        f"container runtime: {ERROR}",
+        "container runtime: it answers again",
+    ]
+
+
+async def test_a_short_break_is_told_afterwards() -> None:
+    """A runtime that is restarted within a second: how long it was away, which no operator has to know."""
+    async with following() as rig:
+        await rig.reach.answers(rig.outbox)
+        rig.line.up = False
+        await trio.sleep(BOUNDS.runtime_away_seconds / 2)
+        rig.line.up = True
+        await rig.asked.receive()
+        await trio.sleep(2 * BOUNDS.runtime_away_seconds)
+        known, again = rig.outbox.of(RuntimeRead)
+        assert (known.reachable, known.away_ns, again.reachable, again.error) == (True, 0, True, "")
+        assert again.away_ns == pytest.approx(BOUNDS.runtime_away_seconds / 2 * NS_PER_SECOND, rel=0.1)
+        assert rig.said == []
+
+
+async def test_a_runtime_that_hangs() -> None:
+    """Looks that fail again and again say it, also while the connection stands; one does not."""
+    async with following() as rig:
+        await rig.reach.fails(RuntimeRefused("no"), trio.current_time(), rig.outbox)
+        assert rig.facts() == []
+        await trio.sleep(BOUNDS.runtime_hangs_seconds + 0.1)
+        await rig.reach.fails(RuntimeRefused("no"), trio.current_time(), rig.outbox)
+        assert rig.facts() == [(False, "no")]
+        await rig.reach.answers(rig.outbox)
+        await rig.reach.fails(RuntimeRefused("once"), trio.current_time(), rig.outbox)
+        assert rig.facts() == [(False, "no"), (True, "")]
