@@ -22,7 +22,7 @@ from tests.replay.survivors import SURVIVORS
 GOLDEN = ROOT / "tests" / "golden" / "edges-v1"
 PARTS = 4
 #: Sampled, one mutant of so many, and one of the listed survivors.
-ONE_OF = 3
+ONE_OF = 12
 
 found = cache(journals)
 

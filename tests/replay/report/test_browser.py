@@ -18,8 +18,6 @@ Urls = Callable[[str], str]
 LOOKS = Path(__file__).with_name("looks.js").read_text()
 PAGES = ("story", "hostile", "many")
 TABS_MAX = 80
-#: Frames within which all rows of a table are laid out.
-FRAMES_MAX = 600
 #: Roles whose elements a screen reader announces by name.
 NAMED = (
     "application",
@@ -51,17 +49,6 @@ def value(desk: Browser, name: str) -> Any:
     return desk.run(f"document.getElementById('{name}').textContent")
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_quiet_and_alone(desk: Browser, urls: Urls, name: str) -> None:
-    """No error, no word on the console, no request: whatever names stand in it."""
-    desk.open(urls(name))
-    desk.frame()
-    assert desk.complaints() == []
-    assert desk.requests() == []
-    assert desk.run("window.hit") is None
-    assert desk.run("document.querySelectorAll('img, iframe, script').length") == 2
-
-
 def test_policy_holds(desk: Browser, urls: Urls) -> None:
     """Even markup that got in could neither run nor load: the browser refuses it."""
     desk.open(urls("story"))
@@ -78,20 +65,6 @@ def test_policy_holds(desk: Browser, urls: Urls) -> None:
     assert len(refused) >= 2
     blocked = desk.seen("Network.loadingFailed")
     assert len(desk.requests()) == len([each for each in blocked if each.get("blockedReason") == "csp"])
-
-
-def test_filter_by_outcome_and_wave(desk: Browser, urls: Urls) -> None:
-    """Outcomes are switched with the space bar, the wave is chosen from a list."""
-    desk.open(urls("story"))
-    tab_to(desk, "wave")
-    desk.press("ArrowDown")
-    desk.frame()
-    assert desk.run(VISIBLE) == ["shop/stuck-0", "shop/web-0", "shop/web-1"]
-    desk.press("Tab")
-    assert desk.run("document.activeElement.value") == "graceful"
-    desk.press(" ", " ")
-    desk.frame()
-    assert desk.run(VISIBLE) == ["shop/stuck-0"]
 
 
 def test_timeline_by_keyboard(desk: Browser, urls: Urls) -> None:
@@ -343,21 +316,6 @@ def test_names_for_screen_readers(desk: Browser, urls: Urls) -> None:
         if node["role"]["value"] in NAMED and not node.get("name", {}).get("value", "").strip()
     ]
     assert nameless == []
-
-
-def test_every_cell_can_be_read_after_a_sort(desk: Browser, urls: Urls) -> None:
-    """What is laid out later is laid out, so that a screen reader finds all cells of a thousand rows."""
-    desk.open(urls("many"))
-    desk.run("document.querySelector('.sort').click()")
-    left = "document.querySelectorAll('#pod-rows > .later').length"
-    assert desk.run(left) > 900
-    for _ in range(FRAMES_MAX):
-        if not desk.run(left):
-            break
-        desk.frame()
-    roles = [node["role"]["value"] for node in desk.call("Accessibility.getFullAXTree")["nodes"]]
-    assert roles.count("rowheader") > 1000
-    assert roles.count("cell") > 5000
 
 
 def test_focus_can_be_seen(desk: Browser, urls: Urls) -> None:

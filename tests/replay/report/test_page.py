@@ -41,7 +41,6 @@ from tests.replay.report.journals import Files
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 #: A thousand pods take ten seconds: they are a proof.
 MAKERS = ("story", "hostile", pytest.param("many", marks=pytest.mark.proof))
-BYTES_MAX = 5_000_000
 SCRIPT_LINES_MAX = 460
 VOID = ("meta", "link", "input", "col", "br", "wbr")
 
@@ -162,9 +161,9 @@ def test_hostile_names_are_shown() -> None:
 
 @pytest.mark.proof
 def test_size_of_a_thousand_pods() -> None:
-    """Issue 5: at most 5 MB for 1 000 pods."""
+    """At most 5 MB for 1 000 pods."""
     assert page_of("many").count("<bdi ") >= 1000
-    assert len(page_of("many").encode()) <= BYTES_MAX
+    assert len(page_of("many").encode()) <= 5_000_000
 
 
 def test_script_is_short() -> None:

@@ -6,7 +6,6 @@ import gc
 import io
 import json
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,18 +70,6 @@ def test_json(run: Run, tmp_path: Path) -> None:
     assert sum(shutdown["pods"].values()) == 12
     again = json.loads(run("--synthetic", "12", "--seed", "3", "-o", "json", "--calm")[1])
     assert again == told
-
-
-def test_journal(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A kept journal is one that every verb reads: intact, identical, its files for its owner only."""
-    journal = tmp_path / "kept"
-    code, out, _ = run("--journal", journal, "--seed", "5")
-    assert code == 0
-    assert f"kept in     {journal}" in out
-    assert {stat.S_IMODE(path.stat().st_mode) for path in journal.iterdir()} == {0o600}
-    assert guarded(["replay", "verify", "--journal", str(journal), "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["identical"] is True
-    assert guarded(["journal", "check", "--journal", str(journal)]) == 0
 
 
 @pytest.mark.parametrize(
@@ -189,14 +176,6 @@ def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
         "ebbtide simulate --mode api --api-lost-after 3000000000ns --calm --seed 7"
     )
     assert guarded(["replay", "verify", "--journal", str(journal)]) == 0
-
-
-def test_switched_off(run: Run, tmp_path: Path) -> None:
-    """A configuration without graceful shutdown is simulated too: there is none, and that is said."""
-    (tmp_path / "off.yaml").write_text(CONFIG.replace("12s", "0s"))
-    code, out, _ = run("--config", tmp_path / "off.yaml")
-    assert code == 0
-    assert "none: graceful shutdown is off in this configuration" in out
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pytest
 from ebbtide.cli.common.guard import CORRUPT, TORN, Refused, guarded
 from ebbtide.cli.export.files import write_tables
 from ebbtide.cli.simulate import write_journal
-from ebbtide.events.model import Container, Hook, Pod
 from ebbtide.extras import PackagesMissing
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from ebbtide.replay.tables import TABLES
@@ -59,19 +58,6 @@ def test_no_shutdown_is_an_empty_table(tmp_path: Path) -> None:
     assert read.column_names == [
         column.name for table in TABLES if table.name == "pods" for column in table.columns
     ]
-
-
-def test_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are written in groups, however many there are in all."""
-    parquet = import_module("pyarrow.parquet")
-
-    monkeypatch.setattr("ebbtide.fleet.parquet.GROUP_ROWS", 10)
-    for seed in range(5):
-        a_node(tmp_path / "fleet", seed, 8)
-    assert write_tables([tmp_path / "fleet"], tmp_path / "tables") == 0
-    file = parquet.ParquetFile(tmp_path / "tables" / "pods.parquet")
-    assert file.num_row_groups > 2
-    assert file.metadata.num_rows >= 35
 
 
 def test_the_next_boot_is_no_crash(tmp_path: Path) -> None:
@@ -152,27 +138,6 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(PackagesMissing, match=r"export parquet needs pyarrow: pip install '.*\[tables\]'"):
         write_tables([a_node(tmp_path / "fleet", 1)], tmp_path / "t")
-
-
-def test_workloads(tmp_path: Path) -> None:
-    """Pods, hooks and containers name their workload, by the rule that advise has, too."""
-    known = {
-        "payment-service": "payment-service",
-        "web-7d4b9c6f5-x2x9k": "web",
-        "db-0": "db",
-        "kube-apiserver-node-7": "kube-apiserver",
-    }
-    hook = Hook(kind="exec")
-    pods = tuple(
-        Pod(uid=name, namespace="shop", name=name, containers=(Container(name="app", hook=hook),))
-        for name in known
-    )
-    machine = Machine(plan_of(SimulationRequest(pods=pods, calm=True), 7)).run()
-    assert machine.plan.node == "node-7"
-    write_journal(tmp_path / "node", machine.journal.files())
-    assert write_tables([tmp_path / "node"], tmp_path / "tables") == 0
-    for table in ("pods", "hooks", "containers"):
-        assert {row["pod"]: row["workload"] for row in rows(tmp_path / "tables", table)} == known
 
 
 # --- journals that are one, and journals that end ------------------------------------------------

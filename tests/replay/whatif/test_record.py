@@ -18,7 +18,6 @@ from ebbtide.replay.whatif.record import (
     NoShutdownAtRecord,
     RecordedEvent,
     RecordedShutdown,
-    WrongChange,
     attribute_facts,
     facts_under,
     read_recorded_shutdown,
@@ -165,18 +164,6 @@ def test_what_logind_s_timer_did_comes_with_another_grant() -> None:
     assert run_again(recorded, Changes()).is_same
     assert stop.mono_ns - signal_ns > 15 * SECOND
     assert [each.mono_ns - stop.mono_ns for each in told] in ([], [25 * SECOND])
-
-
-def test_settings_wait_for_the_end_of_the_shutdown_before() -> None:
-    """A shutdown that follows a cancelled one in one step cannot be given other settings: they would wait."""
-    theatre = Theatre((pod("web"),), settings(), GRANT_NS)
-    theatre.mute = (SendSignal,)
-    going = f.PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
-    theatre.feed(going)
-    theatre.feed(f.PrepareForShutdown(active=False), 500)
-    first = theatre.feed(going, 500)[0].seq
-    with pytest.raises(WrongChange, match="settings wait for the end of the shutdown before"):
-        what_if(theatre.history(), first, Changes(settings=settings(3, 3)))
 
 
 # --- what cannot be asked ----------------------------------------------------------------------
