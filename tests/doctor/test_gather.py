@@ -54,16 +54,6 @@ def test_what_is_no_certificate_has_no_validity(data: bytes) -> None:
     assert certificate_validity(pem) is None
 
 
-def test_a_certificate_that_is_cut_off() -> None:
-    """At any place before its times, it has none."""
-    pem = trustme.CA(key_type=trustme.KeyType.ECDSA).cert_pem.bytes()
-    head, _, body = pem.partition(b"-----\n")
-    lines = body.split(b"\n")
-    cut = head + b"-----\n" + lines[0] + b"\n-----END CERTIFICATE-----\n"
-    assert certificate_validity(pem) is not None
-    assert certificate_validity(cut) is None
-
-
 # --- the kubelet -------------------------------------------------------------------------------
 
 
@@ -99,10 +89,6 @@ def test_what_a_kubelet_asks_for(tmp_path: Path) -> None:
         kubelet(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s")
     )
     assert kubelet_settings(os.getpid(), [*words, f"--config-dir={folder}"]) == (str(file), 0)
-
-
-def test_settings_that_cannot_be_read_are_not_known(tmp_path: Path) -> None:
-    """None is neither on nor off."""
     assert kubelet_settings(os.getpid(), ["kubelet", f"--config={tmp_path / 'no'}"])[1] is None
 
 
@@ -114,14 +100,6 @@ def test_the_kubelet_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.kubelet_process("node-1").pid == 2
     monkeypatch.setattr(machine, "commands", lambda: iter(running[:1]))
     assert machine.kubelet_process("node-1").pid == 0
-
-
-def test_acpid_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever its path."""
-    monkeypatch.setattr(machine, "commands", lambda: iter([(1, ["/usr/sbin/acpid", "-f"])]))
-    assert machine.acpid_runs()
-    monkeypatch.setattr(machine, "commands", lambda: iter([(1, ["vim", "/etc/acpid"])]))
-    assert not machine.acpid_runs()
 
 
 def test_the_file_that_has_the_power_key_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,6 @@ from tests.node.serving import served
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
 
-ON = {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}
 NODE = kubelet("node-1")
 ACCOUNT = "/api/v1/namespaces/default/serviceaccounts"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -109,38 +107,6 @@ async def test_a_good_node_has_nothing_that_stops_a_shutdown(
         await bed.logind.hang_up()
 
 
-async def test_a_kubelet_that_shuts_down_too(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """Its lock is seen; without one its settings are, as long as they ask for it."""
-    bed, member = node
-    config = configured(bed, member, NODE, tmp_path)
-    await bed.start_kubelet(member, **ON)
-    try:
-        await bed.node_ready(member)
-        await bed.locks(1)
-        assert codes(await doctor(bed, config, "api"), "critical") == ["kubelet-too"]
-        assert codes(await doctor(bed, config, "observe"), "critical") == []
-        locked = await doctor(bed, config)
-        assert (codes(locked, "critical"), "kubelet-too" in codes(locked, "note")) == ([], True)
-    finally:
-        await bed.start_kubelet(member, **OFF)
-        await bed.node_ready(member)
-    assert codes(await doctor(bed, config, "observe"), "critical") == ["kubelet-not-armed"]
-
-
-async def test_a_boot_that_takes_too_long(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """As the service manager's own times have it, firmware included."""
-    bed, member = node
-    config = configured(bed, member, NODE, tmp_path)
-    for name, seconds in (("FinishTimestampMonotonic", 200), ("FirmwareTimestampMonotonic", 60)):
-        await bed.logind.do("property", name=name, signature="t", value=seconds * 1_000_000)
-    assert "away-too-long" not in codes(await doctor(bed, config))
-    await bed.logind.do("property", name="FinishTimestampMonotonic", signature="t", value=240 * 1_000_000)
-    said = await doctor(bed, config)
-    (finding,) = [each["message"] for each in said.json["findings"] if each["code"] == "away-too-long"]
-    assert "300 s of boot" in finding
-    await bed.logind.do("property", name="FinishTimestampMonotonic", signature="t", value=1)
-
-
 async def test_a_runtime_that_is_gone(node: tuple[Bed, Member], tmp_path: Path) -> None:
     """Its socket is named: critical where nothing else ends pods, a warning where the API server does."""
     bed, member = node
@@ -187,26 +153,6 @@ async def test_a_service_account_short_of_a_verb(node: tuple[Bed, Member], tmp_p
     assert codes(said) == ["identity-unconfined"]
 
 
-async def test_a_token_that_is_wrong(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """The server answers, and does not know us: said as such, without a stack of refusals."""
-    bed, member = node
-    stranger = Client("no-such-token", "stranger")
-    said = await doctor(bed, configured(bed, member, stranger, tmp_path), "cri")
-    (finding,) = [each for each in said.json["findings"] if each["code"] == "api-away"]
-    assert "401" in finding["message"]
-
-
-async def test_a_unit_that_is_not_there(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """The service manager knows none of that name, and a kubelet runs all the same; k3s's or rke2's is the
-    runtime's as well.
-    """
-    bed, member = node
-    missing = configured(bed, member, NODE, tmp_path, kubeletUnit="snap.kubelet.service")
-    assert codes(await doctor(bed, missing, "cri"), "critical") == ["kubelet-unit-missing"]
-    both = configured(bed, member, NODE, tmp_path, kubeletUnit="rke2-agent.service")
-    assert "one-unit" in codes(await doctor(bed, both, "cri"), "critical")
-
-
 async def test_pods_that_will_not_hear(node: tuple[Bed, Member], tmp_path: Path) -> None:
     """A first process that ignores its stop signal is found in the runtime's container, by pod and container;
     one that handles it is not.
@@ -216,28 +162,6 @@ async def test_pods_that_will_not_hear(node: tuple[Bed, Member], tmp_path: Path)
     said = await doctor(bed, configured(bed, member, NODE, tmp_path), "cri")
     deaf = [each["message"] for each in said.json["findings"] if each["code"] == "signal-ignores"]
     assert [message.partition(", process")[0] for message in deaf] == ["default/deaf, container main"]
-
-
-async def test_an_agent_in_a_wave_before_its_users(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """What has the host's CNI folder mounted is an agent, and too early at priority 0 when a user of it goes
-    later; an ordinary pod there is none.
-    """
-    bed, member = node
-    mounted: dict[str, Any] = {
-        "name": "cni",
-        "hostPath": {"path": "/etc/cni/net.d", "type": "DirectoryOrCreate"},
-    }
-    await running(
-        bed,
-        pod("net", "node-1", hostNetwork=True, volumes=[mounted]),
-        pod("web", "node-1", priorityClassName="system-cluster-critical"),
-        pod("plain", "node-1"),
-    )
-    said = await doctor(bed, configured(bed, member, NODE, tmp_path))
-    (early,) = [each["message"] for each in said.json["findings"] if each["code"] == "agent-early"]
-    assert early == (
-        "default/net (network) is in wave 0, before 1 pods that need it, the first of them default/web"
-    )
 
 
 async def test_plan_on_a_node(node: tuple[Bed, Member], tmp_path: Path) -> None:
@@ -297,15 +221,3 @@ async def test_drill_on_a_node_ends_nothing(node: tuple[Bed, Member], tmp_path: 
         assert "deletionTimestamp" not in after["metadata"]
         assert not any(c["type"] == "DisruptionTarget" for c in after["status"]["conditions"])
         assert after["status"]["containerStatuses"][0]["restartCount"] == 0
-
-
-async def test_drill_without_its_runtime(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """The mode needs it: the budget does not hold, and the line says what is missing; in mode api it does."""
-    bed, member = node
-    config = configured(bed, member, NODE, tmp_path, criSocket="/run/nowhere.sock")
-    where = ("--config", config, "--journal", tmp_path, "--runtime", tmp_path / "run", "-o", "json")
-    said = await ebbtide(bed, "drill", "--mode", "cri", *where)
-    assert (said.code, said.json["holds"]) == (1, False)
-    missing = "CRI list of sandboxes /run/nowhere.sock: nothing listens there"
-    assert said.json["missing"] == [missing]
-    assert (await ebbtide(bed, "drill", "--mode", "api", *where)).code == 0

@@ -16,7 +16,6 @@ from ebbtide.actors.edges.linux.proc import SignalForecast
 from ebbtide.actors.policy import plan as explain
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.cli.doctor import shortened
-from ebbtide.doctor import rules as rules_node
 from ebbtide.doctor.rules import (
     ACCESS_RULES,
     CURES,
@@ -53,7 +52,6 @@ from tests.doctor.values import (
     HOST,
     KUBELET,
     MACHINE,
-    NODE,
     NOW_S,
     OVERRIDDEN,
     RUNTIME,
@@ -182,125 +180,111 @@ def test_the_gravest_comes_first() -> None:
 
 
 def in_mode(mode: str, **changes: object) -> Snapshot:
-    return node(mode=mode, **changes)
+    """Mode observe is well with a kubelet that holds a lock."""
+    made = node(mode=mode, **changes)
+    return made._replace(bus=LOCKED) if mode == "observe" else made
 
 
-@pytest.mark.parametrize("mode", ["auto", "api", "cri"])
-def test_a_node_that_is_well_has_no_finding(mode: str) -> None:
-    """In every mode that ends pods itself; nothing is said where nothing is wrong."""
-    assert grades(in_mode(mode)) == []
+def expiring(left_s: int) -> ApiServerState:
+    return API._replace(certificate=CertificateValidity("/pki/c.pem", NOW_S + left_s - DAY_S, NOW_S + left_s))
 
 
-def test_a_node_that_is_only_looked_at_is_well_with_a_kubelet_that_holds_a_lock() -> None:
-    """In mode observe that is what it takes."""
-    assert grades(in_mode("observe")._replace(bus=LOCKED)) == []
+def asking(seconds: int | None) -> KubeletState:
+    return KUBELET._replace(grace_ns=None if seconds is None else seconds * NS_PER_SECOND)
 
 
-def test_what_is_not_known_is_no_finding() -> None:
-    """No service manager, no process, no boot time: nothing is made of it."""
-    assert grades(in_mode("auto", kubelet=KubeletState(), boot_ns=None)) == []
+DOWN = KUBELET._replace(active=False, pid=0)
+BESIDE = KUBELET._replace(beside=("rke2-agent.service",))
+K3S_SOCKET = RUNTIME._replace(socket="/run/k3s/containerd/containerd.sock")
+LOGIND_FILE = "/etc/systemd/logind.conf"
+
+#: The modes; what is different on the node; the level and code of each finding; words of the first.
+ON_NODE: list[tuple[str, dict[str, Any], list[str], str]] = [
+    ("auto api cri observe", {}, [], ""),
+    # What is not known, or was not looked at, is no finding.
+    ("auto", {"kubelet": KubeletState(), "boot_ns": None}, [], ""),
+    ("auto", {"runtime": RuntimeState()}, [], ""),
+    # It would take a lock at its next start.
+    ("auto", {"kubelet": asking(30)}, ["warning kubelet-configured"], "config.yaml asks for 30 s"),
+    # The kubelet then starts again what is ended, unless none runs.
+    ("cri", {"kubelet": GONE}, ["critical kubelet-unit-missing"], "node.kubeletUnit"),
+    ("auto api", {"kubelet": GONE}, ["warning kubelet-unit-missing"], "node.kubeletUnit"),
+    ("cri", {"kubelet": GONE._replace(pid=0)}, ["warning kubelet-unit-missing"], ""),
+    # Nobody carries out a delete; for mode cri it is what is wanted.
+    ("api", {"kubelet": DOWN}, ["warning kubelet-down"], ""),
+    ("cri", {"kubelet": DOWN}, [], ""),
+    # Known by its unit, by another one that is active, or by where the socket is.
+    ("cri", {"kubelet": K3S}, ["critical one-unit"], ""),
+    ("auto api", {"kubelet": K3S}, ["warning one-unit"], ""),
+    ("auto", {"kubelet": BESIDE}, ["warning one-unit"], ""),
+    ("auto", {"runtime": K3S_SOCKET}, ["warning one-unit"], ""),
+    ("cri", {"runtime": AWAY}, ["critical runtime-away"], "containerd.sock cannot be used: nothing listens"),
+    ("auto api observe", {"runtime": AWAY}, ["warning runtime-away"], ""),
+    ("auto api cri observe", {"api": SILENT}, ["warning api-away"], "no answer in 5 s; "),
+    ("auto api cri", {"runtime": AWAY, "api": SILENT}, ["critical runtime-away", "warning api-away"], ""),
+    ("cri", {"api": ApiServerState()}, ["note kubeconfig-missing"], ""),
+    ("auto", {"api": ApiServerState()}, ["warning kubeconfig-missing"], ""),
+    ("auto", {"api": API._replace(known=False)}, ["critical node-unknown"], "no Node called node-1"),
+    # 35 s of waves and reserve and a boot: up to 300 s pods that come back are still waited for.
+    ("cri", {"boot_ns": 265 * NS_PER_SECOND}, [], ""),
+    ("cri", {"boot_ns": 266 * NS_PER_SECOND}, ["warning away-too-long"], ""),
+    ("api", {"boot_ns": 266 * NS_PER_SECOND}, [], ""),
+    # Where pods are deleted, those of DaemonSets then go over the runtime; a failed dry run says nothing.
+    ("auto api", {"api": API._replace(taint=False)}, ["warning no-taint"], "NodeRestriction"),
+    ("cri", {"api": API._replace(taint=False)}, [], ""),
+    ("auto", {"api": API._replace(taint=None)}, [], ""),
+    # A kubelet renews its certificate long before a twentieth of the time is left.
+    ("auto", {"api": expiring(DAY_S // 20)}, [], ""),
+    ("auto", {"api": expiring(DAY_S // 20 - 1)}, ["warning certificate-expires"], ""),
+    ("auto", {"api": expiring(0)}, ["warning certificate-expired"], ""),
+    ("api", {"api": expiring(-2 * DAY_S)}, ["critical certificate-expired"], "c.pem expired 2 d ago"),
+    ("auto", {"api": API._replace(user="system:node:node-2")}, ["critical foreign-identity"], "node-2"),
+]
+
+#: The same with what is different on the machine.
+ON_MACHINE: list[tuple[str, dict[str, Any], dict[str, Any], list[str], str]] = [
+    # Two modes do not arm beside it, one steps back; each says how to switch it off.
+    ("api cri", {}, {"bus": LOCKED}, ["critical kubelet-too"], "shutdownGracePeriod: 0s"),
+    ("auto", {}, {"bus": LOCKED}, ["note kubelet-too"], "shutdownGracePeriod: 0s"),
+    # Nobody would end the pods: the reason, as far as it is known.
+    ("observe", {"kubelet": asking(0)}, {"bus": BUS}, ["critical kubelet-not-armed"], "is off"),
+    ("observe", {"kubelet": asking(41)}, {"bus": BUS}, ["critical kubelet-not-armed"], "40 s of the 41 s"),
+    ("observe", {"kubelet": asking(30)}, {"bus": BUS}, ["critical kubelet-not-armed"], "never tries again"),
+    ("observe", {"kubelet": asking(None)}, {"bus": BUS}, ["critical kubelet-not-armed"], "never tries again"),
+    ("auto", {}, {"acpid": True}, ["warning acpid"], ""),
+    (
+        "auto",
+        {},
+        {"bus": BUS._replace(power_key="ignore"), "power_key_file": LOGIND_FILE},
+        ["warning power-key-ignored"],
+        LOGIND_FILE,
+    ),
+    (
+        "auto",
+        {},
+        {"bus": BUS._replace(power_key=""), "power_key_file": LOGIND_FILE},
+        ["warning power-key-ignored"],
+        "",
+    ),
+    ("auto", {}, {"power_key_file": LOGIND_FILE}, [], ""),
+]
 
 
 @pytest.mark.parametrize(
-    "mode, level", [("api", "critical"), ("cri", "critical"), ("auto", "note"), ("process", "warning")]
+    "modes, changes, machine, grades, words",
+    [*((modes, changes, {}, *rest) for modes, changes, *rest in ON_NODE), *ON_MACHINE],
 )
-def test_a_kubelet_that_shuts_down_too(mode: str, level: str) -> None:
-    """Two modes do not arm beside it, one steps back; each says how to switch it off."""
-    sight = WELL._replace(bus=LOCKED, node=None) if mode == "process" else in_mode(mode)._replace(bus=LOCKED)
-    (finding,) = found(sight)
-    assert (finding.level, finding.code) == (level, "kubelet-too")
-    assert "shutdownGracePeriod: 0s" in finding.cure
+def test_each_ill_of_a_node(
+    modes: str, changes: dict[str, Any], machine: dict[str, Any], grades: list[str], words: str
+) -> None:
+    for mode in modes.split():
+        findings = found(in_mode(mode, **changes)._replace(**machine))
+        assert [f"{each.level} {each.code}" for each in findings] == grades, mode
+        assert not words or words in f"{findings[0].message} {findings[0].cure}"
 
 
-def test_a_kubelet_whose_settings_say_so_without_a_lock() -> None:
-    """It would take one at its next start."""
-    (finding,) = found(in_mode("auto", kubelet=KUBELET._replace(grace_ns=30 * NS_PER_SECOND)))
-    assert (finding.level, finding.code) == ("warning", "kubelet-configured")
-    assert "/var/lib/kubelet/config.yaml asks for 30 s" in finding.message
-
-
-@pytest.mark.parametrize(
-    "grace_ns, why",
-    [
-        (0, "is off"),
-        (41 * NS_PER_SECOND, "grants 40 s of the 41 s"),
-        (30 * NS_PER_SECOND, "never tries again"),
-        (None, "never tries again"),
-    ],
-)
-def test_a_kubelet_that_has_no_lock_while_we_only_look_on(grace_ns: int | None, why: str) -> None:
-    """Nobody would end the pods: critical, with the reason as far as it is known."""
-    (finding,) = found(in_mode("observe", kubelet=KUBELET._replace(grace_ns=grace_ns)))
-    assert (finding.level, finding.code) == ("critical", "kubelet-not-armed")
-    assert why in finding.message
-
-
-@pytest.mark.parametrize("mode, level", [("cri", "critical"), ("auto", "warning"), ("api", "warning")])
-def test_a_unit_that_is_not_there(mode: str, level: str) -> None:
-    """The kubelet then starts again what is ended; the cure names the field."""
-    (finding,) = found(in_mode(mode, kubelet=GONE))
-    assert (finding.level, finding.code) == (level, "kubelet-unit-missing")
-    assert "node.kubeletUnit" in finding.cure
-
-
-def test_a_missing_unit_matters_less_where_no_kubelet_runs() -> None:
-    """A machine of containers without a kubelet: nobody starts anything again."""
-    assert grades(in_mode("cri", kubelet=GONE._replace(pid=0))) == [("warning", "kubelet-unit-missing")]
-
-
-def test_a_kubelet_that_is_down() -> None:
-    """Nobody carries out a delete; for mode cri it is what is wanted."""
-    down = KUBELET._replace(active=False, pid=0)
-    assert grades(in_mode("api", kubelet=down)) == [("warning", "kubelet-down")]
-    assert grades(in_mode("cri", kubelet=down)) == []
-
-
-@pytest.mark.parametrize("mode, level", [("cri", "critical"), ("auto", "warning"), ("api", "warning")])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"kubelet": K3S},
-        {"kubelet": KUBELET._replace(beside=("rke2-agent.service",))},
-        {"runtime": RUNTIME._replace(socket="/run/k3s/containerd/containerd.sock")},
-    ],
-    ids=["its-unit", "another-unit", "its-socket"],
-)
-def test_a_kubelet_and_a_runtime_in_one_unit(mode: str, level: str, changes: dict[str, object]) -> None:
-    """Known by its unit, by another one that is active, or by where the socket is."""
-    assert grades(in_mode(mode, **changes)) == [(level, "one-unit")]
-
-
-@pytest.mark.parametrize(
-    "mode, level", [("cri", "critical"), ("auto", "warning"), ("api", "warning"), ("observe", "warning")]
-)
-def test_a_runtime_that_does_not_answer(mode: str, level: str) -> None:
-    """Critical where there is no other way; the socket and the reason are named."""
-    bus = LOCKED if mode == "observe" else BUS
-    (finding,) = found(in_mode(mode, runtime=AWAY)._replace(bus=bus))
-    assert (finding.level, finding.code) == (level, "runtime-away")
-    assert "/run/containerd/containerd.sock cannot be used: nothing listens there" in finding.message
-
-
-@pytest.mark.parametrize("mode", ["auto", "api", "cri", "observe"])
-def test_an_api_server_that_does_not_answer(mode: str) -> None:
-    """Every mode goes on without it, and the finding says what is lost."""
-    bus = LOCKED if mode == "observe" else BUS
-    (finding,) = found(in_mode(mode, api=SILENT)._replace(bus=bus))
-    assert (finding.level, finding.code) == ("warning", "api-away")
-    assert "no answer in 5 s; " in finding.message
-
-
-def test_neither_way() -> None:
-    """Runtime and API server both away: no pod can be ended, and that is critical in every mode."""
-    for mode in ("auto", "api", "cri"):
-        codes = grades(in_mode(mode, runtime=AWAY, api=SILENT))
-        assert codes == [("critical", "runtime-away"), ("warning", "api-away")]
-
-
-@pytest.mark.parametrize("mode, level", [("cri", "note"), ("auto", "warning")])
-def test_no_kubeconfig(mode: str, level: str) -> None:
-    """Mode cri is at home on nodes without an API server."""
-    assert grades(in_mode(mode, api=ApiServerState())) == [(level, "kubeconfig-missing")]
+def test_a_kubelet_that_shuts_down_beside_local_processes() -> None:
+    assert grades(WELL._replace(bus=LOCKED, node=None)) == [("warning", "kubelet-too")]
 
 
 @pytest.mark.parametrize("mode, level", [("cri", "critical"), ("auto", "warning")])
@@ -316,44 +300,6 @@ def test_what_run_would_refuse() -> None:
     """The daemon's own line, its cure told apart."""
     (finding,) = found(in_mode("api", unfit="mode api needs the API server: name a kubeconfig"))
     assert finding[1:4] == ("mode-unfit", "mode api needs the API server", "name a kubeconfig")
-
-
-def test_a_node_that_the_cluster_does_not_know() -> None:
-    """Under a wrong name no pod would be found: critical."""
-    (finding,) = found(in_mode("auto", api=API._replace(known=False)))
-    assert (finding.level, finding.code) == ("critical", "node-unknown")
-    assert "no Node called node-1" in finding.message
-
-
-@pytest.mark.parametrize("boot_seconds, codes", [(265, []), (266, ["away-too-long"])])
-def test_shutdown_and_boot_against_what_pods_tolerate(boot_seconds: int, codes: list[str]) -> None:
-    """35 s of waves and reserve and a boot: up to 300 s pods that come back are still waited for."""
-    sight = in_mode("cri", boot_ns=boot_seconds * NS_PER_SECOND)
-    assert [each.code for each in found(sight)] == codes
-    assert grades(in_mode("api", boot_ns=boot_seconds * NS_PER_SECOND)) == []
-
-
-def test_acpid() -> None:
-    """A second owner of the power key is named; none is not."""
-    assert grades(WELL._replace(acpid=True)) == [("warning", "acpid")]
-
-
-def test_the_file_that_ignores_the_power_key_is_named() -> None:
-    """The cure says where."""
-    ignored = WELL._replace(bus=BUS._replace(power_key="ignore"), power_key_file="/etc/systemd/logind.conf")
-    (finding,) = found(ignored)
-    assert finding.code == "power-key-ignored"
-    assert "/etc/systemd/logind.conf" in finding.cure
-    by_file = WELL._replace(bus=BUS._replace(power_key=""), power_key_file="/etc/systemd/logind.conf")
-    assert grades(by_file) == [("warning", "power-key-ignored")]
-    assert grades(WELL._replace(power_key_file="/etc/systemd/logind.conf")) == []
-
-
-def test_no_rule_speaks_of_a_node_where_there_is_none() -> None:
-    """Mode process: none of these rules has anything to say."""
-    sight = WELL._replace(node=None)
-    assert [finding for rule in rules_node.NODE_RULES for finding in rule(sight)] == []
-    assert examine(sight) == []
 
 
 @given(
@@ -385,12 +331,6 @@ def test_whatever_is_seen_is_judged(
     assert all(each.code and each.message and each.cure for each in examine(sight))
 
 
-def test_the_runtime_is_not_judged_before_it_was_looked_at() -> None:
-    """A blank look has no problem to tell."""
-    assert grades(in_mode("auto", runtime=RuntimeState())) == []
-    assert NODE.runtime.problem == ""
-
-
 # --- identity and rights -----------------------------------------------------------------------
 
 #: Every right in every mode.
@@ -419,19 +359,6 @@ def test_deleting_pods_is_what_mode_api_cannot_do_without() -> None:
     assert grades(node(mode="cri", api=denied)) == []
 
 
-@pytest.mark.parametrize("mode, codes", [("auto", ["no-taint"]), ("api", ["no-taint"]), ("cri", [])])
-def test_a_node_identity_may_not_taint(mode: str, codes: list[str]) -> None:
-    """Where pods are deleted, those of DaemonSets then go over the runtime, and that is said."""
-    said = found(node(mode=mode, api=API._replace(taint=False)))
-    assert [each.code for each in said] == codes
-    assert all("NodeRestriction" in each.message and "service account" in each.cure for each in said)
-
-
-def test_a_taint_that_was_not_tried_is_no_finding() -> None:
-    """The dry run failed for a reason of its own."""
-    assert grades(node(api=API._replace(taint=None))) == []
-
-
 @pytest.mark.parametrize(
     "user, groups, code, cannot",
     [
@@ -458,42 +385,6 @@ def test_an_account_that_no_policy_holds(confined: bool | None, found: list[tupl
     assert [each.code for each in own] == ["identity-node"]
 
 
-def test_an_identity_that_nobody_told_is_no_finding() -> None:
-    """An old API server has no review of who one is."""
-    assert examine(node(api=API._replace(user="", groups=()))) == []
-
-
-def test_the_identity_of_another_node() -> None:
-    """NodeRestriction would refuse everything: critical, and the cure is the name."""
-    (finding,) = found(node(api=API._replace(user="system:node:node-2")))
-    assert (finding.level, finding.code) == ("critical", "foreign-identity")
-    assert finding.cure == "set node.nodeName: node-2"
-
-
-@pytest.mark.parametrize(
-    "left_s, grade",
-    [
-        (DAY_S // 20, []),
-        (DAY_S // 20 - 1, [("warning", "certificate-expires")]),
-        (0, [("warning", "certificate-expired")]),
-    ],
-)
-def test_a_certificate_that_nobody_renews(left_s: int, grade: list[tuple[str, str]]) -> None:
-    """Less than a twentieth of its time left, or nothing: a kubelet renews it long before."""
-    certificate = CertificateValidity("/pki/c.pem", NOW_S + left_s - DAY_S, NOW_S + left_s)
-    assert grades(node(api=API._replace(certificate=certificate))) == grade
-
-
-def test_a_certificate_that_expired_where_there_is_no_other_way() -> None:
-    """Mode api with it is critical."""
-    certificate = CertificateValidity("/pki/c.pem", NOW_S - 3 * DAY_S, NOW_S - 2 * DAY_S)
-    (finding,) = found(node(mode="api", api=API._replace(certificate=certificate)))
-    assert (finding.level, finding.message) == (
-        "critical",
-        "the client certificate /pki/c.pem expired 2 d ago",
-    )
-
-
 def test_text_of_the_server_cannot_move_the_cursor() -> None:
     """A user's name is other people's text."""
     text = [each.message for each in examine(node(api=API._replace(user="system:node:\x1b[2J")))]
@@ -509,34 +400,34 @@ PROXY = NodePod("u-agent", "kube-system/proxy", daemon=True, host_network=True, 
 AGENT = ("u-agent",)
 
 
-@pytest.mark.parametrize("agent, user", [(CSI, DISK), (LOG, WEB), (LOG, HOST), (PROXY, WEB)])
-def test_an_agent_before_those_who_need_it(agent: NodePod, user: NodePod) -> None:
-    """Named with its wave, how many need it, and the first of them."""
-    sight = node(pods=(agent, user))._replace(plan=plan(AGENT, (user.uid,)))
-    (finding,) = found(sight)
-    assert (finding.level, finding.code) == ("warning", "agent-early")
-    assert finding.message.startswith(agent.label)
-    assert f"is in wave 0, before 1 pods that need it, the first of them {user.label}" in finding.message
-
-
-@pytest.mark.parametrize("agent, user", [(CSI, DISK), (LOG, WEB), (PROXY, WEB), (CNI, WEB)])
-def test_an_agent_after_those_who_need_it_is_well(agent: NodePod, user: NodePod) -> None:
-    """The order that a priority class of the system's gives."""
-    assert grades(node(pods=(agent, user))._replace(plan=plan((user.uid,), (agent.uid,)))) == []
-
-
-@pytest.mark.parametrize("agent, user", [(CSI, WEB), (PROXY, HOST), (CNI, HOST)])
-def test_pods_that_do_not_need_the_agent_may_go_later(agent: NodePod, user: NodePod) -> None:
-    """No volumes: no driver is needed; the node's own network: no CNI is."""
-    assert grades(node(pods=(agent, user))._replace(plan=plan((agent.uid,), (user.uid,)))) == []
-
-
-def test_a_driver_in_one_wave_with_its_users_is_early() -> None:
-    """Volumes are unmounted after their pod has ended; the network is not needed any more then."""
-    together = node(pods=(CSI, DISK))._replace(plan=plan((CSI.uid, DISK.uid)))
-    (finding,) = found(together)
-    assert "together with" in finding.message
-    assert grades(node(pods=(CNI, WEB))._replace(plan=plan((CNI.uid, WEB.uid)))) == []
+@pytest.mark.parametrize(
+    "agent, user, waves, said",
+    [
+        *((each, user, "agent, user", "before 1 pods that need it") for each, user in (
+            (CSI, DISK), (LOG, WEB), (LOG, HOST), (PROXY, WEB))),
+        # The order that a priority class of the system's gives.
+        *((each, user, "user, agent", "") for each, user in (
+            (CSI, DISK), (LOG, WEB), (PROXY, WEB), (CNI, WEB))),
+        # No volumes: no driver is needed; the node's own network: no CNI is.
+        *((each, user, "agent, user", "") for each, user in ((CSI, WEB), (PROXY, HOST), (CNI, HOST))),
+        # Volumes are unmounted after their pod has ended; the network is not needed any more then.
+        (CSI, DISK, "together", "together with 1 pods that need it"),
+        (CNI, WEB, "together", ""),
+        # Our own pod is on the node, and in no wave.
+        (CSI, DISK, "user", ""),
+    ],
+)  # fmt: skip
+def test_an_agent_before_those_who_need_it(agent: NodePod, user: NodePod, waves: str, said: str) -> None:
+    """It is named with its wave, how many need it, and the first of them."""
+    uids = {"agent": agent.uid, "user": user.uid}
+    planned = (
+        [(agent.uid, user.uid)] if waves == "together" else [(uids[each],) for each in waves.split(", ")]
+    )
+    findings = found(node(pods=(agent, user))._replace(plan=plan(*planned)))
+    assert [each.code for each in findings] == (["agent-early"] if said else [])
+    for each in findings:
+        assert each.message.startswith(agent.label)
+        assert f"is in wave 0, {said}, the first of them {user.label}" in each.message
 
 
 @pytest.mark.parametrize(
@@ -553,11 +444,6 @@ def test_a_driver_in_one_wave_with_its_users_is_early() -> None:
 def test_one_sign_is_not_enough(pod: NodePod) -> None:
     """What only has the name of an agent, or only its mounts, is not taken for one."""
     assert grades(node(pods=(pod, WEB, DISK))._replace(plan=plan(AGENT, (WEB.uid, DISK.uid)))) == []
-
-
-def test_a_pod_of_no_wave_is_neither_agent_nor_user() -> None:
-    """Our own pod is on the node, and in no wave."""
-    assert grades(node(pods=(CSI, DISK))._replace(plan=plan((DISK.uid,)))) == []
 
 
 def test_static_pods_without_a_number() -> None:
@@ -593,12 +479,6 @@ def test_a_cut_that_no_priority_would_spare_is_told_once() -> None:
     sight = WELL._replace(pods=(pod("c", 60),), plan=msgspec.structs.replace(WELL.plan, warnings=cuts))
     assert [each.code for each in found(sight)] == ["grace-cut", "grace-beyond"]
     assert found(sight)[0].message.startswith("e asks for")
-
-
-def test_many_names_are_counted() -> None:
-    """A finding stays a line."""
-    (finding,) = found(WELL._replace(pods=tuple(pod(f"p{at}", 99) for at in range(7))))
-    assert finding.message.endswith("by p0, p1, p2, p3, p4 and 2 more")
 
 
 def test_findings_that_are_alike_are_told_three_times() -> None:

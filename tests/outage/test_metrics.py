@@ -9,7 +9,7 @@ import pytest
 from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.system import System
 from ebbtide.events.base import Record
-from ebbtide.events.outage import DetachForced, OutageClosed, OutOfService, ProofWasWrong
+from ebbtide.events.outage import OutageClosed, OutOfService, ProofWasWrong
 from ebbtide.outage.metrics import CATALOG, OutageMetrics
 from ebbtide.replay.sim.outage import World
 from tests.replay import outages
@@ -53,7 +53,6 @@ def test_a_whole_outage_is_counted() -> None:
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
-        ("outage-permit", ['ebbtide_outage_open{node="node-1",state="suspected"} 1']),
         (
             "outage-leaders",
             [
@@ -74,14 +73,6 @@ def test_what_is_open_and_what_is_wrong(name: str, lines: list[str]) -> None:
     assert [line for line in lines if f"{line}\n" not in text] == []
 
 
-def test_a_detach_by_the_timer_is_counted() -> None:
-    """As often as it stands in the record."""
-    metrics, bench = told("outage-six-minutes")
-    forced = sum(isinstance(record.event, DetachForced) for record in bench.records)
-    assert forced
-    assert f"ebbtide_outage_forced_detaches_total {forced}\n" in metrics.text()
-
-
 def test_a_replica_that_does_not_lead_says_so() -> None:
     """It has no outage, and keeps what it has counted."""
     metrics, _ = told("outage-leaders")
@@ -92,7 +83,7 @@ def test_a_replica_that_does_not_lead_says_so() -> None:
     assert 'ebbtide_outage_taints_total{what="set"} 0\n' in text
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_counters_are_what_is_on_record(seed: int) -> None:
     """Of any world; a taint that a later leader found was set once."""
     records = World(seed).run().store.records

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.outage import LastBootStated, OutageClosed
 from ebbtide.events.reader import History
@@ -23,12 +24,18 @@ from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.journals import Memory
 from tests.otel.delivery.collector import Collector, Got, Reply, collecting
 from tests.replay import outages
+from tests.waiting import WATCHDOG_SECONDS, until
 
 NAMESPACE, UID = "ebbtide", "11111111-2222-3333-4444-555555555555"
 FILES = {file.name: file.read_bytes() for file in sorted(outages.GOLDEN.iterdir())}
 RECORDS = list(History([DirectorySource(outages.GOLDEN)]).records())
 CLOSED = next(record for record in RECORDS if isinstance(record.event, OutageClosed))
 SPANS = spans_of(History([DirectorySource(outages.GOLDEN)]), CLOSED.episode).spans
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "READ_SECONDS_MAX", WATCHDOG_SECONDS)
 
 
 class Node(NamedTuple):
@@ -45,7 +52,9 @@ async def store(server: ConfigMaps, files: Mapping[str, bytes]) -> None:
 
 @asynccontextmanager
 async def sending(server: ConfigMaps, collector: Collector, told: list[str]) -> AsyncIterator[OutageTraces]:
-    destination = Destination(endpoint=f"{collector.endpoint}/v1/traces")
+    destination = Destination(
+        endpoint=f"{collector.endpoint}/v1/traces", timeout_ns=int(WATCHDOG_SECONDS * NS_PER_SECOND)
+    )
     made = OutageTraces(server, NAMESPACE, destination, lambda level, line: told.append(line))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.run)
@@ -93,11 +102,17 @@ async def test_how_the_boot_ended_is_sent_behind_the_end() -> None:
 async def test_what_is_not_stored_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A span is sent once it stands in the API server, and not before."""
     monkeypatch.setattr(module, "SOON_SECONDS", 0.01)
+    looks, read = [], OutageTraces._read
+
+    async def look(self: OutageTraces, wanted: Any) -> Any:
+        looks.append(wanted)
+        return await read(self, wanted)
+
+    monkeypatch.setattr(OutageTraces, "_read", look)
     server, told = ConfigMaps(Draws(1)), list[str]()
     async with collecting(Collector()) as collector, sending(server, collector, told) as made:
         made.want(UID, CLOSED.episode, CLOSED.seq)
-        with trio.move_on_after(0.2):
-            await collector.until(lambda: bool(collector.got))
+        await until(lambda: len(looks) > 2, "it does not look again")
         assert collector.got == []
         await store(server, FILES)
         await collector.until(lambda: len(collector.spans) == len(SPANS))
@@ -116,9 +131,7 @@ async def test_a_back_end_that_is_away_is_tried_again(monkeypatch: pytest.Monkey
     async with collecting(Collector(answer)) as collector, sending(server, collector, told) as made:
         made.want(UID, CLOSED.episode, CLOSED.seq)
         await collector.until(lambda: len(collector.spans) == len(SPANS))
-        with trio.fail_after(10):
-            while told[-1] != "traces: they arrive again":
-                await trio.sleep(0.01)
+        await until(lambda: told[-1] == "traces: they arrive again", "no word that they arrive")
     assert len(collector.got) == 4
     assert not collector.changed
     assert len({got.body for got in collector.got}) == 1
@@ -133,9 +146,7 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     async with collecting(Collector()) as collector, sending(server, collector, told) as made:
         made.want("uid-a", 1, 1)
         made.want("uid-b", 1, 1)
-        with trio.fail_after(10):
-            while len(told) < 2:
-                await trio.sleep(0.01)
+        await until(lambda: len(told) == 2, "not told")
     assert ["uid-a" in told[0], "uid-b" in told[1]] == [True, True]
     assert all("is not sent" in line for line in told)
 
