@@ -373,9 +373,14 @@ MOCK_CLOCKS = {"autojump_clock", "mock_clock"}
 
 #: Gate files that read a clock or set a deadline of their own, and why a slow machine does not fail them.
 READS_A_CLOCK = {
+    "tests/beds/logind.py": "asks logind for a shutdown at a moment of the wall clock",
+    "tests/beds/machine.py": "a command in the machine that does not answer is begun anew",
     "tests/waiting.py": "the watchdog itself",
     "tests/otel/delivery/test_exporter_worlds.py": "on the mock clock of a world",
+    "tests/otel/delivery/test_sender.py": "its transport, on the mock clock of each test",
     "tests/actors/runner_parts.py": "Trio's mock clock, of the tests that use it",
+    "tests/outage/test_brake.py": "its cluster, on the mock clock of each test",
+    "tests/outage/test_controller.py": "its server, on the mock clock of each test",
     "tests/world/clock.py": "Trio's mock clock, on which each world runs",
     "tests/world/daemon.py": "Trio's mock clock, on which each world runs",
     "tests/world/edge.py": "Trio's mock clock, on which each world runs",
