@@ -62,7 +62,7 @@ async def test_a_disk_that_fills_in_a_shutdown(rig: Rig) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.inside, "bash", "-c", FILL, str(rig.journal))
         await rig.bed.power_off()
-        await rig.bed.started(120)
+        await rig.bed.started()
         nursery.cancel_scope.cancel()
     assert [mark.what for mark in rig.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]
     assert [event.outcome for event in rig.events(PodEnded)] == ["graceful", "graceful"]

@@ -56,7 +56,7 @@ async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
     await kept.recorded(Resumed, action="resume")
     assert only_child(supervisor) != first
     assert [event.lock_inherited for event in kept.events(DaemonStarted)] == [False, True]
-    _, let_go_ns = await kept.bed.started(120)
+    _, let_go_ns = await kept.bed.started()
     web = kept.trace("web")
     assert [mark.what for mark in web] == ["up", "TERM", "gone"]
     assert web[-1].at_ns < let_go_ns
@@ -78,7 +78,7 @@ async def test_a_hung_daemon_does_not_cost_the_shutdown(kept: Rig) -> None:
     await kept.traced("web", "TERM")
     await kept.traced("mail", "hook")
     os.kill(only_child(kept.pid), signal.SIGSTOP)
-    _, let_go_ns = await kept.bed.started(120)
+    _, let_go_ns = await kept.bed.started()
     marks = {pod: kept.trace(pod) for pod in ("web", "mail", "db")}
     assert {pod: [mark.what for mark in trace] for pod, trace in marks.items()} == {
         "web": ["up", "TERM", "gone"],

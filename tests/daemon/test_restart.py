@@ -37,7 +37,7 @@ async def test_it_goes_on_where_it_was_killed(rig: Rig, phase: str) -> None:
     await rig.kill()
     assert await rig.bed.starts() == []
     rig.launch()
-    _, let_go_ns = await rig.bed.started(120)
+    _, let_go_ns = await rig.bed.started()
     web, db = rig.trace("web"), rig.trace("db")
     assert len(rig.trace("web", "hook")) == 1
     # The record of a signal may be lost with the daemon; a pod is then told again.
@@ -64,7 +64,7 @@ async def test_a_release_that_was_ordered_is_done_again(rig: Rig) -> None:
     assert await rig.bed.starts() == []
     rig.store.stuck = False
     rig.launch()
-    await rig.bed.started(120)
+    await rig.bed.started()
     assert [event.action for event in rig.events(Resumed)][1:] == ["release-again"]
     assert LOCK_NAME not in rig.store.store
     assert [mark.what for mark in rig.trace("web")] == ["up", "TERM", "gone"]
@@ -80,6 +80,6 @@ async def test_children_whose_record_was_lost_are_found(rig: Rig) -> None:
     await rig.start()
     assert rig.events(DaemonStarted)[-1].lock_inherited
     await rig.bed.power_off()
-    await rig.bed.started(120)
+    await rig.bed.started()
     assert [mark.what for mark in rig.trace("web")] == ["up", "TERM", "gone"]
     await rig.nothing_runs()

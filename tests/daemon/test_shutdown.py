@@ -34,7 +34,7 @@ async def test_waves_end_before_the_machine_goes(rig: Rig) -> None:
     assert [row.who for row in await rig.bed.ours()] == ["ebbtide"]
     assert len(rig.store.store[LOCK_NAME]) == 1
     await rig.bed.power_off("reboot")
-    unit, let_go_ns = await rig.bed.started(60)
+    unit, let_go_ns = await rig.bed.started()
     assert unit == "reboot.target"
     assert ended(rig)
     web, db = rig.trace("web"), rig.trace("db")

@@ -17,11 +17,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.otel.delivery.answers import (
+    PROTOBUF,
     Accepted,
     Again,
     NotProtobuf,
     PartialSuccess,
+    Refused,
     Rejected,
     answer_of_grpc,
     answer_of_http,
@@ -77,6 +80,66 @@ def test_words_are_one_printable_line(data: bytes) -> None:
     assert len(line) <= 300
 
 
+# --- what each answer means (OTLP specification, "Failures" and "OTLP/gRPC Response") ------------
+
+STATUSES = [
+    (429, Again), (502, Again), (503, Again), (504, Again),
+    (400, Rejected), (413, Rejected), (415, Rejected),
+    (301, Refused), (401, Refused), (403, Refused), (404, Refused), (500, Refused),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("status, kind", STATUSES)
+def test_each_status_has_its_meaning(status: int, kind: type) -> None:
+    """What may be tried again, what never, what is a matter of configuration."""
+    answer: Any = answer_of_http(status, "text/plain", "", b"because \x1b[31m of this", 0.0)
+    assert isinstance(answer, kind)
+    assert answer.reason == f"HTTP {status}: because \ufffd[31m of this"
+    assert answer_of_http(400, PROTOBUF, "", b"\x08\x03\x12\x03bad", 0.0) == Rejected("HTTP 400: bad")
+
+
+PAUSES = [
+    ("7", 7 * NS_PER_SECOND), ("9999999999", 300 * NS_PER_SECOND), ("soon", None),
+    ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text, after_ns", PAUSES)
+def test_retry_after_is_heard(text: str, after_ns: int | None) -> None:
+    """Seconds or a date, within bounds; nonsense says nothing."""
+    assert answer_of_http(503, "", text, b"", 1.8e9) == Again("HTTP 503", after_ns)
+
+
+TYPES = [
+    ("text/html", b"", Again), ("application/json", b"{}", Again), ("", b"x", Again),
+    ("", b"", Accepted), (PROTOBUF, b"", Accepted), ("Application/X-Protobuf; v=1", b"", Accepted),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content_type, body, kind", TYPES)
+def test_only_an_answer_of_otlps_type_is_an_acknowledgement(
+    content_type: str, body: bytes, kind: type
+) -> None:
+    """An empty page of another type says nothing of spans; one without a type and a body does."""
+    assert isinstance(answer_of_http(200, content_type, "", body, 0.0), kind)
+
+
+CODES = {
+    Again: ["UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "DATA_LOSS", "CANCELLED", "OUT_OF_RANGE"],
+    Rejected: ["INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"],
+    Refused: ["UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "INTERNAL", "NOT_FOUND"],
+}
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_each_code_has_its_meaning(kind: type) -> None:
+    """The table of retryable codes."""
+    for name in CODES[kind]:
+        answer = answer_of_grpc(grpc.StatusCode[name].value[0], name, "the reason", b"")
+        assert isinstance(answer, kind)
+        assert answer.reason == f"gRPC {name}: the reason"
+
+
 # --- no value of a header leaves in a server's words -------------------------------------------
 
 SECRET = 'TOPSECRET/+"x'
@@ -89,14 +152,13 @@ def echo(status: int, fill: int, got: Got) -> Reply:
 
 
 @pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("status", [400, 401, 503])
-async def test_an_echo_over_http_is_starred_out(value: str, status: int) -> None:
-    """Whatever the answer means, its words have lost the value, also where they are cut off in it."""
-    for fill in range(255, 300, 9):
-        collector = Collector(partial(echo, status, fill))
+async def test_an_echo_over_http_is_starred_out(value: str) -> None:
+    """The words of the answer have lost the value, also where they are cut off in it."""
+    for fill in range(255, 300, 18):
+        collector = Collector(partial(echo, 401, fill))
         answer: Any = await once(collector, headers=(("x-last", value),))
         assert "TOP" not in answer.reason
-    assert answer.reason.startswith(f"HTTP {status}: ...")
+    assert answer.reason.startswith("HTTP 401: ...")
 
 
 async def test_a_partial_success_stays_one() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import trio
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
@@ -24,6 +23,7 @@ from ebbtide.otel.meters import Meters, fold
 from tests.daemon.test_tracing import Journal, running
 from tests.journals import SHUTDOWN
 from tests.otel.delivery.collector import OK, Collector, Got, Reply, collecting
+from tests.waiting import until
 
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 BOTH = ("logs", "metrics")
@@ -85,9 +85,7 @@ async def test_a_back_end_without_logs_gets_the_traces_all_the_same(tmp_path: Pa
     async with collecting(collector), running(tmp_path, collector.endpoint, signals=("logs",)) as bed:
         await collector.until(lambda: len(collector.spans) == bed.spans and paths(collector)["/v1/logs"] > 0)
         # The exporter has still to read the answer, and the daemon what it makes of it.
-        with trio.fail_after(20):
-            while not any(line.startswith("logs: ") and "404" in line for line in bed.said):
-                await trio.sleep(0.01)
+        await until(lambda: [line for line in bed.said if line.startswith("logs: ") and "404" in line], "404")
     journal = Journal(tmp_path)
     kept_from = keep_from([tmp_path], journal.journal_id, journal.synced_seq, (FILE_NAME, LOGS_NAME))
     assert kept_from <= told(tmp_path)[0].episode

@@ -24,6 +24,7 @@ from ebbtide.otel.sdk import readable_spans
 from tests.otel.delivery.collector import no_good
 from tests.otel.delivery.spans import RESOURCE, batch, payload, span
 from tests.otel.delivery.test_otlp_http import Keys, keys
+from tests.waiting import WATCHDOG_SECONDS
 
 __all__ = ["keys"]
 
@@ -82,7 +83,7 @@ def serving(service: Service, credentials: Any = None) -> Iterator[str]:
 
 
 async def send(endpoint: str, **fields: Any) -> Any:
-    fields = {"timeout_ns": 5 * NS_PER_SECOND} | fields
+    fields = {"timeout_ns": int(WATCHDOG_SECONDS * NS_PER_SECOND)} | fields
     sender = sender_for(Destination(endpoint=endpoint, protocol="grpc", **fields))
     answer = await sender.send(batch())
     await sender.aclose()
@@ -109,7 +110,14 @@ async def test_a_partial_success_is_read() -> None:
         assert await send(endpoint) == Accepted(2, "our words")
 
 
-@pytest.mark.parametrize("kind", ["dead", "mute", "deaf", "nonsense", "hangs up"])
+async def test_an_error_of_the_server_is_read() -> None:
+    """Its code, its words, and its RetryInfo: RESOURCE_EXHAUSTED may be tried again only with that."""
+    service = Service(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy", retry_details(7))
+    with serving(service) as endpoint:
+        assert await send(endpoint) == Again("gRPC RESOURCE_EXHAUSTED: busy", 7 * NS_PER_SECOND)
+
+
+@pytest.mark.parametrize("kind", ["dead", "mute", "nonsense"])
 async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
     """Down, deaf, mute or rude: the same bytes may be sent again later."""
     async with no_good(kind) as endpoint:

@@ -26,6 +26,7 @@ from ebbtide.otel.delivery.exporters import sender_for
 from ebbtide.otel.sdk import readable_spans
 from tests.otel.delivery.collector import NO_GOOD, Collector, Reply, collecting, no_good
 from tests.otel.delivery.spans import RESOURCE, batch, payload, span
+from tests.waiting import WATCHDOG_SECONDS
 
 PARTIAL = ExportTraceServiceResponse(
     partial_success=ExportTracePartialSuccess(rejected_spans=2, error_message="our words")
@@ -33,7 +34,7 @@ PARTIAL = ExportTraceServiceResponse(
 
 
 def destination(endpoint: str, **fields: object) -> Destination:
-    given: dict[str, Any] = {"timeout_ns": 5 * NS_PER_SECOND} | fields
+    given: dict[str, Any] = {"timeout_ns": int(WATCHDOG_SECONDS * NS_PER_SECOND)} | fields
     return Destination(endpoint=f"{endpoint}/v1/traces", **given)
 
 
@@ -52,23 +53,20 @@ async def send_to(endpoint: str, **fields: object) -> object:
     return answer
 
 
-async def test_a_request_is_what_otlp_asks_for() -> None:
-    """POST to the path, as protobuf, with the given headers; the answer is an acknowledgement."""
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+async def test_a_request_is_what_otlp_asks_for(compression: str) -> None:
+    """POST to the path, as protobuf, with the given headers; the answer is an acknowledgement. A compressed
+    request says so, and unpacks to the payload.
+    """
     collector = Collector()
-    assert await once(collector, headers=(("authorization", "Bearer x"),)) == Accepted()
+    headers = (("authorization", "Bearer x"),)
+    assert await once(collector, headers=headers, compression=compression) == Accepted()
     (got,) = collector.got
     assert got.target == "/v1/traces"
     assert got.headers["content-type"] == "application/x-protobuf"
     assert got.headers["authorization"] == "Bearer x"
+    assert got.headers.get("content-encoding", "none") == compression
     assert got.body == payload()
-
-
-async def test_gzip_is_the_same_bytes_each_time() -> None:
-    """A compressed request says so, and unpacks to the payload."""
-    collector = Collector()
-    assert await once(collector, compression="gzip") == Accepted()
-    assert collector.got[0].headers["content-encoding"] == "gzip"
-    assert collector.got[0].body == payload()
 
 
 async def test_a_connection_is_kept_and_one_that_was_closed_is_made_anew() -> None:
@@ -112,7 +110,7 @@ async def test_a_name_that_is_nobodys_is_a_reason_to_come_again() -> None:
 @pytest.mark.parametrize(
     "timeout_ns, closes, reason",
     [
-        (10 * NS_PER_SECOND, True, "the answer is not HTTP: is this the right endpoint?"),
+        (300 * NS_PER_SECOND, True, "the answer is not HTTP: is this the right endpoint?"),
         (3 * NS_PER_SECOND // 10, False, "no answer within 300 ms"),
     ],
 )
@@ -150,30 +148,30 @@ async def test_a_request_that_is_too_large_is_not_sent() -> None:
 
 
 async def test_cancelling_cuts_the_connection() -> None:
-    """The server sees the end at once, and not when the time of the request is over."""
-    gone = trio.Event()
+    """The server sees the end, long before the time of the request is over."""
+    asked, gone = trio.Event(), trio.Event()
 
     async def serve(stream: trio.SocketStream) -> None:
         while await stream.receive_some(65536):
-            pass
+            asked.set()
         gone.set()
 
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
         endpoint = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
-        sender = sender_for(destination(endpoint, timeout_ns=60 * NS_PER_SECOND))
-        with trio.move_on_after(0.2) as scope:
-            await sender.send(batch())
-        assert scope.cancelled_caught
-        with trio.fail_after(5):
-            await gone.wait()
+        sender = sender_for(destination(endpoint, timeout_ns=10**6 * NS_PER_SECOND))
+        async with trio.open_nursery() as sending:
+            sending.start_soon(sender.send, batch())
+            await asked.wait()
+            sending.cancel_scope.cancel()
+        await gone.wait()
         nursery.cancel_scope.cancel()
 
 
 # --- what the SDK would do by itself --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("status", [302, 307])
 async def test_a_redirect_is_no_acknowledgement(status: int) -> None:
     """Nor is it followed: credentials stay with the endpoint that was named."""
     other = Collector()
@@ -213,8 +211,7 @@ async def test_the_time_of_a_request_is_in_milliseconds(monkeypatch: pytest.Monk
         found = resolve(Given(endpoint=endpoint), from_environment(os.environ))
         assert found is not None
         sender = sender_for(found)
-        with trio.fail_after(5):
-            assert await sender.send(batch()) == Again("no answer within 200 ms")
+        assert await sender.send(batch()) == Again("no answer within 200 ms")
         await sender.aclose()
 
 
