@@ -37,13 +37,16 @@ from ebbtide.actors.edges.kubelet import (
     parse_mountinfo,
 )
 from ebbtide.actors.edges.linux import bus as bus_module
+from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.bus import BusError, BusRefused
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
-from ebbtide.events.decisions import StartKubelet, StopKubelet
-from ebbtide.events.facts import KubeletRead
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import AwaitUnmounts, CheckMounts, StartKubelet, StopKubelet
+from ebbtide.events.facts import KubeletRead, VolumesUnmounted
 from tests.actors.edges.process.process_bed import Outbox
+from tests.waiting import WATCHDOG_SECONDS
 
 ROOT = PurePosixPath("/var/lib/kubelet")
 
@@ -56,53 +59,41 @@ def used(*lines: str) -> tuple[tuple[str, str], ...]:
     return mounted_volumes(parse_mountinfo("".join((line("/", "8:1"), *lines))), ROOT)
 
 
-@pytest.mark.parametrize("plugin", ["kubernetes.io~csi", "kubernetes.io~nfs", "kubernetes.io~local-volume"])
-def test_a_pods_volume_is_in_use(plugin: str) -> None:
-    """A volume of a plugin whose volumes others may have is named with its pod."""
-    assert used(line(f"{ROOT}/pods/u1/volumes/{plugin}/data/mount")) == (("u1", "data"),)
+PODS = f"{ROOT}/pods"
+SHARED = f"{ROOT}/plugins/kubernetes.io/csi/disk.example/0a1b/globalmount"
+SUBPATHS = f"{PODS}/u3/volume-subpaths"
 
 
-@pytest.mark.parametrize("plugin", NODE_LOCAL_PLUGINS)
-def test_what_dies_with_the_boot_holds_nobody(plugin: str) -> None:
-    """Memory and projected files are nobody else's."""
-    assert used(line(f"{ROOT}/pods/u1/volumes/{plugin}/token", "0:50", "tmpfs")) == ()
-
-
-def test_block_devices_and_drivers_mounts() -> None:
-    """A raw device counts as well, and so does what a driver keeps mounted for all pods of the node."""
-    shared = f"{ROOT}/plugins/kubernetes.io/csi/disk.example/0a1b/globalmount"
-    found = used(line(f"{ROOT}/pods/u2/volumeDevices/kubernetes.io~csi/raw", "0:6", "devtmpfs"), line(shared))
-    assert found == (("u2", "raw"), ("", shared))
-
-
-def test_subpaths_count_where_they_hold_a_volume() -> None:
-    """Their plugin is not in their path: one on the kubelet's own disk, or in memory, is no volume's."""
-    place = f"{ROOT}/pods/u3/volume-subpaths"
-    assert used(line(f"{place}/data/main/0"), line(f"{place}/data/main/1")) == (("u3", "data"),)
-    assert used(line(f"{place}/scratch/main/0", "8:1")) == ()
-    assert used(line(f"{place}/token/main/0", "0:50", "tmpfs")) == ()
-    own_disk = line(str(ROOT), "8:32")
-    assert used(own_disk, line(f"{place}/scratch/main/0", "8:32")) == ()
-
-
-def test_other_mounts_are_nothing_to_us() -> None:
-    """The kubelet's folder itself, its folder of plugins, and everything elsewhere."""
-    assert (
-        used(line(str(ROOT)), line(f"{ROOT}/plugins"), line("/var/lib/kubelet2/pods/u/volumes/x~y/z")) == ()
-    )
-    assert used(line("/run/containerd/io.containerd.runtime.v2.task/k8s.io/abc/rootfs")) == ()
-
-
-def test_names_with_spaces() -> None:
-    """The kernel escapes them; the journal has them as they are."""
-    assert used(line(f"{ROOT}/pods/u1/volumes/kubernetes.io~nfs/my\\040data")) == (("u1", "my data"),)
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        # Of plugins whose volumes others may have, with its pod; also a raw device.
+        ([line(f"{PODS}/u1/volumes/kubernetes.io~csi/data/mount")], [("u1", "data")]),
+        ([line(f"{PODS}/u1/volumes/kubernetes.io~nfs/my\\040data")], [("u1", "my data")]),
+        ([line(f"{PODS}/u1/volumes/kubernetes.io~local-volume/data/mount")], [("u1", "data")]),
+        ([line(f"{PODS}/u2/volumeDevices/kubernetes.io~csi/raw", "0:6", "devtmpfs")], [("u2", "raw")]),
+        # What a driver keeps mounted for all pods of the node.
+        ([line(SHARED)], [("", SHARED)]),
+        # What dies with the boot: memory and projected files.
+        ([line(f"{PODS}/u1/volumes/{each}/x", "0:50", "tmpfs") for each in NODE_LOCAL_PLUGINS], []),
+        # A subpath does not name its plugin: on the kubelet's own disk, or in memory, it is no volume's.
+        ([line(f"{SUBPATHS}/data/main/0"), line(f"{SUBPATHS}/data/main/1")], [("u3", "data")]),
+        ([line(f"{SUBPATHS}/scratch/main/0", "8:1"), line(f"{SUBPATHS}/token/main/0", "0:50", "tmpfs")], []),
+        ([line(str(ROOT), "8:32"), line(f"{SUBPATHS}/scratch/main/0", "8:32")], []),
+        # The kubelet's folder itself, its folder of plugins, and everything elsewhere.
+        ([line(str(ROOT)), line(f"{ROOT}/plugins"), line("/var/lib/kubelet2/pods/u/volumes/x~y/z")], []),
+        ([line("/run/containerd/io.containerd.runtime.v2.task/k8s.io/abc/rootfs")], []),
+    ],
+)
+def test_which_mounts_are_volumes_in_use(lines: list[str], found: list[tuple[str, str]]) -> None:
+    assert used(*lines) == tuple(found)
 
 
 def test_a_volume_is_named_once_and_the_list_is_bounded() -> None:
     """A table full of mounts makes a record that can be written."""
     twice = line(f"{ROOT}/pods/u1/volumes/kubernetes.io~nfs/data")
     assert used(twice, twice) == (("u1", "data"),)
-    many = [line(f"{ROOT}/pods/u{number}/volumes/kubernetes.io~nfs/data") for number in range(3000)]
+    many = [line(f"{ROOT}/pods/u{number}/volumes/kubernetes.io~nfs/data") for number in range(MOUNTS_MAX + 1)]
     assert len(used(*many)) == MOUNTS_MAX
 
 
@@ -271,8 +262,11 @@ async def test_only_what_was_to_be_stopped_is_killed(
 @contextlib.contextmanager
 def process(*argv: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """With the microseconds of the monotonic clock at which it was started."""
-    started_us = time.monotonic_ns() // 1000
+    slept = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
     with subprocess.Popen(argv) as made:
+        stat = proc.read_stat(made.pid)
+        assert stat is not None
+        started_us = round((stat.start_ticks / os.sysconf("SC_CLK_TCK") - slept) * 1_000_000)
         try:
             yield made, started_us
         finally:
@@ -294,7 +288,9 @@ async def test_a_manager_that_does_not_answer(
     """What it said of the kubelet before is enough to end it: a wave does not wait for a bus."""
     outbox = Outbox()
     edge = KubeletEdge("kubelet.service", Path("/nowhere"), address="bus")
-    with process("sleep", "60") as (made, started_us):
+    patient = bounds.Bounds().widened(WATCHDOG_SECONDS)
+    monkeypatch.setattr(bounds, "now", patient._replace(unit_answer_seconds=0.1))
+    with process("sleep", "infinity") as (made, started_us):
         manager.main = (made.pid, started_us)
         await edge._look(outbox)
 
@@ -302,22 +298,24 @@ async def test_a_manager_that_does_not_answer(
             await asked()
 
         monkeypatch.setattr(unit_module, "ask_once", hung)
-        with trio.fail_after(bounds.now.unit_answer_seconds + 5):
-            ending = await edge._stop(StopKubelet(key="s"), outbox)
+        ending = await edge._stop(StopKubelet(key="s"), outbox)
         assert made.wait() == -signal.SIGTERM
     assert (ending.result, ending.reason.partition(":")[0]) == ("done", "by SIGTERM to its process")
 
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bounds of a stop, a fifth of what they are."""
-    monkeypatch.setattr(bounds, "now", bounds.Bounds().widened(1 / 5))
+    """The bounds that a stop reaches here, a fifth of what they are."""
+    patient, usual = bounds.Bounds().widened(WATCHDOG_SECONDS), bounds.Bounds().widened(1 / 5)
+    names = ("unit_answer_seconds", "kubelet_stop_seconds", "bus_connect_seconds", "bus_call_seconds")
+    hurried = patient._replace(**{name: getattr(usual, name) for name in names})
+    monkeypatch.setattr(bounds, "now", hurried)
 
 
 @contextlib.contextmanager
 def hung_kubelet(manager: Manager) -> Iterator[subprocess.Popen[bytes]]:
     """Obeys no signal but SIGKILL."""
-    with process("sleep", "60") as (made, started_us):
+    with process("sleep", "infinity") as (made, started_us):
         made.send_signal(signal.SIGSTOP)
         manager.main = (made.pid, started_us)
         yield made
@@ -334,7 +332,7 @@ async def test_a_bus_and_a_kubelet_that_hang(
         bus.bind(str(tmp_path / "bus"))
         bus.listen()
         ending = await unit.stop()
-        assert made.wait(5) == -signal.SIGKILL
+        assert made.wait() == -signal.SIGKILL
     assert (ending.result, ending.reason.partition(":")[0]) == ("done", "by SIGKILL to its process")
 
 
@@ -365,7 +363,7 @@ async def test_a_bus_that_hangs_in_the_middle_of_a_stop(
     with hung_kubelet(manager) as made:
         assert await unit.active()
         ending = await unit.stop()
-        assert made.wait(5) == -signal.SIGKILL
+        assert made.wait() == -signal.SIGKILL
     assert (ending.result, ending.reason.partition(":")[0]) == ("done", "by SIGKILL to its process")
     assert not unit.answered
 
@@ -384,7 +382,7 @@ async def test_a_refusal_that_comes_late(
 
         monkeypatch.setattr(unit_module, "ask_once", refused)
         ending = await unit.stop()
-        assert made.wait(5) == -signal.SIGKILL
+        assert made.wait() == -signal.SIGKILL
     assert ending.result == "done"
 
 
@@ -394,7 +392,7 @@ async def test_a_kubelet_that_was_looked_at_while_it_is_ended(
     """A look that names another process closes what was held of the first, and the stop has its own."""
     unit = KubeletUnit("bus", "kubelet.service")
     ask = unit_module.ask_once
-    with hung_kubelet(manager) as made, process("sleep", "60") as (other, started_us):
+    with hung_kubelet(manager) as made, process("sleep", "infinity") as (other, started_us):
         assert await unit.active()
 
         async def hung(address: str, work: object) -> None:
@@ -410,7 +408,7 @@ async def test_a_kubelet_that_was_looked_at_while_it_is_ended(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look)
             ending = await unit.stop()
-        assert made.wait(5) == -signal.SIGKILL
+        assert made.wait() == -signal.SIGKILL
         assert other.poll() is None
     assert ending.result == "done"
 
@@ -449,7 +447,7 @@ async def test_a_manager_that_does_not_answer_of_a_process_that_nobody_knows(
 
 def test_another_process_of_the_same_number() -> None:
     """A service manager in another namespace counts otherwise, and a number comes again."""
-    with process("sleep", "60") as (made, started_us):
+    with process("sleep", "infinity") as (made, started_us):
         assert main_process(made.pid, started_us - 5_000_000) is None
         found = main_process(made.pid, started_us)
         assert found is not None
@@ -466,7 +464,7 @@ def test_a_process_that_was_started_before_the_machine_slept(monkeypatch: pytest
     def slept(clock: int) -> float:
         return boot_seconds(clock) + 3600 * (clock == time.CLOCK_BOOTTIME)
 
-    with process("sleep", "60") as (made, started_us):
+    with process("sleep", "infinity") as (made, started_us):
         monkeypatch.setattr(time, "clock_gettime", slept)
         assert main_process(made.pid, started_us + 5_000_000) is None
         assert main_process(made.pid, started_us - 3_605_000_000) is None
@@ -581,8 +579,8 @@ async def endpoint(answer: bytes | None) -> AsyncIterator[int]:
 )
 async def test_health(answer: bytes | None, healthy: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a yes is one; who says nothing is not healthy, and who closes has gone."""
-    if answer is None:
-        monkeypatch.setattr(bounds, "now", bounds.Bounds(kubelet_silent_seconds=0.1))
+    silent_seconds = 0.1 if answer is None else WATCHDOG_SECONDS
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(kubelet_silent_seconds=silent_seconds))
     async with endpoint(answer) as port:
         assert await ask_health(HEALTH_ADDRESS, port) is healthy
 
@@ -620,14 +618,54 @@ def test_where_its_health_is_asked(tmp_path: Path, text: str, expected: tuple[st
     assert health_endpoint(tmp_path / KUBELET_CONFIG) == expected
 
 
-@pytest.mark.parametrize("kind", ["none", "device", "fifo", "folder"])
-def test_no_configuration(tmp_path: Path, kind: str) -> None:
+def test_no_configuration(tmp_path: Path) -> None:
     """The kubelet's own defaults too: what is no file is not read, and ends no daemon."""
-    config = tmp_path / KUBELET_CONFIG
-    if kind == "device":
-        config.symlink_to("/dev/null")
-    elif kind == "fifo":
-        os.mkfifo(config)
-    elif kind == "folder":
-        config.mkdir()
-    assert health_endpoint(config) == (HEALTH_ADDRESS, HEALTH_PORT)
+    (tmp_path / "device").symlink_to("/dev/null")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    for kind in ("none", "device", "fifo", "folder"):
+        assert health_endpoint(tmp_path / kind) == (HEALTH_ADDRESS, HEALTH_PORT)
+
+
+# --- mounts that are waited for; the kernel's own are in test_kubelet_mounts_real.py ---------------
+
+
+FOREVER_NS = int(WATCHDOG_SECONDS * NS_PER_SECOND)
+
+
+async def do(edge: KubeletEdge, order: CheckMounts | AwaitUnmounts, outbox: Outbox) -> Ending:
+    ending = edge.effects[type(order)](order, outbox)
+    assert not isinstance(ending, Ending)
+    return await ending
+
+
+async def test_a_table_that_nobody_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that tells no changes: it is looked at."""
+    table, root = tmp_path / "table", tmp_path / "kubelet"
+    line = f"1 1 8:1 / {root}/pods/u1/volumes/kubernetes.io~csi/pvc-1/mount rw - ext4 /dev/sda rw\n"
+    table.write_text(line)
+    edge = KubeletEdge("k.service", root, mount_table=table, address="unix:path=/nowhere")
+    monkeypatch.setattr(unit_module, "UNMOUNT_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds().widened(WATCHDOG_SECONDS))
+    outbox, endings = Outbox(), list[Ending]()
+    order = AwaitUnmounts(key="w", uids=("u1", "u2"), timeout_ns=FOREVER_NS)
+
+    async def wait() -> None:
+        endings.append(await do(edge, order, outbox))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await outbox.wait_for(VolumesUnmounted, uid="u2")
+        table.write_text("")
+    assert (outbox.facts[1:], endings) == ([VolumesUnmounted(uid="u1")], [Ending()])
+
+
+async def test_a_table_that_cannot_be_read(tmp_path: Path) -> None:
+    """Nothing is said of mounts that nobody has seen."""
+    edge = KubeletEdge("k.service", tmp_path, mount_table=tmp_path / "none", address="unix:path=/nowhere")
+    outbox = Outbox()
+    reason = f"cannot read {tmp_path}/none: No such file or directory"
+    assert await do(edge, CheckMounts(key="c"), outbox) == Ending("failed", reason)
+    order = AwaitUnmounts(key="w", uids=("u1",), timeout_ns=FOREVER_NS)
+    assert await do(edge, order, outbox) == Ending("failed", reason)
+    assert outbox.facts == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -111,18 +110,6 @@ async def test_stop_and_start(machine: Machine) -> None:
         assert rig.said == []
 
 
-async def test_a_unit_that_does_not_end(machine: Machine) -> None:
-    """After two seconds it is killed, and the order says so."""
-    await machine.run("systemctl", "start", "stubborn")
-    await machine.until("test", "-e", "/run/deaf")
-    async with running(machine, "stubborn") as rig:
-        began = time.monotonic()
-        assert await rig.do(StopKubelet(key="s")) == Ending("done", "killed: it had not ended after 2 s")
-        assert time.monotonic() - began < BOUNDS.kubelet_stop_seconds + BOUNDS.kubelet_kill_seconds
-        assert rig.states()[-1] is False
-        assert await rig.do(StopKubelet(key="again")) == Ending()
-
-
 @pytest.mark.parametrize("name", ["slow", "stubborn"])
 async def test_a_start_while_it_is_stopped(
     machine: Machine, name: str, monkeypatch: pytest.MonkeyPatch
@@ -167,27 +154,6 @@ async def test_what_counts_as_active(machine: Machine) -> None:
     assert await shown(machine, "waits", "ActiveState") == "deactivating"
     assert await waits.active() is False
     await machine.run("touch", "/run/let")
-
-
-async def test_a_unit_that_crashes(machine: Machine) -> None:
-    """A stop ends its attempts, also between two of them."""
-    await machine.run("systemctl", "start", "crashes", check=False)
-    async with running(machine, "crashes") as rig:
-        assert await rig.do(StopKubelet(key="s")) == Ending()
-        assert rig.states()[-1] is False
-        await trio.sleep(1.5)
-        assert await shown(machine, "crashes", "ActiveState") in ("inactive", "failed")
-
-
-async def test_a_unit_that_comes_back(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody starts what was stopped for a shutdown: a fact, and a line for the operator."""
-    monkeypatch.setattr(edge_module, "LOOK_SECONDS", 0.1)
-    await machine.run("systemctl", "start", "polite")
-    async with running(machine, "polite") as rig:
-        await rig.do(StopKubelet(key="s"))
-        await machine.run("systemctl", "start", "polite")
-        await rig.outbox.wait_for(KubeletRead, 2, active=True)
-        assert rig.said == ["polite.service was stopped for a shutdown, and somebody started it"]
 
 
 async def test_units_that_are_not_there(machine: Machine) -> None:

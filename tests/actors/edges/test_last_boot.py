@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,14 @@ from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import LastBootRead
 from tests.actors.edges.process.process_bed import Outbox
-from tests.waiting import WATCHDOG_SECONDS
+from tests.waiting import WATCHDOG_SECONDS, until
 
 S = NS_PER_SECOND
 #: When the boot was last seen alive.
 ALIVE_S = 1_800_000_000
 BOOT, SHUTDOWN, LOGIN = (2, b"reboot"), (1, b"shutdown"), (7, b"root")
 NO_PROGRAM = ("/nowhere/journalctl",)
+PATIENT = bounds.Bounds().widened(WATCHDOG_SECONDS)
 
 
 # --- wtmp -----------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_the_consoles_store_and_one_without_a_clock(tmp_path: Path) -> None:
 def test_a_store_of_thousands(tmp_path: Path) -> None:
     """The newest ones are read, and no more of them than are named."""
     put(tmp_path / PSTORE / "dmesg-erst-0", b"Panic#1 Part1\n", ALIVE_S + 1)
-    for number in range(1, 3000):
+    for number in range(1, CRASH_FILES_MAX + 100):
         put(tmp_path / PSTORE / f"dmesg-erst-{number}", b"Oops#1 Part1\n", ALIVE_S + 2)
     assert len(last_boot._crash_files(tmp_path, 0)) == CRASH_FILES_MAX
     assert read_crash(tmp_path, ALIVE_S * S) == "oops"
@@ -169,7 +169,7 @@ def test_a_system_journal_that_tells_nothing(tmp_path: Path, monkeypatch: pytest
 
 
 async def test_a_journal_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "now", bounds.Bounds(boot_log_seconds=0.1))
+    monkeypatch.setattr(bounds, "now", PATIENT._replace(boot_log_seconds=0.1))
     read = await read_last_boot(Machine(tmp_path, journalctl(tmp_path, "exec sleep 60")), tmp_path, "b1")
     assert read == LastBootRead(boot_id="b1", journal="unread")
 
@@ -217,12 +217,12 @@ def test_the_sign_of_life_is_of_one_boot(tmp_path: Path) -> None:
     folder = tmp_path / "node"
     assert alive_wall_ns(folder, "b1") == 0
     show_alive(folder, "b1")
-    assert abs(alive_wall_ns(folder, "b1") - time.time_ns()) < 10 * S
+    assert alive_wall_ns(folder, "b1") > 0
     assert alive_wall_ns(folder, "b2") == 0
     os.utime(folder / ALIVE_NAME, (ALIVE_S, ALIVE_S))
     assert alive_wall_ns(folder, "b1") == ALIVE_S * S
     show_alive(folder, "b1")
-    assert alive_wall_ns(folder, "b1") > ALIVE_S * S or time.time() < ALIVE_S
+    assert alive_wall_ns(folder, "b1") not in (0, ALIVE_S * S)
     show_alive(folder, "b2")
     assert (alive_wall_ns(folder, "b1"), alive_wall_ns(folder, "b2") > 0) == (0, True)
     assert [each.name for each in folder.iterdir()] == [ALIVE_NAME]
@@ -238,6 +238,7 @@ def hung_wtmp(tmp_path: Path) -> Iterator[Path]:
     os.close(os.open(path, os.O_RDWR))  # the threads that were left there
 
 
+@pytest.mark.proof
 async def test_a_disk_that_hangs_costs_one_word(
     tmp_path: Path, hung_wtmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,10 +267,10 @@ async def test_read_once_armed_and_alive_each_minute(
             assert outbox.facts == []
             edge.prewarm()
         assert await outbox.wait_for(LastBootRead) == [LastBootRead(boot_id="b1")]
-        await until(lambda: alive_wall_ns(folder, "b2") > 0)
+        await until(lambda: alive_wall_ns(folder, "b2") > 0, "no sign of life")
         for _ in range(2):
             os.utime(folder / ALIVE_NAME, (1, 1))
-            await until(lambda: alive_wall_ns(folder, "b2") > S)
+            await until(lambda: alive_wall_ns(folder, "b2") > S, "no sign of life")
         edge.detach()
         nursery.cancel_scope.cancel()
     assert len(outbox.facts) == 1
@@ -285,13 +286,6 @@ async def test_in_the_same_boot_nothing_is_read(tmp_path: Path, monkeypatch: pyt
     edge.prewarm()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(edge.run, outbox)
-        await until(lambda: len(tries) > 2)
+        await until(lambda: len(tries) > 2, "it does not try")
         nursery.cancel_scope.cancel()
     assert outbox.facts == []
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Raises TooSlowError."""
-    with trio.fail_after(WATCHDOG_SECONDS):
-        while not holds():
-            await trio.sleep(0.005)
