@@ -30,7 +30,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -43,6 +42,7 @@ import trustme
 from tests.beds.inside import die_with_parent
 from tests.beds.locked import locked_python
 from tests.beds.rootfs import Unavailable
+from tests.waiting import WATCHDOG_SECONDS, until_sync
 
 HERE = Path(__file__).parent
 LOCK = HERE / "sushy.lock"
@@ -50,7 +50,6 @@ LOOPBACK = "127.0.0.1"
 #: "secret", as htpasswd -B writes it, with the least work.
 USERNAME, PASSWORD = "admin", "secret"
 PASSWORD_HASH = "$2b$04$v/aeTGmCo.IcWPm/obaBNeO11IK7smPWeIZt1NOmsxzCIKzmsoioq"
-START_SECONDS_MAX = 20
 POLL_SECONDS = 0.02
 
 Power = Literal["On", "Off"]
@@ -270,7 +269,7 @@ def _ask(emulator: RedfishEmulator) -> None:
         f"{emulator.url}/redfish/v1/Systems", headers={"Authorization": f"Basic {credentials}"}
     )
     trust = ssl.create_default_context(cafile=emulator.ca_file)
-    with urllib.request.urlopen(request, timeout=START_SECONDS_MAX, context=trust) as answer:
+    with urllib.request.urlopen(request, timeout=WATCHDOG_SECONDS, context=trust) as answer:
         answer.read()
 
 
@@ -300,13 +299,16 @@ def _running(argv: list[str], folder: Path, ready: Callable[[], bool]) -> Iterat
             stderr=subprocess.STDOUT,
             preexec_fn=die_with_parent,
         )
+
+    def said() -> str:
+        return f"{argv}: {(folder / 'log').read_text(errors='replace')[-2000:]}"
+
+    def answers() -> bool:
+        assert process.poll() is None, said()
+        return ready()
+
     try:
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not ready():
-            said = (folder / "log").read_text(errors="replace")[-2000:]
-            assert process.poll() is None, f"{argv}: {said}"
-            assert time.monotonic() < deadline, f"{argv}: {said}"
-            time.sleep(POLL_SECONDS)
+        until_sync(answers, said)
         yield process
     finally:
         # Also one that is stopped.

@@ -16,19 +16,17 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.beds.inside import PROJECT, die_with_parent, lacking
+from tests.waiting import WATCHDOG_SECONDS, until_sync
 
 CNI = Path("/usr/lib/cni")
 NEEDS = ("containerd", "ctr", "runc", "unshare", "nsenter", "/bin/busybox", "/usr/lib/cni/ptp")
 IMAGE = "docker.io/library/busybox:ebbtide"
 #: The same, of which the containers are stopped with SIGUSR1.
 USR1_IMAGE = "docker.io/library/busybox:usr1"
-WAIT_SECONDS_MAX = 20
-POLL_SECONDS = 0.02
 LINKS = ("sh", "sleep", "cat", "true", "false", "touch", "httpd", "nc", "kill", "echo", "mkdir", "wget")
 
 #: ``restrict_oom_score_adj``: runc may not lower the score without CAP_SYS_RESOURCE.
@@ -125,13 +123,13 @@ class Containerd:
             stderr=self._log,
             preexec_fn=die_with_parent,
         )
-        wait_for(lambda: self._ctr("version").returncode == 0, "containerd does not answer")
+        until_sync(lambda: self._ctr("version").returncode == 0, "containerd does not answer")
 
     def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End containerd alone: shims and containers live on."""
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.wait(WAIT_SECONDS_MAX)
+            self.process.wait(WATCHDOG_SECONDS)
             self.process = None
 
     @contextlib.contextmanager
@@ -146,7 +144,7 @@ class Containerd:
 
     def _ctr(self, *words: str) -> subprocess.CompletedProcess[bytes]:
         command = [*self.enter, "ctr", "-a", str(self.socket), "-n", "k8s.io", *words]
-        return subprocess.run(command, capture_output=True, timeout=WAIT_SECONDS_MAX)
+        return subprocess.run(command, capture_output=True, timeout=WATCHDOG_SECONDS)
 
     def load_image(self) -> None:
         archive = self.folder / "image.tar"
@@ -158,18 +156,9 @@ class Containerd:
         """End everything that lives in the namespaces, and remove the cgroups and the folder."""
         self.stop()
         self._log.close()
-        self._holder.communicate(timeout=WAIT_SECONDS_MAX)
+        self._holder.communicate(timeout=WATCHDOG_SECONDS)
         assert self._holder.returncode == 0, "something of the bed stays"
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def wait_for(condition: object, why: str) -> None:
-    """Poll a callable until it says yes."""
-    assert callable(condition)
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, why
-        time.sleep(POLL_SECONDS)
 
 
 def write_image(archive: Path) -> None:

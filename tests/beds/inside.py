@@ -20,10 +20,11 @@ from typing import Any
 
 import trio
 
+from tests.waiting import WATCHDOG_SECONDS
+
 NAMESPACE = ("unshare", "--mount", "--propagation", "private", "--")
 PROJECT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
-COMMAND_SECONDS_MAX = 90
 
 
 def die_with_parent() -> None:
@@ -88,8 +89,7 @@ class Inside:
         """One command; raises RuntimeError with what it said."""
         line = json.dumps({"do": command, **arguments}) + "\n"
         async with self._lock:
-            with trio.fail_after(COMMAND_SECONDS_MAX):
-                text = await trio.to_thread.run_sync(self._exchange, line, abandon_on_cancel=True)
+            text = await trio.to_thread.run_sync(self._exchange, line, abandon_on_cancel=True)
         answer = json.loads(text)
         if "error" in answer:
             raise RuntimeError(f"{command}: {answer['error']}")
@@ -109,7 +109,7 @@ class Inside:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
-            self._process.wait(COMMAND_SECONDS_MAX)
+            self._process.wait(WATCHDOG_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()

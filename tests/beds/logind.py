@@ -22,16 +22,15 @@ from jeepney.io.trio import DBusConnection, DBusRouter, open_dbus_connection
 from jeepney.wrappers import unwrap_msg
 
 from tests.beds.inside import Inside, lacking
+from tests.waiting import until
 
 LOGIN1 = DBusAddress("/org/freedesktop/login1", "org.freedesktop.login1", "org.freedesktop.login1.Manager")
 MONITORING = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus.Monitoring")
 #: A property that no other program reads.
 LAST_WORD = "KillUserProcesses"
-COMMAND_SECONDS_MAX = 15
 #: On a disk that somebody else fills, a journal waits for seconds. Where the disk is the subject, the test
 #: mounts one.
 MEMORY = Path("/dev/shm")
-POLL_SECONDS = 0.005
 METHODS = {"poweroff": "PowerOff", "reboot": "Reboot", "halt": "Halt"}
 NEEDS = ("unshare", "nsenter", "dbus-daemon", "/lib/systemd/systemd-logind")
 
@@ -102,11 +101,9 @@ class LogindBed:
         """The units that logind started, each with the monotonic nanoseconds at which it let go."""
         return [(unit, at_ns) for unit, at_ns in await self.do("starts")]
 
-    async def started(self, seconds: float = 5) -> tuple[str, int]:
+    async def started(self) -> tuple[str, int]:
         """Wait until logind lets the machine go."""
-        with trio.fail_after(seconds):
-            while not (starts := await self.starts()):
-                await trio.sleep(POLL_SECONDS)
+        starts: list[tuple[str, int]] = await until(self.starts, "logind does not let the machine go")
         return starts[-1]
 
     async def config(self, path: str, value: str | None) -> None:
@@ -127,9 +124,11 @@ class LogindBed:
 
     async def until(self, name: str, value: Any) -> None:
         """Wait until a property has this value."""
-        with trio.fail_after(COMMAND_SECONDS_MAX):
-            while await self.get(name) != value:
-                await trio.sleep(POLL_SECONDS)
+
+        async def holds() -> bool:
+            return bool(await self.get(name) == value)
+
+        await until(holds, f"{name} does not become {value}")
 
     async def pid(self, name: str = "logind") -> int:
         return int((await self.do("pids"))[name])
@@ -140,8 +139,7 @@ class LogindBed:
 
     async def ask(self, message: Message) -> Message:
         async with self.client() as router:
-            with trio.fail_after(COMMAND_SECONDS_MAX):
-                return await router.send_and_get_reply(message)
+            return await router.send_and_get_reply(message)
 
     async def get(self, name: str) -> Any:
         """A property of logind's manager."""
@@ -189,16 +187,14 @@ class LogindBed:
 
     async def _until_overheard(self, overheard: list[Message]) -> None:
         """The bus delivers in order: what was said before the last word was overheard before it."""
-        with trio.fail_after(COMMAND_SECONDS_MAX):
-            await self.get(LAST_WORD)
-            while not any(message.body[1:] == (LAST_WORD,) for message in overheard):
-                await trio.sleep(POLL_SECONDS)
+        await self.get(LAST_WORD)
+        await until(
+            lambda: any(message.body[1:] == (LAST_WORD,) for message in overheard), "the bus is not overheard"
+        )
 
-    async def power_off(self, kind: str = "poweroff") -> int:
-        """Ask logind to go down, as ``systemctl KIND`` does; the monotonic nanoseconds of the asking."""
-        asked_ns = time.monotonic_ns()
+    async def power_off(self, kind: str = "poweroff") -> None:
+        """Ask logind to go down, as ``systemctl KIND`` does."""
         await self.call(METHODS[kind], "b", False)
-        return asked_ns
 
     async def schedule(self, kind: str, in_seconds: float) -> int:
         """As ``shutdown +N``; the wall clock's nanoseconds at which it is due."""
@@ -221,11 +217,11 @@ class LogindBed:
 
     async def none_of_ours(self) -> bool:
         """No lock of ours is listed, or soon none: logind hears of a closed one when it comes to it."""
-        with trio.move_on_after(COMMAND_SECONDS_MAX):
-            while await self.ours():
-                await trio.sleep(POLL_SECONDS)
-            return True
-        return False
+
+        async def gone() -> bool:
+            return not await self.ours()
+
+        return bool(await until(gone, "our lock is listed"))
 
 
 async def _overhear(connection: DBusConnection, overheard: list[Message]) -> None:

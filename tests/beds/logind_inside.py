@@ -23,10 +23,10 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.trio import DBusConnection, open_dbus_connection
 
 from tests.beds.inside import die_with_parent, mount, take_commands
+from tests.waiting import WATCHDOG_SECONDS
 
 LOGIND = "/lib/systemd/systemd-logind"
 RUN_FOLDERS = ("seats", "users", "sessions", "inhibit", "shutdown")
-START_SECONDS_MAX = 10
 SYSTEMD = DBusAddress("/org/freedesktop/systemd1", None, "org.freedesktop.systemd1.Manager")
 JOB = "/org/freedesktop/systemd1/job/1"
 
@@ -163,7 +163,7 @@ class Inside:
             await self.manager.serve(bus)
 
     async def connect(self) -> DBusConnection:
-        with trio.fail_after(START_SECONDS_MAX):
+        with trio.fail_after(WATCHDOG_SECONDS):
             while True:
                 with contextlib.suppress(OSError):
                     return await open_dbus_connection(self.address)
@@ -180,7 +180,7 @@ class Inside:
         self.start("logind", [LOGIND])
         bus = await self.connect()
         async with bus, bus.router() as router:
-            with trio.fail_after(START_SECONDS_MAX):
+            with trio.fail_after(WATCHDOG_SECONDS):
                 while not await self.answers(router):
                     await trio.sleep(0.005)
 

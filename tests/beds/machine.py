@@ -18,18 +18,13 @@ import trio
 
 from tests.beds.inside import Inside, lacking
 from tests.beds.rootfs import Unavailable, rootfs
+from tests.waiting import until
 
-BOOT_SECONDS_MAX = 20
-LEAVE_SECONDS_MAX = 60
-RUN_SECONDS_MAX = 60
 #: nspawn's exit code when the machine asked to be booted again.
 WANTS_REBOOT = 133
-#: A question that comes too early in a boot may stay unanswered: ask again.
-LOOK_SECONDS_MAX = 2
-#: One try of a command. When a machine changes its userspace it stops all processes before it ends them, and
-#: nsenter stops with its own: for good, since nobody tells it to go on.
-TRY_SECONDS_MAX = 10
-POLL_SECONDS = 0.02
+#: One try of a command, which is then begun anew: a question that comes too early in a boot stays unanswered,
+#: and a machine that changes its userspace stops nsenter with all its processes.
+TRY_SECONDS = 10
 NEEDS = ("unshare", "nsenter", "systemd-nspawn")
 
 
@@ -52,17 +47,21 @@ class Machine:
         self._nspawn = await self.inside.do("boot")
         await self.wait_booted()
 
-    async def wait_booted(self, seconds: float = BOOT_SECONDS_MAX) -> None:
+    async def wait_booted(self) -> None:
         """Wait until every unit that boot starts has started; also after a soft reboot.
 
-        Raises RuntimeError with what is known of it.
+        Raises RuntimeError when the machine leaves.
         """
-        with trio.move_on_after(seconds):
-            while await self.inside.do("left") is None:
-                if await self._settled():
-                    return
-                await trio.sleep(POLL_SECONDS)
-        raise RuntimeError(f"{self.suite} did not boot: init {self.init}, {self._state}\n{self.console()}")
+
+        def shown() -> str:
+            return f"{self.suite} did not boot: init {self.init}, {self._state}\n{self.console()}"
+
+        async def booted() -> bool:
+            if await self.inside.do("left") is not None:
+                raise RuntimeError(shown())
+            return await self._settled()
+
+        await until(booted, shown)
 
     async def reboot(self) -> None:
         """`systemctl reboot`: the machine leaves with the code that asks for another boot, and gets it."""
@@ -75,7 +74,7 @@ class Machine:
     async def _settled(self) -> bool:
         if self.init is None:
             return False
-        with trio.move_on_after(LOOK_SECONDS_MAX):
+        with trio.move_on_after(TRY_SECONDS):
             self._state = await self.run("systemctl", "is-system-running", check=False)
             return self._state.stdout.strip() in ("running", "degraded")
         return False
@@ -91,13 +90,18 @@ class Machine:
             return next((int(child) for child in children if _is_init(child)), None)
         return None
 
-    async def wait_left(self, seconds: float = LEAVE_SECONDS_MAX) -> int:
-        """Wait until the machine is down; nspawn's exit code. Raises trio.TooSlowError."""
-        with trio.fail_after(seconds):
-            while (code := await self.inside.do("left")) is None:
-                await trio.sleep(POLL_SECONDS)
+    async def wait_left(self) -> int:
+        """Wait until the machine is down; nspawn's exit code."""
+        left: list[int] = []
+
+        async def gone() -> bool:
+            code = await self.inside.do("left")
+            left.extend([] if code is None else [int(code)])
+            return bool(left)
+
+        await until(gone, lambda: f"the machine does not leave\n{self.console()}")
         await self.inside.do("kill")
-        return int(code)
+        return left[0]
 
     async def power_off(self) -> int:
         """`systemctl poweroff`, to its end; nspawn's exit code."""
@@ -117,19 +121,16 @@ class Machine:
             raise RuntimeError(f"the machine is not running\n{self.console()}")
         return ["nsenter", "-t", str(self.init), "--all", "--"]
 
-    async def run(
-        self, *argv: str, check: bool = True, seconds: float = RUN_SECONDS_MAX
-    ) -> subprocess.CompletedProcess[str]:
+    async def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command in the machine; raises RuntimeError with its output if it fails and ``check``."""
-        with trio.fail_after(seconds):
-            done = await trio.run_process(
-                [*self.enter, *argv],
-                capture_stdout=True,
-                capture_stderr=True,
-                check=False,
-                stdin=b"",
-                deliver_cancel=_kill,
-            )
+        done = await trio.run_process(
+            [*self.enter, *argv],
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            stdin=b"",
+            deliver_cancel=_kill,
+        )
         result = subprocess.CompletedProcess(
             argv, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         )
@@ -137,15 +138,19 @@ class Machine:
             raise RuntimeError(f"{' '.join(argv)}: {result.returncode}\n{result.stdout}{result.stderr}")
         return result
 
-    async def until(self, *argv: str, seconds: float = RUN_SECONDS_MAX) -> str:
-        """Run a command in the machine until it succeeds; its output. Raises trio.TooSlowError."""
-        with trio.fail_after(seconds):
-            while True:
-                with trio.move_on_after(TRY_SECONDS_MAX):
-                    done = await self.run(*argv, check=False)
-                    if not done.returncode:
-                        return done.stdout
-                await trio.sleep(POLL_SECONDS)
+    async def until(self, *argv: str) -> str:
+        """Run a command in the machine until it succeeds; its output."""
+        said: list[str] = []
+
+        async def succeeds() -> bool:
+            with trio.move_on_after(TRY_SECONDS):
+                done = await self.run(*argv, check=False)
+                said[:] = [done.stdout]
+                return not done.returncode
+            return False
+
+        await until(succeeds, f"{' '.join(argv)} does not succeed")
+        return said[0]
 
     # --- files ---------------------------------------------------------------------------------
 

@@ -58,11 +58,10 @@ class NotifyBed:
             self._close(descriptors)
         self.store.clear()
 
-    async def wait(self, name: str, seconds: float = 5) -> dict[str, str]:
+    async def wait(self, name: str) -> dict[str, str]:
         """The first message that has this variable, now or soon."""
-        with trio.fail_after(seconds):
-            while not (found := [message for message in self.said if name in message]):
-                await self._more.wait()
+        while not (found := [message for message in self.said if name in message]):
+            await self._more.wait()
         return found[0]
 
     def pass_on(self, name: str) -> list[int]:

@@ -41,7 +41,7 @@ class Packager:
         return await self._do("dpkg", "-P", "ebbtide")
 
     async def _do(self, *argv: str) -> str:
-        done = await self.machine.run(*argv, seconds=COMMAND_SECONDS_MAX)
+        done = await self.machine.run(*argv)
         return done.stdout + done.stderr
 
     async def _rpm(self, *words: str) -> str:

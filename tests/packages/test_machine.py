@@ -192,7 +192,7 @@ async def test_a_package_comes_in_the_middle_of_a_shutdown(machine: Machine, pac
         await packager.put(packages.second["deb"])
     assert watch.without == []
     assert not node.trace("web", "gone")
-    assert await machine.wait_left(WAVE_SECONDS) == 0
+    assert await machine.wait_left() == 0
     started = [(each.version, each.lock_inherited) for each in node.events(DaemonStarted)]
     assert started == [(FIRST, False), (SECOND, True)]
     assert [mark.what for mark in node.trace("web")] == ["up", "TERM", "gone"]

@@ -40,7 +40,7 @@ async def test_a_shutdown_of_twenty_pods(kubelet: Kubelet, rig: DaemonRig) -> No
     rig.configure({0: 6, 1000: 6, CRITICAL: 4})
     await rig.start()
     await rig.logind.power_off("reboot")
-    unit, _ = await rig.logind.started(30)
+    unit, _ = await rig.logind.started()
     assert unit == "reboot.target"
     await rig.recorded(d.ReleaseLock)
     (inventory,) = [fact for fact in rig.events(InventoryTaken) if "refresh" not in fact.key][:1]

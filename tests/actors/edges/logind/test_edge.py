@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from ebbtide.actors.edges.logind import edge as watch
 from ebbtide.actors.edges.logind.drop_ins import DropIns
 from ebbtide.actors.edges.logind.edge import LogindEdge
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager
+from ebbtide.events import bounds
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
@@ -26,6 +28,13 @@ from tests.beds.notify import notify_bed
 pytestmark = pytest.mark.root
 
 
+async def waits_ten_minutes(bed: LogindBed) -> None:
+    """Before logind goes on without us: by its own five seconds it would, on a slow machine."""
+    await bed.drop_in("00-patient.conf", "10min")
+    await bed.restart_logind()
+
+
+@pytest.mark.gate
 async def test_arming_subscribes_then_locks_then_reads(bed: LogindBed, rig: Rig) -> None:
     """Rule 1: on the wire, AddMatch comes before Inhibit, and Inhibit before PreparingForShutdown."""
     async with bed.monitor() as overheard:
@@ -39,6 +48,7 @@ async def test_arming_subscribes_then_locks_then_reads(bed: LogindBed, rig: Rig)
     assert last_match < words.index("Inhibit") < words.index("PreparingForShutdown")
 
 
+@pytest.mark.gate
 async def test_arming_takes_one_delay_lock_and_reports(bed: LogindBed, rig: Rig) -> None:
     """Rule 1: an armed edge holds one delay lock on shutdown and has reported state and drop-ins first."""
     ending = await rig.do(Arm(key="a"))
@@ -64,15 +74,6 @@ async def test_listening_takes_no_lock(bed: LogindBed, rig: Rig) -> None:
     assert not (await rig.facts.wait(f.PrepareForShutdown)).lock_held
 
 
-async def test_disarm_goes_on_listening(bed: LogindBed, rig: Rig) -> None:
-    """Switched off by configuration: the lock is given back, the signal is still heard."""
-    await rig.do(Arm(key="a"))
-    assert (await rig.do(Disarm(key="d"))).result == "done"
-    assert await bed.none_of_ours()
-    await bed.power_off()
-    await rig.facts.wait(f.PrepareForShutdown)
-
-
 async def test_a_running_shutdown_refuses_the_lock_and_is_reported(bed: LogindBed, rig: Rig) -> None:
     """Rule 1: `OperationInProgress` means that a shutdown runs; its state is reported before the outcome."""
     async with bed.inhibitor("somebody"):
@@ -83,6 +84,7 @@ async def test_a_running_shutdown_refuses_the_lock_and_is_reported(bed: LogindBe
     assert (read.preparing, read.kind) == (True, "reboot")
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("kind", ["poweroff", "reboot", "halt"])
 async def test_the_kind_of_an_immediate_shutdown(bed: LogindBed, rig: Rig, kind: str) -> None:
     """Rule 1: 252 has no metadata signal; the kind is in `ScheduledShutdown`, also when it is immediate."""
@@ -97,21 +99,6 @@ async def test_the_kind_of_an_immediate_shutdown(bed: LogindBed, rig: Rig, kind:
         owner=rig.facts.of(f.LogindRead)[0].owner,
     )
     assert signal.kind == kind
-
-
-@pytest.mark.parametrize("kind", ["poweroff", "reboot", "halt", "kexec"])
-async def test_the_kind_of_a_scheduled_shutdown(bed: LogindBed, rig: Rig, kind: str) -> None:
-    """Rule 1: a schedule that falls due comes as a signal with its kind."""
-    await rig.do(Arm(key="a"))
-    await bed.schedule(kind, 0.1)
-    assert (await rig.facts.wait(f.PrepareForShutdown)).kind == kind
-
-
-async def test_a_kubelets_lock_is_seen_at_arming(bed: LogindBed, rig: Rig) -> None:
-    """Rule 8: another program called kubelet with a delay lock on shutdown is on record."""
-    async with bed.inhibitor("kubelet"):
-        await rig.do(Arm(key="a"))
-    assert rig.facts.of(f.LogindRead)[0].kubelet_lock
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -170,16 +157,10 @@ async def test_no_bus_is_one_clear_line(bed: LogindBed) -> None:
     assert ending.reason.startswith("cannot reach the bus at unix:path=/nonexistent/bus: ")
     assert ending.reason.endswith("is dbus running?")
     assert "\n" not in ending.reason
-
-
-@pytest.mark.parametrize(
-    "address", ["nonsense", "tcp:host=localhost,port=1", "unix:abstract=ebbtide-none", ""]
-)
-async def test_an_address_that_cannot_be_used_is_an_outcome(bed: LogindBed, address: str) -> None:
-    """Whatever stands in the address, arming ends in an outcome and never raises."""
-    async with running(LogindEdge(address or "unix:", root=bed.root)) as rig:
-        ending = await rig.do(Arm(key="a"))
-    assert (ending.result, "\n" in ending.reason) == ("failed", False)
+    for address in ("nonsense", "tcp:host=localhost,port=1", "unix:abstract=ebbtide-none", "unix:"):
+        async with running(LogindEdge(address, root=bed.root)) as rig:
+            ending = await rig.do(Arm(key="a"))
+        assert (ending.result, "\n" in ending.reason) == ("failed", False)
 
 
 async def test_logind_absent_is_one_clear_line(bed: LogindBed, rig: Rig) -> None:
@@ -207,17 +188,6 @@ async def test_start_state_before_there_is_a_loop(bed: LogindBed) -> None:
 # Rule 5: the lock in the service manager's store, its duplicates, and the proof that it is gone.
 
 
-async def test_the_lock_is_stored_without_polling(bed: LogindBed, tmp_path: Path) -> None:
-    """Rule 5: FDSTORE, the name, and FDPOLL=0, with one descriptor."""
-    async with notify_bed(tmp_path) as manager:
-        service = ServiceManager(manager.address)
-        async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
-            await rig.do(Arm(key="a"))
-            said = await manager.wait("FDSTORE")
-            assert said == {"FDSTORE": "1", "FDNAME": LOCK_NAME, "FDPOLL": "0"}
-            assert len(manager.store[LOCK_NAME]) == 1
-
-
 async def test_closing_one_of_two_duplicates_releases_nothing(bed: LogindBed, tmp_path: Path) -> None:
     """Rule 5: our process dies, the store's duplicate goes on to hold the machine."""
     async with notify_bed(tmp_path) as manager:
@@ -231,8 +201,10 @@ async def test_closing_one_of_two_duplicates_releases_nothing(bed: LogindBed, tm
         assert await bed.none_of_ours()
 
 
+@pytest.mark.gate
 async def test_an_inherited_lock_counts(bed: LogindBed, tmp_path: Path) -> None:
     """Rule 5: after a crash in a shutdown, when no lock can be had, the kept one is found good and used."""
+    await waits_ten_minutes(bed)
     async with notify_bed(tmp_path) as manager:
         service = ServiceManager(manager.address)
         async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
@@ -254,21 +226,22 @@ async def test_an_inherited_lock_counts(bed: LogindBed, tmp_path: Path) -> None:
 
 
 async def test_the_store_gives_up_its_copy_before_we_close_ours(bed: LogindBed, tmp_path: Path) -> None:
-    """Release: FDSTOREREMOVE, BARRIER, and only then our own descriptor."""
+    """It is stored without polling. Release: FDSTOREREMOVE, BARRIER, and only then our own descriptor."""
     async with notify_bed(tmp_path) as manager:
         service = ServiceManager(manager.address)
         async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
             await rig.do(Arm(key="a"))
             await rig.do(ReleaseLock(key="r"))
-        assert [set(message) for message in manager.said] == [
-            {"FDSTORE", "FDNAME", "FDPOLL"},
-            {"FDSTOREREMOVE", "FDNAME"},
-            {"BARRIER"},
-        ]
+        stored, *others = manager.said
+        assert stored == {"FDSTORE": "1", "FDNAME": LOCK_NAME, "FDPOLL": "0"}
+        assert [set(message) for message in others] == [{"FDSTOREREMOVE", "FDNAME"}, {"BARRIER"}]
 
 
-async def test_a_service_manager_that_does_not_confirm(bed: LogindBed, tmp_path: Path) -> None:
+async def test_a_service_manager_that_does_not_confirm(
+    bed: LogindBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Our own descriptor is closed all the same, and the outcome says what may still hold the machine."""
+    monkeypatch.setattr(bounds, "now", bounds.now._replace(manager_barrier_seconds=0.1))
     async with notify_bed(tmp_path) as manager:
         manager.answers_barriers = False
         service = ServiceManager(manager.address)
@@ -320,6 +293,7 @@ WRITE = WriteDropIn(key="w", seconds=35)
 OURS = "zz-ebbtide.conf"
 
 
+@pytest.mark.gate
 async def test_a_drop_in_raises_the_limit(bed: LogindBed, rig: Rig) -> None:
     """Rule 4: the file stands below /run with 0644, logind has read it, and both are reported."""
     await rig.do(Arm(key="a"))
@@ -330,15 +304,6 @@ async def test_a_drop_in_raises_the_limit(bed: LogindBed, rig: Rig) -> None:
     assert stat.S_IMODE(bed.drop_ins.stat().st_mode) == 0o755
     assert rig.facts.of(f.LogindRead)[-1].grant_ns == 35 * NS_PER_SECOND
     assert rig.facts.of(f.DropInsRead)[-1].ours_ns == 35 * NS_PER_SECOND
-
-
-async def test_the_folder_may_be_etc(bed: LogindBed) -> None:
-    """Where /run is not wanted, the file goes to the other folder that is asked for."""
-    folder = "/etc/systemd/logind.conf.d"
-    async with running(LogindEdge(bed.address, root=bed.root, drop_in_folder=folder)) as rig:
-        await rig.do(Arm(key="a"))
-        assert (await rig.do(WRITE)).result == "done"
-    assert (bed.root / folder.lstrip("/") / OURS).exists()
 
 
 async def test_it_wins_against_vendors_and_the_kubelet(bed: LogindBed, rig: Rig) -> None:
@@ -367,13 +332,6 @@ async def test_a_file_that_wins_is_named(bed: LogindBed, rig: Rig) -> None:
     )
     assert rig.facts.of(f.DropInsRead)[-1].overridden_by == overrider
     assert rig.facts.of(f.LogindRead)[-1].grant_ns == 7 * NS_PER_SECOND
-
-
-async def test_a_file_that_wins_with_enough_is_no_failure(bed: LogindBed, rig: Rig) -> None:
-    """What counts is the limit, not who set it."""
-    await bed.drop_in("zzz-last.conf", "2min", "/etc")
-    await rig.do(Arm(key="a"))
-    assert (await rig.do(WRITE)).result == "done"
 
 
 async def test_a_logind_that_does_not_listen_is_a_failure(bed: LogindBed, rig: Rig) -> None:
@@ -479,8 +437,10 @@ def going(active: bool):  # noqa: ANN201
     return lambda fact: fact.active is active
 
 
+@pytest.mark.gate
 async def test_release_lets_the_machine_go(bed: LogindBed, rig: Rig) -> None:
     """Rule 5: after `ReleaseLock` no lock of ours is listed, and logind starts the final unit at once."""
+    await waits_ten_minutes(bed)
     await rig.do(Arm(key="a"))
     await bed.power_off()
     await rig.facts.wait(f.PrepareForShutdown)
@@ -503,6 +463,7 @@ def reads_since(rig: Rig, fact: f.PrepareForShutdown) -> list[f.PreparingRead]:
     return [read for read in later if isinstance(read, f.PreparingRead)]
 
 
+@pytest.mark.gate
 async def test_a_restarted_logind_has_forgotten_the_shutdown(bed: LogindBed, rig: Rig) -> None:
     """Rule 2: at an owner change the property is read: the bus was lost, then false under the new owner."""
     await rig.do(Arm(key="a"))
@@ -515,6 +476,7 @@ async def test_a_restarted_logind_has_forgotten_the_shutdown(bed: LogindBed, rig
     assert rig.facts.all.index(lost) < rig.facts.all.index(read)
 
 
+@pytest.mark.gate
 async def test_the_lock_outlives_a_restart_of_logind(bed: LogindBed, rig: Rig) -> None:
     """Rules 2 and 5: logind opens the lock again; arming finds it good and takes no second one."""
     await rig.do(Arm(key="a"))
@@ -594,7 +556,8 @@ async def test_the_limit_is_fixed_at_the_signal(bed: LogindBed, rig: Rig) -> Non
     await bed.drop_in("10-two.conf", "2s")
     await bed.restart_logind()
     await rig.do(Arm(key="a"))
-    asked_ns = await bed.power_off()
+    asked_ns = time.monotonic_ns()
+    await bed.power_off()
     signal = await rig.facts.wait(f.PrepareForShutdown)
     await bed.drop_in("20-more.conf", "60s")
     await bed.hang_up()
@@ -641,7 +604,7 @@ async def test_bus_loss_is_a_fact_and_arming_anew_works(bed: LogindBed, rig: Rig
 async def test_a_schedule_falls_due_and_was_announced(bed: LogindBed, rig: Rig) -> None:
     """Rule 6: the schedule is on record before the signal that follows from it."""
     await rig.do(Arm(key="a"))
-    await bed.schedule("poweroff", 0.3)
-    await rig.facts.wait(f.PrepareForShutdown)
+    await bed.schedule("kexec", 0.3)
+    assert (await rig.facts.wait(f.PrepareForShutdown)).kind == "kexec"
     kinds = [type(fact) for fact in rig.facts.all]
     assert kinds.index(f.ScheduleRead) < kinds.index(f.PrepareForShutdown)
