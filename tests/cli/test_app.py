@@ -12,9 +12,7 @@ import click
 import pytest
 
 from ebbtide import __version__
-from ebbtide.actors.policy.termination_mode import NODE_MODES
-from ebbtide.cli.app import SECTIONS, LazyGroup, cli
-from ebbtide.options import MODES, PROCESS
+from ebbtide.cli.app import cli
 from tests.cli.bed import whole_shutdown
 from tests.commands import Run, ebbtide
 
@@ -125,12 +123,6 @@ def test_help_imports_nothing_that_it_does_not_need() -> None:
     assert not others & imported
 
 
-def test_sections_name_each_command_once() -> None:
-    """The table of commands has no command twice."""
-    assert isinstance(cli, LazyGroup)
-    assert len(cli.entries) == sum(map(len, SECTIONS.values()))
-
-
 def test_version(run: Run) -> None:
     """``--version`` is one line."""
     assert run("--version").out == f"ebbtide {__version__}\n"
@@ -183,8 +175,3 @@ def test_without_a_command_the_help_is_shown_and_nothing_done(run: Run, words: t
     ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
     assert "Usage: ebbtide" in ran.err
-
-
-def test_modes_are_the_cores_own() -> None:
-    """What a person may choose is what the core knows; the command line spells it out to load less."""
-    assert (*NODE_MODES, PROCESS) == MODES

@@ -46,18 +46,6 @@ def test_the_table_has_a_row_for_every_field_and_gate() -> None:
     assert max(map(len, lines)) <= 100
 
 
-def test_the_json_has_values_sources_and_the_periods_that_follow() -> None:
-    """Migrated and sorted, as the waves will run."""
-    shown = view.configuration_json(loaded(PAIR))
-    assert (shown["enabled"], shown["requestedSeconds"]) == (True, 30)
-    assert shown["periods"] == [
-        {"priority": 0, "shutdownGracePeriodSeconds": 20},
-        {"priority": 2_000_000_000, "shutdownGracePeriodSeconds": 10},
-    ]
-    assert shown["values"]["reserve"] == "5s"
-    assert shown["sources"]["shutdownGracePeriod"] == "a.yaml:3"
-
-
 @settings(max_examples=30)
 @given(
     seconds=st.integers(1, 10**6),

@@ -15,10 +15,9 @@ from ebbtide.cli.drill_node import Failed, _check_version, _deletion, _victim
 from ebbtide.control import MEASURED_NS_MAX
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings
-from ebbtide.plan import left_behind, termination_choices
 from tests.cli.test_status import Daemon, daemon
 from tests.commands import Run
-from tests.doctor.values import API, NODE, plan
+from tests.doctor.values import plan
 
 __all__ = ["daemon"]
 
@@ -27,27 +26,6 @@ SETTINGS = Settings()
 
 def pod(name: str, **fields: bool) -> Pod:
     return Pod(uid=name, namespace="default", name=name, **fields)  # type: ignore[arg-type]
-
-
-def test_the_means_by_kind() -> None:
-    """As the daemon's own table has them, with the configuration's word over it."""
-    by_kind = {each.kind: each.means for each in termination_choices(NODE, False, SETTINGS)}
-    assert (by_kind["poweroff"], by_kind["halt"], by_kind["reboot"]) == ("api", "api", "cri")
-    told = {
-        each.kind: each.means for each in termination_choices(NODE, False, Settings(means={"reboot": "api"}))
-    }
-    assert told["reboot"] == "api"
-    assert {each.means for each in termination_choices(NODE, True, SETTINGS)} == {"observe"}
-    gone = NODE._replace(api=API._replace(problem="gone"))
-    assert "wants api, but" in termination_choices(gone, False, SETTINGS)[0].reason
-
-
-def test_pods_that_no_delete_ends() -> None:
-    """Static ones, and those of a DaemonSet where the node cannot be tainted or they do not mind."""
-    tolerant = pod("t", daemon=True, tolerates_all=True)
-    pods = [pod("web"), pod("static", static=True), pod("daemon", daemon=True), tolerant]
-    assert [each.name for each in left_behind(pods, True)] == ["static", "t"]
-    assert [each.name for each in left_behind(pods, False)] == ["static", "daemon", "t"]
 
 
 @pytest.mark.parametrize(

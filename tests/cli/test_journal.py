@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.facts import BusLost, PodAppeared
 from ebbtide.events.messages import NAMING_EVENTS, Names
-from ebbtide.events.record.format import utc_text
 from ebbtide.events.segment import Header, Link
 from tests.cli.bed import IDENTITY, WALL_NS, Node, pod, whole_shutdown, write
 from tests.commands import NOWHERE, Run, ebbtide
@@ -80,18 +78,6 @@ def test_ls_json_has_the_promised_shape(run: Run, journal: Path) -> None:
         "rejected": 0,
         "unknown": 0,
     }
-
-
-def test_ls_names_a_shutdown_that_was_cut_short(run: Run, tmp_path: Path) -> None:
-    """A shutdown of another boot without its release is truncated, and has no end."""
-    node = Node()
-    node.start()
-    node.shut_down()
-    cut = next(at for at, record in enumerate(node.records) if type(record.event).__name__ == "PodsEnded")
-    whole = max(at for at, record in enumerate(node.records[:cut]) if record.last)
-    write(tmp_path, node.records[: whole + 1])
-    (episode,) = json.loads(run("journal", "ls", "--journal", tmp_path, "-o", "json").out)["episodes"]
-    assert (episode["outcome"], episode["ended"]) == ("truncated", None)
 
 
 def test_ls_of_a_folder_of_journals(run: Run, tmp_path: Path, journal: Path) -> None:
@@ -170,17 +156,6 @@ def test_show_golden(run: Run, tmp_path: Path) -> None:
     assert shown == (GOLDEN / "journal-show.txt").read_text()
 
 
-def test_show_of_one_actor(run: Run, journal: Path) -> None:
-    """``--actor HookActor`` shows all of them, with a UID one of them, and short names work."""
-    every = run("journal", "show", "--journal", journal, "--actor", "hook", "-o", "json").out.splitlines()
-    actors = {json.loads(line)["actor"] for line in every}
-    assert len(actors) == 3
-    one = actors.pop()
-    only = run("journal", "show", "--journal", journal, "--actor", one, "-o", "json").out.splitlines()
-    assert {json.loads(line)["actor"] for line in only} == {one}
-    assert 0 < len(only) < len(every)
-
-
 @pytest.mark.parametrize("name", ["web-1", "shop/web-1", pod("web-1").uid])
 def test_show_of_one_pod(run: Run, journal: Path, name: str) -> None:
     """``--pod`` finds the pod by any of its names, and everything that names it, its end included."""
@@ -189,14 +164,6 @@ def test_show_of_one_pod(run: Run, journal: Path, name: str) -> None:
     assert types[0] == "PodAppeared"
     assert "PodEnded" in types
     assert all(pod("web-1").uid in line for line in lines)
-
-
-def test_show_text_knows_the_names_of_what_it_does_not_show(run: Run, journal: Path) -> None:
-    """Names are learned from every record, also from those that a filter leaves out."""
-    out = run("journal", "show", "--journal", journal, "--actor", "hook").out
-    assert "HookActor:shop/db-0" in out
-    assert "HookActor:shop/web-1" in out
-    assert pod("db-0").uid not in out
 
 
 def test_a_pod_whose_uid_begins_another_is_not_taken_for_it(run: Run, tmp_path: Path) -> None:
@@ -226,16 +193,6 @@ def test_since_is_a_number_a_duration_or_a_time() -> None:
     assert parse_moment("2023-11-14T23:13:20+01:00", "--since") == ("wall_ns", WALL_NS)
     with pytest.raises(Refused, match="neither a record's number"):
         parse_moment("soon", "--since")
-
-
-def test_a_time_can_be_given_back_as_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is shown is UTC, and so is a time without a zone, wherever the machine stands."""
-    monkeypatch.setenv("TZ", "Asia/Tokyo")
-    time.tzset()
-    for shown in (utc_text(WALL_NS), utc_text(WALL_NS).removesuffix(" UTC"), "2023-11-14T22:13:20"):
-        assert parse_moment(shown, "--since") == ("wall_ns", WALL_NS)
-    monkeypatch.undo()
-    time.tzset()
 
 
 @settings(max_examples=30)
@@ -300,14 +257,6 @@ def test_show_follows_what_is_written(tmp_path: Path) -> None:
 
 
 # --- check -------------------------------------------------------------------------------------
-
-
-def test_check_of_an_intact_journal(run: Run, journal: Path) -> None:
-    """A journal that simply stops after a whole step is intact."""
-    ran = run("journal", "check", "--journal", journal, "-o", "json")
-    document = json.loads(ran.out)
-    assert (ran.code, document["state"], document["findings"]) == (0, "intact", [])
-    assert document["records"] == document["lastSeq"]
 
 
 def damage(path: Path, how: str) -> None:

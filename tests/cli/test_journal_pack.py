@@ -15,7 +15,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import PodEnded
 from ebbtide.events.reader import History
 from ebbtide.replay.redact import _SegmentWriter
-from tests.cli.bed import Node, write
+from tests.cli.bed import write
 from tests.cli.replay.test_verify import node_after_shutdown, tamper
 from tests.commands import Run
 
@@ -65,20 +65,6 @@ def test_without_names(run: Run, journal: Path, tmp_path: Path) -> None:
     assert list(first["trace_ids"].values()) == [original["episodes"][0]["traceId"]]
 
 
-def test_one_shutdown_or_all(run: Run, tmp_path: Path) -> None:
-    """A shutdown is packed with the segments that it stands in; ``--all`` takes everything."""
-    node = Node()
-    node.start()
-    node.shut_down()
-    node.cancel()
-    node.shut_down()
-    write(tmp_path / "journal", node.records)
-    for words, count in ((("--all",), "2 shutdowns"), (("-1",), "2 shutdowns")):
-        ran = run("journal", "pack", *words, "--journal", tmp_path / "journal", "-o", tmp_path / "a.zip")
-        assert count in ran.out, "they stand in one segment"
-    assert run("journal", "pack", "-3", "--journal", tmp_path / "journal", "-o", tmp_path / "b.zip").code == 2
-
-
 def test_the_same_journal_makes_the_same_file(run: Run, journal: Path, tmp_path: Path) -> None:
     """Twice, byte for byte; only its owner can read it, and nothing else is left behind."""
     one, two = tmp_path / "one.zip", tmp_path / "two.zip"
@@ -100,20 +86,6 @@ def test_what_diverges_is_not_redacted(run: Run, spoiled: Path) -> None:
     assert not file.exists()
     assert run("journal", "pack", "--journal", spoiled / "journal", "-o", file).code == 0
     assert run("replay", "verify", "--journal", file).code == 3
-
-
-def test_wrong_requests(run: Run, journal: Path, tmp_path: Path) -> None:
-    """No file to write, a folder in its place, and a file that is no packed journal: one line each."""
-    (tmp_path / "other").write_text("hello")
-    for words in (
-        ("journal", "pack", "--journal", journal),
-        ("journal", "pack", "--journal", journal, "-o", tmp_path),
-        ("journal", "pack", "--journal", journal, "-o", tmp_path / "nowhere" / "one.zip"),
-        ("journal", "ls", "--journal", tmp_path / "other"),
-        ("journal", "ls", "--journal", tmp_path / "nothing"),
-    ):
-        ran = run(*words)
-        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), words
 
 
 # --- of a damaged journal ----------------------------------------------------------------------

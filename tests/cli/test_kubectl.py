@@ -50,20 +50,14 @@ def test_without_a_kubeconfig_or_with_another_context(
         assert said in err
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        (b'{"status": "Success"}', (0, "")),
-        (
-            b'{"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "3"}]}}',
-            (3, ""),
-        ),
-        (b'{"status": "Failure", "message": "container not found"}', (None, "container not found")),
-        (b"", (None, "the connection was lost")),
-        (b"[[", (None, "the connection was lost")),
-        (b'{"status":' + b"[" * 100_000, (None, "the connection was lost")),
-    ],
-)
+@pytest.mark.parametrize(("said", "expected"), [
+    (b'{"status": "Success"}', (0, "")),
+    (b'{"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "3"}]}}', (3, "")),
+    (b'{"status": "Failure", "message": "container not found"}', (None, "container not found")),
+    (b"", (None, "the connection was lost")),
+    (b"[[", (None, "the connection was lost")),
+    (b'{"status":' + b"[" * 100_000, (None, "the connection was lost")),
+])  # fmt: skip
 def test_how_a_command_ended(said: bytes, expected: tuple[int | None, str]) -> None:
     """Its exit code, or why there is none."""
     assert ending(said) == expected

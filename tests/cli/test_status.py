@@ -36,7 +36,6 @@ from ebbtide.status import (
 )
 from tests.cli.bed import IDENTITY, Node, whole_shutdown, write
 from tests.commands import Run
-from tests.journals import SHUTDOWN
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -144,28 +143,13 @@ def test_status_without_a_daemon(run: Run, tmp_path: Path) -> None:
     assert re.search(r"trace [0-9a-f]{32}", ran.out)
 
 
-def test_the_last_shutdown_is_not_only_complete(run: Run, tmp_path: Path) -> None:
-    """The machine went down as asked, and one of five pods was killed."""
-    ran = run("status", "--runtime", tmp_path, "--journal", SHUTDOWN)
-    assert re.search(r"00010203-12, reboot, .* UTC: ! complete\n +4 graceful, 1 killed\n", ran.out)
-    document = json.loads(run("status", "--runtime", tmp_path, "--journal", SHUTDOWN, "-o", "json").out)
-    assert (document["lastShutdown"]["outcome"], document["lastShutdown"]["severity"]) == (
-        "complete",
-        "mixed",
-    )
-
-
-@pytest.mark.parametrize(
-    "changed, ended",
-    [
-        ({}, (0, "")),
-        ({"armed": False, "phase": "running"}, (0, "")),
-        ({"armed": False, "enabled": False}, (0, "")),
-        ({"armed": False, "whyNot": "the bus is gone"}, (1, "ebbtide: not armed: the bus is gone\n")),
-        ({"unheard": "the API server"}, (1, "ebbtide: armed, but not heard of yet: the API server\n")),
-    ],
-    ids=["armed", "going-down", "switched-off", "not-armed", "unheard"],
-)
+@pytest.mark.parametrize("changed, ended", [
+    ({}, (0, "")),
+    ({"armed": False, "phase": "running"}, (0, "")),
+    ({"armed": False, "enabled": False}, (0, "")),
+    ({"armed": False, "whyNot": "the bus is gone"}, (1, "ebbtide: not armed: the bus is gone\n")),
+    ({"unheard": "the API server"}, (1, "ebbtide: armed, but not heard of yet: the API server\n")),
+], ids=["armed", "going-down", "switched-off", "not-armed", "unheard"])  # fmt: skip
 def test_a_probe_asks_the_daemon_alone(
     run: Run, daemon: Daemon, tmp_path: Path, changed: dict[str, Any], ended: tuple[int, str]
 ) -> None:
@@ -215,21 +199,14 @@ def test_status_says_since_when_it_is_armed_and_in_which_mode(
     assert f"pods           {down} start them" in rows
 
 
-@pytest.mark.parametrize(
-    ("state", "text"),
-    [
-        (None, "nobody has looked yet"),
-        (ShippingState(stored=3), "no closed segment waits for the store"),
-        (
-            ShippingState(pending=2, oldest_wall_ns=1_700_000_000 * NS_PER_SECOND, reason="HTTP 403"),
-            "2 closed segments wait for the store, the oldest since 2023-11-14 22:13:20.000 UTC: HTTP 403",
-        ),
-        (
-            ShippingState(lost=1),
-            "no closed segment waits for the store; 1 were removed before they were known to be there",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("state", "text"), [
+    (None, "nobody has looked yet"),
+    (ShippingState(stored=3), "no closed segment waits for the store"),
+    (ShippingState(pending=2, oldest_wall_ns=1_700_000_000 * NS_PER_SECOND, reason="HTTP 403"),
+     "2 closed segments wait for the store, the oldest since 2023-11-14 22:13:20.000 UTC: HTTP 403"),
+    (ShippingState(lost=1),
+     "no closed segment waits for the store; 1 were removed before they were known to be there"),
+])  # fmt: skip
 def test_status_says_what_is_not_shipped_and_since_when(
     run: Run, daemon: Daemon, tmp_path: Path, state: ShippingState | None, text: str
 ) -> None:
@@ -371,18 +348,6 @@ def shown(
     return {row[0]: row[1].strip() for row in rows if len(row) == 2}
 
 
-def test_a_node_that_is_well(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """Mode, kubelet, runtime and API server, a line each; nothing of a shutdown that never was."""
-    rows = shown(run, daemon, tmp_path, WELL)
-    assert [rows[name] for name in ("mode", "kubelet", "runtime", "API server")] == [
-        "auto",
-        "active",
-        "answers",
-        "answers",
-    ]
-    assert not {"pods ended by", "handed over", "left undone", "volumes"} & rows.keys()
-
-
 def test_what_does_not_answer_says_why(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     """With the error; and what nobody has said yet is told apart."""
     standing = DaemonStatus(kubelet=False, kubelet_lock=True, runtime=False, runtime_error="gone")
@@ -424,13 +389,6 @@ def test_how_the_last_boot_ended(run: Run, daemon: Daemon, tmp_path: Path) -> No
         )
     text = "cut short at wave 0: power cut, reset, or a restart that was forced past everybody"
     assert rows == [[f"{text}; last seen 1970-01-01 00:00:07.000 UTC"], ["graceful"], []]
-
-
-def test_local_processes_have_no_such_lines(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """In mode process, and with a daemon that is older than these words."""
-    assert not {"kubelet", "runtime"} & shown(run, daemon, tmp_path, DaemonStatus(), "process").keys()
-    daemon.answer = {"ok": True, "data": STATUS}
-    assert "API server" not in run("status", "--runtime", tmp_path, "--journal", tmp_path).out
 
 
 def test_pods_known_ahead_of_time(run: Run, daemon: Daemon, tmp_path: Path) -> None:

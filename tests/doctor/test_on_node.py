@@ -16,7 +16,7 @@ from tests.node.contenders import OFF
 from tests.node.ebbtide import Daemon
 from tests.node.identities import Client, kubelet
 from tests.node.parts import Member
-from tests.node.pods import PODS, STUBBORN, container, pod, remove_all, running, static
+from tests.node.pods import PODS, container, pod, remove_all, running, static
 from tests.node.serving import served
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
@@ -107,22 +107,6 @@ async def test_a_good_node_has_nothing_that_stops_a_shutdown(
         await bed.logind.hang_up()
 
 
-async def test_a_runtime_that_is_gone(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """Its socket is named: critical where nothing else ends pods, a warning where the API server does."""
-    bed, member = node
-    config = configured(bed, member, NODE, tmp_path)
-    await bed.stop(f"containerd-{member.name}")
-    try:
-        by_cri = await doctor(bed, config, "cri")
-        assert (by_cri.code, codes(by_cri, "critical")) == (1, ["runtime-away"])
-        assert str(member.socket) in by_cri.out
-        assert "runtime-away" in codes(await doctor(bed, config, "auto"), "warning")
-    finally:
-        await bed.start_containerd(member)
-        await bed.node_ready(member)
-    assert "runtime-away" not in codes(await doctor(bed, config, "cri"))
-
-
 async def test_an_api_server_that_is_gone(node: tuple[Bed, Member], tmp_path: Path) -> None:
     """A warning with its reason, in bounded time; and of no Node of that name while it answers."""
     bed, member = node
@@ -151,17 +135,6 @@ async def test_a_service_account_short_of_a_verb(node: tuple[Bed, Member], tmp_p
     whole = await account(bed, "whole", [*RULES, ending])
     said = await doctor(bed, configured(bed, member, whole, tmp_path), "api")
     assert codes(said) == ["identity-unconfined"]
-
-
-async def test_pods_that_will_not_hear(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """A first process that ignores its stop signal is found in the runtime's container, by pod and container;
-    one that handles it is not.
-    """
-    bed, member = node
-    await running(bed, pod("web", "node-1"), pod("deaf", "node-1", script=STUBBORN))
-    said = await doctor(bed, configured(bed, member, NODE, tmp_path), "cri")
-    deaf = [each["message"] for each in said.json["findings"] if each["code"] == "signal-ignores"]
-    assert [message.partition(", process")[0] for message in deaf] == ["default/deaf, container main"]
 
 
 async def test_plan_on_a_node(node: tuple[Bed, Member], tmp_path: Path) -> None:

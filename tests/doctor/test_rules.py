@@ -430,17 +430,13 @@ def test_an_agent_before_those_who_need_it(agent: NodePod, user: NodePod, waves:
         assert f"is in wave 0, {said}, the first of them {user.label}" in each.message
 
 
-@pytest.mark.parametrize(
-    "pod",
-    [
-        NodePod("u-agent", "a/flannel-docs", terms=("flannel-docs",)),
-        NodePod("u-agent", "a/collector", daemon=True, terms=("fluent",)),
-        NodePod("u-agent", "a/npd", daemon=True, paths=("/var/log",), terms=("node-problem-detector",)),
-        NodePod("u-agent", "a/p", paths=("/var/lib/kubelet/plugins-of-mine",)),
-        NodePod("u-agent", "a/q", daemon=True, host_network=True, terms=("node-exporter",)),
-    ],
-    ids=lambda pod: pod.label,
-)
+@pytest.mark.parametrize("pod", [
+    NodePod("u-agent", "a/flannel-docs", terms=("flannel-docs",)),
+    NodePod("u-agent", "a/collector", daemon=True, terms=("fluent",)),
+    NodePod("u-agent", "a/npd", daemon=True, paths=("/var/log",), terms=("node-problem-detector",)),
+    NodePod("u-agent", "a/p", paths=("/var/lib/kubelet/plugins-of-mine",)),
+    NodePod("u-agent", "a/q", daemon=True, host_network=True, terms=("node-exporter",)),
+], ids=lambda pod: pod.label)  # fmt: skip
 def test_one_sign_is_not_enough(pod: NodePod) -> None:
     """What only has the name of an agent, or only its mounts, is not taken for one."""
     assert grades(node(pods=(pod, WEB, DISK))._replace(plan=plan(AGENT, (WEB.uid, DISK.uid)))) == []

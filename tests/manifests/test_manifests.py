@@ -98,28 +98,18 @@ def test_containers_keep_their_order_and_sidecars_come_first() -> None:
     assert found.spec.init[0].pre_stop is None
 
 
-@pytest.mark.parametrize(
-    "handlers, action, hook",
-    [
-        (
-            {"exec": {"command": ["/usr/bin/drain", "-a"]}},
-            ExecAction(argv=("/usr/bin/drain", "-a")),
-            Hook(kind="exec", detail="drain"),
-        ),
-        (
-            {"httpGet": {"port": 8080, "path": "/bye?key=secret", "host": "h", "scheme": "HTTPS"}},
-            HttpGetAction(port=8080, path="/bye?key=secret", host="h", scheme="HTTPS"),
-            Hook(kind="httpGet", detail=":8080/bye"),
-        ),
-        (
-            {"httpGet": {"port": "admin", "httpHeaders": [{"name": "Authorization", "value": "secret"}]}},
-            HttpGetAction(port="admin", headers=(("Authorization", "secret"),)),
-            Hook(kind="httpGet", detail=":admin"),
-        ),
-        ({"sleep": {"seconds": 5}}, SleepAction(seconds=5), Hook(kind="sleep", sleep_seconds=5)),
-        ({"tcpSocket": {"port": 80}}, TcpSocketAction(), Hook(kind="tcpSocket")),
-    ],
-)
+@pytest.mark.parametrize("handlers, action, hook", [
+    ({"exec": {"command": ["/usr/bin/drain", "-a"]}}, ExecAction(argv=("/usr/bin/drain", "-a")),
+     Hook(kind="exec", detail="drain")),
+    ({"httpGet": {"port": 8080, "path": "/bye?key=secret", "host": "h", "scheme": "HTTPS"}},
+     HttpGetAction(port=8080, path="/bye?key=secret", host="h", scheme="HTTPS"),
+     Hook(kind="httpGet", detail=":8080/bye")),
+    ({"httpGet": {"port": "admin", "httpHeaders": [{"name": "Authorization", "value": "secret"}]}},
+     HttpGetAction(port="admin", headers=(("Authorization", "secret"),)),
+     Hook(kind="httpGet", detail=":admin")),
+    ({"sleep": {"seconds": 5}}, SleepAction(seconds=5), Hook(kind="sleep", sleep_seconds=5)),
+    ({"tcpSocket": {"port": 80}}, TcpSocketAction(), Hook(kind="tcpSocket")),
+])  # fmt: skip
 def test_each_hook_goes_whole_to_the_edge_and_without_secrets_to_the_core(
     handlers: dict[str, Any], action: object, hook: Hook
 ) -> None:
@@ -173,20 +163,15 @@ def test_variables_know_what_can_be_known_of_a_local_pod() -> None:
     assert found.obstacles == ()
 
 
-@pytest.mark.parametrize(
-    "fields, part",
-    [
-        ({"command": None}, "write command"),
-        ({"command": None, "args": ["x"]}, "write command"),
-        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, "variable 'A'"),
-        ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}, "variable 'A'"),
-        (
-            {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['x']"}}}]},
-            "variable 'A'",
-        ),
-        ({"envFrom": [{"secretRef": {"name": "s"}}]}, "envFrom"),
-    ],
-)
+@pytest.mark.parametrize("fields, part", [
+    ({"command": None}, "write command"),
+    ({"command": None, "args": ["x"]}, "write command"),
+    ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, "variable 'A'"),
+    ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}, "variable 'A'"),
+    ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['x']"}}}]},
+     "variable 'A'"),
+    ({"envFrom": [{"secretRef": {"name": "s"}}]}, "envFrom"),
+])  # fmt: skip
 def test_what_only_a_cluster_could_run_is_noted_and_planned_all_the_same(
     fields: dict[str, Any], part: str
 ) -> None:
@@ -274,19 +259,14 @@ def test_a_class_that_nobody_explains_is_refused_with_its_pods(tmp_path: Path) -
     )
 
 
-@pytest.mark.parametrize(
-    "document, message",
-    [
-        (priority_class("gold", "many"), "value is 'many': it must be a whole number"),
-        (priority_class("gold", 2**31), "value is 2147483648: it must be from -2147483648 to 2147483647"),
-        (priority_class("gold", None), "value is missing: write it"),
-        (priority_class("Gold", 1), "metadata.name is 'Gold': it must be"),
-        (
-            {**priority_class("gold", 1), "apiVersion": "v1"},
-            "apiVersion is 'v1': it must be scheduling.k8s.io/v1",
-        ),
-    ],
-)
+@pytest.mark.parametrize("document, message", [
+    (priority_class("gold", "many"), "value is 'many': it must be a whole number"),
+    (priority_class("gold", 2**31), "value is 2147483648: it must be from -2147483648 to 2147483647"),
+    (priority_class("gold", None), "value is missing: write it"),
+    (priority_class("Gold", 1), "metadata.name is 'Gold': it must be"),
+    ({**priority_class("gold", 1), "apiVersion": "v1"},
+     "apiVersion is 'v1': it must be scheduling.k8s.io/v1"),
+])  # fmt: skip
 def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, object], message: str) -> None:
     """As the API server refuses it."""
     with pytest.raises(ManifestError, match=re.escape(message)):
@@ -296,68 +276,51 @@ def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, objec
         parse_manifests("f", yaml.safe_dump_all(twice).encode())
 
 
-@pytest.mark.parametrize(
-    "document, part",
-    [
-        (
-            pod(metadata={"name": "Web_0"}),
-            "f.yaml:4: metadata.name is 'Web_0': it must be at most 253 lower case",
-        ),
-        (pod(metadata={"name": None}), "metadata.name is missing: write it"),
-        (pod(metadata={"name": 5}), "metadata.name is 5: it must be a word"),
-        (pod(metadata={"namespace": "a.b"}), "pod 'web-0': metadata.namespace is 'a.b'"),
-        (pod(metadata={"uid": "../x"}), "metadata.uid is '../x'"),
-        (pod(priority=2**31), "spec.priority is 2147483648: it must be from -2147483648 to 2147483647"),
-        (pod(priority=float("nan")), "spec.priority is nan: it must be a whole number"),
-        (pod(priority=True), "spec.priority is true: it must be a whole number"),
-        (pod(terminationGracePeriodSeconds=-1), "terminationGracePeriodSeconds is -1: it must be from 0"),
-        (pod(terminationGracePeriodSeconds="30s"), "terminationGracePeriodSeconds is '30s'"),
-        (pod([]), "spec.containers is empty"),
-        (pod(initContainers={}), "spec.initContainers is a mapping: it must be a list"),
-        (pod([{"name": "a"}, {"name": "a"}]), "two containers are called 'a': rename one"),
-        (pod([{"name": "A"}]), "spec.containers[0].name is 'A'"),
-        (pod([3]), "spec.containers[0] must be a mapping"),
-        (with_main(command="sleep 9"), "command is 'sleep 9': it must be a list"),
-        (with_main(command=["sleep", 9]), "command[1] must be a word"),
-        (with_main(env=[{"name": "A=B"}]), "no variable is called so"),
-        (with_main(env=[{"value": "x"}]), "env[0].name is missing"),
-        (with_main(ports=[{"containerPort": 0}]), "containerPort is 0"),
-        (with_main(lifecycle={"stopSignal": "TERM"}), "use a name such as SIGTERM"),
-        (with_main(lifecycle={"stopSignal": "SIGNOPE"}), "use a name such as SIGTERM"),
-        (with_hook(), "has no handler: give one of exec, httpGet, sleep, tcpSocket"),
-        (with_hook(exec={"command": ["a"]}, sleep={"seconds": 1}), "more than one handler (exec, sleep)"),
-        (with_hook(exec={}), "exec.command is empty"),
-        (with_hook(httpGet={}), "httpGet.port is missing"),
-        (with_hook(httpGet={"port": 0}), "port is 0"),
-        (with_hook(httpGet={"port": "65536"}), "it must be a port or a port's name"),
-        (with_hook(httpGet={"port": "a--b"}), "it must be a port or a port's name"),
-        (with_hook(httpGet={"port": 1, "scheme": "gopher"}), "it must be HTTP or HTTPS"),
-        (with_hook(httpGet={"port": 1, "host": "a/b"}), "it must be a host's name or address"),
-        (with_hook(httpGet={"port": 1, "path": "/a\r\nb"}), "cannot be printed"),
-        (with_hook(httpGet={"port": 1, "path": "/" * 9000}), "longer than 8192 characters"),
-        (with_hook(httpGet={"port": 1, "httpHeaders": [{"name": "A B"}]}), "it is no header's name"),
-        (with_hook(sleep={}), "sleep.seconds is missing"),
-        (with_hook(sleep={"seconds": -1}), "sleep.seconds is -1: must be non-negative"),
-        (with_hook(sleep={"seconds": 2**63}), "sleep.seconds is 9223372036854775808"),
-    ],
-)
+@pytest.mark.parametrize("document, part", [
+    (pod(metadata={"name": "Web_0"}),
+     "f.yaml:4: metadata.name is 'Web_0': it must be at most 253 lower case"),
+    (pod(metadata={"name": None}), "metadata.name is missing: write it"),
+    (pod(metadata={"name": 5}), "metadata.name is 5: it must be a word"),
+    (pod(metadata={"namespace": "a.b"}), "pod 'web-0': metadata.namespace is 'a.b'"),
+    (pod(metadata={"uid": "../x"}), "metadata.uid is '../x'"),
+    (pod(priority=2**31), "spec.priority is 2147483648: it must be from -2147483648 to 2147483647"),
+    (pod(priority=float("nan")), "spec.priority is nan: it must be a whole number"),
+    (pod(priority=True), "spec.priority is true: it must be a whole number"),
+    (pod(terminationGracePeriodSeconds=-1), "terminationGracePeriodSeconds is -1: it must be from 0"),
+    (pod(terminationGracePeriodSeconds="30s"), "terminationGracePeriodSeconds is '30s'"),
+    (pod([]), "spec.containers is empty"),
+    (pod(initContainers={}), "spec.initContainers is a mapping: it must be a list"),
+    (pod([{"name": "a"}, {"name": "a"}]), "two containers are called 'a': rename one"),
+    (pod([{"name": "A"}]), "spec.containers[0].name is 'A'"),
+    (pod([3]), "spec.containers[0] must be a mapping"),
+    (with_main(command="sleep 9"), "command is 'sleep 9': it must be a list"),
+    (with_main(command=["sleep", 9]), "command[1] must be a word"),
+    (with_main(env=[{"name": "A=B"}]), "no variable is called so"),
+    (with_main(env=[{"value": "x"}]), "env[0].name is missing"),
+    (with_main(ports=[{"containerPort": 0}]), "containerPort is 0"),
+    (with_main(lifecycle={"stopSignal": "TERM"}), "use a name such as SIGTERM"),
+    (with_main(lifecycle={"stopSignal": "SIGNOPE"}), "use a name such as SIGTERM"),
+    (with_hook(), "has no handler: give one of exec, httpGet, sleep, tcpSocket"),
+    (with_hook(exec={"command": ["a"]}, sleep={"seconds": 1}), "more than one handler (exec, sleep)"),
+    (with_hook(exec={}), "exec.command is empty"),
+    (with_hook(httpGet={}), "httpGet.port is missing"),
+    (with_hook(httpGet={"port": 0}), "port is 0"),
+    (with_hook(httpGet={"port": "65536"}), "it must be a port or a port's name"),
+    (with_hook(httpGet={"port": "a--b"}), "it must be a port or a port's name"),
+    (with_hook(httpGet={"port": 1, "scheme": "gopher"}), "it must be HTTP or HTTPS"),
+    (with_hook(httpGet={"port": 1, "host": "a/b"}), "it must be a host's name or address"),
+    (with_hook(httpGet={"port": 1, "path": "/a\r\nb"}), "cannot be printed"),
+    (with_hook(httpGet={"port": 1, "path": "/" * 9000}), "longer than 8192 characters"),
+    (with_hook(httpGet={"port": 1, "httpHeaders": [{"name": "A B"}]}), "it is no header's name"),
+    (with_hook(sleep={}), "sleep.seconds is missing"),
+    (with_hook(sleep={"seconds": -1}), "sleep.seconds is -1: must be non-negative"),
+    (with_hook(sleep={"seconds": 2**63}), "sleep.seconds is 9223372036854775808"),
+])  # fmt: skip
 def test_what_cannot_be_used_is_refused_with_its_cure(document: Any, part: str) -> None:
     """In one line that names the file, the line, and the pod."""
     found = error(document)
     assert part in found
     assert found.startswith("f.yaml:")
-
-
-def test_a_sleep_is_checked_against_the_grace_and_the_gate() -> None:
-    """Equal to the grace is fine, one more is not; 0 needs the gate."""
-    hook = with_hook(sleep={"seconds": 5})
-    hook["spec"]["terminationGracePeriodSeconds"] = 5
-    assert read(hook).pod.grace_seconds == 5
-    hook["spec"]["terminationGracePeriodSeconds"] = 4
-    assert "less than terminationGracePeriodSeconds (4)" in error(hook)
-    nothing = with_hook(sleep={"seconds": 0})
-    assert read(nothing).pod.containers[0].hook == Hook(kind="sleep")
-    assert "PodLifecycleSleepActionAllowZero" in error(nothing, allow_zero_sleep=False)
 
 
 @pytest.mark.parametrize(
@@ -438,57 +401,39 @@ def names(text: str) -> list[str]:
     return [each.pod.name for each in parse_manifests("f", text.encode())]
 
 
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("", []),
-        ("---\n---\n", []),
-        (pod_yaml("a"), ["a"]),
-        (f"{pod_yaml('b')}---\n{pod_yaml('a')}", ["b", "a"]),
-        (json.dumps(as_object("a")), ["a"]),
-        (json.dumps(as_object("a")) + "\n" + json.dumps(as_object("b")), ["a", "b"]),
-        (
-            json.dumps({"kind": "List", "apiVersion": "v1", "items": [as_object("a"), as_object("b")]}),
-            ["a", "b"],
-        ),
-        (json.dumps({"kind": "PodList", "items": [as_object("a") | {"kind": None}]}), ["a"]),
-        ("kind: List\nitems: []\n", []),
-        ("kind: List\n", []),
-        ("{kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}", ["a"]),
-    ],
-)
+@pytest.mark.parametrize("text, expected", [
+    ("", []),
+    ("---\n---\n", []),
+    (pod_yaml("a"), ["a"]),
+    (f"{pod_yaml('b')}---\n{pod_yaml('a')}", ["b", "a"]),
+    (json.dumps(as_object("a")), ["a"]),
+    (json.dumps(as_object("a")) + "\n" + json.dumps(as_object("b")), ["a", "b"]),
+    (json.dumps({"kind": "List", "apiVersion": "v1", "items": [as_object("a"), as_object("b")]}),
+     ["a", "b"]),
+    (json.dumps({"kind": "PodList", "items": [as_object("a") | {"kind": None}]}), ["a"]),
+    ("kind: List\nitems: []\n", []),
+    ("kind: List\n", []),
+    ("{kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}", ["a"]),
+])  # fmt: skip
 def test_pods_come_from_documents_lists_and_json(text: str, expected: list[str]) -> None:
     """In the order in which they stand; empty documents are nothing."""
     assert names(text) == expected
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        (
-            "kind: Deployment",
-            f"f:1: kind is 'Deployment': {WANTED}",
-        ),
-        (
-            "a: b",
-            f"f:1: kind is missing: {WANTED}",
-        ),
-        ("hello", "f:1: the document must be a mapping"),
-        ("apiVersion: apps/v1\nkind: Pod", "f:1: apiVersion is 'apps/v1': it must be v1"),
-        (
-            '{"kind": "List", "items": []}\n{"kind": "List", "items": [{"kind": "Service"}]}',
-            "f, document 2: kind is 'Service': only Pod, PriorityClass and lists of them are read "
-            "(kubectl get pods -o yaml)",
-        ),
-        (
-            '{"kind": "List", "items": [{"metadata": {"name": "a"}}]}',
-            f"f, document 1: kind is missing: {WANTED}",
-        ),
-        ("kind: List\nitems: 5", "f:2: items is 5: it must be a list"),
-        (pod_yaml("a") + "---\n" + pod_yaml("a"), "f:6: pod default/a stands twice, first at f:1: keep one"),
-        ('{"kind": "Pod"', "f:1: not YAML: did not find expected ',' or '}'"),
-    ],
-)
+@pytest.mark.parametrize("text, message", [
+    ("kind: Deployment", f"f:1: kind is 'Deployment': {WANTED}"),
+    ("a: b", f"f:1: kind is missing: {WANTED}"),
+    ("hello", "f:1: the document must be a mapping"),
+    ("apiVersion: apps/v1\nkind: Pod", "f:1: apiVersion is 'apps/v1': it must be v1"),
+    ('{"kind": "List", "items": []}\n{"kind": "List", "items": [{"kind": "Service"}]}',
+     "f, document 2: kind is 'Service': only Pod, PriorityClass and lists of them are read "
+     "(kubectl get pods -o yaml)"),
+    ('{"kind": "List", "items": [{"metadata": {"name": "a"}}]}',
+     f"f, document 1: kind is missing: {WANTED}"),
+    ("kind: List\nitems: 5", "f:2: items is 5: it must be a list"),
+    (pod_yaml("a") + "---\n" + pod_yaml("a"), "f:6: pod default/a stands twice, first at f:1: keep one"),
+    ('{"kind": "Pod"', "f:1: not YAML: did not find expected ',' or '}'"),
+])  # fmt: skip
 def test_what_is_no_pod_is_refused_with_its_place(text: str, message: str) -> None:
     """By line where there are lines, by document where there are none."""
     with pytest.raises(ManifestError) as raised:

@@ -116,147 +116,86 @@ def test_a_host_of_ipmi_may_have_a_port(said: str, where: tuple[str, int]) -> No
     assert (ipmi.address_of("n"), ipmi.address_of("m")) == (where, None)
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("a: b", "a.yaml:1: kind is nothing: it must be OutageConfiguration (apiVersion ebbtide/v1alpha1)"),
-        (
-            "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration",
-            "a.yaml:2: kind is 'EbbtideConfiguration': it must be OutageConfiguration "
-            "(apiVersion ebbtide/v1alpha1)",
-        ),
-        (
-            "apiVersion: v2\nkind: OutageConfiguration",
-            "a.yaml:1: apiVersion of OutageConfiguration is 'v2': it must be ebbtide/v1alpha1",
-        ),
-        (HEAD + "---\n" + HEAD, "a.yaml:4: a second document begins here: keep one"),
-        (HEAD + "efect: x", "a.yaml:3: unknown field 'efect': did you mean effect?"),
-        (
-            HEAD + "effect: PreferNoSchedule",
-            "a.yaml:3: effect is 'PreferNoSchedule': it must be NoExecute or NoSchedule",
-        ),
-        (HEAD + "proofPeriod: 5s", "a.yaml:3: proofPeriod is 5s: it must be from 30s to 10m0s"),
-        (HEAD + "proofPeriod: 60", "a.yaml:3: proofPeriod is 60, without a unit: write 60s for seconds"),
-        (HEAD + "proofPeriod: 30.5s", "a.yaml:3: proofPeriod is 30.5s: it must be whole seconds"),
-        (HEAD + "reminderPeriod: 1s", "a.yaml:3: reminderPeriod is 1s: it must be from 1m0s to 168h0m0s"),
-        (
-            HEAD + "namespace: a/b",
-            "a.yaml:3: namespace is 'a/b': it must be a namespace's name: small letters, digits and '-'",
-        ),
-        (HEAD + "brake:\n  maxNode: 1", "a.yaml:4: unknown field 'maxNode' in brake: did you mean maxNodes?"),
-        (HEAD + "brake: {maxNodes: 0}", "a.yaml:3: brake.maxNodes is 0: it must be from 1 to 5000"),
-        (
-            HEAD + "brake: {maxShare: 20}",
-            "a.yaml:3: brake.maxShare is 20: it must be a word; put it in quotes",
-        ),
-        (HEAD + "brake: {maxShare: 0%}", "a.yaml:3: brake.maxShare is '0%': write a share from 1% to 100%"),
-        (HEAD + "pools:\n- {}", "a.yaml:4: pools[0] needs name"),
-        (
-            HEAD + "pools:\n- name: a\n  nodeSelector: {k: true}",
-            "a.yaml:5: pools[0].nodeSelector.k is true: it must be a word; put it in quotes",
-        ),
-        (
-            HEAD + "pools: [{name: a, nodeSelector: {k: v}}, {name: a}]",
-            "a.yaml:3: pools[1].name is 'a': another pool has that name",
-        ),
-        (
-            HEAD + "pools: [{name: a}, {name: b}]",
-            "a.yaml:3: pools[1] takes no node: a pool before it has no nodeSelector, and takes all",
-        ),
-        (
-            HEAD + "pools: [{name: a, believe: [declare]}]",
-            "a.yaml:3: pools[0].believe[0] is 'declare': it must be certificate or declared or "
-            "cloud-taint or remediator",
-        ),
-        (
-            HEAD + "tracing: {endpoint: http://a:4318, alsoSend: [logs]}",
-            "a.yaml:3: tracing.alsoSend is the daemon's: the controller sends traces alone",
-        ),
-        (
-            HEAD + "clusterApi: {kubeconfig: manager}",
-            "a.yaml:3: clusterApi.kubeconfig is 'manager': it must be an absolute path",
-        ),
-        (
-            HEAD + "pools: [{name: a, powerOff: {after: 1m}}]",
-            "a.yaml:3: pools[0].powerOff needs redfish or ipmi: nothing else switches off",
-        ),
-        (
-            HEAD + "pools:\n- name: a\n  redfish:\n    address: https://{node}.x\n    usernameFile: /u",
-            "a.yaml:5: pools[0].redfish needs passwordFile",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, redfish: {{{FILES}}}}}]",
-            "a.yaml:3: pools[0].redfish needs address, with {node} for the Node's name, or addresses",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, redfish: {{address: 'https://{{nod}}.x', {FILES}}}}}]",
-            "a.yaml:3: pools[0].redfish.address holds '{nod}': only {node} stands for something, "
-            "the Node's name",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, redfish: {{address: 'http://{{node}}.x', {FILES}}}}}]",
-            "a.yaml:3: pools[0].redfish.address must begin with https://: credentials are sent there",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, redfish: {{address: 'https://me:secret@x', {FILES}}}}}]",
-            "a.yaml:3: pools[0].redfish.address holds a user's name: it belongs into usernameFile",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, redfish: {{address: 'https://x:secret/', {FILES}}}}}]",
-            "a.yaml:3: pools[0].redfish.address is no URL: write it like https://bmc.example",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, redfish: {{address: 'https://x', fingerprint: ab, {FILES}}}}}]",
-            "a.yaml:3: pools[0].redfish.fingerprint is 'ab': it must be a certificate's SHA-256: "
-            "64 hexadecimal digits, ':' between or not",
-        ),
-        (
-            HEAD
-            + f"pools: [{{name: a, redfish: {{address: 'https://x', fingerprint: '{'ab' * 32}', "
-            + f"certificate: /c, {FILES}}}}}]",
-            "a.yaml:3: pools[0].redfish has certificate and fingerprint: keep one",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, ipmi: {{address: 'x y', {FILES}}}}}]",
-            "a.yaml:3: pools[0].ipmi.address is no host: write a name or an address, with or without a port",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, ipmi: {{address: 'x:0', {FILES}}}}}]",
-            "a.yaml:3: pools[0].ipmi.address is no host: write a name or an address, with or without a port",
-        ),
-        (
-            HEAD
-            + "pools: [{name: a, powerOff: {after: 60s}, "
-            + f"ipmi: {{address: x, privilege: user, {FILES}}}}}]",
-            "a.yaml:3: pools[0].powerOff needs ipmi.privilege operator: a user may only ask",
-        ),
-        (
-            HEAD + "namespace: A_b",
-            "a.yaml:3: namespace is 'A_b': it must be a namespace's name: small letters, digits and '-'",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, ipmi: {{address: x, cipherSuite: 8, {FILES}}}}}]",
-            "a.yaml:3: pools[0].ipmi.cipherSuite is 8: it must be 17, or 3 for old controllers",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, redfish: {{addresses: {{n: 'https://{{node}}'}}, {FILES}}}}}]",
-            "a.yaml:3: pools[0].redfish.addresses.n is one node's: write its address",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, ipmi: {{address: 'x:secret', {FILES}}}}}]",
-            "a.yaml:3: pools[0].ipmi.address is no host: write a name or an address, with or without a port",
-        ),
-        (
-            HEAD + f"pools: [{{name: a, redfish: {{address: 'https://x/redfish', {FILES}}}}}]",
-            "a.yaml:3: pools[0].redfish.address is no base URL: write it like https://bmc.example",
-        ),
-        (HEAD + "pools: [{name: a, cloud: {ec2: {}}}]", "a.yaml:3: pools[0].cloud.ec2 needs region"),
-        (
-            HEAD + "pools: [{name: a, cloud: {ec2: {region: eu west}}}]",
-            "a.yaml:3: pools[0].cloud.ec2.region is 'eu west': it must be a region such as eu-west-1",
-        ),
-    ],
-)
+@pytest.mark.parametrize("text, message", [
+    ("a: b", "a.yaml:1: kind is nothing: it must be OutageConfiguration (apiVersion ebbtide/v1alpha1)"),
+    ("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration",
+     "a.yaml:2: kind is 'EbbtideConfiguration': it must be OutageConfiguration "
+     "(apiVersion ebbtide/v1alpha1)"),
+    ("apiVersion: v2\nkind: OutageConfiguration",
+     "a.yaml:1: apiVersion of OutageConfiguration is 'v2': it must be ebbtide/v1alpha1"),
+    (HEAD + "---\n" + HEAD, "a.yaml:4: a second document begins here: keep one"),
+    (HEAD + "efect: x", "a.yaml:3: unknown field 'efect': did you mean effect?"),
+    (HEAD + "effect: PreferNoSchedule",
+     "a.yaml:3: effect is 'PreferNoSchedule': it must be NoExecute or NoSchedule"),
+    (HEAD + "proofPeriod: 5s", "a.yaml:3: proofPeriod is 5s: it must be from 30s to 10m0s"),
+    (HEAD + "proofPeriod: 60", "a.yaml:3: proofPeriod is 60, without a unit: write 60s for seconds"),
+    (HEAD + "proofPeriod: 30.5s", "a.yaml:3: proofPeriod is 30.5s: it must be whole seconds"),
+    (HEAD + "reminderPeriod: 1s", "a.yaml:3: reminderPeriod is 1s: it must be from 1m0s to 168h0m0s"),
+    (HEAD + "namespace: a/b",
+     "a.yaml:3: namespace is 'a/b': it must be a namespace's name: small letters, digits and '-'"),
+    (HEAD + "brake:\n  maxNode: 1", "a.yaml:4: unknown field 'maxNode' in brake: did you mean maxNodes?"),
+    (HEAD + "brake: {maxNodes: 0}", "a.yaml:3: brake.maxNodes is 0: it must be from 1 to 5000"),
+    (HEAD + "brake: {maxShare: 20}",
+     "a.yaml:3: brake.maxShare is 20: it must be a word; put it in quotes"),
+    (HEAD + "brake: {maxShare: 0%}", "a.yaml:3: brake.maxShare is '0%': write a share from 1% to 100%"),
+    (HEAD + "pools:\n- {}", "a.yaml:4: pools[0] needs name"),
+    (HEAD + "pools:\n- name: a\n  nodeSelector: {k: true}",
+     "a.yaml:5: pools[0].nodeSelector.k is true: it must be a word; put it in quotes"),
+    (HEAD + "pools: [{name: a, nodeSelector: {k: v}}, {name: a}]",
+     "a.yaml:3: pools[1].name is 'a': another pool has that name"),
+    (HEAD + "pools: [{name: a}, {name: b}]",
+     "a.yaml:3: pools[1] takes no node: a pool before it has no nodeSelector, and takes all"),
+    (HEAD + "pools: [{name: a, believe: [declare]}]",
+     "a.yaml:3: pools[0].believe[0] is 'declare': it must be certificate or declared or "
+     "cloud-taint or remediator"),
+    (HEAD + "tracing: {endpoint: http://a:4318, alsoSend: [logs]}",
+     "a.yaml:3: tracing.alsoSend is the daemon's: the controller sends traces alone"),
+    (HEAD + "clusterApi: {kubeconfig: manager}",
+     "a.yaml:3: clusterApi.kubeconfig is 'manager': it must be an absolute path"),
+    (HEAD + "pools: [{name: a, powerOff: {after: 1m}}]",
+     "a.yaml:3: pools[0].powerOff needs redfish or ipmi: nothing else switches off"),
+    (HEAD + "pools:\n- name: a\n  redfish:\n    address: https://{node}.x\n    usernameFile: /u",
+     "a.yaml:5: pools[0].redfish needs passwordFile"),
+    (HEAD + f"pools: [{{name: a, redfish: {{{FILES}}}}}]",
+     "a.yaml:3: pools[0].redfish needs address, with {node} for the Node's name, or addresses"),
+    (HEAD + f"pools: [{{name: a, redfish: {{address: 'https://{{nod}}.x', {FILES}}}}}]",
+     "a.yaml:3: pools[0].redfish.address holds '{nod}': only {node} stands for something, "
+     "the Node's name"),
+    (HEAD + f"pools: [{{name: a, redfish: {{address: 'http://{{node}}.x', {FILES}}}}}]",
+     "a.yaml:3: pools[0].redfish.address must begin with https://: credentials are sent there"),
+    (HEAD + f"pools: [{{name: a, redfish: {{address: 'https://me:secret@x', {FILES}}}}}]",
+     "a.yaml:3: pools[0].redfish.address holds a user's name: it belongs into usernameFile"),
+    (HEAD + f"pools: [{{name: a, redfish: {{address: 'https://x:secret/', {FILES}}}}}]",
+     "a.yaml:3: pools[0].redfish.address is no URL: write it like https://bmc.example"),
+    (HEAD + f"pools: [{{name: a, redfish: {{address: 'https://x', fingerprint: ab, {FILES}}}}}]",
+     "a.yaml:3: pools[0].redfish.fingerprint is 'ab': it must be a certificate's SHA-256: "
+     "64 hexadecimal digits, ':' between or not"),
+    (
+     HEAD + f"pools: [{{name: a, redfish: {{address: 'https://x', fingerprint: '{'ab' * 32}', "
+     + f"certificate: /c, {FILES}}}}}]",
+     "a.yaml:3: pools[0].redfish has certificate and fingerprint: keep one"),
+    (HEAD + f"pools: [{{name: a, ipmi: {{address: 'x y', {FILES}}}}}]",
+     "a.yaml:3: pools[0].ipmi.address is no host: write a name or an address, with or without a port"),
+    (HEAD + f"pools: [{{name: a, ipmi: {{address: 'x:0', {FILES}}}}}]",
+     "a.yaml:3: pools[0].ipmi.address is no host: write a name or an address, with or without a port"),
+    (
+     HEAD + "pools: [{name: a, powerOff: {after: 60s}, "
+     + f"ipmi: {{address: x, privilege: user, {FILES}}}}}]",
+     "a.yaml:3: pools[0].powerOff needs ipmi.privilege operator: a user may only ask"),
+    (HEAD + "namespace: A_b",
+     "a.yaml:3: namespace is 'A_b': it must be a namespace's name: small letters, digits and '-'"),
+    (HEAD + f"pools: [{{name: a, ipmi: {{address: x, cipherSuite: 8, {FILES}}}}}]",
+     "a.yaml:3: pools[0].ipmi.cipherSuite is 8: it must be 17, or 3 for old controllers"),
+    (HEAD + f"pools: [{{name: a, redfish: {{addresses: {{n: 'https://{{node}}'}}, {FILES}}}}}]",
+     "a.yaml:3: pools[0].redfish.addresses.n is one node's: write its address"),
+    (HEAD + f"pools: [{{name: a, ipmi: {{address: 'x:secret', {FILES}}}}}]",
+     "a.yaml:3: pools[0].ipmi.address is no host: write a name or an address, with or without a port"),
+    (HEAD + f"pools: [{{name: a, redfish: {{address: 'https://x/redfish', {FILES}}}}}]",
+     "a.yaml:3: pools[0].redfish.address is no base URL: write it like https://bmc.example"),
+    (HEAD + "pools: [{name: a, cloud: {ec2: {}}}]", "a.yaml:3: pools[0].cloud.ec2 needs region"),
+    (HEAD + "pools: [{name: a, cloud: {ec2: {region: eu west}}}]",
+     "a.yaml:3: pools[0].cloud.ec2.region is 'eu west': it must be a region such as eu-west-1"),
+])  # fmt: skip
 def test_what_is_wrong_is_named_with_its_place_and_its_cure(text: str, message: str) -> None:
     """One line each; what may be a password is not repeated."""
     assert error(text) == message

@@ -32,24 +32,15 @@ def view_of(*nodes: NodeView) -> ClusterView:
     return view
 
 
-@pytest.mark.parametrize(
-    ("text", "labels", "expected"),
-    [
-        (HEAD, {}, ["peer", "cloud-taint", "certificate", "declared", "kubelet"]),
-        (POOLS, {"k": "v"}, ["peer", "declared"]),
-        (POOLS, {}, ["peer", "kubelet"]),
-        (
-            HEAD + "pools: [{name: a, believe: [remediator]}]",
-            {},
-            ["peer", "kubelet", "remediator", "remediator", "remediator"],
-        ),
-        (
-            HEAD + "pools: [{name: a, believe: [], cloud: {ec2: {region: eu-west-1}}}]",
-            {},
-            ["peer", "kubelet", "cloud"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "labels", "expected"), [
+    (HEAD, {}, ["peer", "cloud-taint", "certificate", "declared", "kubelet"]),
+    (POOLS, {"k": "v"}, ["peer", "declared"]),
+    (POOLS, {}, ["peer", "kubelet"]),
+    (HEAD + "pools: [{name: a, believe: [remediator]}]", {},
+     ["peer", "kubelet", "remediator", "remediator", "remediator"]),
+    (HEAD + "pools: [{name: a, believe: [], cloud: {ec2: {region: eu-west-1}}}]", {},
+     ["peer", "kubelet", "cloud"]),
+])  # fmt: skip
 async def test_the_sources_are_those_of_the_nodes_pool(
     text: str, labels: dict[str, str], expected: list[str]
 ) -> None:

@@ -84,19 +84,6 @@ def test_a_taint_that_somebody_else_took_away_stands_no_more() -> None:
     assert summary_document(taken)["untainted"] is not None
 
 
-def test_what_counts_when() -> None:
-    """A proof that was voided is nobody's, and a contradiction that ended opposes nothing."""
-    story = recovered()
-    opposed, proved, voided = after(story, 5), after(story, 7), after(story, 16)
-    assert opposed.opposed == ("peer node-2: the node runs",)
-    assert opposed.proof == ""
-    assert [each.who for each in opposed.refused] == ["cloud"]
-    assert (proved.opposed, proved.proof) == ((), "redfish bmc-1")
-    assert proved.proof_until_wall_ns is not None
-    # Whose word the taint was set for stays.
-    assert (voided.proof, voided.proof_until_wall_ns) == ("redfish bmc-1", None)
-
-
 @pytest.mark.parametrize("closed", [False, True])
 async def test_the_same_list_of_many_journals(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """All in one list, or each by itself; also where somebody's object parts a journal's pieces, and where

@@ -70,14 +70,6 @@ def test_every_document_says_what_is_wrong_with_the_journal(
     assert found["banner"] in ran.err
 
 
-@pytest.mark.parametrize("verb", DOCUMENTS)
-def test_an_intact_journal_is_said_to_be_intact(run: Run, verb: str) -> None:
-    """The field is there whether or not something is wrong."""
-    ran = run(*DOCUMENTS[verb], "--journal", SHUTDOWN, "-o", "json")
-    assert (ran.code, ran.err) == (0, "")
-    assert _state(json.loads(ran.out))["state"] == "intact"
-
-
 def test_a_shutdown_that_ends_in_damage_does_not_run(run: Run, hurt: tuple[str, Path]) -> None:
     """Although its boot is this one: list, chain and heading call it cut short, and where the record ends."""
     _, journal = hurt

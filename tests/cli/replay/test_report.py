@@ -15,8 +15,6 @@ from typing import NamedTuple
 import pytest
 
 from ebbtide.cli.common.guard import guarded
-from tests.journals import write_files
-from tests.replay.report import journals
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 JOURNAL = GOLDEN / "shutdown-v1"
@@ -95,12 +93,6 @@ def test_an_existing_file_is_replaced_whole(run: Run, tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_a_pipe_is_written_to(run: Run, tmp_path: Path) -> None:
-    """A named device or pipe is used as it is, not replaced by a file."""
-    assert run("export", "jsonl", "-o", "/dev/null").code == 0
-    assert not Path("/dev/null").is_file()
-
-
 def test_not_to_a_terminal() -> None:
     """What nobody can read does not fill a terminal: one line says what to do."""
     main, terminal = pty.openpty()
@@ -114,19 +106,6 @@ def test_not_to_a_terminal() -> None:
         )
     assert done.returncode == 2
     assert b"name a file, -o " in done.stderr
-
-
-def test_torn_journal(run: Run, tmp_path: Path) -> None:
-    """Of a torn journal the intact part is exported; exit code 4 says so."""
-    folder = tmp_path / "journal"
-    folder.mkdir()
-    write_files(folder, journals.story())
-    last = sorted(folder.iterdir())[-1]
-    last.write_bytes(last.read_bytes()[:-300])
-    for verb in VERBS:
-        ran = run(*verb, "-o", tmp_path / "out", journal=folder)
-        assert ran.code == 4, (verb, ran.err)
-        assert (tmp_path / "out").stat().st_size > 0
 
 
 def test_a_place_that_cannot_be_written_is_named_as_it_was_given(run: Run, tmp_path: Path) -> None:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from ebbtide.actors.hook import HOOK
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import Armed
-from ebbtide.events.facts import ContainerExited
 from ebbtide.events.reader import History
 from ebbtide.replay.replayer import Replayer
 from ebbtide.replay.states import states_at
 from tests.cli.replay.conftest import golden
 from tests.commands import Run
-from tests.handlers import replace_handler
 from tests.journals import SHUTDOWN, records_of
 from tests.replay import outages
 from tests.replay.journals import edit, write
@@ -66,13 +61,6 @@ def test_after_a_step_it_is_what_the_system_has() -> None:
             }
 
 
-def test_each_event_of_a_step_has_changed_only_what_heard_it(replay: Run) -> None:
-    """The first pod's actor has begun when the second one's has not."""
-    states = document(replay, "--at", "26", "--actor", "hook")["actors"]
-    begun = [each["name"] for each in states if "begunNs" in each["state"]]
-    assert begun == ["hook:shop/web-0"]
-
-
 @pytest.mark.parametrize(
     "at, seq",
     [
@@ -88,15 +76,6 @@ def test_each_event_of_a_step_has_changed_only_what_heard_it(replay: Run) -> Non
 def test_at_an_instant_it_is_the_last_record_until_then(replay: Run, at: str, seq: int) -> None:
     """By number, by the time since the signal, by the clock."""
     assert document(replay, "--at", at)["seq"] == seq
-
-
-def test_defaults_are_left_out_unless_all_are_wanted(replay: Run) -> None:
-    """``--all`` has every field of the type."""
-    few = document(replay, "--at", "20", "--pod", "web-0")["actors"][0]["state"]
-    every = document(replay, "--at", "20", "--pod", "web-0", "--all")["actors"][0]["state"]
-    assert "over" not in few
-    names = [field.name for field in msgspec.structs.fields(HOOK.state)]
-    assert [re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", key) for key in every] == names
 
 
 @pytest.mark.parametrize(
@@ -135,23 +114,6 @@ def test_the_command_says_so_too(replay: Run, spoiled: Path) -> None:
     assert ran.code == 3
     assert "from record 11 on" in ran.err
     assert ran.out
-
-
-def test_an_actor_that_fails_is_shown_as_failed(replay: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug of this version: its state is as it was, it takes no further part, and nothing is hidden."""
-
-    def bug(state: Any, event: Any, now: int) -> Any:
-        raise KeyError
-
-    replace_handler(monkeypatch, HOOK, ContainerExited, bug)
-    ran = replay("state", "--at", "41", "--pod", "web-0")
-    assert ran.code == 3
-    assert "hook:shop/web-0  failed" in ran.out
-    assert "it takes no further part" in ran.out
-    ran = replay("step", "--at", "40", "-o", "json")
-    assert ran.code == 3
-    changes = json.loads(ran.out)["changes"]
-    assert {"actor": "hook:shop/web-0", "field": "failed", "before": False, "after": True} in changes
 
 
 @pytest.mark.parametrize(("at", "after"), [("+999s", True), ("2030-01-01T00:00:00Z", True), ("+5s", False)])

@@ -12,13 +12,11 @@ import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from ebbtide.cli.replay.step_terminal import Keys
 from tests.journals import SHUTDOWN
 
 #: Real processes on a real terminal, with bounds of seconds.
@@ -129,32 +127,6 @@ def test_a_key_is_a_command(terminal: Terminal) -> None:
     assert terminal.settings() == terminal.before
 
 
-def test_a_prompt_is_given_up_with_escape(terminal: Terminal) -> None:
-    """Escape alone is a key; an arrow at the prompt is none of the text."""
-    terminal.wait("record 12 of 12-90")
-    terminal.press("/SIG")
-    terminal.wait("TEXT: SIG")
-    terminal.press("\x1b")
-    terminal.wait("n next")
-    terminal.press("n")
-    terminal.wait("record 13 of 12-90")
-
-
-def test_a_resize_is_one_more_drawing(terminal: Terminal) -> None:
-    """Never wider or higher than the window is now; what does not fit is a page further down."""
-    terminal.wait("record 12 of 12-90")
-    terminal.press("e62\r")
-    terminal.wait("record 62 of 12-90")
-    terminal.resize(10, 50)
-    screen = terminal.wait("PgDn shows more")
-    lines = screen.split("\r\n")
-    assert len(lines) <= 10
-    assert max(map(len, lines)) <= 50
-    terminal.press("\x1b[6~")
-    terminal.wait("begun_ns")
-    assert "record 62" not in terminal.screen
-
-
 def test_interrupted_the_terminal_is_as_before(terminal: Terminal) -> None:
     """Ctrl-C ends it as its signal does, and puts everything back."""
     terminal.wait("record 12 of 12-90")
@@ -164,72 +136,4 @@ def test_interrupted_the_terminal_is_as_before(terminal: Terminal) -> None:
     assert terminal.settings() == terminal.before
 
 
-def test_a_dumb_terminal_takes_lines() -> None:
-    """No cursor, no colours: a prompt, and a line a command; a wrong one is said, and asked again."""
-    terminal = Terminal(term="dumb")
-    try:
-        terminal.wait("step> ", on_screen=False)
-        terminal.press("jump\n")
-        terminal.wait("no such command 'jump'", on_screen=False)
-        terminal.press("kill\n")
-        terminal.wait("main: SIGKILL", on_screen=False)
-        assert "\x1b" not in terminal.said
-        terminal.press("\x04")
-        assert terminal.ended() == 0
-    finally:
-        terminal.close()
-
-
 # --- keys, and signals that come while one is waited for ---------------------------------------
-
-
-@pytest.fixture
-def typist() -> Iterator[tuple[int, int]]:
-    """Both ends of a terminal: where one types, and where it is read."""
-    ours, theirs = pty.openpty()
-    yield ours, theirs
-    os.close(ours)
-    os.close(theirs)
-
-
-def test_keys_have_names(typist: tuple[int, int]) -> None:
-    """A letter is itself, a sequence what it stands for, whole characters stay whole."""
-    ours, theirs = typist
-    with Keys(theirs) as keys:
-        os.write(ours, "a\x1b[Dé".encode())
-        assert [keys.read() for _ in range(3)] == ["a", "left", "é"]
-
-
-@pytest.mark.parametrize("number, expected", [(signal.SIGINT, KeyboardInterrupt), (signal.SIGWINCH, None)])
-def test_no_signal_waits_for_a_key(
-    typist: tuple[int, int], number: signal.Signals, expected: type[BaseException] | None
-) -> None:
-    """Also one that interrupts no system call of ours: here since another thread takes it, elsewhere since it
-    comes in the moment before the call.
-    """
-    ours, theirs = typist
-    done, typed, main = threading.Event(), [], threading.get_ident()
-    waits = Keys.read.__code__
-
-    def strike() -> None:
-        while sys._current_frames()[main].f_code is not waits:
-            time.sleep(0)
-        signal.pthread_kill(threading.get_ident(), number)
-        if not done.wait(PATIENCE_SECONDS):
-            typed.append(os.write(ours, b"x"))
-
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)
-    thread = threading.Thread(target=strike)
-    try:
-        with Keys(theirs) as keys:
-            thread.start()
-            if expected is None:
-                assert keys.read() == "resize"
-            else:
-                with pytest.raises(expected):
-                    keys.read()
-    finally:
-        done.set()
-        thread.join()
-        signal.signal(signal.SIGINT, former)
-    assert not typed

@@ -19,15 +19,13 @@ from ebbtide.cli.replay.timeline import (
     COLUMNS,
     WORDS_WIDTH_MIN,
     fitting_columns,
-    screen_width,
     shortened,
 )
-from ebbtide.events.base import NS_PER_SECOND, TYPES, Event, Fact, register
+from ebbtide.events.base import TYPES, Event, Fact, register
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import FLAG_LAST, parse_frames
-from ebbtide.events.decisions import HookEnded
 from ebbtide.events.facts import DaemonStarted, OrderEnded, ReleaseRequested
-from ebbtide.events.reader import Batch, History
+from ebbtide.events.reader import History
 from ebbtide.events.segment import parse_header
 from ebbtide.replay.timeline import SENTENCES, sentence, timeline
 from tests.cli.replay.conftest import golden
@@ -95,21 +93,6 @@ def test_a_sentence_for_whatever_comes(replay: Run) -> None:
         assert sentence(msgspec.structs.replace(line, type=tag, data=None, text="as told."))[-1] == "."
 
 
-@pytest.mark.parametrize(
-    "elapsed_ns, reason, told",
-    [
-        (NS_PER_SECOND, "exit code 0", "It ended in its grace, after 1 s: exit code 0."),
-        (0, "had no containers", "It ended in its grace: had no containers."),
-        (0, "", "It ended in its grace."),
-    ],
-)
-def test_an_end_that_took_no_time(elapsed_ns: int, reason: str, told: str) -> None:
-    """It had ended before its stop began: there is no time to tell, and no comma before one."""
-    (line, *_) = timeline(History([DirectorySource(DEMO)]).batches(), 68)
-    data = {"outcome": "graceful", "elapsed_ns": elapsed_ns, "reason": reason}
-    assert sentence(msgspec.structs.replace(line, type="PodEnded", data=data)) == told
-
-
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """A terminal of so many columns."""
@@ -155,16 +138,6 @@ def test_a_long_name_keeps_its_begin_and_its_end() -> None:
         assert name.startswith(head)
         assert name.endswith(tail)
         assert 0 <= len(head) - len(tail) <= 1
-
-
-def test_only_a_terminal_has_a_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe has none, and on one that is too narrow nothing can be laid out."""
-    monkeypatch.setenv("COLUMNS", "90")
-    assert screen_width() == 0
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert screen_width() == 90
-    monkeypatch.setenv("COLUMNS", "30")
-    assert screen_width() == 0
 
 
 @pytest.mark.parametrize(
@@ -224,22 +197,6 @@ def test_an_unknown_type_is_shown_as_it_is(replay: Run, spoiled: Path, future: t
     assert line.endswith(
         "? edge      0 shop/web-0                   FromTheFuture uid=shop/web-0 what=x\\x1b[31m"
     )
-
-
-def test_a_payload_that_does_not_fit_is_shown_as_it_is(replay: Run, spoiled: Path) -> None:
-    """An edited record does not stop the telling."""
-    bad = msgspec.structs.replace(HookEnded(uid="uid-web-1", container="main", result="done"), reason=7)
-    written = edit(records_of(SHUTDOWN), 43, lambda event: bad)
-    ran = replay("timeline", "--since", "43", "--until", "43", journal=write(spoiled, written))
-    assert "HookEnded uid=shop/web-1 container=main result=done reason=7" in ran.out
-
-
-def test_what_is_no_map_is_shown_as_bytes() -> None:
-    """A payload that nobody can read is hexadecimal digits."""
-    header, raws = next(iter(History([DirectorySource(SHUTDOWN)]).batches()))
-    odd = [raw._replace(payload=b"\xc1") if raw.seq == 13 else raw for raw in raws]
-    line = next(line for line in timeline([Batch(header, odd)], 12) if line.seq == 13)
-    assert (line.text, line.data, line.kind) == ("ShutdownDetected c1", "c1", "decision")
 
 
 @pytest.mark.parametrize(

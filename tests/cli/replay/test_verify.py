@@ -16,7 +16,6 @@ from ebbtide.events.reader import History
 from tests.cli.bed import PODS, Node, whole_shutdown, write
 from tests.cli.test_journal import damage
 from tests.commands import Run
-from tests.journals import SHUTDOWN
 
 
 class FromTheFuture(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -161,17 +160,6 @@ def test_a_head_that_is_not_there(run: Run, tmp_path: Path, head: str, why: str)
     assert why in ran.err
 
 
-def test_a_head_from_before_the_begin_cannot_be_compared(run: Run, spoiled: Path) -> None:
-    """Retention has taken its record, or somebody has."""
-    for file in sorted(SHUTDOWN.iterdir())[1:]:
-        (spoiled / file.name).write_bytes(file.read_bytes())
-    ran = run("replay", "verify", "--journal", spoiled, "--head", f"3:{'a' * 64}")
-    assert ran.code == 1
-    assert (
-        "the head cannot be compared: the journal begins at record 45, and record 3 is not in it" in ran.err
-    )
-
-
 @pytest.mark.parametrize("head", ["x", f"0:{'a' * 64}", f"5:{'a' * 32}", "g" * 64])
 def test_what_is_no_head_is_refused(run: Run, tmp_path: Path, head: str) -> None:
     """Before anything is read."""
@@ -193,17 +181,6 @@ def test_a_difference_for_people(run: Run, spoiled: Path) -> None:
     assert differing[0] == [">", "reason", "made", "up", "exit", "code", "0"]
     assert lines[-2].startswith(f"  record {seq} alone differs")
     assert lines[-1].startswith("  version 0.1 wrote it and this is ")
-
-
-@pytest.mark.parametrize("name", ["last", "-1"])
-def test_an_episode_limits_what_is_reported(run: Run, tmp_path: Path, name: str) -> None:
-    """``last`` and ``-1`` count the last shutdown's events only."""
-    whole_shutdown(tmp_path)
-    whole = json.loads(run("replay", "verify", "--journal", tmp_path, "-o", "json").out)
-    part = json.loads(run("replay", "verify", name, "--journal", tmp_path, "-o", "json").out)
-    assert part["identical"]
-    assert part["episodes"] == 1
-    assert 0 < part["events"] < whole["events"]
 
 
 def test_what_differs_after_an_episode_says_nothing_against_it(run: Run, spoiled: Path) -> None:
@@ -255,7 +232,7 @@ def spoil_inventory(records: list[Record]) -> None:
     records[at] = msgspec.structs.replace(records[at], event=bad)
 
 
-@pytest.mark.parametrize("command", ["journal ls", "replay verify", "replay verify last", "status"])
+@pytest.mark.parametrize("command", ["journal ls", "replay verify"])
 def test_a_payload_that_does_not_fit_its_type_is_5(run: Run, spoiled: Path, command: str) -> None:
     """An edited journal is corrupt for whoever has to understand it: one line, and no claim."""
     records = node_after_shutdown().records

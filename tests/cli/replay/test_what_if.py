@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -133,20 +132,6 @@ def test_what_if_as_json(run: Run) -> None:
     assert {each["code"] for each in document["assumptions"]} == {"grant", "restart"}
 
 
-def test_a_wave_of_one_configuration_alone_is_null_in_the_other(run: Run) -> None:
-    """Waves are matched by priority; a new pod has no past."""
-    config = CONFIG.replace("priority: 2000", "priority: 3000")
-    Path("other.yaml").write_text(config)
-    arguments = ("--config", "other.yaml", "--pods", "pods.yaml", "-o", "json")
-    document = json.loads(run("replay", "what-if", "--journal", SHUTDOWN, *arguments).out)
-    sides = {
-        wave["priority"]: (wave["then"] is None, wave["now"]["best"] is None) for wave in document["waves"]
-    }
-    assert sides == {0: (False, False), 1000: (False, False), 2000: (False, True), 3000: (True, False)}
-    new = next(pod for pod in document["pods"] if pod["name"] == "new-0")
-    assert (new["then"], new["needed"], new["evidence"]) == (None, None, "assumed")
-
-
 def test_advice_as_json(run: Run, fleet: Path) -> None:
     """Every stop is saved, perhaps saved, or hopeless; what is not reached is null."""
     document = json.loads(run("replay", "advise", "--journal", fleet, "-o", "json").out)
@@ -198,15 +183,6 @@ def test_plan_against_a_history_as_json(run: Run, fleet: Path) -> None:
     assert document["history"]["unknown"] == ["shop/other-0"]
 
 
-def test_a_named_configuration_counts_before_the_fleets(run: Run, fleet: Path) -> None:
-    """The waves are then the file's, and the grant what --grant says."""
-    Path("rollout.yaml").write_text(rollout(sleep_seconds=1))
-    arguments = ("--config", "new.yaml", "--grant", "12s", "--history", fleet, "-o", "json")
-    document = json.loads(run("plan", "--pods", "rollout.yaml", *arguments).out)
-    assert [wave["periodSeconds"] for wave in document["waves"]] == [2, 5, 5]
-    assert not document["history"]["fits"]
-
-
 # --- what is refused ---------------------------------------------------------------------------
 
 
@@ -240,32 +216,9 @@ def test_nothing_to_advise_from(run: Run, tmp_path: Path) -> None:
     assert "nothing can be advised" in ran.err
 
 
-def test_advice_from_one_shutdown_of_a_fleet_says_whose_it_is(run: Run, fleet: Path) -> None:
-    """Beside every form of the answer; leaving it out asks all of them."""
-    for output in ("table", "json", "yaml"):
-        ran = run("replay", "advise", "-1", "--journal", fleet, "-o", output)
-        assert "ebbtide: of 4 journals this is shutdown 7918ef3e-" in ran.err
-        assert "of node-18 alone" in ran.err
-    assert not run("replay", "advise", "--journal", fleet / "calm", "last", "-o", "yaml").err
-
-
 def test_a_record_that_does_not_replay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another logic decides otherwise: exit code 3, and where to look."""
     monkeypatch.setattr("ebbtide.actors.container.AUTOPSY_BEFORE_KILL_NS", 1)
     ran = run("replay", "what-if", "--journal", SHUTDOWN, "--grant", "12s")
     assert (ran.code, ran.out) == (3, "")
     assert "see 'ebbtide replay verify'" in ran.err
-
-
-def test_a_torn_journal_is_used_as_far_as_it_goes(run: Run, tmp_path: Path) -> None:
-    """The intact part is decided anew, as a shutdown that was cut short; exit code 4."""
-    for file in sorted(SHUTDOWN.iterdir())[:2]:
-        shutil.copy(file, tmp_path)
-    last = sorted(tmp_path.glob("*.ebj"))[-1]
-    last.write_bytes(last.read_bytes()[:-1500])
-    ran = run("replay", "what-if", "--journal", tmp_path, "--grant", "12s", "-o", "json")
-    assert ran.code == 4
-    assert {each["code"] for each in json.loads(ran.out)["assumptions"]} >= {"cut-short"}
-    advised = run("replay", "advise", "--journal", tmp_path, "-o", "json")
-    assert advised.code == 4
-    assert json.loads(advised.out)["kind"] == "Advice"
