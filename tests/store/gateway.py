@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import subprocess
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -18,10 +17,10 @@ from unittest.mock import patch
 import trio
 
 from tests.store.programs import versitygw
+from tests.waiting import until_sync
 
 BUCKET, REGION = "fleet", "us-east-1"
 ROOT, NODE, READER = ("root", "rootsecret"), ("node", "nodesecret"), ("reader", "readersecret")
-START_SECONDS_MAX = 20.0
 
 
 def policy(bucket: str, prefix: str) -> dict[str, Any]:
@@ -75,11 +74,11 @@ def gateway(folder: Path, prefix: str) -> Any:
     with open(folder / "log", "wb") as log:
         server = subprocess.Popen(argv, stdout=log, stderr=log)
     try:
-        _until_listening(port)
+        until_sync(lambda: _listens(port) or server.poll() is not None, "versitygw to listen")
         admin = [str(binary), "admin", "--access", ROOT[0], "--secret", ROOT[1], "--endpoint-url", endpoint]
         for access, secret in (NODE, READER):
             made = [*admin, "create-user", "--access", access, "--secret", secret, "--role", "user"]
-            subprocess.run(made, check=True, capture_output=True, timeout=START_SECONDS_MAX)
+            subprocess.run(made, check=True, capture_output=True)
         found = Gateway(endpoint, data)
         _put_policy(found, prefix)
         yield found
@@ -88,15 +87,9 @@ def gateway(folder: Path, prefix: str) -> Any:
         server.wait()
 
 
-def _until_listening(port: int) -> None:
-    until = time.monotonic() + START_SECONDS_MAX
-    while time.monotonic() < until:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.02)
-    raise TimeoutError("versitygw does not listen")
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _put_policy(on: Gateway, prefix: str) -> None:

@@ -32,7 +32,7 @@ def signed_put(
     signature = hmac.digest(key, text.encode(), "sha256").hex()
     credential = f"AWS4-HMAC-SHA256 Credential={access}/{scope}"
     headers["authorization"] = f"{credential}, SignedHeaders={names}, Signature={signature}"
-    connection = http.client.HTTPConnection(host, timeout=10)
+    connection = http.client.HTTPConnection(host)
     try:
         connection.request("PUT", target, body, headers)
         return connection.getresponse().status

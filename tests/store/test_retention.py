@@ -10,20 +10,24 @@ import pytest
 import trio
 import trio.testing
 
-from ebbtide.daemon import TRIM_SECONDS_MAX, _trim_journal
+from ebbtide.daemon import _trim_journal
+from ebbtide.events import bounds
 from ebbtide.events.catalog import DirectorySource, find_path
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.retention import Limits
 from ebbtide.shipping.cursor import closed_segments, load_shipped
 from ebbtide.shipping.edge import ShippingEdge
+from ebbtide.shipping.store import Answer, Refused, Stored
 from tests.daemon.test_tracing import Outlet
-from tests.store.gateway import TAKEN, faking, reply
+from tests.store.gateway import TAKEN, faking
 from tests.store.segments import JOURNAL_ID, lay_out_segments
-from tests.store.test_edge import STORE, until
+from tests.store.test_edge import STORE
+from tests.store.test_shipping import Script, shipper_of
 
 #: As much as the last segment alone has, or less: all that may go goes.
 FULL = Limits(total_bytes=1)
 FULLER = Limits(total_bytes=1, hard_bytes=1)
+REFUSED = Refused("HTTP 403", "")
 
 
 class Failing(DirectoryStorage):
@@ -58,14 +62,19 @@ class Node:
     async def trim(self, limits: Limits) -> list[str]:
         return list(await _trim_journal(self.storages, limits, None, None, self.edge))
 
-    async def ship(self) -> None:
-        """One process of the shipping, from its start to its end."""
-        async with trio.open_nursery() as nursery:
+    async def ship(self, *answers: Answer) -> None:
+        """As one process of the shipping does."""
+        await shipper_of(self.folder, Script(*answers), STORE)[0].run(load_shipped(self.folder, STORE))
+
+    async def ship_by_process(self) -> None:
+        """A real one, from its start to its end, to a store that takes all."""
+        ended = trio.Event()
+        self.edge._over = ended.set  # type: ignore[method-assign]
+        async with faking(lambda request: TAKEN), trio.open_nursery() as nursery:
             nursery.start_soon(self.edge.run, Outlet())
             self.edge.see(())
             self.edge.want(0)
-            await until(lambda: self.edge._process is not None)
-            await until(lambda: self.edge._process is None)
+            await ended.wait()
             nursery.cancel_scope.cancel()
 
 
@@ -73,20 +82,17 @@ async def test_what_is_not_in_the_store_is_kept_when_the_journal_is_full(tmp_pat
     """A store that is overloaded for a week costs space, and no segment."""
     on = Node(tmp_path)
     assert await on.trim(FULL) == []
-    async with faking(lambda request: reply(403)):
-        await on.ship()
+    await on.ship(REFUSED)
     assert await on.trim(FULL) == []
-    async with faking(lambda request: TAKEN):
-        await on.ship()
+    await on.ship(Stored())
     assert await on.trim(FULL) == on.names[:3]
     assert not any("removed" in line for line in on.said)
 
 
 async def test_what_is_left_in_part_is_kept_from_there_on(tmp_path: Path) -> None:
     """What is there already goes."""
-    on, answers = Node(tmp_path), [TAKEN, reply(403)]
-    async with faking(lambda request: answers.pop(0)):
-        await on.ship()
+    on = Node(tmp_path)
+    await on.ship(Stored(), REFUSED)
     assert await on.trim(FULL) == on.names[:1]
 
 
@@ -100,8 +106,7 @@ async def test_above_the_hard_cap_it_goes_all_the_same_and_that_is_on_record(tmp
     assert [each.name for each in path.segments] == on.names[3:]
     assert closed_segments([DirectorySource(tmp_path)]) == []
     for _ in range(2):  # once, however often a process runs
-        async with faking(lambda request: TAKEN):
-            await on.ship()
+        await on.ship_by_process()
         assert load_shipped(tmp_path, STORE).lost == 3
     state = on.edge.last_state()
     assert state is not None
@@ -112,8 +117,7 @@ async def test_above_the_hard_cap_it_goes_all_the_same_and_that_is_on_record(tmp
 async def test_a_cursor_that_cannot_be_read_makes_nothing_shipped(tmp_path: Path, limits: Limits) -> None:
     """Unknown is not there."""
     on = Node(tmp_path)
-    async with faking(lambda request: TAKEN):
-        await on.ship()
+    await on.ship(Stored())
     (tmp_path / "shipped.json").write_text("{")
     assert await on.trim(limits) == ([] if limits is FULL else on.names[:3])
 
@@ -131,9 +135,6 @@ async def test_what_went_before_the_disk_failed_is_on_record(tmp_path: Path) -> 
     on.storages[0].fail = no_disk
     assert await on.trim(FULLER) == on.names[:2]
     assert [name for name in on.names if any(name in line for line in on.said)] == on.names[:2]
-    async with faking(lambda request: reply(403)):
-        await on.ship()
-    assert load_shipped(tmp_path, STORE).lost == 2
 
 
 async def test_what_went_before_the_time_was_over_is_on_record(
@@ -142,7 +143,7 @@ async def test_what_went_before_the_time_was_over_is_on_record(
     """A disk that hangs at the third removal takes nothing from what is said of the two before."""
 
     async def hang(name: str) -> None:
-        mock_clock.jump(TRIM_SECONDS_MAX + 1)
+        mock_clock.jump(bounds.now.trim_seconds + 1)
         await trio.sleep_forever()
 
     on = Node(tmp_path)

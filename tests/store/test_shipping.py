@@ -5,13 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from unittest.mock import patch
 
-import msgspec
 import pytest
 import trio
 import trio.testing
@@ -19,7 +15,6 @@ import trio.testing
 from ebbtide.events.catalog import PEEK_BYTES, DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.backoff import Backoff
-from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, encode_line
 from ebbtide.otel.metrics import ShippingState
 from ebbtide.replay.verify import verify
 from ebbtide.shipping import shipper as shippers
@@ -29,17 +24,14 @@ from ebbtide.shipping.destination import (
     Store,
     checked_cluster,
     checked_url,
-    node_prefix,
     object_key,
 )
-from ebbtide.shipping.messages import ShipJob, ShipReport
+from ebbtide.shipping.messages import ShipReport
 from ebbtide.shipping.shipper import Shipper
 from ebbtide.shipping.store import Again, Answer, ObjectStore, Present, Refused, Stored
-from tests.beds.rootfs import Unavailable
-from tests.store.gateway import BUCKET, READER, TAKEN, Gateway, faking, gateway, reply
-from tests.store.gateway import NODE as NODE_USER
+from tests.store.gateway import BUCKET, TAKEN, faking, reply
 from tests.store.segments import JOURNAL_ID, NODE, lay_out_segments
-from tests.store.signing import signed_put
+from tests.waiting import WATCHDOG_SECONDS
 
 STORE = Store(url=f"s3://{BUCKET}/pre", cluster="prod")
 REDACTED = Store(url=STORE.url, cluster="prod", redact=True)
@@ -162,7 +154,7 @@ ANSWERS: list[tuple[bytes | None, type, str]] = [
 async def test_each_answer_means_what_it_says(answer: bytes | None, kind: type, reason: str) -> None:
     """Through the real client: only a whole answer of an object store is one, and nothing is tried twice."""
     async with faking(lambda request: answer) as fake:
-        store = ObjectStore(STORE, put_seconds=0.5)
+        store = ObjectStore(STORE, put_seconds=0.2 if answer is None else WATCHDOG_SECONDS)
         found = await trio.to_thread.run_sync(store.put, KEY, b"data")
         assert isinstance(found, kind), found
         assert getattr(found, "reason", "").startswith(reason)
@@ -423,133 +415,3 @@ async def test_what_is_too_large_is_never_sent(tmp_path: Path, monkeypatch: pyte
     assert len(script.keys) == 1
     assert load_shipped(tmp_path, STORE).segments[names[1]].outcome == "unfit"
     assert "more than" in said.lines[0]
-
-
-# --- the real process against a real S3 server ------------------------------------------------------
-
-PREFIX = f"pre/{node_prefix('prod', NODE)}"
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> object:
-    try:
-        with gateway(tmp_path_factory.mktemp("s3"), PREFIX) as found:
-            yield found
-    except Unavailable as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture
-def emptied(s3: Gateway) -> Gateway:
-    for path in (s3.data / BUCKET).rglob("*.ebj"):
-        path.unlink()
-    return s3
-
-
-def start(folder: Path, on: Gateway, store: Store = STORE) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "ebbtide.shipping"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=os.environ | on.environ(),
-    )
-    assert process.stdin is not None
-    process.stdin.write(encode_line(ShipJob(store=store, locations=(str(folder),))))
-    process.stdin.flush()
-    return process
-
-
-def end(process: subprocess.Popen[bytes]) -> tuple[int, list[str]]:
-    assert process.stdout is not None
-    assert process.stdin is not None
-    said = process.stdout.read()
-    code = process.wait(timeout=60)
-    process.stdin.close()
-    process.stdout.close()
-    reports = [msgspec.json.decode(line, type=ShipReport) for line in said.splitlines()]
-    return code, [report.text for report in reports if report.text]
-
-
-def hold_all(folder: Path, names: list[str], on: Gateway) -> bool:
-    """Whether the store has exactly the bytes of these segments."""
-    return sorted(on.objects().values()) == sorted((folder / name).read_bytes() for name in names)
-
-
-@pytest.mark.backend
-def test_a_real_store_gets_each_segment_once(emptied: Gateway, tmp_path: Path) -> None:
-    """With rights that only let this node write; a lost cursor ends in what is there already."""
-    names = lay_out_segments(tmp_path, 4)
-    assert end(start(tmp_path, emptied)) == (EXIT_DONE, [])
-    assert hold_all(tmp_path, names[:3], emptied)
-    (tmp_path / "shipped.json").unlink()
-    code, said = end(start(tmp_path, emptied))
-    assert (code, len(said)) == (EXIT_DONE, 3)
-    assert all("not verified" in text for text in said)
-    assert hold_all(tmp_path, names[:3], emptied)
-    assert load_shipped(tmp_path, STORE).present == 3
-
-
-@pytest.mark.backend
-def test_two_processes_make_one_object_of_a_segment(emptied: Gateway, tmp_path: Path) -> None:
-    """Of two copies of a journal, each with a cursor of its own."""
-    folders = [tmp_path / "a", tmp_path / "b"]
-    for folder in folders:
-        folder.mkdir()
-        names = lay_out_segments(folder, 6)
-    found = [end(each) for each in [start(folder, emptied) for folder in folders]]
-    assert [code for code, _ in found] == [EXIT_DONE, EXIT_DONE]
-    assert hold_all(folders[0], names[:5], emptied)
-    both = [load_shipped(folder, STORE) for folder in folders]
-    assert sum(each.stored for each in both) == 5
-    assert sum(each.present for each in both) == 5
-
-
-@pytest.mark.backend
-def test_one_that_is_killed_goes_on_after_the_reboot(emptied: Gateway, tmp_path: Path) -> None:
-    """Half a request is no object."""
-    names = lay_out_segments(tmp_path, 8)
-    process = start(tmp_path, emptied)
-    while not emptied.objects() and process.poll() is None:
-        pass
-    process.send_signal(signal.SIGKILL)
-    end(process)
-    assert end(start(tmp_path, emptied))[0] == EXIT_DONE
-    assert hold_all(tmp_path, names[:7], emptied)
-
-
-@pytest.mark.backend
-def test_another_nodes_prefix_is_refused_with_its_cure(emptied: Gateway, tmp_path: Path) -> None:
-    """The rights of a node end at its own prefix."""
-    lay_out_segments(tmp_path, 2)
-    code, said = end(start(tmp_path, emptied, Store(url=STORE.url, cluster="other")))
-    assert code == EXIT_KEPT
-    assert "HTTP 403" in said[0]
-    assert "s3:PutObject" in said[0]
-    assert emptied.objects() == {}
-
-
-@pytest.mark.backend
-async def test_a_real_store_refuses_bytes_that_are_not_those_of_the_checksum(emptied: Gateway) -> None:
-    """It is the store that verifies it: what is changed on the way is no object."""
-    with patch.dict(os.environ, emptied.environ(READER)):
-        found = await trio.to_thread.run_sync(ObjectStore(STORE).put, f"{PREFIX}/x.ebj", b"data")
-    assert isinstance(found, Refused)
-    target, wrong = f"/{BUCKET}/{PREFIX.replace('=', '%3D')}/x.ebj", {"x-amz-checksum-sha256": "A" * 43 + "="}
-    assert signed_put(emptied.endpoint, target, b"data", "node", "nodesecret", wrong) == 400
-    assert emptied.objects() == {}
-
-
-@pytest.mark.backend
-def test_without_the_condition_in_its_policy_a_store_takes_an_overwrite(
-    emptied: Gateway, tmp_path: Path
-) -> None:
-    """What stolen credentials can do where a store does not know ``s3:if-none-match``: the docs say so."""
-    lay_out_segments(tmp_path, 2)
-    assert end(start(tmp_path, emptied))[0] == EXIT_DONE
-    (key,) = emptied.objects()
-    target = f"/{BUCKET}/{key.replace('=', '%3D')}"
-    assert signed_put(emptied.endpoint, target, b"other", *NODE_USER) == 200
-    assert emptied.objects() == {key: b"other"}
-    conditional = {"if-none-match": "*"}
-    assert signed_put(emptied.endpoint, target, b"more", *NODE_USER, conditional) == 412
-    assert emptied.objects() == {key: b"other"}
