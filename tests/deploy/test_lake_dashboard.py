@@ -113,22 +113,14 @@ def test_the_data_source_has_every_table_that_is_asked() -> None:
     assert all("delta_scan" in each for each in statements() if each.startswith("create view"))
 
 
-def test_every_query_runs(lake: duckdb.DuckDBPyConnection) -> None:
-    """All of them have something to say of these nodes, but for what there is none of."""
+def test_it_answers_as_the_page_does(lake: duckdb.DuckDBPyConnection, made: Path, tmp_path: Path) -> None:
+    """Every query runs, each of the ten questions has the rows that the tables give, and a choice counts. A
+    killed ingest has its ledger last.
+    """
     for title, sql in QUERIES.items():
         assert bool(rows(lake, as_grafana(sql))) == (title != "Journals that are not whole"), title
-
-
-def test_the_lake_answers_as_the_tables_do(lake: duckdb.DuckDBPyConnection) -> None:
-    """Each of the ten questions, row by row."""
     for number, _, sql in questions():
         assert rows(lake, as_grafana(chosen(sql))) == rows(lake, sql), number
-
-
-def test_only_what_is_chosen_and_wholly_there(
-    lake: duckdb.DuckDBPyConnection, made: Path, tmp_path: Path
-) -> None:
-    """Nodes by name, and a time in which nothing was; a killed ingest has its ledger last."""
     (count,) = rows(lake, as_grafana(QUERIES["Nodes"], "'node-1','node-2','nobody'"))
     assert count == {"nodes": 2}
     (count,) = rows(

@@ -45,6 +45,15 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Nodes:
     return Nodes(machines, folder, hurt)
 
 
+@pytest.fixture(scope="session")
+def some(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first thirty of them."""
+    folder = tmp_path_factory.mktemp("some")
+    for machine in nodes.machines[:30]:
+        shutil.copytree(nodes.folder / machine.plan.node, folder / machine.plan.node)
+    return folder
+
+
 @pytest.fixture
 def fleet_of_two(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")

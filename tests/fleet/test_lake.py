@@ -65,7 +65,7 @@ def ordered(tables: Tables, without: tuple[str, ...] = (ROW,)) -> Tables:
 def few(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nodes enough for a row in each table, one of them twice, and the two whose ids begin alike."""
     folder = tmp_path_factory.mktemp("few")
-    for name in (*(f"node-{number}" for number in (*range(1, 9), *ALIKE)), "copy-of-node-7"):
+    for name in (*(f"node-{number}" for number in (*range(1, 5), 7, *ALIKE)), "copy-of-node-7"):
         shutil.copytree(nodes.folder / name, folder / name)
     return folder
 

@@ -23,8 +23,6 @@ from tests.fleet.nodes import SHORT, shipped
 from tests.replay.report.journals import HOSTILE
 from tests.replay.report.test_page import Reader
 
-NIGHTS = tuple(f"node-{number}" for number in range(1, 13))
-
 
 def asked(run: Run, folder: Path, config: Path, *words: str | Path, code: int = DONE) -> dict[str, Any]:
     """The document, of one process."""
@@ -52,11 +50,14 @@ def empty() -> dict[str, Any]:
 # --- what it says ------------------------------------------------------------------------------
 
 
-def test_the_page_says_what_the_document_says(run: Run, nodes: Nodes, short: Path, tmp_path: Path) -> None:
+def test_the_page_says_what_the_document_says(
+    run: Run, nodes: Nodes, some: Path, short: Path, tmp_path: Path
+) -> None:
     """The verdict, the gates, every workload, node and night, and each journal that is torn or corrupt."""
-    for name in NIGHTS:
-        whole = name not in ("node-2", "node-3")
-        shutil.copytree((nodes.folder if whole else nodes.hurt) / name, tmp_path / "fleet" / name)
+    shutil.copytree(some, tmp_path / "fleet")
+    for name in ("node-2", "node-3"):
+        shutil.rmtree(tmp_path / "fleet" / name)
+        shutil.copytree(nodes.hurt / name, tmp_path / "fleet" / name)
     page = tmp_path / "risk.html"
     found = asked(
         *(run, tmp_path / "fleet", short, "--html", page, "--gate", "lost=0", "--gate", "not-asked=1000"),
@@ -179,13 +180,13 @@ def linked(page: Path) -> list[Path]:
 
 
 def test_every_night_leads_to_its_report(
-    run: Run, nodes: Nodes, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, some: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From any folder; page and JSON name the same, and each is that shutdown's report."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     place = "../beside/of last quarter, nächte"
-    found = asked(run, nodes.folder, short, "--html", "risk.html", "--reports", place)
+    found = asked(run, some, short, "--html", "risk.html", "--reports", place)
     assert len(found["nights"]) == min(found["nightsCount"], NIGHTS_MAX) > 3
     assert linked(Path("risk.html")) == [Path(night["report"]).resolve() for night in found["nights"]]
     assert len({night["report"] for night in found["nights"]}) == len(found["nights"])
@@ -207,11 +208,10 @@ def test_two_journals_whose_ids_begin_alike(run: Run, nodes: Nodes, short: Path,
 
 
 def test_a_report_that_cannot_be_made_has_no_link(
-    run: Run, nodes: Nodes, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, some: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A journal that is gone in between: said on standard error, by the exit code and on the page."""
-    for name in NIGHTS:
-        shutil.copytree(nodes.folder / name, tmp_path / "fleet" / name)
+    shutil.copytree(some, tmp_path / "fleet")
     before = asked(run, tmp_path / "fleet", short)
     gone = before["nights"][0]
     real = what_if.write_reports

@@ -19,7 +19,7 @@ from ebbtide.events.decisions import PodEnded
 from ebbtide.extras import EXTRAS
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from ebbtide.replay.whatif.record import WrongChange
-from tests.commands import Ran, Run, ebbtide
+from tests.commands import Ran, Run
 from tests.fleet.conftest import Nodes
 from tests.fleet.nodes import a_node, shipped, shipped_redacted
 from tests.replay.sim import truth
@@ -461,10 +461,3 @@ def test_a_torn_journal_alone(run: Run, nodes: Nodes, tmp_path: Path) -> None:
     shutil.copytree(nodes.hurt / "node-2", tmp_path / "node-2")
     ran = run("fleet", "verify", "--journals", tmp_path, "--jobs", "1", "-o", "json")
     assert (ran.code, document(ran)["states"]) == (TORN, {"torn": 1})
-
-
-def test_the_command_as_a_shell_runs_it(fleet_of_two: Path) -> None:
-    """With its workers, in processes of their own; nothing is said in a pipe but the result."""
-    ran = ebbtide("fleet", "verify", "--journals", fleet_of_two, "--jobs", "2")
-    assert (ran.code, ran.err) == (DONE, "")
-    assert ran.out.splitlines()[1].split()[:2] == ["identical", "2"]
