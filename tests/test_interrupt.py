@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.beds.inside import PROJECT
+import pytest
 
-SECONDS_MAX = 60
+from tests.beds.inside import PROJECT
+from tests.waiting import WATCHDOG_SECONDS
+
 INTERRUPTED = 2
 #: As when somebody presses Ctrl-C while a test waits beside what it has started.
 TESTS = """
@@ -26,6 +28,7 @@ def test_next():
 """
 
 
+@pytest.mark.proof
 def test_ctrl_c_ends_the_run(tmp_path: Path) -> None:
     """Not only the test that it meets: what a test has up goes down, and no other begins."""
     (tmp_path / "test_ours.py").write_text(TESTS)
@@ -35,7 +38,7 @@ def test_ctrl_c_ends_the_run(tmp_path: Path) -> None:
         cwd=PROJECT,
         capture_output=True,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=WATCHDOG_SECONDS,
     )
     assert ran.returncode == INTERRUPTED, ran.stdout + ran.stderr
     assert "it goes on" not in ran.stdout

@@ -8,18 +8,15 @@ from __future__ import annotations
 import json
 
 import pytest
-import trio
 
 from ebbtide.events import decisions as d
 from ebbtide.events.facts import LastBootRead
 from tests.beds.machine import Machine
 from tests.machine.node import UNITS, Node
+from tests.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
 
-LEFT_SECONDS_MAX = 40
-WAIT_SECONDS_MAX = 40
-POLL_SECONDS = 0.02
 #: A container's boot id lies over the host's, which the shipped sandbox sees instead. So the daemon runs in
 #: the usual one of mode process, and what the shipped one lets through is read by a program in its place.
 READER = """
@@ -42,10 +39,8 @@ async def node(machine: Machine) -> Node:
 
 
 async def next_boot(node: Node, count: int) -> tuple[LastBootRead, tuple[str, str, int]]:
-    """What was read after the ``count``th boot, and what was concluded. Raises TooSlowError."""
-    with trio.fail_after(WAIT_SECONDS_MAX):
-        while len(node.events(d.LastBootEnded)) < count:
-            await trio.sleep(POLL_SECONDS)
+    """What was read after the ``count``th boot, and what was concluded."""
+    await until(lambda: len(node.events(d.LastBootEnded)) >= count, f"no end of {count} boots")
     read, ended = node.events(LastBootRead), node.events(d.LastBootEnded)
     assert (len(read), len(ended)) == (count, count)
     assert ended[-1].boot_id == read[-1].boot_id
@@ -95,7 +90,7 @@ async def test_in_order_by_force_and_not_at_all(node: Node) -> None:
 
     await node.armed("web", "db")
     await machine.run("systemctl", "reboot", "-ff", check=False)
-    await machine.wait_left(LEFT_SECONDS_MAX)
+    await machine.wait_left()
     await booted(node)
     read, said = await next_boot(node, 2)
     assert said == ("abrupt", "unrecorded", -1)
@@ -110,7 +105,7 @@ async def test_in_order_by_force_and_not_at_all(node: Node) -> None:
     assert "last boot: without a shutdown: power cut" in await node.log()
 
     await machine.run("systemctl", "reboot", "-f", check=False)
-    await machine.wait_left(LEFT_SECONDS_MAX)
+    await machine.wait_left()
     await booted(node)
     read, said = await next_boot(node, 4)
     assert said == ("graceful", "bypassed", -1)
@@ -135,9 +130,7 @@ async def test_cut_in_a_wave(node: Node) -> None:
     node.pod("db", "ignore", priority=1000)
     await booted(node)
     await machine.run("systemctl", "poweroff", "--no-block")
-    with trio.fail_after(WAIT_SECONDS_MAX):
-        while not any(event.wave == 1 for event in node.events(d.WaveStarted)):
-            await trio.sleep(POLL_SECONDS)
+    await until(lambda: any(event.wave == 1 for event in node.events(d.WaveStarted)), "no second wave")
     await machine.pull_the_plug()
     await booted(node)
     read, said = await next_boot(node, 1)

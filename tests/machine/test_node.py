@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 
 import pytest
-import trio
 
 from ebbtide.events import decisions as d
 from ebbtide.events.facts import AutopsyTaken, ContainerStarted, DaemonStarted, ScheduleRead, SettingsRejected
 from tests.beds.machine import Machine
-from tests.beds.rootfs import SOFT_REBOOTS
+from tests.beds.rootfs import SOFT_REBOOTS, SUITES
 from tests.machine.node import Node
+from tests.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
 
-LEFT_SECONDS_MAX = 40
-WAIT_SECONDS_MAX = 10
-POLL_SECONDS = 0.02
 #: The mode alone: the pods live in the daemon's own sandbox.
 SANDBOXED = """[Service]
 ExecStart=
@@ -47,14 +43,7 @@ async def booted(node: Node) -> None:
     """Armed, with both pods, and granted what their waves need: with less, web has no time for its hook."""
     await node.machine.boot()
     await node.armed("web", "db")
-    await until(lambda: any(assessed.sufficient for assessed in node.events(d.GrantAssessed)[-1:]))
-
-
-async def until(holds: Callable[[], object], seconds: float = WAIT_SECONDS_MAX) -> None:
-    """Raises TooSlowError."""
-    with trio.fail_after(seconds):
-        while not holds():
-            await trio.sleep(POLL_SECONDS)
+    await until(lambda: any(each.sufficient for each in node.events(d.GrantAssessed)[-1:]), "no full grant")
 
 
 def waited_for_us(node: Node, kind: str) -> None:
@@ -70,7 +59,7 @@ def waited_for_us(node: Node, kind: str) -> None:
 
 async def until_recorded(node: Node, count: int) -> list[ScheduleRead]:
     """Wait until the journal has so many schedules."""
-    await until(lambda: len(node.events(ScheduleRead)) >= count)
+    await until(lambda: len(node.events(ScheduleRead)) >= count, f"no {count} schedules")
     return node.events(ScheduleRead)
 
 
@@ -78,14 +67,20 @@ async def lock_holders(node: Node) -> str:
     return (await node.machine.run(*INHIBITORS, MANAGER, "ListInhibitors")).stdout
 
 
+@pytest.mark.gate
+@pytest.mark.parametrize("machine", SUITES[:1], indirect=True)
 async def test_poweroff_waits_and_the_next_boot_says_complete(node: Node) -> None:
-    """`systemctl poweroff` waits for both waves; the next boot finds the journal and says how it ended.
+    """`systemctl poweroff` waits for our lock, and both waves end first; the next boot finds the journal and
+    says how it ended. Each wave and pod has ten minutes: a slow machine changes no fate.
 
     Whoever stands before the console reads it while it happens; the system's journal finds it by pod.
     """
+    node.configure({0: 600, 1000: 600})
+    node.pod("web", "after=1", hook=1, grace_seconds=600)
+    node.pod("db", "after=1", priority=1000, grace_seconds=600)
     await booted(node)
     await node.machine.run("systemctl", "poweroff")
-    assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
+    assert await node.machine.wait_left() == 0
     waited_for_us(node, "poweroff")
     assert "ebbtide: shutdown began: poweroff" in node.machine.console()
     assert "plan: 2 pods in 2 waves" in node.machine.console()
@@ -113,7 +108,7 @@ async def test_every_way_down_waits(node: Node, command: tuple[str, ...], kind: 
     """Whichever command ends the machine, it waits for both waves."""
     await booted(node)
     await node.machine.run(*command)
-    assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
+    assert await node.machine.wait_left() == 0
     waited_for_us(node, kind)
 
 
@@ -121,7 +116,7 @@ async def test_a_reboot_waits_and_comes_back(node: Node) -> None:
     """`systemctl reboot` waits for both waves; the pods come back with the machine."""
     await booted(node)
     await node.machine.reboot()
-    await until(lambda: len(node.trace("web", "up")) >= 2)
+    await until(lambda: len(node.trace("web", "up")) >= 2, "web is not up again")
     await node.armed()
     assert [began.kind for began in node.events(d.ShutdownBegan)] == ["reboot"]
     assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone", "up"]
@@ -135,7 +130,7 @@ async def test_a_soft_reboot_waits_and_is_another_userspace(node: Node) -> None:
     await booted(node)
     before = node.machine.init
     await node.machine.run("systemctl", "soft-reboot")
-    await until(lambda: len(node.trace("db", "up")) >= 2, LEFT_SECONDS_MAX)
+    await until(lambda: len(node.trace("db", "up")) >= 2, "db is not up again")
     await node.machine.wait_booted()
     await node.armed()
     assert node.machine.init == before
@@ -159,7 +154,7 @@ async def test_a_scheduled_shutdown_is_known_cancelled_and_kept(node: Node) -> N
     assert node.events(d.ShutdownBegan) == []
     due_us = time.time_ns() // 1000 + 2_000_000
     await node.machine.run(*INHIBITORS, MANAGER, "ScheduleShutdown", "st", "poweroff", str(due_us))
-    assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
+    assert await node.machine.wait_left() == 0
     waited_for_us(node, "poweroff")
 
 
@@ -168,7 +163,7 @@ async def test_bypassing_logind_ends_the_pods_in_overtime(node: Node) -> None:
     await booted(node)
     bypass = ("start", "poweroff.target", "--job-mode=replace-irreversibly", "--no-block")
     await node.machine.run("systemctl", *bypass)
-    assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
+    assert await node.machine.wait_left() == 0
     waited_for_us(node, "unknown")
     assert [detected.overtime for detected in node.events(d.ShutdownDetected)] == [True]
 
@@ -177,7 +172,7 @@ async def test_force_ends_in_overtime_as_well(node: Node) -> None:
     """`systemctl --force poweroff` signals all at once; the daemon stays until its pods have ended."""
     await booted(node)
     await node.machine.run("systemctl", "--force", "poweroff", check=False)
-    assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
+    assert await node.machine.wait_left() == 0
     assert [detected.overtime for detected in node.events(d.ShutdownDetected)] == [True]
     assert {event.outcome for event in node.events(d.PodEnded)} == {"graceful"}
     assert [node.trace(pod)[-1].what for pod in ("web", "db")] == ["gone", "gone"]
@@ -190,11 +185,11 @@ async def test_a_hung_daemon_does_not_cost_the_shutdown(node: Node) -> None:
     node.configure({0: 14, 1000: 6})
     node.pod("mail", hook=2)
     await booted(node)
-    await until(lambda: node.trace("mail", "up"))
+    await until(lambda: node.trace("mail", "up"), "mail is not up")
     await node.machine.run("systemctl", "poweroff")
-    await until(lambda: node.trace("mail", "hook"))
+    await until(lambda: node.trace("mail", "hook"), "no hook")
     await node.machine.run("systemctl", "kill", "--signal=STOP", "--kill-who=main", "ebbtide")
-    assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
+    assert await node.machine.wait_left() == 0
     waited_for_us(node, "poweroff")
     assert [mark.what for mark in node.trace("mail")] == ["up", "hook", "hooked", "TERM", "gone"]
     assert [started.lock_inherited for started in node.events(DaemonStarted)] == [False, True]
@@ -209,11 +204,15 @@ async def test_the_unit_restarts_without_its_pods(node: Node) -> None:
     before = await node.machine.run("systemctl", "show", "-P", "MainPID", "ebbtide")
     await node.machine.run("systemctl", "kill", "--signal=KILL", "--kill-who=main", "ebbtide")
     assert '"ebbtide"' in await lock_holders(node)
-    await until(lambda: len(node.events(DaemonStarted)) >= 3)
+    await until(lambda: len(node.events(DaemonStarted)) >= 3, "no third start")
     await node.armed()
     assert [started.lock_inherited for started in node.events(DaemonStarted)][1:] == [True, True]
     assert before.stdout != (await node.machine.run("systemctl", "show", "-P", "MainPID", "ebbtide")).stdout
     assert [len(node.trace(pod)) for pod in ("web", "db")] == [1, 1]
+    # With the real unit's state folders it outlives logind, too.
+    await node.machine.run("systemctl", "restart", "systemd-logind")
+    await node.armed()
+    assert (await lock_holders(node)).count('"ebbtide"') == 1
     await node.machine.run("systemctl", "stop", "ebbtide")
     assert '"ebbtide"' not in await lock_holders(node)
     assert [len(node.trace(pod)) for pod in ("web", "db")] == [1, 1]
@@ -222,7 +221,7 @@ async def test_the_unit_restarts_without_its_pods(node: Node) -> None:
     # The folder of the boot went with the stop: the next daemon knows them by their marks.
     known = len(node.events(ContainerStarted))
     await node.machine.run("systemctl", "start", "ebbtide")
-    await until(lambda: len(node.events(ContainerStarted)) == known + 2)
+    await until(lambda: len(node.events(ContainerStarted)) == known + 2, "the pods are not found")
     assert [len(node.trace(pod)) for pod in ("web", "db")] == [1, 1]
     await node.machine.pull_the_plug()
 
@@ -242,9 +241,9 @@ async def test_the_sandbox_lets_the_daemon_do_its_work(machine: Machine) -> None
     assert await exposure(node) <= EXPOSURE_MAX
     machine.write("/etc/ebbtide/config.yaml", "kind: Nonsense")
     await machine.run("systemctl", "reload", "ebbtide")
-    await until(lambda: node.events(SettingsRejected))
+    await until(lambda: node.events(SettingsRejected), "nothing is rejected")
     await machine.run("systemctl", "poweroff")
-    assert await machine.wait_left(LEFT_SECONDS_MAX) == 0
+    assert await machine.wait_left() == 0
     assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]
     assert [began.grant_ns for began in node.events(d.ShutdownBegan)] == [14_000_000_000]
     assert [event.outcome for event in node.events(d.PodEnded)] == ["graceful", "killed"]
