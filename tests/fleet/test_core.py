@@ -18,7 +18,7 @@ from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.replay.tables import Table
 from tests.fleet.conftest import ALIKE
 from tests.fleet.nodes import a_node, damage, rows, shipped, shipped_redacted, tear
-from tests.journals import GOLDEN, IDENTITY, SHUTDOWN, Journal, records_of, write_files
+from tests.journals import IDENTITY, SHUTDOWN, Journal, records_of, write_files
 
 
 def test_both_layouts_give_the_same_rows(tmp_path: Path) -> None:
@@ -302,16 +302,6 @@ def test_names_with_signs_that_urls_quote(tmp_path: Path) -> None:
     assert (told["state"], told["cluster"]) == ("intact", "a%2Fb c")
     assert Path(told["location"]).is_dir()
     assert Path(told["location"]).is_relative_to(place)
-
-
-def test_what_an_older_version_wrote(tmp_path: Path) -> None:
-    """Its tables are there; an outage's journal has tables of its own."""
-    shutil.copytree(SHUTDOWN, tmp_path / "shutdown")
-    assert [row["node"] for row in rows(tmp_path / "shutdown", "shutdowns")] == ["node-1"]
-    found = in_one_pass(fleet.journals(str(GOLDEN / "outage-v1-unreleased")))
-    assert found["outages"]
-    assert not found["shutdowns"]
-    assert found["journals"][0]["error"] == ""
 
 
 @pytest.mark.parametrize(

@@ -63,30 +63,6 @@ def test_a_store_of_s3_is_read_by_the_executors(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "environ, said",
-    [
-        (
-            {"PATH": "/nowhere"},
-            "Spark needs Java 17 or later beside its package, and there is none",
-        ),
-        (
-            {"JAVA_HOME": "/nowhere"},
-            "there is none in JAVA_HOME=/nowhere: install it, or name it by JAVA_HOME",
-        ),
-        ({"SPARK_REMOTE": "sc://127.0.0.1"}, "name a cluster by spark-submit --master"),
-    ],
-)
-def test_what_spark_needs_is_named(
-    spark: Cluster, folder: Path, store: Path, environ: dict[str, str], said: str
-) -> None:
-    """In one line, and nothing of Spark's own."""
-    ran = command(spark, folder, "fleet", "verify", "--journals", store, "--engine", "spark", **environ)
-    assert (ran.code, ran.out, ran.err.count("\n")) == (WRONG, "", 1)
-    assert said in ran.err
-
-
-@pytest.mark.spark
 def test_executors_without_the_wheel_are_named(spark: Cluster, folder: Path, store: Path) -> None:
     """Spark gives up after four tries: one line says what an executor missed."""
     bare = {"PYSPARK_PYTHON": shutil.which("python3", path=os.defpath) or "python3"}
