@@ -74,7 +74,7 @@ def _pod() -> str:
         {"type": each, "status": "True", "lastProbeTime": None, "lastTransitionTime": when}
         for each in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
     ]
-    managed = {
+    managed: dict[str, Any] = {
         "f:spec": {f"f:field-{number}": {"f:name": {}, ".": {}, "f:value": {}} for number in range(60)}
     }
     status = {

@@ -376,6 +376,8 @@ READS_A_CLOCK = {
     "tests/beds/logind.py": "asks logind for a shutdown at a moment of the wall clock",
     "tests/beds/machine.py": "a command in the machine that does not answer is begun anew",
     "tests/waiting.py": "the watchdog itself",
+    "tests/actors/edges/kubernetes/write_fake.py": "the mock clock of the tests that use it",
+    "tests/actors/edges/kubernetes/test_node_writes_order.py": "its server gives up on the mock clock",
     "tests/otel/delivery/test_exporter_worlds.py": "on the mock clock of a world",
     "tests/otel/delivery/test_sender.py": "its transport, on the mock clock of each test",
     "tests/actors/edges/test_kubelet.py": "a fake unit that ends at a time of Trio's clock",

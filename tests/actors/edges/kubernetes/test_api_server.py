@@ -139,7 +139,9 @@ async def test_pods_are_listed_and_followed_and_listed_again(
             await api_bed.api.post(PODS, pod("two", NODE))
             await api_bed.api.post(PODS, pod("far", "no-such-node"))
             await until(lambda: rig.names() == ["one", "two"], "the watch")
-            assert rig.edge.find(first["metadata"]["uid"]).grace_seconds == 7
+            found = rig.edge.find(first["metadata"]["uid"])
+            assert found is not None
+            assert found.grace_seconds == 7
             await api_bed.api.delete(f"{PODS}/two?gracePeriodSeconds=0")
             await until(lambda: rig.names() == ["one"], "the watch tells of an end")
             assert len(lists) == 1
@@ -391,8 +393,8 @@ async def test_what_the_rights_do_not_allow_is_refused_and_said(
             ended = await hand.do(order)
             assert (ended.result, "403" in ended.reason) == ("failed", True), ended
     async with asking(rights, kubelet) as outage:
-        for order in (outage.taint(), outage.quarantine()):
-            ended = await outage.do(order)
+        for write in (outage.taint(), outage.quarantine()):
+            ended = await outage.do(write)
             assert (ended.result, ended.reason[:32]) == ("failed", "the node cannot be changed: 403 ")
     assert await kubelet.taints() == [OTHERS]
     assert await api_bed.api.get(f"{PODS}/one") == one

@@ -5,22 +5,19 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes import client as links
-from ebbtide.actors.edges.kubernetes import credentials
 from ebbtide.actors.edges.kubernetes.calls import Unanswered
 from ebbtide.actors.edges.kubernetes.client import ApiClient
-from ebbtide.actors.edges.kubernetes.credentials import in_cluster
 from ebbtide.actors.edges.kubernetes.watch import SELF_SUBJECT_REVIEWS
 from ebbtide.events.facts import ApiRead
 from tests.actors.edges.kubernetes.rig import NODE, kubeconfig, linked, running
 from tests.node.bed import Bed
-from tests.node.identities import ADMIN, Client, kubelet
+from tests.node.identities import ADMIN, kubelet
 from tests.node.parts import API_PORT
 from tests.node.pods import PODS, pod
 from tests.waiting import until
@@ -77,35 +74,6 @@ async def test_a_certificate_that_rotates(bed: Bed, tmp_path: Path) -> None:
         await rig.outbox.wait_for(ApiRead, reachable=True, taint=False)
         await bed.api.post(PODS, pod("one", NODE))
         await until(lambda: rig.names() == ["one"], "the pods are known")
-
-
-async def test_a_service_account(bed: Bed, tmp_path: Path) -> None:
-    """A service account's token is one like any other, and may do what its role says and no more."""
-    accounts = "/api/v1/namespaces/default/serviceaccounts"
-    await bed.api.post(accounts, {"metadata": {"name": "ebbtide"}})
-    try:
-        made = await bed.api.post(f"{accounts}/ebbtide/token", {"spec": {"expirationSeconds": 600}})
-        client = Client(made["status"]["token"], "account")
-        async with linked(kubeconfig(tmp_path / "it", bed, client)) as link:
-            assert await who(link) == "system:serviceaccount:default:ebbtide"
-            assert (await link.call("GET", "/api/v1/nodes", seconds_max=SECONDS)).code == 403
-    finally:
-        await bed.api.delete(f"{accounts}/ebbtide")
-
-
-async def test_in_a_pod(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a kubeconfig, the edge is who its pod's account is, also when that token rotates."""
-    host, port = bed.server.removeprefix("https://").split(":")
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
-    monkeypatch.setattr(credentials, "in_cluster", partial(in_cluster, account=tmp_path))
-    (tmp_path / "ca.crt").write_bytes(bed.secrets.authority.read_bytes())
-    (tmp_path / "token").write_text(NODE_CLIENT.token)
-    async with running(None, tmp_path / "state") as rig:
-        await rig.outbox.wait_for(ApiRead, reachable=True, taint=False)
-    replace(tmp_path / "token", ADMIN.token)
-    async with running(None, tmp_path / "state") as rig:
-        await rig.outbox.wait_for(ApiRead, reachable=True, taint=True)
 
 
 async def test_a_stranger(bed: Bed, tmp_path: Path) -> None:

@@ -10,12 +10,10 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
-from ebbtide.actors.edges.kubernetes.node_writes import LAST_BOOT_ANNOTATION, last_boot_text
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import PublishLastBoot
-from ebbtide.events.outage import CHANGED, HeartbeatSeen, LastBootStated, NodeDeleted, NodeRead
+from ebbtide.events.outage import CHANGED, HeartbeatSeen, NodeDeleted, NodeRead
 from tests.actors.edges.kubernetes.outage_rig import (
     OTHERS,
     UUID,
@@ -34,19 +32,6 @@ pytestmark = [pytest.mark.node]
 ACCOUNT = "ebbtide-taints"
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 NOTE = "ebbtide.dev/out-of-service"
-
-OLD_BOOT, NEW_BOOT = "aaaaaaaa-bbbb-4ccc-8ddd-000000000001", "aaaaaaaa-bbbb-4ccc-8ddd-000000000002"
-LAST_BOOT = PublishLastBoot(key="k", boot_id=OLD_BOOT, ending="cut-short", why="panic", wave=2, recorded=True)
-LAST_BOOT_TEXT = last_boot_text(LAST_BOOT, NEW_BOOT, "a" * 32, "b" * 32)
-LAST_BOOT_STATED = LastBootStated(
-    boot_id=OLD_BOOT,
-    ending="cut-short",
-    why="panic",
-    wave=2,
-    journal_id="a" * 32,
-    trace_id="b" * 32,
-    said_by=NEW_BOOT,
-)
 
 Change = Callable[[Kubelet], Awaitable[object]]
 
@@ -105,33 +90,6 @@ async def test_what_it_sees(rights: Path, kubelet: Kubelet) -> None:
         await box.wait_for(NodeRead, ready="Unknown")
         assert isinstance(box.facts[4], NodeRead)
         assert box.facts[4].status_mark == mark
-
-
-@pytest.mark.parametrize("before", [True, False])
-async def test_how_the_last_boot_ended(rights: Path, kubelet: Kubelet, *, before: bool) -> None:
-    """As the node's daemon writes it, before and after the Node has its new boot id; what is spoilt is passed
-    over, and what stands there when a leader begins is told to it too.
-    """
-    async with seeing(rights, kubelet) as hand:
-        box = hand.outbox
-        if not before:
-            await kubelet.report(boot=NEW_BOOT)
-            await box.wait_for(NodeRead, boot_id=NEW_BOOT)
-        for text in ("{", '{"bootId":"x","ending":"abrupt"}', '{"ending":"exploded"}', "x" * 5000):
-            await kubelet.annotate({LAST_BOOT_ANNOTATION: text})
-        await kubelet.annotate({LAST_BOOT_ANNOTATION: LAST_BOOT_TEXT})
-        await box.wait_for(LastBootStated)
-        if before:
-            await kubelet.report(boot=NEW_BOOT)
-            await box.wait_for(NodeRead, boot_id=NEW_BOOT)
-        assert [fact for fact in box.facts if isinstance(fact, LastBootStated)] == [LAST_BOOT_STATED]
-        await kubelet.annotate({LAST_BOOT_ANNOTATION: "spoilt"})
-        mark = await kubelet.renew()
-        await box.wait_for(HeartbeatSeen, mark=mark)
-        await kubelet.annotate({LAST_BOOT_ANNOTATION: LAST_BOOT_TEXT})
-    async with seeing(rights, kubelet) as other:
-        await other.outbox.wait_for(LastBootStated)
-        assert [type(fact) for fact in other.outbox.facts] == [NodeRead, LastBootStated]
 
 
 async def test_a_node_that_is_gone_is_gone(rights: Path, kubelet: Kubelet) -> None:
@@ -241,20 +199,6 @@ async def test_silence_that_nobody_watched_switches_nothing_off(rights: Path, ku
         assert await hand.edge.as_ordered(order, hand.outbox) is None
 
 
-async def test_a_renewal_in_the_gap_is_told_next(rights: Path, kubelet: Kubelet) -> None:
-    """A lease is an object of its own: the taint stands then, and the next fact is the heartbeat."""
-    await kubelet.report(ready="Unknown")
-    async with seeing(rights, kubelet) as hand:
-        marks: list[str] = []
-
-        async def renew() -> None:
-            marks.append(await kubelet.renew())
-
-        hand.caller.before["PATCH"] = renew
-        assert await hand.do(hand.taint()) == Ending()
-        await hand.outbox.wait_for(HeartbeatSeen, mark=marks[0])
-
-
 async def test_two_leaders_at_once(rights: Path, kubelet: Kubelet) -> None:
     """Of two that decided from the same Node one taints it, and the other one sees that."""
     await kubelet.report(ready="Unknown")
@@ -346,22 +290,6 @@ async def test_anothers_taint_is_left_alone(rights: Path, kubelet: Kubelet) -> N
         assert await hand.do(hand.untaint()) == Ending()
         assert await kubelet.taints() == [OTHERS, OUT_OF_SERVICE]
         assert NOTE not in await kubelet.annotations()
-
-
-async def test_a_conflict_does_not_stop_the_way_back(rights: Path, kubelet: Kubelet) -> None:
-    """It depends on nothing but the Node's identity: it is made again from what is there then."""
-    await kubelet.report(ready="Unknown")
-    async with asking(rights, kubelet) as hand:
-        assert await hand.do(hand.taint()) == Ending()
-        for order in (hand.quarantine(), hand.untaint()):
-            hand.caller.before["PATCH"] = lambda: _annotate(kubelet)
-            assert await hand.do(order) == Ending()
-            await _clean_annotation(kubelet)
-        assert await is_untouched(kubelet)
-
-
-async def _clean_annotation(kubelet: Kubelet) -> None:
-    await kubelet.bed.api.patch(kubelet.path, {"metadata": {"annotations": {"example.test/a": None}}})
 
 
 # --- rights ---------------------------------------------------------------------------------------

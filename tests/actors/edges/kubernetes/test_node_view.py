@@ -54,10 +54,6 @@ def node_object(**fields: Any) -> dict[str, Any]:
     return {"metadata": meta, **fields}
 
 
-def projected(**fields: Any) -> NodeView:
-    return project_node(msgspec.convert(node_object(**fields), ApiNode))
-
-
 def test_what_is_told() -> None:
     """A heartbeat for each mark that is another, then the Node if it has changed; of a new boot no more."""
     look = Look(NODE, "l1")
@@ -125,17 +121,6 @@ def test_what_the_order_names_is_what_is_there(fields: dict[str, Any], *, as_ord
         assert is_as_ordered(order, node._replace(status_mark=""), "")
 
 
-def test_words_of_closed_lists_are_left_out_as_defaults() -> None:
-    """A record has them only where they are no defaults: the words are the program's own."""
-    said = msgspec.json.decode(
-        msgspec.json.encode(node_object(status={"conditions": [{"type": "Ready", "status": "Unknown"}]}))
-    )
-    view = project_node(msgspec.convert(said, ApiNode))
-    (read,) = facts_between(None, Look(view, ""))
-    assert b"taint" not in encode_event(read)
-    assert view.ready == "Unknown"
-
-
 @pytest.mark.parametrize(
     ("added", "boot", "told"),
     [
@@ -188,12 +173,6 @@ def test_whose_taint_it_is(note: str, taint: dict[str, str] | None, owner: str) 
         assert back["spec"]["taints"] == taints
     else:
         assert back is None
-
-
-@pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Ready", "status": "yes"}]}])
-def test_a_node_that_says_little(status: dict[str, Any]) -> None:
-    """No condition, or none that is known: no word for it."""
-    assert (projected(status=status).ready, projected(status=status).status_mark) == ("", "")
 
 
 # --- how the last boot ended ----------------------------------------------------------------------
@@ -349,12 +328,12 @@ class Refuses(Nobody):
 
 
 @asynccontextmanager
-async def watching() -> AsyncIterator[tuple[ClusterView, Outbox]]:
+async def watching(clock: MockClock) -> AsyncIterator[tuple[ClusterView, Outbox]]:
     """An edge over a view that the test fills, with node and lease in it."""
     view, box = ClusterView(), Outbox()
     view.nodes.replace([NODE], "1")
     view.leases.replace([LEASE], "1")
-    view.sees(trio.current_time())
+    view.sees(clock.current_time())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(NodeEdge(Nobody(), view, "n", "u").run, box)
         yield view, box
@@ -367,7 +346,7 @@ def missed(box: Outbox) -> list[tuple[float, str]]:
 
 async def test_a_missed_renewal_is_told_once(autojump_clock: MockClock) -> None:
     """A kubelet renews every ten seconds; again only after it was heard once more."""
-    async with watching() as (view, box):
+    async with watching(autojump_clock) as (view, box):
         await trio.sleep(11.4)
         assert missed(box) == []
         await trio.sleep(100)
@@ -388,7 +367,7 @@ async def test_a_missed_renewal_is_told_once(autojump_clock: MockClock) -> None:
 
 async def test_what_comes_with_the_end_of_the_wait_is_not_missed(autojump_clock: MockClock) -> None:
     """A process that was held up hears of the renewal, or that its watch broke, when the time is over."""
-    async with watching() as (view, box):
+    async with watching(autojump_clock) as (view, box):
         for number in range(2, 22):
             await trio.sleep_until(view.silent_at("n"))
             view.leases.put(LEASE._replace(version=str(number), mark=f"l{number}"))
@@ -403,7 +382,7 @@ async def test_what_comes_with_the_end_of_the_wait_is_not_missed(autojump_clock:
 
 async def test_what_nobody_could_have_seen_is_no_silence(autojump_clock: MockClock) -> None:
     """While the watch of the leases is broken no time counts, and then it counts anew."""
-    async with watching() as (view, box):
+    async with watching(autojump_clock) as (view, box):
         await trio.sleep(11)
         view.sees(float("inf"))
         await trio.sleep(3600)
@@ -417,7 +396,7 @@ async def test_what_nobody_could_have_seen_is_no_silence(autojump_clock: MockClo
 
 async def test_a_node_without_a_lease_is_not_silent(autojump_clock: MockClock) -> None:
     """There is nothing that it could have renewed."""
-    async with watching() as (view, box):
+    async with watching(autojump_clock) as (view, box):
         view.leases.remove(LEASE._replace(version="2"))
         await trio.sleep(3600)
         assert missed(box) == []

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events.decisions import AnnounceNode, PublishCertificate, PublishLastBoot
+from ebbtide.events.decisions import AnnounceNode, PublishCertificate
 from tests.actors.edges.kubernetes.write_rig import NODE, NODE_CLIENT, Hand, account, of_kind, writing
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused
@@ -131,22 +131,6 @@ async def test_node_identity(bed: Bed) -> None:
     node = await read(bed)
     assert spec(node) == (False, [])
     assert annotation(node, CHANGED) is None
-
-
-@pytest.mark.parametrize("who", ["account", "node"])
-async def test_how_the_last_boot_ended(bed: Bed, who: str) -> None:
-    """It stands on the Node, also when that is shown as it was, until it is taken away."""
-    await clean(bed)
-    client = NODE_CLIENT if who == "node" else await account(bed)
-    async with writing(bed, client=client) as hand:
-        said = PublishLastBoot(key="k", boot_id="a" * 32, ending="cut-short", why="panic", wave=1)
-        assert await hand.do(said) == Ending()
-        assert await hand.do(UP) == Ending()
-        found = annotation(await read(bed), LAST_BOOT)
-        assert (found["ending"], found["why"], found["wave"]) == ("cut-short", "panic", 1)
-        assert found["bootId"] == "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
-        assert await hand.do(PublishLastBoot(key="k2", boot_id="", ending="unknown")) == Ending()
-    assert annotation(await read(bed), LAST_BOOT) is None
 
 
 @pytest.mark.parametrize("who", ["node", "account"])

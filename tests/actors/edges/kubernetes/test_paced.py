@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import JSON, Answer, ApiCall, Unanswered, node_path
+from ebbtide.actors.edges.kubernetes.calls import JSON, Answer, Unanswered, node_path
 from ebbtide.actors.edges.kubernetes.node_view import lease_path
 from ebbtide.actors.edges.kubernetes.paced import (
     BURST,
@@ -26,7 +26,7 @@ from ebbtide.actors.edges.kubernetes.paced import (
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.write_fake import Scripted, answers
 
-SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "40"))
+SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "8"))
 MAPS = "/api/v1/namespaces/ebbtide/configmaps"
 PATHS = {NODE: node_path("n"), JOURNAL: f"{MAPS}/p", OTHER: f"{MAPS}?limit=16"}
 
@@ -85,20 +85,6 @@ async def test_what_is_passed_on(autojump_clock: MockClock) -> None:
         assert seen == {**said, "method": "PATCH", "path": "/p", "seconds_max": pytest.approx(seconds)}
 
 
-async def test_one_outage_is_not_slowed(autojump_clock: MockClock) -> None:
-    """After a calm the first ones go at once."""
-    asked = server()
-    paced = PacedCaller(asked)
-    for _ in range(3):
-        began = trio.current_time()
-        async with trio.open_nursery() as nursery:
-            for _ in range(BURST):
-                nursery.start_soon(lambda: paced.call("GET", PATHS[NODE], seconds_max=5.0))
-        assert trio.current_time() - began < 0.02
-        await trio.sleep(BURST / REQUESTS_PER_SECOND)
-    assert_paced([each.at_seconds for each in asked.asked])
-
-
 async def test_urgent_ones_go_first(autojump_clock: MockClock) -> None:
     """But for every fourth, which is of those that came first."""
     asked = server()
@@ -129,10 +115,10 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
     ahead_max: dict[str, float] = {}
 
     async def one(name: str, rank: int, patience: float) -> None:
-        began, ahead = trio.current_time(), sum(paced.waiting)
-        with trio.move_on_after(patience):
+        began, ahead = autojump_clock.current_time(), sum(paced.waiting)
+        with trio.CancelScope(deadline=began + patience):
             await paced.call("GET", f"{PATHS[rank]}{name}", seconds_max=1e6)
-            waited = trio.current_time() - 0.01 - began
+            waited = autojump_clock.current_time() - 0.01 - began
             ahead_max[name] = waited - FIRST_EVERY * (ahead + 2) / REQUESTS_PER_SECOND
 
     async with trio.open_nursery() as nursery:
@@ -144,44 +130,6 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
     at_seconds = [each.at_seconds for each in asked.asked]
     assert_paced(at_seconds)
     assert max(ahead_max.values()) <= 0
-
-
-async def test_a_hundred_at_once(autojump_clock: MockClock) -> None:
-    """Each with a dozen requests, one after the other, made again until they are sent: 20 a second, all of
-    them in the time that this takes, and a taint in the middle of it at once.
-    """
-    asked = server()
-    paced = PacedCaller(asked)
-    done: list[int] = []
-
-    async def outage(at: int) -> None:
-        await ApiCall(paced, math.inf, "").until_answered("GET", f"{MAPS}?labelSelector={at}")
-        for _ in range(5):
-            for method in ("POST", "GET"):
-                call = ApiCall(paced, math.inf, "")
-                path = MAPS if method == "POST" else f"{MAPS}/p{at}"
-                await call.until_answered(method, path, again_seconds_max=5.0)
-                assert not call.in_doubt
-        done.append(at)
-
-    async with trio.open_nursery() as nursery:
-        for at in range(100):
-            nursery.start_soon(outage, at)
-        for _ in range(10):
-            await trio.sleep(4)
-            began = trio.current_time()
-            for method, path in (
-                ("GET", node_path("n")),
-                ("GET", lease_path("n")),
-                ("PATCH", node_path("n")),
-            ):
-                await ApiCall(paced, 10.0, "").until_answered(method, path)
-            assert trio.current_time() - began <= 6 / REQUESTS_PER_SECOND + 0.03
-    assert len(asked.asked) == 100 * 11 + 30
-    assert len(done) == 100
-    at_seconds = [each.at_seconds for each in asked.asked]
-    assert_paced(at_seconds)
-    assert at_seconds[-1] <= 1.1 * len(asked.asked) / REQUESTS_PER_SECOND
 
 
 async def test_one_that_waits_too_long(autojump_clock: MockClock) -> None:

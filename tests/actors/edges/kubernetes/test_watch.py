@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes import watch
 from ebbtide.actors.edges.kubernetes.calls import ApiCall, list_known_pods
 from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead
@@ -30,11 +29,6 @@ from tests.node.pods import running as pods_running
 from tests.waiting import WATCHDOG_SECONDS, until
 
 pytestmark = [pytest.mark.node]
-
-
-@pytest.fixture
-def short_watches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "WATCH_SECONDS", (4, 4))
 
 
 async def reachable(rig: Rig) -> None:
@@ -99,7 +93,7 @@ async def test_a_tenants_mirror(bed: Bed, tenant: Api, tmp_path: Path) -> None:
         await bed.inside.do("signal", name=kubelet_name, signal_number=signal.SIGSTOP)
         try:
             async with running(bed.kubeconfig, tmp_path / "before") as rig:
-                await until(lambda: rig.names() == [f"still-{NODE}", "web"])
+                await until(lambda: rig.names() == [f"still-{NODE}", "web"], "the pods are known")
                 for name, uid in zip(("a", "b"), uids, strict=True):
                     await tenant.post(f"{TENANTS}/pods", claiming(f"{name}-{NODE}", uid, node))
                 # The watch has come so far.
@@ -129,18 +123,6 @@ async def test_taint(bed: Bed, tmp_path: Path, client: object, taint: bool) -> N
         assert rig.outbox.of(ApiRead) == [ApiRead(reachable=True, taint=taint)]
 
 
-@pytest.mark.usefixtures("short_watches")
-async def test_bookmarks(bed: Bed, tmp_path: Path) -> None:
-    """While nothing happens to our pods, bookmarks move the place on from which the watch continues."""
-    async with running(bed.kubeconfig, tmp_path) as rig:
-        await reachable(rig)
-        before = int(rig.edge._store.resource_version)
-        for number in range(3):
-            await bed.api.post(PODS, pod(f"elsewhere-{number}", "no-such-node"))
-        await until(lambda: int(rig.edge._store.resource_version) >= before + 3, "a bookmark moves the place")
-        assert rig.names() == []
-
-
 async def test_a_server_that_is_killed(bed: Bed, tmp_path: Path) -> None:
     """A server that is gone for long is said to be, the pods stay known, and its return is noticed soon."""
     await pods_running(bed, pod("one", NODE))
@@ -157,7 +139,7 @@ async def test_a_server_that_is_killed(bed: Bed, tmp_path: Path) -> None:
         await rig.outbox.wait_for(ApiRead, count=2, reachable=True)
         print(f"noticed {trio.current_time() - began:.2f} s after it was ready")
         await pods_running(bed, pod("two", NODE))
-        await until(lambda: rig.names() == ["one", "two"])
+        await until(lambda: rig.names() == ["one", "two"], "the pods are known")
     assert [each.reachable for each in rig.outbox.of(ApiRead)] == [True, False, True]
     assert rig.outbox.of(ApiRead)[1].error.startswith("GET /api/v1/pods: ")
 
