@@ -10,14 +10,13 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-WAIT_SECONDS_MAX = 20
-POLL_SECONDS = 0.01
+from tests.waiting import until_sync
+
 RESIDENT_MIB_MAX = 40
 
 #: Runs the command line, and lists what it had imported when it leaves.
@@ -75,19 +74,12 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> Idle:
         try:
             # On a busy machine the disk is late, and is said to be, first.
             assert any(line.startswith("not armed: ") for line in daemon.stderr)
-            _wait_for(folder / "run" / "ebbtide.sock")
+            until_sync((folder / "run" / "ebbtide.sock").exists, "the control socket")
             resident_mib = _resident_mib(daemon.pid)
         finally:
             daemon.terminate()
-            daemon.wait(WAIT_SECONDS_MAX)
+            daemon.wait()
     return Idle(resident_mib, frozenset(modules.read_text().split()))
-
-
-def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not come"
-        time.sleep(POLL_SECONDS)
 
 
 def _resident_mib(pid: int) -> float:
@@ -125,7 +117,7 @@ OURS = {
 EDGES = ("cri.edge", "kubernetes.edge", "kubelet")
 
 
-@pytest.mark.parametrize("mode", ["auto", "api", "cri", "observe"])
+@pytest.mark.parametrize("mode", ["auto", "observe"])
 def test_no_client_is_loaded_before_arming(tmp_path: Path, mode: str) -> None:
     """Between the start and the lock stands no import that is not needed for the lock."""
     (tmp_path / "config.yaml").write_text(CONFIG)
@@ -142,7 +134,7 @@ def test_no_client_is_loaded_before_arming(tmp_path: Path, mode: str) -> None:
                 assert any(line.startswith("not armed: ") for line in daemon.stderr)
             finally:
                 daemon.terminate()
-                daemon.wait(WAIT_SECONDS_MAX)
+                daemon.wait()
     loaded = set(modules.read_text().split())
     assert {f"ebbtide.actors.edges.{name}" for name in EDGES} < loaded
     assert not loaded & OURS

@@ -6,11 +6,11 @@ sent.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,11 +21,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, TracesData
 
 from tests.backends.programs import program
-
-START_SECONDS_MAX = 60
-READ_SECONDS_MAX = 30
-POLL_SECONDS = 0.05
-STOP_SECONDS_MAX = 10
+from tests.waiting import until_sync
 
 Key = tuple[bytes, bytes]
 
@@ -55,13 +51,8 @@ class Backend:
         raise NotImplementedError
 
     def wait(self, trace_id: str, holds: Callable[[Kept], bool]) -> Kept:
-        """The trace once ``holds``; what is there at last otherwise."""
-        deadline = time.monotonic() + READ_SECONDS_MAX
-        kept = self.trace(trace_id)
-        while not holds(kept) and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
-            kept = self.trace(trace_id)
-        return kept
+        """The trace once ``holds``."""
+        return until_sync(lambda: kept if holds(kept := self.trace(trace_id)) else None, f"{trace_id} whole")
 
 
 class Jaeger(Backend):
@@ -104,8 +95,6 @@ def _resource_spans(document: dict[str, object]) -> Iterator[ResourceSpans]:
 
 
 def _hex_to_base64(node: object) -> None:
-    import base64
-
     if isinstance(node, list):
         for each in node:
             _hex_to_base64(each)
@@ -120,7 +109,7 @@ def _hex_to_base64(node: object) -> None:
 def _get(url: str, headers: dict[str, str] | None = None) -> bytes | None:
     """None where it is not there (yet)."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=10) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {})) as answer:
             return bytes(answer.read())
     except (urllib.error.HTTPError, urllib.error.URLError, ConnectionError, TimeoutError):
         return None
@@ -154,20 +143,13 @@ def _running(
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(argv, cwd=folder, env=environ, stdout=log, stderr=subprocess.STDOUT)
         try:
-            deadline = time.monotonic() + START_SECONDS_MAX
-            while not ready():
-                said = (folder / "log").read_text(errors="replace")[-2000:]
-                assert process.poll() is None, f"{argv[0]}: {said}"
-                assert time.monotonic() < deadline, f"{argv[0]}: {said}"
-                time.sleep(POLL_SECONDS)
+            said = lambda: f"{argv[0]}: {(folder / 'log').read_text(errors='replace')[-2000:]}"  # noqa: E731
+            until_sync(lambda: ready() or process.poll() is not None, said)
+            assert process.poll() is None, said()
             yield
         finally:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.kill()
+            process.wait()
 
 
 @contextlib.contextmanager
@@ -254,11 +236,8 @@ class Collector(Backend):
 
     def wait_beside(self, kind: str, before: int) -> dict[str, Any]:
         """The newest of these requests, once there are more than ``before``."""
-        deadline = time.monotonic() + READ_SECONDS_MAX
-        while len(found := self.requests(kind)) <= before:
-            assert time.monotonic() < deadline, f"the collector took no {kind}"
-            time.sleep(POLL_SECONDS)
-        return found[-1]
+        until_sync(lambda: len(self.requests(kind)) > before, f"the collector's {kind}")
+        return self.requests(kind)[-1]
 
     def trace(self, trace_id: str) -> Kept:
         found = [each for line in _lines(self.taken) for each in _resource_spans(json.loads(line))]
