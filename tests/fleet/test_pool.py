@@ -12,12 +12,13 @@ from itertools import islice
 from multiprocessing import active_children
 from pathlib import Path
 from threading import Event
+from unittest.mock import MagicMock
 
 import pytest
 
 from ebbtide.fleet import File, Ref, bins
 from ebbtide.fleet.pool import BIN_JOURNALS_MAX, WorkerLost, over_bins
-from ebbtide.fleet.spark_pool import java_missing
+from ebbtide.fleet.spark_pool import context, java_missing
 from tests.waiting import until_sync
 
 
@@ -99,6 +100,28 @@ def test_java_is_looked_for_as_spark_does(
         java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java_missing() == missing.format(d=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "environ, said",
+    [
+        (
+            {"JAVA_HOME": "/nowhere"},
+            "none in JAVA_HOME=/nowhere: install it, or name it by JAVA_HOME",
+        ),
+        ({"SPARK_REMOTE": "sc://127.0.0.1"}, "name a cluster by spark-submit --master"),
+    ],
+)
+def test_what_spark_needs_is_named(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], said: str
+) -> None:
+    """Before Spark begins."""
+    for name in ("py4j.protocol", "pyspark", "pyspark.errors"):
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(WorkerLost, match=said):
+        context.__wrapped__()
 
 
 SLOW = """
