@@ -307,17 +307,3 @@ def test_no_journal_where_it_belongs(tmp_path: Path) -> None:
     ran = ebbtide("journal", "ls")
     assert ran.code == 2
     assert "no journal in /var/lib/ebbtide/journal" in ran.err
-
-
-def test_show_sends_nothing_that_a_terminal_obeys(run: Run, tmp_path: Path) -> None:
-    """An escape sequence or a line break in a payload is shown: one record is one line, in both forms."""
-    node = Node()
-    node.feed(BusLost(error="a\x1b[31m\nb\x9bc\u2028"))
-    write(tmp_path, node.records)
-    text = run("journal", "show", "--journal", tmp_path, "--actor", "edge").out
-    assert text.count("\n") == 1
-    assert "\\x9bc" in text
-    assert text[:-1].isprintable()
-    shown = run("journal", "show", "--journal", tmp_path, "--actor", "edge", "-o", "json").out
-    assert "\x9b" not in shown
-    assert json.loads(shown)["data"]["error"] == "a\x1b[31m\nb\x9bc\u2028"

@@ -263,15 +263,11 @@ def test_pods_that_run_are_not_unknown(run: Run, daemon: Daemon, tmp_path: Path)
 
 
 def test_hurry_and_release_ask_the_daemon(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """Each verb reaches the socket, with the pod."""
+    """Each verb reaches the socket, with the pod; a refusal is quoted."""
     daemon.answer = {"ok": True, "data": {}}
     assert run("hurry", "shop/web-0", "--runtime", tmp_path).code == 0
     assert run("release", "--socket", daemon.path).code == 0
     assert daemon.asked == [{"verb": "hurry", "pod": "shop/web-0"}, {"verb": "release"}]
-
-
-def test_a_daemon_that_refuses_is_quoted(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """The daemon's own words, and 2."""
     daemon.answer = {"ok": False, "error": "no shutdown is running: there is nothing to release"}
     ran = run("release", "--runtime", tmp_path)
     assert (ran.code, ran.out) == (2, "")
@@ -285,34 +281,28 @@ class Heard(list[Event]):
         self.extend(facts)
 
 
-async def test_a_pod_that_has_ended_cannot_be_hurried() -> None:
-    """Nobody waits for it any more, and that is said; one that runs under the same name still can be."""
+async def test_a_name_in_two_namespaces_is_nobodys() -> None:
+    """Both are listed, and one can be named; a pod that has ended is not hurried."""
     pods = {
         uid: PodStatus(label=label, wave=0, grace_seconds=1, priority=0, phase=phase)
-        for uid, label, phase in (("a", "shop/web", "killed"), ("b", "blog/web", "SIGTERM"))
-    }
-    heard = Heard()
-    hurry = control_verbs(DaemonStatus(phase="running", pods=pods), heard, dict, dict, dict)["hurry"]  # type: ignore[arg-type]
-    with pytest.raises(ControlError, match=r"pod 'shop/web' has ended already \(killed\)"):
-        await hurry(Request("hurry", "shop/web"), 0)
-    assert heard == []
-    await hurry(Request("hurry", "web"), 0)
-    assert heard == [HurryRequested(pod="web", asked_by=0)]
-
-
-async def test_a_name_in_two_namespaces_is_nobodys() -> None:
-    """Whoever means one must not end the wait for the other: both are listed, and one can be named."""
-    pods = {
-        uid: PodStatus(label=label, wave=0, grace_seconds=1, priority=0, phase="SIGTERM")
-        for uid, label in (("a", "shop/web"), ("b", "blog/web"))
+        for uid, label, phase in (
+            ("a", "shop/web", "SIGTERM"),
+            ("b", "blog/web", "SIGTERM"),
+            ("c", "shop/db", "killed"),
+            ("d", "blog/db", "SIGTERM"),
+        )
     }
     heard = Heard()
     hurry = control_verbs(DaemonStatus(phase="running", pods=pods), heard, dict, dict, dict)["hurry"]  # type: ignore[arg-type]
     with pytest.raises(ControlError, match="'web' names 2 pods: say which, of blog/web, shop/web"):
         await hurry(Request("hurry", "web"), 0)
     assert heard == []
+    with pytest.raises(ControlError, match=r"pod 'shop/db' has ended already \(killed\)"):
+        await hurry(Request("hurry", "shop/db"), 0)
+    assert heard == []
     await hurry(Request("hurry", "blog/web"), 0)
-    assert heard == [HurryRequested(pod="blog/web", asked_by=0)]
+    await hurry(Request("hurry", "db"), 0)
+    assert heard == [HurryRequested(pod=name, asked_by=0) for name in ("blog/web", "db")]
 
 
 async def test_what_was_measured_becomes_a_fact() -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.cli.config import configuration_json, configuration_yaml
 from ebbtide.config import ConfigError, Loaded, load, parse
 from ebbtide.config.loading import MISTAKES_MAX
-from ebbtide.config.schema import FIELDS, IN_CLUSTER, NODE_FIELDS, TRACING_FIELDS, NodeSection
+from ebbtide.config.schema import FIELDS, NODE_FIELDS, TRACING_FIELDS, NodeSection
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Period, Settings
 
@@ -269,18 +268,6 @@ node:
 """
 
 
-def test_a_node_without_a_section_has_the_defaults() -> None:
-    """Nothing is taken for given that can be found on the machine."""
-    found = loaded(OWN)
-    assert found.options.node == NodeSection()
-    assert (found.options.node.kubelet_unit, found.options.node.kubeconfig) == (None, None)
-    assert (found.settings.means, found.settings.unready, found.settings.left_pods) == (
-        {},
-        "poweroff",
-        "keep",
-    )
-
-
 def test_every_field_of_the_section_arrives() -> None:
     """What is decided goes to the core, where things are to the edges."""
     found = loaded(OWN + EVERYTHING)
@@ -297,27 +284,6 @@ def test_every_field_of_the_section_arrives() -> None:
         cri_socket="/run/crio/crio.sock",
         static_pod_path="/srv/static",
     )
-
-
-@pytest.mark.parametrize("text", ["", EVERYTHING, "node: {kubeconfig: in-cluster}\n"])
-def test_what_is_shown_can_be_loaded_again(text: str) -> None:
-    """And means the same."""
-    once = loaded(OWN + text)
-    again = loaded(configuration_yaml(once))
-    assert again.config == once.config
-    assert configuration_json(again)["values"] == configuration_json(once)["values"]
-
-
-def test_later_files_win_field_by_field() -> None:
-    """A section that says nothing takes nothing away, and each value has its own source."""
-    found = loaded(
-        OWN + "node:\n  unready: never\n  kubeconfig: /a\n",
-        OWN + f"node:\n  kubeconfig: {IN_CLUSTER}\n",
-        OWN + "node:\n",
-    )
-    assert found.options.node == NodeSection(unready="never", kubeconfig=IN_CLUSTER)
-    assert (found.sources["node.unready"], found.sources["node.kubeconfig"]) == ("0.yaml:4", "1.yaml:4")
-    assert found.sources["node.nodeName"] == "default"
 
 
 @pytest.mark.parametrize("texts, path, source", [

@@ -350,15 +350,6 @@ def test_a_right_that_is_lacking_is_named(need: NeededRight, mode: str) -> None:
     )
 
 
-def test_deleting_pods_is_what_mode_api_cannot_do_without() -> None:
-    """There it is critical, in auto there is another way."""
-    (need,) = [need for need in NEEDED_RIGHTS if need.right.text == "delete pods"]
-    denied = API._replace(denied=(need.right,))
-    assert grades(node(mode="api", api=denied)) == [("critical", "rbac-delete-pods")]
-    assert grades(node(mode="auto", api=denied)) == [("warning", "rbac-delete-pods")]
-    assert grades(node(mode="cri", api=denied)) == []
-
-
 @pytest.mark.parametrize(
     "user, groups, code, cannot",
     [

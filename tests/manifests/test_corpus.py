@@ -52,42 +52,6 @@ def complaint(raw: bytes) -> str:
     return ""
 
 
-def a_pod() -> dict[str, Any]:
-    main = {
-        "name": "main",
-        "command": ["sleep", "$(A)"],
-        "env": [{"name": "A", "value": "1"}],
-        "ports": [{"name": "web", "containerPort": 80}],
-        "lifecycle": {
-            "stopSignal": "SIGINT",
-            "preStop": {"httpGet": {"port": "web", "path": "/", "host": "h"}},
-        },
-    }
-    sleepy = {"name": "side", "restartPolicy": "Always", "lifecycle": {"preStop": {"sleep": {"seconds": 3}}}}
-    spec = {
-        "priority": 5,
-        "terminationGracePeriodSeconds": 9,
-        "containers": [main],
-        "initContainers": [sleepy],
-    }
-    return {"kind": "Pod", "metadata": {"name": "web-0", "namespace": "x"}, "spec": spec}
-
-
-def replace_one(tree: Any, at: int, leaf: Any) -> tuple[Any, int]:
-    """``tree`` with its ``at``-th node, counted in depth, replaced; and how many were counted."""
-    if at == 0:
-        return leaf, 0
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    changed = dict(tree) if isinstance(tree, dict) else list(tree) if isinstance(tree, list) else tree
-    left = at
-    for key, each in items:
-        left -= 1
-        if left < 0:
-            break
-        changed[key], left = replace_one(each, left, leaf)
-    return changed, left
-
-
 def test_each_file_of_the_corpus_is_read_or_refused_in_one_line() -> None:
     """Its name says which; the error names the file."""
     read_or_refused(CORPUS, load_manifest_file, ManifestError)
@@ -99,14 +63,6 @@ def test_any_tree_is_a_list_of_pods_or_one_clear_error(tree: Any) -> None:
     """As YAML and as JSON, and both readers judge it alike."""
     verdicts = [complaint(yaml.safe_dump(tree).encode()), complaint(json.dumps(tree).encode())]
     assert all(each.isprintable() for each in verdicts)
-
-
-@settings(max_examples=100)
-@given(at=st.integers(0, 40), leaf=TREES)
-def test_a_pod_with_one_field_replaced_is_a_pod_or_one_clear_error(at: int, leaf: Any) -> None:
-    """Whatever stands in whichever place."""
-    tree, _ = replace_one(a_pod(), at, leaf)
-    assert complaint(json.dumps(tree).encode()).isprintable()
 
 
 @settings(max_examples=100)

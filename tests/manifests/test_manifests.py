@@ -11,7 +11,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 
@@ -117,21 +116,6 @@ def test_each_hook_goes_whole_to_the_edge_and_without_secrets_to_the_core(
     found = read(with_hook(**handlers))
     assert found.spec.containers[0].pre_stop == action
     assert found.pod.containers[0].hook == hook
-
-
-def test_nothing_secret_is_in_the_cores_view() -> None:
-    """Not an argument, not a variable, not a header."""
-    document = with_main(
-        command=["serve", "s3cret"],
-        env=[{"name": "KEY", "value": "s3cret"}],
-        lifecycle={
-            "preStop": {
-                "httpGet": {"port": 1, "path": "/#s3cret", "httpHeaders": [{"name": "A", "value": "s3cret"}]}
-            }
-        },
-    )
-    assert b"s3cret" not in msgspec.json.encode(read(document).pod)
-    assert b"s3cret" in msgspec.json.encode(read(document).spec)
 
 
 def test_variables_are_expanded_as_kubernetes_expands_them() -> None:

@@ -16,7 +16,6 @@ from ebbtide.actors.outage import PERMIT_RETRY_NS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage import Ready, RequestPermit, ReturnPermit, TaintOwner
 from ebbtide.outage.brake import (
-    BEHIND,
     LEFT_SECONDS,
     MANY_DEAD,
     NOT_SEEN,
@@ -232,22 +231,6 @@ async def test_what_is_healthy(autojump_clock: MockClock) -> None:
     assert brake.count("n0") == (3, 2, 2)
 
 
-async def test_a_permit_counts_once(autojump_clock: MockClock) -> None:
-    """A node with a permit whose taint is seen is one node; and another leader's count by their taints."""
-    cluster = Cluster(20)
-    brake = StormBrake(Brake(max_nodes=2), cluster.view)
-    dead(cluster, "n1", "n2", "n3")
-    assert brake.request("n1") == ""
-    cluster.put("n1", "Unknown", "ours")
-    assert brake.request("n2") == ""
-    cluster.put("n2", "Unknown", "ours")
-    assert brake.request("n3") != ""
-    after = StormBrake(Brake(max_nodes=2), cluster.view)
-    assert after.request("n3") == "out of service already: 2 of the 2 nodes that may be"
-    cluster.put("n1", "True", "none")
-    assert after.request("n3") == ""
-
-
 async def test_an_actor_that_is_gone(autojump_clock: MockClock) -> None:
     """Its permit counts until its taint would be seen, or until it begins anew; its wait is over."""
     cluster = Cluster(20)
@@ -272,32 +255,6 @@ async def test_an_actor_that_is_gone(autojump_clock: MockClock) -> None:
     assert brake.request("n3") != ""
     await trio.sleep(1)
     assert brake.request("n3") == ""
-
-
-async def test_who_has_waited_longest_is_next(autojump_clock: MockClock) -> None:
-    """Also before one that asks just when a place gets free; and not one that asks no more."""
-    cluster = Cluster(20)
-    brake = StormBrake(Brake(max_nodes=1), cluster.view)
-    dead(cluster, "n1", "n2", "n3", "n4")
-    assert brake.request("n1") == ""
-    assert brake.request("n2") != ""
-    await trio.sleep(5)
-    assert brake.request("n3") != ""
-    brake.give_back("n1")
-    assert brake.request("n4") == BEHIND
-    assert brake.request("n3") == BEHIND
-    assert brake.request("n2") == ""
-    brake.give_back("n2")
-    brake.give_back("n3")
-    assert brake.request("n4") == ""
-    assert brake.request("n3") != ""
-    brake.give_back("n4")
-    for name in cluster.names(20):
-        cluster.renew(name)
-    await trio.sleep(WAITS_SECONDS_MAX)
-    for name in cluster.names(20):
-        cluster.renew(name)
-    assert brake.request("n2") == ""
 
 
 def limit(settings: Brake, nodes: int) -> int:

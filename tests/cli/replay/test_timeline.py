@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -16,12 +15,10 @@ import pytest
 
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.replay.timeline import (
-    COLUMNS,
     WORDS_WIDTH_MIN,
-    fitting_columns,
     shortened,
 )
-from ebbtide.events.base import TYPES, Event, Fact, register
+from ebbtide.events.base import Event
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import FLAG_LAST, parse_frames
 from ebbtide.events.facts import DaemonStarted, OrderEnded, ReleaseRequested
@@ -30,8 +27,7 @@ from ebbtide.events.segment import parse_header
 from ebbtide.replay.timeline import SENTENCES, sentence, timeline
 from tests.cli.replay.conftest import golden
 from tests.commands import Run
-from tests.journals import DEMO, SHUTDOWN, records_of
-from tests.replay.journals import edit, write
+from tests.journals import DEMO, SHUTDOWN
 from tests.replay.shutdown import Book, first_life
 
 
@@ -117,16 +113,6 @@ def test_it_fits_the_terminal(replay: Run, screen: Callable[[int], None], width:
         golden("timeline-demo-80.txt", out)
 
 
-def test_columns_go_in_an_order_and_come_back() -> None:
-    """With room for all of them none goes; in a pipe none ever does."""
-    every = {at: column.width for at, column in enumerate(COLUMNS)}
-    assert fitting_columns(0) == fitting_columns(75 + WORDS_WIDTH_MIN) == every
-    gone = [set(every) - set(fitting_columns(width)) for width in range(50, 120)]
-    assert all(more >= less for more, less in pairwise(gone))
-    names = [COLUMNS[at].heading for at in fitting_columns(50)]
-    assert names == ["SINCE", "", "POD"]
-
-
 def test_a_long_name_keeps_its_begin_and_its_end() -> None:
     """And what is short enough is left as it is."""
     name = "shop/checkout-7d9f8b6c5-x2x4z"
@@ -171,32 +157,6 @@ def test_a_wrong_request_is_one_line(replay: Run, arguments: tuple[str, ...], wo
     assert (ran.code, ran.out) == (2, "")
     assert words in ran.err
     assert ran.err.count("\n") == 1
-
-
-@pytest.fixture
-def future() -> object:
-    """An event type that only a later version knows."""
-
-    @register
-    class FromTheFuture(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-        uid: str
-        what: str
-
-    yield FromTheFuture
-    del TYPES["FromTheFuture"]
-
-
-def test_an_unknown_type_is_shown_as_it_is(replay: Run, spoiled: Path, future: type[Fact]) -> None:
-    """Its tag, its pod by name, and its data; the lines around it are as ever."""
-    written = edit(records_of(SHUTDOWN), 40, lambda event: future(uid="uid-web-0", what="x\x1b[31m"))
-    del TYPES["FromTheFuture"]
-    ran = replay("timeline", "--since", "40", "--until", "40", journal=write(spoiled, written))
-    TYPES["FromTheFuture"] = future
-    assert ran.code == 0
-    line = ran.out.splitlines()[1]
-    assert line.endswith(
-        "? edge      0 shop/web-0                   FromTheFuture uid=shop/web-0 what=x\\x1b[31m"
-    )
 
 
 @pytest.mark.parametrize(
