@@ -14,14 +14,12 @@ from ebbtide.events.codec import (
     FLAG_LAST,
     FRAME_BYTES_MAX,
     HASH_BYTES,
-    STOP_TRAILER,
     VALUES_MAX,
     BadPayload,
     FrameTooLarge,
     decode_event,
     decode_record,
     encode_frame,
-    encode_trailer,
     parse_frames,
     plain_payload,
 )
@@ -152,14 +150,6 @@ def test_a_number_out_of_order_is_not_taken() -> None:
     assert parse_frames(data, HASH_BYTES, len(data), 0).stop == "record 5 stands where 1 belongs"
 
 
-def test_a_trailer_stops_the_parser_without_damage() -> None:
-    """The reader decides what a trailer means."""
-    _, data = chain(step(1))
-    data += encode_trailer(3, BEFORE, data[-HASH_BYTES:])
-    parsed = parse_frames(data, HASH_BYTES, len(data), 0)
-    assert (len(parsed.records), parsed.stop) == (3, STOP_TRAILER)
-
-
 def test_an_event_too_large_for_a_frame_is_refused() -> None:
     """The limit is told together with the cure."""
     record = msgspec.structs.replace(step(1)[0], event=BusLost(error="x" * FRAME_BYTES_MAX))
@@ -260,16 +250,6 @@ def test_an_unknown_incompatible_bit_is_incompatible() -> None:
     header = Header(JOURNAL_ID, 1, 0, 0, False, Link(), IDENTITY, compatible=6, incompatible=4)
     with pytest.raises(IncompatibleHeader, match="0x4"):
         parse_header(encode_header(header))
-
-
-def test_a_header_that_is_too_long_is_refused() -> None:
-    """Names are bounded like everything else."""
-    with pytest.raises(ValueError, match="shorten its names"):
-        encode_header(
-            Header(
-                JOURNAL_ID, 1, 0, 0, False, Link(), IDENTITY._replace(logic_flags=("x" * 60_000, "y" * 6_000))
-            )
-        )
 
 
 def test_file_names_sort_and_say_whose_they_are() -> None:

@@ -28,7 +28,7 @@ from ebbtide.events.reader import History
 from ebbtide.events.retention import Limits, trim
 from ebbtide.events.segment import segment_file_name
 from ebbtide.events.writer import RESERVE_BYTES
-from tests.events.making import OTHER_ID, Told, assert_whole, make_writer, read, rotate, running, write_steps
+from tests.events.making import Told, assert_whole, make_writer, read, rotate, running, write_steps
 from tests.journals import JOURNAL_ID
 from tests.waiting import WATCHDOG_SECONDS, until
 
@@ -106,12 +106,6 @@ async def test_reading_leaves_the_directory_as_it_is(tmp_path: Path) -> None:
     assert before == [
         (path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in sorted(tmp_path.iterdir())
     ]
-
-
-async def test_a_location_that_does_not_exist_is_empty(tmp_path: Path) -> None:
-    """Reading does not create it either."""
-    assert DirectorySource(tmp_path / "none").files() == []
-    assert not (tmp_path / "none").exists()
 
 
 async def test_a_second_process_is_refused_by_program_and_pid(tmp_path: Path) -> None:
@@ -293,17 +287,6 @@ async def test_a_segments_name_is_never_taken_twice(tmp_path: Path) -> None:
     assert [where for where, _ in told.moved] == [str(tmp_path / "other")]
 
 
-async def test_a_location_that_is_no_directory_is_passed_over(tmp_path: Path) -> None:
-    """Whatever is wrong with the first location, the journal begins at the next."""
-    told = Told()
-    (tmp_path / "file").write_text("")
-    storages = [DirectoryStorage(tmp_path / "file" / "journal"), DirectoryStorage(tmp_path / "other")]
-    async with running(storages, told=told) as writer:
-        await write_steps(writer, 1, synced=True)
-        assert writer.location == str(tmp_path / "other")
-    assert read([DirectorySource(tmp_path / "other")])[1].end.seq == 4
-
-
 async def test_retention_takes_real_files(tmp_path: Path) -> None:
     """Old segments vanish from the disk, and what is left reads on from its checkpoint."""
     storage = DirectoryStorage(tmp_path)
@@ -397,17 +380,6 @@ async def test_a_full_filesystem_gives_its_reserve_back(tiny: Path) -> None:
     assert [where for where, _ in told.moved] == [str(tiny)]
     assert not (tiny / RESERVE_NAME).exists()
     assert read([DirectorySource(tiny)])[1].end.seq == 1201
-
-
-@pytest.mark.root
-@pytest.mark.parametrize("tiny", ["size=64k,ro"], indirect=True)
-async def test_a_read_only_filesystem_is_passed_over(tiny: Path, tmp_path: Path) -> None:
-    """What was there is read, the journal begins at the next location."""
-    told, storages = Told(), [DirectoryStorage(tiny), DirectoryStorage(tmp_path / "other")]
-    async with running(storages, read([DirectorySource(tiny)])[1].start(OTHER_ID), told) as writer:
-        await write_steps(writer, 1, synced=True)
-    assert "Read-only" in told.failed[0][1]
-    assert read([DirectorySource(tmp_path / "other")])[1].end.seq == 4
 
 
 def test_two_that_replace_one_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,14 +63,6 @@ def test_the_same_journal_makes_the_same_bytes(tmp_path: Path) -> None:
         assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
-def test_bytes_can_be_read_in_any_order(tmp_path: Path) -> None:
-    """A reader looks at the begin of every segment before it goes through one."""
-    made = PackedSource(packed(tmp_path / "one.zip", source()))
-    name, data = next(iter(FILES.items()))
-    for offset, size in ((5000, 10), (0, 16), (4, 4), (len(data) - 3, 100), (len(data), 10)):
-        assert made.read(name, offset, size) == data[offset : offset + size]
-
-
 def test_damage_in_the_archive_is_damage_of_the_journal(tmp_path: Path) -> None:
     """A member whose bytes were changed cannot be read; nothing wrong comes out of it."""
     path = packed(tmp_path / "one.zip", source())
@@ -105,16 +97,6 @@ def test_a_part_begins_at_a_checkpoint_and_ends_where_the_next_goes_on() -> None
         assert numbers[0] <= wanted[0]
         assert numbers[-1] >= wanted[1]
     assert next(History([around_records(original, 46, 50)]).raw()).seq == 45
-
-
-def test_the_whole_keeps_its_damage() -> None:
-    """What is packed as a whole has the verdict of the original, a torn tail too."""
-    files = dict(FILES)
-    last = list(files)[-1]
-    files[last] = files[last][:-5]
-    original = History([Memory(files)])
-    assert original.read().state == "torn"
-    assert History([whole_journal(original)]).read().state == "torn"
 
 
 def test_the_whole_tells_of_a_gap_that_its_own_bytes_do_not_show() -> None:
@@ -191,16 +173,6 @@ def test_other_methods_are_refused(tmp_path: Path, method: int) -> None:
     """They unpack without a bound."""
     with pytest.raises(NotPacked, match="neither stored nor deflated"):
         PackedSource(archive(tmp_path / "one.zip", {MANIFEST: b"{}"}, method))
-
-
-def test_an_encrypted_one_is_refused(tmp_path: Path) -> None:
-    """By its members' flags."""
-    path = archive(tmp_path / "one.zip", {MANIFEST: b"{}"})
-    data = bytearray(path.read_bytes())
-    data[data.find(b"PK\x01\x02") + 8] |= 1
-    path.write_bytes(data)
-    with pytest.raises(NotPacked, match="its members are encrypted"):
-        PackedSource(path)
 
 
 def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:

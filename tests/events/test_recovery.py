@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from ebbtide.events import reader
 from ebbtide.events.base import Record
-from ebbtide.events.codec import FLAG_LAST, FRAME_BYTES_MAX, FRAME_MAGIC_BYTES
-from ebbtide.events.decisions import WriteDropIn
-from ebbtide.events.reader import History, Unread
+from ebbtide.events.codec import FRAME_BYTES_MAX, FRAME_MAGIC_BYTES
+from ebbtide.events.reader import History
 from ebbtide.events.recovery import (
     EXIT_CODES,
     SEVERITY,
@@ -163,13 +162,6 @@ def test_what_damage_is(layout: Layout, expected: tuple[str, str, int]) -> None:
     assert outcome(layout.verdict()) == expected
 
 
-def test_damage_before_a_later_segments_link_is_corruption() -> None:
-    """Only the intact prefix is handed out."""
-    verdict = Layout().segment().steps(2).segment().steps(1).flip(400).verdict()
-    assert outcome(verdict)[:2] == ("corrupt", "linked loss")
-    assert verdict.end.segment == 1
-
-
 def test_a_tear_that_a_later_process_went_on_from_is_passed_over() -> None:
     """History is whole again once somebody continued from before the damage."""
     layout = Layout().segment().steps(3).flip(-50)
@@ -210,27 +202,6 @@ def test_retention_may_die_between_two_removals() -> None:
     assert verdict.first_seq == 8
 
 
-def test_an_empty_file_counts_for_nothing_but_its_name() -> None:
-    """It is what a crash between creating and writing leaves."""
-    layout = Layout().segment().steps(1)
-    layout.files[segment_file_name(2, JOURNAL_ID)] = bytearray()
-    verdict = layout.verdict()
-    assert outcome(verdict) == ("intact", "", 4)
-    assert verdict.start(OTHER_ID).number == 3
-
-
-def test_unknown_logic_flags_stop_only_who_re_executes() -> None:
-    """Reading verbs work on anything."""
-    layout = Layout()
-    layout.chain.identity = IDENTITY._replace(logic_flags=("from-tomorrow",))
-    layout.segment().steps(1)
-    assert layout.verdict().state == "intact"
-    verdict = layout.history(logic_flags=()).read()
-    assert (verdict.state, verdict.exit_code) == ("incompatible", 6)
-    assert "from-tomorrow" in verdict.banner
-    assert layout.history(logic_flags=("from-tomorrow",)).read().state == "intact"
-
-
 def test_a_disk_error_while_reading_is_damage_at_its_place() -> None:
     """A sector that cannot be read does not stop the reader from saying what it has."""
 
@@ -261,16 +232,6 @@ def test_damage_before_the_last_checkpoint_does_not_stop_a_start() -> None:
     layout = Layout().segment().steps(2).segment().steps(1).segment().steps(1).flip(40, segment=2)
     assert layout.history(from_checkpoint=True).read().state == "intact"
     assert layout.verdict().state == "corrupt"
-
-
-def test_two_journals_in_one_place_are_told_apart() -> None:
-    """The newest is read by default, another by its id."""
-    layout = Layout().segment().steps(3)
-    Layout(WriterStart(OTHER_ID, Link(), 2), layout.files).segment()
-    newest = layout.history()
-    assert newest.read().end.seq == 1
-    assert newest.path.others == (JOURNAL_ID.hex(),)
-    assert layout.history(journal=JOURNAL_ID.hex()).read().end.seq == 10
 
 
 #: It begins as the usual one does, so the names of its files have the same eight digits.
@@ -370,46 +331,6 @@ def test_what_a_reason_names_stays_here(reason: str, told: str) -> None:
     assert findings_from_documents([document])[0].seq == 4
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        7,
-        [7],
-        [{}],
-        [{"case": {}}],
-        [{"case": 3, "segment": "0000000001-00010203.ebj", "offset": 1, "seq": 1, "reason": "r"}],
-        [{"case": {}, "segment": "0000000001-00010203.ebj", "offset": 1, "seq": 1, "reason": "r", "more": 1}],
-        [{"case": {"place": []}, "segment": "0000000001-00010203.ebj", "offset": 1, "seq": 1, "reason": "r"}],
-        [
-            {
-                "case": {"place": "nowhere"},
-                "segment": "0000000001-00010203.ebj",
-                "offset": 1,
-                "seq": 1,
-                "reason": "r",
-            }
-        ],
-        [{"case": {}, "segment": "/home/alice/j", "offset": 1, "seq": 1, "reason": "r"}],
-        [{"case": {}, "segment": 4, "offset": 1, "seq": 1, "reason": "r"}],
-        [{"case": {}, "segment": "0000000001-00010203.ebj", "offset": True, "seq": 1, "reason": "r"}],
-        [{"case": {}, "segment": "0000000001-00010203.ebj", "offset": float("inf"), "seq": 1, "reason": "r"}],
-        [{"case": {}, "segment": "0000000001-00010203.ebj", "offset": 1, "seq": 1 << 70, "reason": "r"}],
-        [{"case": {}, "segment": "0000000001-00010203.ebj", "offset": -1, "seq": 1, "reason": "r"}],
-    ],
-)
-def test_findings_that_no_reader_made_are_refused(document: object) -> None:
-    """By one kind of error, whatever is wrong with them."""
-    with pytest.raises(ValueError, match="finding"):
-        findings_from_documents(document)
-
-
-def test_the_verdict_comes_after_the_reading() -> None:
-    """Nobody can say how a journal ends before having read it."""
-    history = Layout().segment().history()
-    with pytest.raises(Unread):
-        history.verdict  # noqa: B018
-
-
 # --- properties ----------------------------------------------------------------------------------
 
 
@@ -455,10 +376,3 @@ def test_a_flipped_bit_is_detected_or_harmless(data: st.DataObject) -> None:
     durable = [record for record in original if record.seq <= 6 and record.last]
     if verdict.state == "torn":
         assert len(records) >= len(durable)
-
-
-def test_flags_of_a_step_are_what_the_frames_say() -> None:
-    """The mark of a step's end is a bit in its last frame."""
-    raws = list(_small().history().raw())
-    assert [raw.seq for raw in raws if raw.flags & FLAG_LAST] == [1, 4, 5, 8, 11]
-    assert all(WriteDropIn.__name__ != raw.tag for raw in raws)

@@ -270,32 +270,6 @@ async def test_the_way_back_holds_up_no_record(operation: int, autojump_clock: M
     assert seqs(read([main, other])[0]) == list(range(1, writer.last_seq + 1))
 
 
-async def test_a_first_location_that_is_still_broken_stays_left(autojump_clock: MockClock) -> None:
-    """Trying costs nothing that was written."""
-    faults: dict[int, Fault] = dict.fromkeys(range(6, 100), "eio")
-    main, other = disk(faults=faults), disk("other")
-    async with running([main, other]) as writer:
-        await write_steps(writer, 3)
-        await rotate(writer)
-        await write_steps(writer, 3)
-        assert writer.location == "other"
-    assert seqs(read([main, other])[0]) == list(range(1, 21))
-
-
-async def test_the_next_process_brings_the_history_home(autojump_clock: MockClock) -> None:
-    """What the last one wrote elsewhere is taken along before anything links to it."""
-    main, other = disk(faults={6: "eio"}), disk("other")
-    async with running([main, other]) as writer:
-        await write_steps(writer, 3)
-        assert await writer.wait_synced(writer.last_seq)
-    main, other = main.crash(power=False), other.crash(power=False)
-    verdict = read([main, other])[1]
-    async with running([main, other], verdict.start(OTHER_ID)) as writer:
-        await write_steps(writer, 1)
-        assert await writer.wait_synced(writer.last_seq)
-    assert_whole([main.crash(power=True)], 14)
-
-
 async def test_an_event_that_no_frame_holds_is_told_of_in_its_place(autojump_clock: MockClock) -> None:
     """The daemon goes on; the journal stays whole, and says what is missing from it."""
     told, main = Told(), disk()
@@ -326,11 +300,6 @@ def test_a_transition_is_one_line_of_plain_fields() -> None:
     )
     started = WaveStarted(wave=1, priority=0, period_ns=1, deadline_ns=2, kill_by_ns=3)
     assert "pods=0" in (transition_line(msgspec.structs.replace(record, event=started)) or "")
-
-
-def test_what_is_no_transition_has_no_line() -> None:
-    """A log in trouble is not flooded."""
-    assert [transition_line(record) for record in step(1)] == [None, None, None]
 
 
 def test_a_line_is_bounded() -> None:

@@ -13,7 +13,6 @@ from ebbtide import replay
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.model import ProcessReport
 from ebbtide.events.record.causes import (
-    BAD_FATES,
     CAUSES,
     cause_groups,
     cause_of,
@@ -161,29 +160,8 @@ def test_like_causes_are_one_group() -> None:
     assert {group.severity for group in groups} == {"bad"}
 
 
-def test_a_pod_that_stands_for_itself_has_its_name_and_its_words() -> None:
-    """Nothing is left out of what is said of one."""
-    (group,) = cause_groups(Night((refused("web-0", 'no container "a1b2"'), *calm(9))).record)
-    assert group.text == 'shop/web-0: the runtime refused the stop signal (no container "a1b2")'
-    assert group.severity == "mixed"
-
-
 def calm(count: int) -> tuple[PodRecord, ...]:
     return tuple(pod(f"calm-{at}", "graceful") for at in range(count))
-
-
-def test_each_warning_is_in_one_group() -> None:
-    """Of the real shutdowns; a pod's own stand with its fate and with its hook."""
-    for journal in (SHUTDOWN, CANCELLED):
-        for record in replay.open(journal).shutdown_records():
-            groups = cause_groups(record)
-            found = [notice for group in groups for notice in group.notices]
-            assert sorted(found, key=lambda each: (each.seq, each.text)) == sorted(
-                record.notices, key=lambda each: (each.seq, each.text)
-            )
-            bad = [each.uid for each in record.pods if (each.outcome or "unknown") in BAD_FATES]
-            told = {row.code for row in CAUSES}
-            assert sorted(uid for group in groups if group.code in told for uid in group.pods) == sorted(bad)
 
 
 def test_the_headline_begins_with_what_went_wrong() -> None:

@@ -135,11 +135,6 @@ def test_a_second_signal_in_the_step_that_closes_the_first_begins_its_own() -> N
     assert second.trace_id == shutdown_trace_id(story.hash_of(3))
 
 
-def test_a_journal_without_shutdowns_has_no_episodes() -> None:
-    """What happens between them is nobody's."""
-    assert Story().step([Tick()], 0).episodes() == []
-
-
 def test_a_boots_end_and_its_shutdown() -> None:
     """It belongs to the last shutdown of that boot, if the journal has one, also where another has begun."""
 
