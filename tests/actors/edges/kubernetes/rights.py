@@ -43,20 +43,13 @@ async def granted(
     space = f"/api/v1/namespaces/{name}"
     subject = {"kind": "ServiceAccount", "name": name, "namespace": name}
     group = "rbac.authorization.k8s.io"
-    bodies: list[tuple[str, Object]] = [
-        ("/api/v1/namespaces", named),
-        (f"{space}/serviceaccounts", named),
-    ]
+    bodies: list[tuple[str, Object]] = [("/api/v1/namespaces", named), (f"{space}/serviceaccounts", named)]
     for kind, below, allowed in (
         ("Role", f"{RBAC}/namespaces/{name}", rules),
         ("ClusterRole", RBAC, cluster or []),
         *(("Role", f"{RBAC}/namespaces/{other}", them) for other, them in (others or {}).items()),
     ):
-        binding = {
-            **named,
-            "roleRef": {"apiGroup": group, "kind": kind, "name": name},
-            "subjects": [subject],
-        }
+        binding = {**named, "roleRef": {"apiGroup": group, "kind": kind, "name": name}, "subjects": [subject]}
         plural = kind.lower() + "s"
         bodies += [
             (f"{below}/{plural}", {**named, "rules": allowed}),

@@ -7,6 +7,7 @@ they are is proved in virtual time.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from uuid import uuid4
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes import watch
+from ebbtide.actors.edges.kubernetes import leadership, watch
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
 from ebbtide.actors.edges.kubernetes.pods import KnownPod
@@ -67,6 +68,13 @@ def _wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "now", bounds.Bounds().widened(WATCHDOG_SECONDS))
 
 
+@pytest.fixture(autouse=True)
+async def _no_pods(api_bed: Bed) -> None:
+    """Whatever the test before left."""
+    for each in (await api_bed.api.get(PODS))["items"]:
+        await api_bed.api.delete(f"{PODS}/{each['metadata']['name']}?gracePeriodSeconds=0")
+
+
 @pytest.fixture
 async def rights(api_bed: Bed) -> Path:
     return await granted(
@@ -84,7 +92,7 @@ async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
 
 
 @pytest.fixture
-async def pods(api_bed: Bed) -> AsyncIterator[list[Object]]:
+async def pods(api_bed: Bed) -> list[Object]:
     """Two that their kubelet has said to run."""
     running = {"name": "main", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "ready": True}
     running |= {"restartCount": 0, "image": "i", "imageID": "i", "containerID": f"containerd://{'a' * 64}"}
@@ -93,13 +101,7 @@ async def pods(api_bed: Bed) -> AsyncIterator[list[Object]]:
     for name in ("one", "two"):
         await api_bed.api.post(PODS, pod(name, NODE))
         await api_bed.api.patch(f"{PODS}/{name}/status", {"status": status})
-    yield [await api_bed.api.get(f"{PODS}/{name}") for name in ("one", "two")]
-    await remove_pods(api_bed)
-
-
-async def remove_pods(bed: Bed) -> None:
-    for each in (await bed.api.get(PODS))["items"]:
-        await bed.api.delete(f"{PODS}/{each['metadata']['name']}?gracePeriodSeconds=0")
+    return [await api_bed.api.get(f"{PODS}/{name}") for name in ("one", "two")]
 
 
 @asynccontextmanager
@@ -123,13 +125,13 @@ async def test_pods_are_listed_and_followed_and_listed_again(
     (410), what happened meanwhile comes with one list more, of which nobody hears.
     """
     lists: list[str] = []
-    list_all = watch.list_all
+    list_watched = watch.list_watched
 
     async def listed(*arguments: Any, **more: Any) -> Any:
         lists.append("")
-        return await list_all(*arguments, **more)
+        return await list_watched(*arguments, **more)
 
-    monkeypatch.setattr(watch, "list_all", listed)
+    monkeypatch.setattr(watch, "list_watched", listed)
     first = await api_bed.api.post(PODS, pod("one", NODE, terminationGracePeriodSeconds=7))
     async with wire(api_bed) as between:
         path = kubeconfig(tmp_path / "it", api_bed, ADMIN, between.server)
@@ -160,7 +162,6 @@ async def test_pods_are_listed_and_followed_and_listed_again(
             await until(lambda: rig.names() == ["four", "three"], "the watch from the new place")
     assert len(lists) == 2
     assert rig.outbox.of(ApiRead) == [ApiRead(reachable=True, taint=True)]
-    await remove_pods(api_bed)
 
 
 async def test_a_delete_has_its_mark_its_grace_and_its_uid(
@@ -335,8 +336,11 @@ async def test_of_two_writers_of_a_journal_one_is_fenced(rights: Path, api_bed: 
         await api_bed.api.patch(f"{MAPS}/{names[0]}", {"binaryData": {"x": ""}})
 
 
-async def test_a_lease_is_held_lost_and_held_again(rights: Path, api_bed: Bed) -> None:
+async def test_a_lease_is_held_lost_and_held_again(
+    rights: Path, api_bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A label of somebody's is no loss, an edit of its holder is one, and deleted it is made anew."""
+    monkeypatch.setattr(leadership, "LEASE_SECONDS_MAX", math.inf)
     name, lines, terms = f"lease-{uuid4()}", list[str](), list[str]()
     path = f"{LEASES}/{name}"
 

@@ -21,22 +21,10 @@ from ebbtide.actors.edges.kubernetes import client as light
 from ebbtide.actors.edges.kubernetes import client as link
 from ebbtide.actors.edges.kubernetes import client as session
 from ebbtide.actors.edges.kubernetes import edge as keeping
-from ebbtide.actors.edges.kubernetes.calls import (
-    MERGE_PATCH,
-    ApiCall,
-    Unanswered,
-    find_pods,
-)
-from ebbtide.actors.edges.kubernetes.client import (
-    CONNECTIONS_MAX,
-    ApiClient,
-)
+from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, ApiCall, Unanswered, find_pods
+from ebbtide.actors.edges.kubernetes.client import CONNECTIONS_MAX, ApiClient
 from ebbtide.actors.edges.kubernetes.pods import PodStore
-from ebbtide.actors.edges.kubernetes.watch import (
-    ApiHealth,
-    PodWatch,
-    list_all,
-)
+from ebbtide.actors.edges.kubernetes.watch import ApiHealth, PodWatch, list_all
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.decisions import AnnounceNode

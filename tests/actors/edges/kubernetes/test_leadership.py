@@ -25,10 +25,7 @@ NAMESPACE, NAME = "ebbtide-leader", "ebbtide-outage"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 GROUP = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
 #: What it needs, and nothing else: kept by the tests that pass with it. A create cannot be limited by name.
-RULES = [
-    {**GROUP, "verbs": ["create"]},
-    {**GROUP, "verbs": ["get", "update"], "resourceNames": [NAME]},
-]
+RULES = [{**GROUP, "verbs": ["create"]}, {**GROUP, "verbs": ["get", "update"], "resourceNames": [NAME]}]
 #: A fifth of what is usual.
 TIMES = {"lease_seconds": 3.0, "renew_seconds": 2.0, "retry_seconds": 0.4}
 

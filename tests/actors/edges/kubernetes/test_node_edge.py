@@ -14,14 +14,7 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage import CHANGED, HeartbeatSeen, NodeDeleted, NodeRead
-from tests.actors.edges.kubernetes.outage_rig import (
-    OTHERS,
-    UUID,
-    Hand,
-    Kubelet,
-    asking,
-    seeing,
-)
+from tests.actors.edges.kubernetes.outage_rig import OTHERS, UUID, Kubelet, asking, seeing
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, LEASE_RULES, granted
 from tests.node.bed import Bed
 from tests.waiting import until
@@ -111,19 +104,6 @@ async def test_a_node_that_is_gone_is_gone(rights: Path, kubelet: Kubelet) -> No
         assert await is_untouched(again)
 
 
-async def test_a_server_that_was_away(rights: Path, kubelet: Kubelet, api_bed: Bed) -> None:
-    """What happened meanwhile is told once it is back, and silence does not count for that time."""
-    async with seeing(rights, kubelet) as hand:
-        await api_bed.stop("kube-apiserver")
-        assert (await hand.read()).result == "timed-out"
-        assert (await hand.do(hand.taint())).result == "timed-out"
-        await api_bed.start_api()
-        mark = await kubelet.renew()
-        with trio.fail_after(60):
-            await hand.outbox.wait_for(HeartbeatSeen, mark=mark)
-        assert await hand.read() == Ending()
-
-
 # --- the taint ------------------------------------------------------------------------------------
 
 
@@ -197,23 +177,6 @@ async def test_silence_that_nobody_watched_switches_nothing_off(rights: Path, ku
         assert await hand.edge.as_ordered(order, hand.outbox) == Ending("failed", CHANGED)
         hand.view.sees(trio.current_time() - 60)
         assert await hand.edge.as_ordered(order, hand.outbox) is None
-
-
-async def test_two_leaders_at_once(rights: Path, kubelet: Kubelet) -> None:
-    """Of two that decided from the same Node one taints it, and the other one sees that."""
-    await kubelet.report(ready="Unknown")
-    async with asking(rights, kubelet) as one, asking(rights, kubelet) as two:
-        ended: list[Ending] = []
-
-        async def do(hand: Hand) -> None:
-            ended.append(await hand.do(hand.taint(key=f"OutageActor/taint//{id(hand)}")))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(do, one)
-            nursery.start_soon(do, two)
-        assert sorted(ended) == [Ending(), Ending("failed", CHANGED)]
-        assert len(await kubelet.taints()) == 2
-        assert {one.last().taint, two.last().taint} == {"ours"}
 
 
 # --- answers that are lost ------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events.decisions import AnnounceNode, PublishCertificate
+from ebbtide.events.decisions import AnnounceNode
 from tests.actors.edges.kubernetes.write_rig import NODE, NODE_CLIENT, Hand, account, of_kind, writing
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused
@@ -131,24 +131,3 @@ async def test_node_identity(bed: Bed) -> None:
     node = await read(bed)
     assert spec(node) == (False, [])
     assert annotation(node, CHANGED) is None
-
-
-@pytest.mark.parametrize("who", ["node", "account"])
-async def test_certificate(bed: Bed, who: str) -> None:
-    """It stands on the Node with its boot, bounded, until the node is shown as it was."""
-    await clean(bed)
-    client = NODE_CLIENT if who == "node" else await account(bed)
-    many = tuple(f"uid-{number}" for number in range(1000))
-    async with writing(bed, client=client) as hand:
-        unsafe = PublishCertificate(key="k", safe=False, ended=3, running=many, mounted=(("u", "v"),))
-        assert await hand.do(unsafe) == Ending()
-        node = await read(bed)
-        said = annotation(node, CERTIFICATE)
-        assert said["safe"] is False
-        assert said["bootId"] == node["status"]["nodeInfo"]["bootID"]
-        assert (len(said["running"]), said["mounted"], said["more"]) == (50, [["u", "v"]], 950)
-        assert await hand.do(PublishCertificate(key="k2", safe=True, ended=105)) == Ending()
-        said = annotation(await read(bed), CERTIFICATE)
-        assert (said["safe"], said["ended"], "running" in said) == (True, 105, False)
-        assert await hand.do(UP) == Ending()
-    assert annotation(await read(bed), CERTIFICATE) is None

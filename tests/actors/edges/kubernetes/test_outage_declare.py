@@ -12,13 +12,7 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.calls import ApiNode
-from ebbtide.actors.edges.kubernetes.node_view import (
-    ALIVE_ANNOTATION,
-    DECLARED_ANNOTATION,
-    Declared,
-    read_alive,
-    read_declared,
-)
+from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION, Declared, read_declared
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage import declare as verb
 from ebbtide.cli.outage.common import Cluster
@@ -87,47 +81,6 @@ async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
     assert DECLARED_ANNOTATION not in await kubelet.annotations()
     for words in (("--withdraw",), ("--off", "--withdraw")):
         assert (await declare(rights, *words)).out == "nothing is declared of worker\n"
-
-
-async def alive(kubelet: Kubelet) -> Declared | None:
-    import msgspec
-
-    return read_alive(msgspec.convert(await kubelet.bed.api.get(kubelet.path), ApiNode))
-
-
-async def test_that_it_lives_and_the_end_of_that(api_bed: Bed, kubelet: Kubelet) -> None:
-    """At once, of a node that is well too, with less rights; of what is declared off nothing is touched."""
-    less = await granted(api_bed, "ebbtide-peer", [], NODE_RULES, {})
-    await kubelet.annotate({DECLARED_ANNOTATION: "{}"})
-    for ready in ("Unknown", "True"):
-        await kubelet.report(ready=ready)
-        ran = await declare(less, "--alive", "--by", "db-2", "--for", "10m", "--reason", "it answers")
-        told = "declared: worker lives, says db-2; for 10 min, or until it boots, nothing proves it off"
-        assert (ran.code, ran.out, ran.err) == (0, f"{told}\n", "")
-        found = await alive(kubelet)
-        assert found is not None
-        assert found == Declared(kubelet.uid, "boot-1", "", "db-2", 600, at=found.at)
-        assert found.at
-    assert json.loads((await kubelet.annotations())[ALIVE_ANNOTATION])["reason"] == "it answers"
-    ran = await declare(less, "--withdraw", "--alive")
-    assert (ran.code, ran.out) == (0, "withdrawn: nobody says any more that worker lives\n")
-    assert (await declare(less, "--withdraw", "--alive")).out == "nobody says that worker lives\n"
-    assert (await kubelet.annotations()) == {DECLARED_ANNOTATION: "{}"}
-
-
-async def test_nobody_declares_off_what_somebody_says_lives(rights: Path, kubelet: Kubelet) -> None:
-    """By name, with who to ask; not what was said of another boot, or is over."""
-    printed = await declare(rights, "--alive", "--by", "db-2", "--print", "-o", "json")
-    assert (printed.code, await alive(kubelet)) == (0, None)
-    said = json.loads(printed.out)["metadata"]["annotations"]
-    await kubelet.annotate(said)
-    ran = await declare(rights, "--off", "--by", "ann", "--yes")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("ebbtide: db-2 has declared that worker lives, and that wins")
-    old = json.loads(said[ALIVE_ANNOTATION])
-    for other in ({"boot": "boot-0"}, {"at": "2026-01-01T00:00:00Z"}):
-        await kubelet.annotate({ALIVE_ANNOTATION: json.dumps(old | other)})
-        assert (await declare(rights, "--off", "--by", "ann", "--yes")).code == 0
 
 
 async def test_a_node_that_lives(rights: Path, kubelet: Kubelet) -> None:

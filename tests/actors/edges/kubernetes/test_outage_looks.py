@@ -16,7 +16,7 @@ from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT as REPLICAS
-from tests.actors.edges.kubernetes.test_outage_program import declare, replica, tainted
+from tests.actors.edges.kubernetes.test_outage_program import replica, tainted
 from tests.actors.edges.kubernetes.test_outage_program import rights as running_rights
 from tests.commands import Ran, ebbtide
 from tests.node.bed import Bed
@@ -92,30 +92,6 @@ async def test_a_journal_that_has_lost_its_end(api_bed: Bed, rights: Path) -> No
         await empty(api_bed)
 
 
-async def test_who_may_not(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
-    """In the server's words, on one line."""
-    words: tuple[str | Path, ...] = ("outage", "ls", "--kubeconfig", rights, "--namespace", "default")
-    ran = await trio.to_thread.run_sync(partial(ebbtide, *words))
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "cannot list resource" in ran.err
-    ran = await trio.to_thread.run_sync(partial(ebbtide, "outage", "ls", "--kubeconfig", tmp_path / "none"))
-    assert (ran.code, ran.out) == (2, "")
-    assert "which is no file: name a kubeconfig" in ran.err
-    # kubectl's usual places, and nothing in them.
-    ran = await trio.to_thread.run_sync(
-        partial(ebbtide, "outage", "ls", HOME=str(tmp_path), KUBECONFIG="", KUBERNETES_SERVICE_HOST="")
-    )
-    assert (ran.code, "this is no pod" in ran.err) == (2, True)
-    (tmp_path / ".kube").mkdir()
-    (tmp_path / ".kube" / "config").write_text("clusters: []\n")
-    ran = await trio.to_thread.run_sync(partial(ebbtide, "outage", "ls", HOME=str(tmp_path), KUBECONFIG=""))
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    ran = await trio.to_thread.run_sync(
-        partial(ebbtide, "outage", "ls", "--namespace", ACCOUNT, HOME="/nonexistent", KUBECONFIG=str(rights))
-    )
-    assert (ran.code, ran.err[:22]) == (0, "no outage is on record")
-
-
 async def test_from_a_persons_word_to_the_end(api_bed: Bed, running_rights: Path, tmp_path: Path) -> None:
     """A controller runs, and a person declares, lists and looks: what it does is what they are told."""
     kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
@@ -167,49 +143,9 @@ async def test_from_a_persons_word_to_the_end(api_bed: Bed, running_rights: Path
         await others.remove()
 
 
-async def test_a_word_that_it_lives_holds_the_taint_back(
-    api_bed: Bed, running_rights: Path, tmp_path: Path
-) -> None:
-    """Said while the proof is at hand and the node is not yet found Unknown; taken back, the taint is set."""
-    kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
-    await kubelet.register()
-    await others.register()
-    await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
-    # Missed after 1.15 s.
-    await api_bed.api.patch(kubelet.lease_path, {"spec": {"leaseDurationSeconds": 4}})
-
-    async def ask(*arguments: str) -> Ran:
-        words: tuple[str | Path, ...] = ("outage", *arguments, "--kubeconfig", api_bed.kubeconfig)
-        return await trio.to_thread.run_sync(partial(ebbtide, *words))
-
-    async def status_has(name: str, value: str) -> str:
-        # The Lease of a replica that an earlier test killed is waited for.
-        with trio.fail_after(60):
-            while True:
-                looked = await ask("status", "declared", "--namespace", REPLICAS)
-                print(looked.out, looked.err)
-                for line in looked.out.splitlines():
-                    if line.startswith(name) and value in line:
-                        return looked.out
-
-    try:
-        async with replica(running_rights, tmp_path, "one"):
-            await declare(kubelet)
-            await status_has("proved by", "declared somebody")
-            said = await ask("declare", "declared", "--alive", "--by", "db-2")
-            assert said.code == 0, said.err
-            await kubelet.unheard()
-            looked = await status_has("contradicted", "db-2")
-            print(looked)
-            assert "out-of-service taint: none" in looked
-            assert len(await kubelet.taints()) == 1
-            explained = await ask("explain", "declared", "--namespace", REPLICAS)
-            assert "db-2 has declared that it lives, so nothing proves it off" in explained.out
-            diagnosed = await ask("doctor", "--namespace", REPLICAS)
-            assert "db-2 has declared that declared lives" in diagnosed.out
-            assert (await ask("declare", "declared", "--withdraw", "--alive")).code == 0
-            await tainted(kubelet, 2)
-            print((await ask("status", "declared", "--namespace", REPLICAS)).out)
-    finally:
-        await kubelet.remove()
-        await others.remove()
+async def test_what_is_no_name(rights: Path) -> None:
+    """Without a name the path would be one of a list."""
+    for subject in ("", "shop/", "/db-0", "a b", "No"):
+        ran = await outage(rights, "explain", subject)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert "is no name of a" in ran.err

@@ -6,26 +6,21 @@ import json
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage, read_journal
+from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION
-from ebbtide.events.reader import History
-from ebbtide.events.record.outages import outage_records
-from ebbtide.otel.delivery.once import spans_of
 from ebbtide.outage.program import LEASE
 from tests.actors.edges.kubernetes.config_map_fake import read
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, JOURNAL_RULES, LEASE_RULES, granted
 from tests.actors.edges.kubernetes.test_work_edge import WORK_RULES
-from tests.backends.backends import free_ports
 from tests.node.bed import Bed
-from tests.otel.delivery.collector import Collector, collecting
 
 pytestmark = [pytest.mark.node]
 
@@ -130,54 +125,6 @@ async def test_the_other_replica_goes_on(api_bed: Bed, rights: Path, tmp_path: P
             place = ConfigMapStorage(link, ACCOUNT, kubelet.uid, "reader")
             tags = [raw.tag for raw in (await read(place))[0]]
         assert tags.count("OutageBegan") == tags.count("OutOfService") == 1
-    finally:
-        await kubelet.remove()
-        await others.remove()
-
-
-async def scraped(port: int, line: str) -> None:
-    """Until the metrics have this line."""
-    with trio.fail_after(TAKEOVER_SECONDS):
-        while True:
-            with suppress(OSError):
-                stream = await trio.open_tcp_stream("127.0.0.1", port)
-                async with stream:
-                    await stream.send_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                    text = b"".join([chunk async for chunk in stream]).decode()
-                if f"{line}\n" in text:
-                    return
-            await trio.sleep(0.1)
-
-
-async def test_an_outage_is_told_as_it_goes_on(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
-    """Its metrics, and its trace: what the back end has is what the stored journal makes."""
-    kubelet, others = Kubelet(api_bed, "told"), Kubelet(api_bed, "neighbour")
-    await kubelet.register()
-    await others.register()
-    port = free_ports(("metrics",))["metrics"]
-    try:
-        async with collecting(Collector()) as collector:
-            more = f"metricsListen: 127.0.0.1:{port}\ntracing: {{endpoint: '{collector.endpoint}'}}\n"
-            async with replica(rights, tmp_path, "one", more):
-                await scraped(port, "ebbtide_outage_leading 1")
-                await kubelet.unheard()
-                await declare(kubelet)
-                await tainted(kubelet, 2)
-                await scraped(port, 'ebbtide_outage_open{node="told",state="out"} 1')
-                await kubelet.report(boot="boot-2")
-                await tainted(kubelet, 1)
-                await scraped(port, 'ebbtide_outages_total{outcome="recovered"} 1')
-                await collector.until(
-                    lambda: any(span.name == "outage" for got in collector.got for span in got.spans)
-                )
-        async with linked(rights) as link:
-            source = await read_journal(link, ACCOUNT, "told")
-        (outage,) = outage_records(History([source]))
-        spans = spans_of(History([source]), outage.first_seq).spans
-        assert (outage.outcome, outage.proof) == ("recovered", "declared somebody")
-        assert sorted(collector.spans) == sorted((span.trace_id, span.span_id) for span in spans)
-        assert {span.trace_id.hex() for span in spans} == {outage.trace_id}
-        assert not collector.changed
     finally:
         await kubelet.remove()
         await others.remove()

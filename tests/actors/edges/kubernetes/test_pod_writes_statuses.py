@@ -19,6 +19,7 @@ from tests.actors.edges.kubernetes.write_rig import (
     NODE,
     NODE_CLIENT,
     account,
+    delete,
     known,
     of_kind,
     writing,
@@ -204,3 +205,29 @@ async def test_withdrawn(alone: Bed, client: Client) -> None:
         assert of_kind(now, "Ready")["status"] == of_kind(now, "ContainersReady")["status"] == "False"
         assert now["status"]["phase"] == "Running"
         assert not of_kind(now, "DisruptionTarget")
+
+
+# --- deletes -------------------------------------------------------------------------------------
+
+
+async def test_the_kubelet_keeps_the_mark(bed: Bed) -> None:
+    """The final status, which the kubelet writes, still says why the pod went."""
+    held = pod("one", NODE)
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    (made,) = await running(bed, held)
+    async with writing(bed, [known(made)], NODE_CLIENT) as hand:
+        assert await hand.do(delete(made)) == Ending()
+    path = f"{PODS}/one"
+    try:
+        now = await bed.api.until(path, lambda each: each["status"]["phase"] in ("Succeeded", "Failed"))
+    finally:
+        await bed.api.patch(path, {"metadata": {"finalizers": None}})
+    assert of_kind(now, "DisruptionTarget")["reason"] == "TerminationByKubelet"
+
+
+async def test_of_another_node(bed: Bed) -> None:
+    """The node's identity is refused a pod of another node: gone from here, and not touched."""
+    made = await bed.api.post(PODS, pod("far", "node-of-somebody-else"))
+    async with writing(bed, [known(made)], NODE_CLIENT) as hand:
+        assert await hand.do(delete(made)) == Ending()
+    assert "deletionTimestamp" not in (await bed.api.get(f"{PODS}/far"))["metadata"]

@@ -56,11 +56,7 @@ async def test_every_reading_verb_takes_it(api_bed: Bed, tmp_path: Path) -> None
     assert listed.returncode == 0, listed.stderr
     (episode,) = json.loads(listed.stdout)["episodes"]
     assert (episode["kind"], episode["outcome"]) == ("outage", "recovered")
-    for words in (
-        ("replay", "timeline"),
-        ("replay", "critical-chain"),
-        ("export", "jsonl"),
-    ):
+    for words in (("replay", "timeline"), ("replay", "critical-chain"), ("export", "jsonl")):
         there = await asked(kubeconfig, *words, "--journal", by_uid)
         local = await asked(kubeconfig, *words, "--journal", str(outages.GOLDEN))
         assert (there.returncode, there.stdout) == (0, local.stdout), (words, there.stderr)

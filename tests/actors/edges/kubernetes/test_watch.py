@@ -11,16 +11,8 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.calls import ApiCall, list_known_pods
-from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead
-from tests.actors.edges.kubernetes.rig import (
-    NODE,
-    Rig,
-    kubeconfig,
-    linked,
-    running,
-    wire,
-)
+from tests.actors.edges.kubernetes.rig import NODE, Rig, kubeconfig, linked, running
 from tests.node.bed import Bed
 from tests.node.client import Api
 from tests.node.identities import ADMIN, TENANT, kubelet
@@ -142,33 +134,6 @@ async def test_a_server_that_is_killed(bed: Bed, tmp_path: Path) -> None:
         await until(lambda: rig.names() == ["one", "two"], "the pods are known")
     assert [each.reachable for each in rig.outbox.of(ApiRead)] == [True, False, True]
     assert rig.outbox.of(ApiRead)[1].error.startswith("GET /api/v1/pods: ")
-
-
-async def test_a_wire_that_is_silent(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server from which nothing comes any more, not even a refusal, is found to be away all the same."""
-    monkeypatch.setattr(bounds, "now", bounds.Bounds(watch_silence_seconds=1.0))
-    async with wire(bed) as between:
-        rights = kubeconfig(tmp_path / "it", bed, ADMIN, between.server)
-        async with running(rights, tmp_path / "state") as rig:
-            await reachable(rig)
-            between.block()
-            await rig.outbox.wait_for(ApiRead, reachable=False)
-            between.open.set()
-            between.cut()
-            await rig.outbox.wait_for(ApiRead, count=2, reachable=True)
-
-
-async def test_a_server_that_moved(bed: Bed, tmp_path: Path) -> None:
-    """A kubeconfig that names another server is followed without a restart."""
-    async with wire(bed) as old, wire(bed) as new:
-        rights = kubeconfig(tmp_path / "it", bed, ADMIN, old.server)
-        async with running(rights, tmp_path / "state") as rig:
-            await reachable(rig)
-            old.block()
-            kubeconfig(rights, bed, ADMIN, new.server)
-            await bed.api.post(PODS, pod("one", NODE))
-            await until(lambda: rig.names() == ["one"], "the pods are known")
-        assert rig.outbox.of(ApiRead) == [ApiRead(reachable=True)]
 
 
 async def test_without_the_server_from_the_start(bed: Bed, tmp_path: Path) -> None:

@@ -13,16 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import (
-    PART_BYTES,
-    Answer,
-    Unanswered,
-)
-from ebbtide.actors.edges.kubernetes.client import (
-    LINE_BYTES_MAX,
-    LineStream,
-    SilentStream,
-)
+from ebbtide.actors.edges.kubernetes.calls import PART_BYTES, Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.client import LINE_BYTES_MAX, LineStream, SilentStream
 from ebbtide.actors.edges.kubernetes.pods import PodStore
 from ebbtide.actors.edges.kubernetes.watch import (
     LIVENESS_PATH,

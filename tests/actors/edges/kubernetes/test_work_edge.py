@@ -16,7 +16,6 @@ import trio
 from ebbtide.actors.edges.kubernetes.work_edge import WorkEdge
 from ebbtide.actors.edges.kubernetes.work_view import ATTACHMENTS_PATH, VOLUMES_PATH, WorkView
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events import bounds
 from ebbtide.events.outage import (
     Attachment,
     AttachmentGone,
@@ -28,7 +27,7 @@ from ebbtide.events.outage import (
     LostPodRead,
     WorkListed,
 )
-from tests.actors.edges.kubernetes.rig import linked, wire
+from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.process.process_bed import Outbox
 from tests.node.bed import Bed
@@ -234,32 +233,3 @@ async def test_an_outage_from_list_to_end(rights: Path, hands: Hands) -> None:
         about = {getattr(fact, "uid", "") for fact in told.outbox.of(ElsewhereRead)}
         assert about == {again}
         assert "secret" not in str(told.outbox.facts)
-
-
-async def test_watches_that_break(
-    rights: Path, hands: Hands, api_bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Connections that end, in the middle of changes, cost no fact and repeat none."""
-    monkeypatch.setattr(bounds, "now", bounds.Bounds(watch_silence_seconds=1.0))
-    async with wire(api_bed) as between:
-        through = await granted(api_bed, ACCOUNT, [], WORK_RULES, server=between.server)
-        uids = {name: await hands.pod(name, NODE) for name in ("a", "b", "c")}
-        await hands.attach("va")
-        async with seeing(through) as told:
-            await told.list()
-            for name, uid in uids.items():
-                between.cut()
-                await hands.delete(name)
-                await hands.gone(name)
-                await told.hears(LostPodGone(uid=uid))
-            await until(lambda: told.view.sees, "the watches see")
-            between.block()
-            await hands.api.delete(f"{ATTACHMENTS_PATH}/va")
-            await hands.release(f"{ATTACHMENTS_PATH}/va")
-            await until(lambda: not told.view.sees, "the watches see nothing")
-            between.open.set()
-            between.cut()
-            await told.hears(AttachmentGone(name="va"))
-            for kind in (LostPodGone, AttachmentGone):
-                told_of = told.outbox.of(kind)
-                assert len(told_of) == len({str(each) for each in told_of})
