@@ -116,15 +116,6 @@ def test_our_own_process_is_read() -> None:
     assert proc.boot_id_with_dashes()
 
 
-def test_a_process_that_is_gone_reads_as_none() -> None:
-    """No process, no error."""
-    nobody = 2**22 + 1
-    assert proc.read_stat(nobody) is None
-    assert proc.read_status(nobody) is None
-    assert list(proc.socket_inodes(nobody)) == []
-    assert proc.read_tcp(nobody) == frozenset()
-
-
 def status_of(
     blocked: int = 0, ignored: int = 0, caught: int = 0, pids: tuple[int, ...] = (7,)
 ) -> proc.ProcessStatus:

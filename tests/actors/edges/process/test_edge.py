@@ -23,7 +23,7 @@ from ebbtide.actors.edges.process.hooks import EXIT_UNKNOWN
 from ebbtide.actors.edges.process.pods import ContainerRecord, PodRecords
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
-from ebbtide.events.decisions import AnnounceNode, KillContainer, RunHook, SendSignal, StartPod, TakeInventory
+from ebbtide.events.decisions import RunHook, SendSignal, StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, InventoryTaken, PodAppeared
 from tests.actors.edges.process.process_bed import (
     SECOND,
@@ -700,28 +700,6 @@ async def test_a_start_that_was_cut_short_is_taken_up_again(tmp_path: Path) -> N
         assert {fact.container for fact in bed.outbox.of(ContainerStarted)} == {"side", "main"}
         await bed.kill("p")
         await bed.kill("p", "side")
-        await nothing_left(bed)
-
-
-async def test_a_start_of_which_nothing_is_known_is_unknown(tmp_path: Path) -> None:
-    """Neither a record nor a process: what became of the order cannot be known."""
-    async with running(tmp_path, []) as bed:
-        assert await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox) is None
-        order = RunHook(key="h", uid="p", container="main", timeout_ns=SECOND)
-        assert await bed.edge.adopt(order, bed.outbox) is None
-        assert await bed.edge.adopt(AnnounceNode(key="a", ready=True), bed.outbox) is None
-
-
-async def test_what_may_be_repeated_is_done_again(tmp_path: Path) -> None:
-    """An open kill and an open inventory are simply carried out."""
-    pod = pod_of("p", shell("exec sleep 1000"))
-    await start_and_leave(tmp_path, pod)
-    async with running(tmp_path, [pod]) as bed:
-        assert await bed.edge.adopt(TakeInventory(key="i"), bed.outbox) == Ending()
-        assert [pod.uid for pod in bed.outbox.of(InventoryTaken)[0].pods] == ["p"]
-        order = KillContainer(key="k", uid="p", container="main")
-        assert await bed.edge.adopt(order, bed.outbox) == Ending()
-        await bed.exited("p")
         await nothing_left(bed)
 
 
