@@ -17,7 +17,7 @@ from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction, ProcessSpec
 from ebbtide.actors.edges.process.pods import RECORD_VERSION, ContainerRecord, PodRecord
 from ebbtide.cli.drill import measure_connection
-from ebbtide.doctor.gather import look_at_journal, running_pods, targets_of_processes
+from ebbtide.doctor.gather import look_at_journal, targets_of_processes
 from ebbtide.doctor.rules import examine
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.model import Container, Pod
@@ -103,27 +103,11 @@ def deaf_pod(tmp_path: Path) -> Iterator[PodRecord]:
     child.stdout.close()
 
 
-def test_running_pods_are_read_and_nothing_is_touched(tmp_path: Path, deaf_pod: PodRecord) -> None:
-    """The daemon's records are only read; what cannot be used is passed over and stays."""
-    before = sorted(tmp_path.rglob("*"))
-    assert running_pods(tmp_path) == [deaf_pod]
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_doctor_names_the_deaf_pod(run: Run, tmp_path: Path, deaf_pod: PodRecord) -> None:
     """The forecast stands among the findings, by the pod's name."""
     ran = run("doctor", "--journal", tmp_path / "j", "--runtime", tmp_path, "-o", "json")
     (finding,) = [each for each in json.loads(ran.out)["findings"] if each["code"] == "signal-ignores"]
     assert finding["message"].startswith("shop/web-0, container web, process ")
-
-
-def test_plan_without_pods_takes_the_running_ones(run: Run, tmp_path: Path, deaf_pod: PodRecord) -> None:
-    """``ebbtide plan`` alone plans for what the daemon runs."""
-    config = tmp_path / "config.yaml"
-    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
-    ran = run("plan", "--config", config, "--runtime", tmp_path, "-o", "json")
-    names = [pod["name"] for wave in json.loads(ran.out)["waves"] for pod in wave["pods"]]
-    assert names == ["web-0"]
 
 
 def test_hook_targets_are_connected_to_and_not_asked(deaf_pod: PodRecord) -> None:

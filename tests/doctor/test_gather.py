@@ -57,16 +57,11 @@ def test_what_is_no_certificate_has_no_validity(data: bytes) -> None:
 # --- the kubelet -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "words, value",
-    [
-        (["kubelet", "--config=/a"], "/a"),
-        (["kubelet", "--config", "/a"], "/a"),
-        (["kubelet", "--config=/a", "--config=/b"], "/b"),
-        (["kubelet", "--config-dir=/d"], ""),
-        (["kubelet", "--config"], ""),
-    ],
-)
+@pytest.mark.parametrize("words, value", [
+    (["kubelet", "--config=/a"], "/a"), (["kubelet", "--config", "/a"], "/a"),
+    (["kubelet", "--config=/a", "--config=/b"], "/b"), (["kubelet", "--config-dir=/d"], ""),
+    (["kubelet", "--config"], ""),
+])  # fmt: skip
 def test_a_flag_of_a_command_line(words: list[str], value: str) -> None:
     """As Go's flags are given; another one with a longer name is another one."""
     assert command_line_flag(words, "config") == value

@@ -107,22 +107,6 @@ async def test_a_good_node_has_nothing_that_stops_a_shutdown(
         await bed.logind.hang_up()
 
 
-async def test_an_api_server_that_is_gone(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """A warning with its reason, in bounded time; and of no Node of that name while it answers."""
-    bed, member = node
-    config = configured(bed, member, NODE, tmp_path)
-    await bed.stop("kube-apiserver")
-    try:
-        away = await doctor(bed, config, "api")
-        assert "api-away" in codes(away, "warning"), away
-    finally:
-        await bed.start_api()
-        await bed.node_ready(member)
-    assert "api-away" not in codes(await doctor(bed, config, "api"))
-    lost = configured(bed, member, NODE, tmp_path, nodeName="node-9")
-    assert "foreign-identity" in codes(await doctor(bed, lost), "critical")
-
-
 async def test_a_service_account_short_of_a_verb(node: tuple[Bed, Member], tmp_path: Path) -> None:
     """Each right that is lacking is named, and no other; with all of them the taint is possible."""
     bed, member = node

@@ -196,6 +196,7 @@ def asking(seconds: int | None) -> KubeletState:
 DOWN = KUBELET._replace(active=False, pid=0)
 BESIDE = KUBELET._replace(beside=("rke2-agent.service",))
 K3S_SOCKET = RUNTIME._replace(socket="/run/k3s/containerd/containerd.sock")
+DELETE = next(need.right for need in NEEDED_RIGHTS if need.right.text == "delete pods")
 LOGIND_FILE = "/etc/systemd/logind.conf"
 
 #: The modes; what is different on the node; the level and code of each finding; words of the first.
@@ -233,6 +234,10 @@ ON_NODE: list[tuple[str, dict[str, Any], list[str], str]] = [
     ("auto api", {"api": API._replace(taint=False)}, ["warning no-taint"], "NodeRestriction"),
     ("cri", {"api": API._replace(taint=False)}, [], ""),
     ("auto", {"api": API._replace(taint=None)}, [], ""),
+    # In auto there is another way.
+    ("api", {"api": API._replace(denied=(DELETE,))}, ["critical rbac-delete-pods"], ""),
+    ("auto", {"api": API._replace(denied=(DELETE,))}, ["warning rbac-delete-pods"], ""),
+    ("cri", {"api": API._replace(denied=(DELETE,))}, [], ""),
     # A kubelet renews its certificate long before a twentieth of the time is left.
     ("auto", {"api": expiring(DAY_S // 20)}, [], ""),
     ("auto", {"api": expiring(DAY_S // 20 - 1)}, ["warning certificate-expires"], ""),

@@ -135,18 +135,6 @@ def test_variables_are_expanded_as_kubernetes_expands_them() -> None:
     assert found.env == {"A": "1", "B": "1$(C)", "C": "3"}
 
 
-def test_variables_know_what_can_be_known_of_a_local_pod() -> None:
-    """Its name, namespace, UID, labels, annotations, and that it is here."""
-    paths = ["metadata.name", "metadata.namespace", "metadata.uid", "status.podIP"]
-    paths += ["metadata.labels['app']", "metadata.annotations['note']"]
-    env = [{"name": f"V{n}", "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in enumerate(paths)]
-    document = with_main(env=env)
-    document["metadata"] |= {"uid": "u1", "labels": {"app": "shop"}, "annotations": {"note": "n"}}
-    found = read(document)
-    assert list(found.spec.containers[0].env.values()) == ["web-0", "default", "u1", "127.0.0.1", "shop", "n"]
-    assert found.obstacles == ()
-
-
 @pytest.mark.parametrize("fields, part", [
     ({"command": None}, "write command"),
     ({"command": None, "args": ["x"]}, "write command"),
@@ -186,16 +174,10 @@ def test_a_pod_that_has_ended_says_so(phase: str, finished: bool) -> None:
     assert read(pod() | {"status": {"phase": phase}}).finished is finished
 
 
-@pytest.mark.parametrize(
-    "name, priority, value, unknown",
-    [
-        ("system-node-critical", None, 2_000_001_000, ""),
-        ("system-cluster-critical", None, 2_000_000_000, ""),
-        ("system-node-critical", 7, 7, ""),
-        ("gold", 7, 7, ""),
-        ("gold", None, None, "gold"),
-    ],
-)
+@pytest.mark.parametrize("name, priority, value, unknown", [
+    ("system-node-critical", None, 2_000_001_000, ""), ("system-cluster-critical", None, 2_000_000_000, ""),
+    ("system-node-critical", 7, 7, ""), ("gold", 7, 7, ""), ("gold", None, None, "gold"),
+])  # fmt: skip
 def test_the_classes_that_every_cluster_has_are_known(
     name: str, priority: int | None, value: int | None, unknown: str
 ) -> None:

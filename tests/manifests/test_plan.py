@@ -98,13 +98,3 @@ def test_warnings_of_one_code_stand_together_and_are_counted() -> None:
         "grace-cut: and 97 more like these: see them all with -o json",
     ]
     assert len(plan_json(plan(pods), [each.pod for each in pods])["warnings"]) == 100
-
-
-def test_each_warning_names_the_pod_that_it_is_about() -> None:
-    """For whoever judges them one by one; what is about the whole plan names none."""
-    made = plan(manifests(web(grace=120)), grant=12)
-    assert [(code, label) for (code, _), label in zip(made.warnings, made.warned_pods, strict=True)] == [
-        ("grant-too-small", ""),
-        ("wave-cut", ""),
-        ("grace-cut", "default/web-0"),
-    ]

@@ -145,24 +145,13 @@ async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
                 assert brake.count("n0").out == 0
 
 
-@pytest.mark.parametrize(
-    "nodes, settings, allowed",
-    [
-        (100, Brake(), 5),
-        (20, Brake(), 4),
-        (9, Brake(), 1),
-        (3, Brake(), 1),
-        (2, Brake(), 1),
-        (1, Brake(), 0),
-        (100, Brake(max_nodes=1000), 20),
-        (100, Brake(max_nodes=1000, max_share_percent=29), 29),
-        (7, Brake(max_nodes=1000, max_share_percent=29), 2),
-        (10, Brake(max_nodes=1000, max_share_percent=100, min_healthy=7), 3),
-        (10, Brake(max_nodes=1000, max_share_percent=100, min_healthy=10), 0),
-        (10, ALL, 10),
-        (1, ALL, 0),
-    ],
-)
+@pytest.mark.parametrize("nodes, settings, allowed", [
+    (100, Brake(), 5), (20, Brake(), 4), (9, Brake(), 1), (3, Brake(), 1), (2, Brake(), 1), (1, Brake(), 0),
+    (100, Brake(max_nodes=1000), 20), (100, Brake(max_nodes=1000, max_share_percent=29), 29),
+    (7, Brake(max_nodes=1000, max_share_percent=29), 2),
+    (10, Brake(max_nodes=1000, max_share_percent=100, min_healthy=7), 3),
+    (10, Brake(max_nodes=1000, max_share_percent=100, min_healthy=10), 0), (10, ALL, 10), (1, ALL, 0),
+])  # fmt: skip
 async def test_how_many(nodes: int, settings: Brake, allowed: int, autojump_clock: MockClock) -> None:
     """One after the other they die, and are tainted; the least of all limits holds. Of two the last one may
     only be where somebody wants it, and a single node is seen by nobody but itself.

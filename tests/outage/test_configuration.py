@@ -99,16 +99,10 @@ def test_the_first_pool_that_takes_a_node_is_its_pool() -> None:
     assert found.pool_of({"k": "w"}).name == "default"
 
 
-@pytest.mark.parametrize(
-    "said, where",
-    [
-        ("bmc.example", ("bmc.example", 623)),
-        ("bmc.example:6623", ("bmc.example", 6623)),
-        ("10.0.0.1:1", ("10.0.0.1", 1)),
-        ("'fd00::7'", ("fd00::7", 623)),
-        ("'[fd00::7]:99'", ("fd00::7", 99)),
-    ],
-)
+@pytest.mark.parametrize("said, where", [
+    ("bmc.example", ("bmc.example", 623)), ("bmc.example:6623", ("bmc.example", 6623)),
+    ("10.0.0.1:1", ("10.0.0.1", 1)), ("'fd00::7'", ("fd00::7", 623)), ("'[fd00::7]:99'", ("fd00::7", 99)),
+])  # fmt: skip
 def test_a_host_of_ipmi_may_have_a_port(said: str, where: tuple[str, int]) -> None:
     """And may be an address of either kind."""
     ipmi = parsed(f"pools: [{{name: a, ipmi: {{addresses: {{n: {said}}}, {FILES}}}}}]").pools[0].ipmi

@@ -73,16 +73,6 @@ def test_what_is_open_and_what_is_wrong(name: str, lines: list[str]) -> None:
     assert [line for line in lines if f"{line}\n" not in text] == []
 
 
-def test_a_replica_that_does_not_lead_says_so() -> None:
-    """It has no outage, and keeps what it has counted."""
-    metrics, _ = told("outage-leaders")
-    metrics.followers = None
-    text = metrics.text()
-    assert "ebbtide_outage_leading 0\n" in text
-    assert "ebbtide_outage_open" not in text
-    assert 'ebbtide_outage_taints_total{what="set"} 0\n' in text
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_the_counters_are_what_is_on_record(seed: int) -> None:
     """Of any world; a taint that a later leader found was set once."""

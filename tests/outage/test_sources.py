@@ -76,15 +76,6 @@ def test_the_management_controllers_are_those_of_the_node(node: str, expected: l
     assert [(each.source, each.name) for each in controllers_of(pool, node)] == expected
 
 
-def test_plain_http_on_the_loopback_alone() -> None:
-    """There a certificate proves nothing."""
-    where = "{address: 'http://127.0.0.1:8000', usernameFile: /u, passwordFile: /p}"
-    text = HEAD + f"pools: [{{name: a, redfish: {where}}}]"
-    (pool,) = parse_outage("a.yaml", text.encode()).pools
-    (found,) = controllers_of(pool, "n")
-    assert found.name == "127.0.0.1:8000"
-
-
 async def test_the_machine_is_as_the_node_says_it_now() -> None:
     """Of a Node that is gone, or of another with its name, nobody is asked."""
     assert machine_of(view_of(NODE), "n", "u") == Machine("n", "u", "b1", "uuid", "aws:///z/i-1")

@@ -15,7 +15,7 @@ import trio
 from benchmarks.episodes import lay_out
 from ebbtide.cli import config as view
 from ebbtide.config import ConfigError, Loaded, parse
-from ebbtide.otel.delivery.destination import BadDestination, Destination
+from ebbtide.otel.delivery.destination import Destination
 from ebbtide.otel.sdk import encode_traces_json
 from ebbtide.tracing import destination_of, with_trace_flush
 from tests.backends.compare import shutdowns
@@ -212,11 +212,3 @@ def test_a_bad_section_is_refused_without_its_secrets(line: str, message: str) -
     with pytest.raises(ConfigError, match=message) as caught:
         loaded(f"tracing:\n  {line}\n")
     assert SECRET not in str(caught.value)
-
-
-def test_halves_of_mutual_tls_in_two_places_are_noticed() -> None:
-    """A key in the file and no certificate anywhere is caught where both are read; the daemon goes on
-    without.
-    """
-    with pytest.raises(BadDestination, match="belong together"):
-        destination_of(loaded("tracing: {endpoint: 'https://c'}\n"), {"OTEL_EXPORTER_OTLP_CLIENT_KEY": "/k"})

@@ -126,31 +126,21 @@ def test_a_long_name_keeps_its_begin_and_its_end() -> None:
         assert 0 <= len(head) - len(tail) <= 1
 
 
-@pytest.mark.parametrize(
-    "since, until",
-    [
-        ("58", "67"),
-        ("+10.002s", "+10.007s"),
-        ("+10002ms", "+10.4s"),
-        ("2023-11-14T22:14:35.007Z", "2023-11-14T22:14:35.012Z"),
-    ],
-)
+@pytest.mark.parametrize("since, until", [
+    ("58", "67"), ("+10.002s", "+10.007s"), ("+10002ms", "+10.4s"),
+    ("2023-11-14T22:14:35.007Z", "2023-11-14T22:14:35.012Z"),
+])  # fmt: skip
 def test_from_here_to_there(replay: Run, since: str, until: str) -> None:
     """By number, by the time since the signal, by the clock: both ends are in."""
     numbers = [line["seq"] for line in objects(replay, "--since", since, "--until", until)]
     assert (numbers[0], numbers[-1]) == (58, 67)
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (("--pod", "nobody"), "no pod 'nobody'"),
-        (("--actor", "nobody"), "no actor is called 'nobody'"),
-        (("--since", "soon"), "--since 'soon' is neither"),
-        (("--until", "later"), "--until 'later' is neither"),
-        (("-7",), "'-7' in this journal"),
-    ],
-)
+@pytest.mark.parametrize("arguments, words", [
+    (("--pod", "nobody"), "no pod 'nobody'"), (("--actor", "nobody"), "no actor is called 'nobody'"),
+    (("--since", "soon"), "--since 'soon' is neither"), (("--until", "later"), "--until 'later' is neither"),
+    (("-7",), "'-7' in this journal"),
+])  # fmt: skip
 def test_a_wrong_request_is_one_line(replay: Run, arguments: tuple[str, ...], words: str) -> None:
     """What was wrong, and what to write instead."""
     ran = replay("timeline", *arguments)
@@ -159,14 +149,11 @@ def test_a_wrong_request_is_one_line(replay: Run, arguments: tuple[str, ...], wo
     assert ran.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("filters", "said"),
-    [
-        (("--wave", "9"), "no line fits --wave 9: the waves with pods are 0 to 2"),
-        (("--since", "200", "--until", "100"), "--since 200 --until 100: the end lies before the begin"),
-        (("--actor", "wave", "--until", "+0s"), "no line fits --actor wave --until +0.000s"),
-    ],
-)
+@pytest.mark.parametrize(("filters", "said"), [
+    (("--wave", "9"), "no line fits --wave 9: the waves with pods are 0 to 2"),
+    (("--since", "200", "--until", "100"), "--since 200 --until 100: the end lies before the begin"),
+    (("--actor", "wave", "--until", "+0s"), "no line fits --actor wave --until +0.000s"),
+])  # fmt: skip
 def test_nothing_fits(replay: Run, filters: tuple[str, ...], said: str) -> None:
     """It is said on standard error, for an empty answer could mean anything."""
     ran = replay("timeline", *filters)
