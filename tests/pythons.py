@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import WATCHDOG_SECONDS
+
 ROOT = Path(__file__).resolve().parents[1]
 
 OTHERS = [path for path in os.environ.get("EBBTIDE_OTHER_PYTHONS", "").split(":") if path]
@@ -27,6 +29,6 @@ def ran(python: str, hash_seed: str, module: str, *arguments: str | Path) -> str
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=WATCHDOG_SECONDS,
         check=True,
     ).stdout
