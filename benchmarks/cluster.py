@@ -1,7 +1,7 @@
 """What the views of a large cluster weigh and cost, beside a server that simulates it: the figures of
 docs/outage.md.
 
-``python -m tests.actors.edges.kubernetes.work_load [NODES PODS SECONDS]`` prints one line of JSON. Two
+``python -m benchmarks.cluster [NODES PODS SECONDS]`` prints one line of JSON; the exit code is 1 when a figure is missed. Two
 processes: a server over TLS that lists, watches and says so many changes as it is asked for, and the client
 with both views, which measures itself; ``SECONDS`` of it quiet.
 """
@@ -37,6 +37,8 @@ RENEWAL_SECONDS, POD_CHANGES_A_SECOND = 10.0, 10
 BURST = 2000
 SETTLE_SECONDS, IDLE_SECONDS = 1.0, 20.0
 PATIENCE_SECONDS = 60.0
+#: Measured: 1 KiB a pod with all that belongs to it, and one part of a list; 60 us a change.
+KIB_A_POD_MAX, PART_MIB_MAX, US_A_CHANGE_MAX = 2.0, 16.0, 500
 
 # --- the objects ----------------------------------------------------------------------------------
 
@@ -317,7 +319,7 @@ async def measure(folder: Path, port: int, nodes: int, pods: int, seconds: float
 def main(nodes: int = NODES, pods: int = PODS, seconds: float = IDLE_SECONDS) -> dict[str, Any]:
     """Both processes; the client is a child as well, so that it holds nothing but its own."""
     with tempfile.TemporaryDirectory() as name:
-        argv = [sys.executable, "-m", "tests.actors.edges.kubernetes.work_load"]
+        argv = [sys.executable, "-m", "benchmarks.cluster"]
         words = [name, str(nodes), str(pods)]
         with subprocess.Popen([*argv, "serve", *words], stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
@@ -338,4 +340,8 @@ if __name__ == "__main__":
         case ["measure", folder, nodes, pods, port, seconds]:
             print(_text(trio.run(measure, Path(folder), int(port), int(nodes), int(pods), float(seconds))))
         case numbers:
-            print(_text(main(*map(int, numbers))))
+            found = main(*map(int, numbers))
+            print(_text(found))
+            kept_mib = found["pods"] * KIB_A_POD_MAX / 1024 + PART_MIB_MAX
+            if found["peak_mib"] - found["light_mib"] > kept_mib or found["us_a_change"] > US_A_CHANGE_MAX:
+                sys.exit(f"missed: {kept_mib:.0f} MiB at the peak, {US_A_CHANGE_MAX} us a change")

@@ -133,34 +133,3 @@ async def pump(source: trio.SocketStream, sink: trio.SocketStream) -> None:
     with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         async for piece in source:
             await sink.send_all(piece)
-
-
-async def test_a_kubeconfig_that_breaks(bed: Bed, tmp_path: Path) -> None:
-    """A kubeconfig that cannot be used is said in one line, once; the last good one goes on."""
-    path = kubeconfig(tmp_path / "it", bed, ADMIN)
-    told: list[str] = []
-    async with linked(path, told) as link:
-        replace(path, "nonsense")
-        await until(lambda: told, "the kubeconfig is refused")
-        assert await who(link) == ADMIN.user
-        await link._renew()
-        assert len(told) == 1
-        assert told[0].startswith(f"Kubernetes API: kubeconfig {path}: no kubeconfig")
-        kubeconfig(path, bed, ADMIN)
-        await until(lambda: len(told) == 2, "the kubeconfig is good again")
-
-
-async def test_a_kubeconfig_that_comes_later(bed: Bed, tmp_path: Path) -> None:
-    """Without a kubeconfig, as before a node has joined, a call says why; it is used when it comes."""
-    path = tmp_path / "later"
-    async with linked(path) as link:
-        with pytest.raises(Unanswered, match="later: No such file"):
-            await who(link)
-        kubeconfig(path, bed, ADMIN)
-        with trio.fail_after(SECONDS):
-            while True:
-                try:
-                    assert await who(link) == ADMIN.user
-                    break
-                except Unanswered:
-                    await trio.sleep(0.05)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.outage.program import LEASE
 from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet
 from tests.actors.edges.kubernetes.rights import RBAC
 from tests.actors.edges.kubernetes.test_work_edge import Hands, hands
@@ -27,11 +26,8 @@ __all__ = ["hands"]
 pytestmark = [pytest.mark.node, pytest.mark.backend]
 
 OURS, NEIGHBOUR = UUID.lower(), "99999999-9999-4999-8999-999999999999"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/ebbtide/leases"
 STORAGE = "/apis/storage.k8s.io/v1"
 PATIENCE_SECONDS = 20.0
-#: As a leader does it.
-RENEW_SECONDS = 2.0
 
 
 @pytest.fixture
@@ -96,37 +92,6 @@ async def found(bed: Bed, *arguments: str | Path, rights: Path | None = None) ->
     said = json.loads(ran.out)
     assert said["recoverable"] is (ran.code == 0)
     return [each["code"] for each in said["findings"]]
-
-
-async def renew(bed: Bed) -> None:
-    for number in range(1, 60):
-        when = f"2020-01-01T00:00:{number:02d}.000000Z"
-        await bed.api.patch(f"{LEASES}/{LEASE}", {"spec": {"renewTime": when}})
-        await trio.sleep(RENEW_SECONDS)
-
-
-async def test_a_cluster_that_is_set_up(
-    api_bed: Bed, account: None, kubelet: Kubelet, bmc: RedfishEmulator, tmp_path: Path
-) -> None:
-    """Its controller leads, may do what it has to, and has a source that tells of the right machine."""
-    config = configuration(tmp_path, bmc)
-    assert await found(api_bed, "--config", config) == ["no-leader"]
-    # Of a machine whose clock is wrong: that it is renewed is what counts.
-    lease = {"holderIdentity": "one_1", "renewTime": "2020-01-01T00:00:00.000000Z"}
-    await api_bed.api.post(
-        LEASES, {"metadata": {"name": LEASE}, "spec": lease | {"leaseDurationSeconds": 15}}
-    )
-    assert await found(api_bed, "--config", config) == ["no-leader"]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(renew, api_bed)
-        ran = await doctor(api_bed, "--config", config)
-        nursery.cancel_scope.cancel()
-    assert (ran.code, ran.out.splitlines()[0]) == (0, "ok: an outage of each node would be recovered")
-    row = ran.out.splitlines()[-1].split(maxsplit=3)
-    assert row[:3] == ["worker", "rack", "yes"]
-    assert row[3].startswith("redfish ")
-    assert row[3].endswith(": on")
-    await api_bed.api.delete(f"{LEASES}/{LEASE}")
 
 
 async def test_what_is_missing(
