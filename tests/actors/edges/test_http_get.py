@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ ELSEWHERE = {
 OUR_AGENT = "ebbtide-lifecycle/0.1"
 
 
+@cache
 def table() -> list[dict[str, Any]]:
     (suite,) = [suite for suite in yaml.safe_load_all(CASES.read_text()) if "container_ports" in suite]
     assert suite["container_ports"] == CONTAINER.ports
@@ -229,8 +231,11 @@ async def test_no_failure_tells_what_a_hook_holds(action: HttpGetAction) -> None
     assert CANARY not in found.lower()
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-@pytest.mark.parametrize("answer", WRONG_ANSWERS, ids=itertools.count())
+@pytest.mark.parametrize(
+    ("answer", "scheme"),
+    [(each, "http") for each in WRONG_ANSWERS] + [(each, "https") for each in WRONG_ANSWERS[:2]],
+    ids=itertools.count(),
+)
 async def test_no_failure_tells_what_a_server_said(answer: bytes, scheme: str) -> None:
     """An answer may be of somebody who is not meant to be asked, or hold a session's token."""
     async with serving(answer) as server:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ebbtide.actors.edges.cri.client import Lost, RuntimeReach, RuntimeRefused
 from ebbtide.actors.edges.cri.pods import OperatorNotes
@@ -15,8 +16,6 @@ from ebbtide.events.bounds import Bounds
 from ebbtide.events.facts import RuntimeRead
 from ebbtide.events.units import bound_text
 from tests.actors.edges.process.process_bed import Outbox
-
-pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 BOUNDS = Bounds()
 ERROR = "the runtime is away for 1 s"
@@ -61,7 +60,7 @@ async def following() -> AsyncIterator[Rig]:
         nursery.cancel_scope.cancel()
 
 
-async def test_it_answers_once_it_has_told_something() -> None:
+async def test_it_answers_once_it_has_told_something(autojump_clock: MockClock) -> None:
     """A connection alone is no answer; and the same is not said twice."""
     async with following() as rig:
         assert rig.facts() == []
@@ -72,7 +71,7 @@ async def test_it_answers_once_it_has_told_something() -> None:
         assert rig.reach.known.is_set()
 
 
-async def test_a_connection_that_breaks() -> None:
+async def test_a_connection_that_breaks(autojump_clock: MockClock) -> None:
     """After a second it is said, with the reason; when it is mended, the runtime is asked at once."""
     async with following() as rig:
         await rig.reach.answers(rig.outbox)
@@ -90,7 +89,7 @@ async def test_a_connection_that_breaks() -> None:
     ]
 
 
-async def test_a_short_break_is_told_afterwards() -> None:
+async def test_a_short_break_is_told_afterwards(autojump_clock: MockClock) -> None:
     """A runtime that is restarted within a second: how long it was away, which no operator has to know."""
     async with following() as rig:
         await rig.reach.answers(rig.outbox)
@@ -105,7 +104,7 @@ async def test_a_short_break_is_told_afterwards() -> None:
         assert rig.said == []
 
 
-async def test_a_runtime_that_hangs() -> None:
+async def test_a_runtime_that_hangs(autojump_clock: MockClock) -> None:
     """Looks that fail again and again say it, also while the connection stands; one does not."""
     async with following() as rig:
         await rig.reach.fails(RuntimeRefused("no"), trio.current_time(), rig.outbox)

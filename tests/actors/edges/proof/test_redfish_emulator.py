@@ -94,27 +94,6 @@ async def test_a_forced_restart_shows_off_first(bmc: RedfishEmulator) -> None:
     assert await until(redfish, ON) in ([OFF] * count + [ON] for count in range(1, 200))
 
 
-async def test_a_password_that_is_renewed(bmc: RedfishEmulator) -> None:
-    """Refused with the old one; the new one is taken without anybody's doing."""
-    bmc.secrets["password_file"].write_text("old")
-    redfish = source(bmc)
-    assert await why(redfish) == "401: user name or password refused"
-    bmc.secrets["password_file"].write_text(PASSWORD)
-    assert await redfish.read(MACHINE) == ON
-
-
-async def test_a_redirect_and_a_system_that_is_not_there(bmc: RedfishEmulator) -> None:
-    """It answers a machine's name with a redirect."""
-    assert (await why(source(bmc, system=f"{SYSTEMS}/node-1"))).startswith("307: it names another address")
-    assert await why(source(bmc, system=f"{SYSTEMS}/node-3")) == "404: it is not there"
-
-
-async def test_trust(bmc: RedfishEmulator) -> None:
-    """Its certificate is signed by an authority of its own."""
-    assert (await why(source(bmc, ca_file=None))).startswith("its certificate is not accepted")
-    assert await source(bmc, ca_file=None, fingerprint=bmc.fingerprint).read(MACHINE) == ON
-
-
 async def test_it_hangs_comes_back_and_dies(bmc: RedfishEmulator) -> None:
     """One that hangs has its reader's time and no more; a dead one says so at once."""
     redfish = source(bmc)
