@@ -33,21 +33,6 @@ from tests.waiting import until
 pytestmark = [pytest.mark.node, pytest.mark.root]
 
 
-async def test_a_pod_that_comes_late(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """While the shutdown wants to know, a pod that no inventory had is one fact, and its end another."""
-    kubelet.pod("first", Spec(POLITE))
-    async with rig_on(bed, tmp_path, Told(known("late", priority=4))) as rig:
-        await rig.do(take("signal"))
-        await rig.do(take("closer", refresh=True, late=True))
-        kubelet.pod("late", Spec(CODE_3))
-        (joined,) = await rig.outbox.wait_for(PodJoined)
-        assert (joined.pod.uid, joined.pod.priority) == ("uid-late", 4)
-        await rig.do(stop("uid-late"))
-        await rig.outbox.wait_for(ContainerExited, uid="uid-late")
-        await trio.sleep(1)
-        assert [fact.pod.uid for fact in rig.outbox.of(PodJoined)] == ["uid-late"]
-
-
 async def test_an_order_means_the_container_that_was_given(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path
 ) -> None:
@@ -135,25 +120,6 @@ async def test_a_restarted_daemon_cleans_up(bed: Containerd, kubelet: Kubelet, t
 
 def as_told(name: str, made: Made) -> dict[str, object]:
     return {"running": dict(made.containers), "containers": tuple(made.containers)}
-
-
-async def test_a_pod_that_was_ready_a_moment_before_the_signal(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only the watch knows it: it is in the inventory, and a stop finds it all the same."""
-    monkeypatch.setattr(runtime_module, "NEWS_SECONDS", 60)
-    lookup = Told()
-    kubelet.pod("old", Spec(CODE_3))
-    async with rig_on(bed, tmp_path, lookup) as rig:
-        await until(lambda: len(rig.edge.active()) == 1, "the first look does not end")
-        made = kubelet.pod("new", Spec(CODE_3))
-        lookup.tell(known("new", priority=7, **as_told("new", made)))
-        old, new = await rig.inventory(refresh=False)
-        assert (old.uid, new.uid, new.priority) == ("uid-old", "uid-new", 7)
-        assert [(each.name, each.running) for each in new.containers] == [("main", True)]
-        assert await rig.do(stop("uid-new")) == Ending()
-        (ended,) = await rig.outbox.wait_for(ContainerExited, uid="uid-new")
-        assert ended.exit_code == 3
 
 
 async def test_news_of_the_watch_are_looked_at_soon(
