@@ -29,13 +29,6 @@ TRACES = "/var/lib/pods"
 JOURNAL = "/var/lib/ebbtide/journal"
 UNITS = "/etc/systemd/system"
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
-#: A machine without a free processor is a slow one, and not a broken one.
-PATIENT = """[Service]
-Environment=EBBTIDE_BOUNDS_FACTOR=10
-WatchdogSec=10min
-TimeoutStartSec=10min
-"""
-
 LAUNCHER = "#!/opt/ebbtide/bin/python3\nimport sys\nfrom ebbtide.cli import main\nsys.exit(main())\n"
 
 E = TypeVar("E", bound=Event)
@@ -71,7 +64,6 @@ class Node:
         machine.copy_in(deploy / "ebbtide.service", f"{UNITS}/ebbtide.service")
         shipped = (deploy / "process.conf").read_text()
         machine.write(f"{UNITS}/ebbtide.service.d/process.conf", drop_in or shipped)
-        machine.write(f"{UNITS}/ebbtide.service.d/test.conf", PATIENT)
         wants = machine.place(f"{UNITS}/multi-user.target.wants/ebbtide.service")
         wants.parent.mkdir(parents=True, exist_ok=True)
         wants.symlink_to(f"{UNITS}/ebbtide.service")

@@ -5,8 +5,6 @@ Newer systems keep no wtmp (trixie); a container has no crash store, watchdog an
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from ebbtide.events import decisions as d
@@ -121,27 +119,4 @@ async def test_in_order_by_force_and_not_at_all(node: Node) -> None:
     await machine.reboot()
     assert (await next_boot(node, 6))[1] == ("never-begun", "not-configured", -1)
     assert node.replays() > 0
-    await machine.pull_the_plug()
-
-
-async def test_cut_in_a_wave(node: Node) -> None:
-    """The plug is pulled while the second wave runs. `status` and `journal ls` say so, with the shutdown."""
-    machine = node.machine
-    node.pod("db", "ignore", priority=1000)
-    await booted(node)
-    await machine.run("systemctl", "poweroff", "--no-block")
-    await until(lambda: any(event.wave == 1 for event in node.events(d.WaveStarted)), "no second wave")
-    await machine.pull_the_plug()
-    await booted(node)
-    read, said = await next_boot(node, 1)
-    assert said == ("cut-short", "unrecorded", 1)
-    assert read.journal == "no-shutdown"
-    shown = json.loads((await machine.run("/usr/local/bin/ebbtide", "status", "-o", "json")).stdout)
-    assert (shown["lastBoot"]["ending"], shown["lastBoot"]["wave"]) == ("cut-short", 1)
-    shown = json.loads((await machine.run("/usr/local/bin/ebbtide", "journal", "ls", "-o", "json")).stdout)
-    (boot,) = shown["boots"]
-    assert boot["episode"] == shown["episodes"][-1]["id"]
-    assert boot["bootId"] == shown["episodes"][-1]["bootId"] == read.boot_id
-    assert boot["alive"] is not None
-    assert "cut short at wave 1" in (await machine.run("/usr/local/bin/ebbtide", "journal", "ls")).stdout
     await machine.pull_the_plug()
