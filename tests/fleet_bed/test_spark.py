@@ -15,6 +15,7 @@ from ebbtide import fleet
 from tests.fleet_bed import one_machine
 from tests.fleet_bed.cluster import Cluster, Driver, driver
 from tests.fleet_bed.processes import executors, python_times, spent
+from tests.waiting import until_sync
 
 pytestmark = pytest.mark.spark
 
@@ -95,7 +96,7 @@ def test_an_executor_that_is_killed_changes_no_row(
     """SIGKILL while it works: its tasks run elsewhere, and no row is twice or missing."""
 
     def kill_one_during(into: Path, name: str, **words: object) -> None:
-        before = executors(spark)
+        before = until_sync(lambda: executors(spark), "no executor begins")
         with ThreadPoolExecutor(1) as pool:
             work = pool.submit(on.call, name, url=url, into=str(into), **words)
             began, until = python_times(spark), time.monotonic() + KILL_SECONDS_MAX
