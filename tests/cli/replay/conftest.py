@@ -8,11 +8,10 @@ import pytest
 
 from ebbtide.replay import simulate
 from tests.commands import Ran, Run, same_as_golden
-from tests.journals import CANCELLED, DEMO, SHUTDOWN, write_files
+from tests.journals import SHUTDOWN, write_files
 from tests.replay.two_shutdowns import write_two
 
 GOLDEN = Path(__file__).parent / "golden"
-EVERY = (SHUTDOWN, DEMO, CANCELLED)
 
 
 @pytest.fixture
