@@ -1,9 +1,9 @@
 """What the views of a large cluster weigh and cost, beside a server that simulates it: the figures of
 docs/outage.md.
 
-``python -m benchmarks.cluster [NODES PODS SECONDS]`` prints one line of JSON; the exit code is 1 when a figure is missed. Two
-processes: a server over TLS that lists, watches and says so many changes as it is asked for, and the client
-with both views, which measures itself; ``SECONDS`` of it quiet.
+``python -m benchmarks.cluster [NODES PODS SECONDS]`` prints a line of JSON; the exit code is 1 when a figure
+is missed. Two processes: a server over TLS that lists, watches and says so many changes as it is asked for,
+and the client with both views, which measures itself; ``SECONDS`` of it quiet.
 """
 
 from __future__ import annotations

@@ -138,3 +138,32 @@ async def test_a_node_that_others_change(rights: Path, kubelet: Kubelet) -> None
         await kubelet.report(boot="boot-2", ready="Unknown")
         with pytest.raises(Refused, match="has booted meanwhile"):
             await verb.write(cluster, "worker", seen, said)
+
+
+async def test_bad_requests(rights: Path, kubelet: Kubelet) -> None:
+    for arguments, said in (
+        ((), "say what to declare"),
+        (("--off", "--alive"), "say what to declare"),
+        (("--off", "--alive", "--withdraw"), "say what to declare"),
+        (("--alive",), "say who you are with --by"),
+        (("--alive", "--by", "ann", "--for", "200h"), "from 1s to 168h"),
+        (("--off", "--yes"), "say who you are with --by"),
+        (("--off", "--by", "a b"), "up to 64 letters"),
+        (("--off", "--by", "ann", "--for", "200h"), "from 1s to 168h"),
+        (("--off", "--by", "ann"), "nobody is there to be asked: say --yes"),
+    ):
+        ran = await declare(rights, *arguments)
+        assert (ran.code, ran.out) == (2, ""), arguments
+        assert said in ran.err.splitlines()[-1]
+    words: tuple[str | Path, ...] = (
+        "outage",
+        "declare",
+        "nobody",
+        "--off",
+        "--by",
+        "ann",
+        "--kubeconfig",
+        rights,
+    )
+    ran = await trio.to_thread.run_sync(partial(ebbtide, *words))
+    assert (ran.code, ran.err) == (2, "ebbtide: there is no Node nobody: 'kubectl get nodes' lists them\n")

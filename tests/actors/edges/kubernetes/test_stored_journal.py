@@ -73,19 +73,3 @@ async def test_every_reading_verb_takes_it(api_bed: Bed, tmp_path: Path) -> None
     trace = await asked(kubeconfig, "export", "otlp-json", "--journal", here)
     names = [span["name"] for span in json.loads(trace.stdout)["resourceSpans"][0]["scopeSpans"][0]["spans"]]
     assert names.count("outage") == 1
-
-
-async def test_what_is_not_there_is_said_in_one_line(api_bed: Bed) -> None:
-    """A node without a journal, a namespace that we may not look into, a server that is not there."""
-    kubeconfig = await stored(api_bed, "stored-lines")
-    wrong = await asked(kubeconfig, "journal", "ls", "--journal", "configmaps:stored-lines/node-9")
-    assert (wrong.returncode, wrong.stdout) == (2, b"")
-    assert "no journal is of Node 'node-9'" in wrong.stderr.decode()
-    assert f"node-1 ({UID})" in wrong.stderr.decode()
-    denied = await asked(kubeconfig, "journal", "ls", "--journal", "configmaps:kube-system/node-1")
-    assert denied.returncode == 2
-    assert "the journals cannot be listed: 403" in denied.stderr.decode()
-    followed = await asked(kubeconfig, "journal", "show", "-f", "--journal", "configmaps:stored-lines/node-1")
-    assert followed.returncode == 2
-    assert "cannot be followed" in followed.stderr.decode()
-    assert all(each.stderr.count(b"\n") == 1 for each in (wrong, denied, followed))

@@ -1,6 +1,6 @@
 """A process with both edges of a node, which says what it weighs: nothing of a test is in it.
 
-``python -m tests.actors.edges.kubernetes.weighing KUBECONFIG NODE FOLDER PODS`` prints one line of JSON.
+``python -m benchmarks.weighing KUBECONFIG NODE FOLDER PODS`` prints one line of JSON.
 """
 
 from __future__ import annotations
