@@ -14,7 +14,7 @@ import trio
 
 from benchmarks.episodes import lay_out
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.decisions import FIRST_PROJECTION_VERSION, PROJECTION_VERSION
+from ebbtide.events.decisions import PROJECTION_VERSION
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.otel import attributes as at
@@ -27,14 +27,11 @@ from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metrics import ReadContext
 from ebbtide.otel.sdk import readable_spans
 from ebbtide.otel.sdk_beside import metrics_data, readable_logs
-from ebbtide.otel.span import Resource
-from ebbtide.otel.traces.projection import OUTAGE_SCOPE
 from ebbtide.replay.critical_chain import critical_chain
 from tests.backends.backends import Backend, Collector
 from tests.backends.compare import Shutdown, assert_same, shutdowns
 from tests.backends.critical_path import critical_path
 from tests.daemon.rig import EBBTIDE
-from tests.otel import outage_story
 
 pytestmark = pytest.mark.backend
 
@@ -113,16 +110,6 @@ def test_the_command_line_sends_an_old_shutdown(
         assert done.returncode == 0, done.stderr
     kept = backend.wait(episodes[-1].trace_id, lambda kept: kept.count >= len(episodes[-1].own))
     assert_same(kept, episodes[-1])
-
-
-def test_what_was_not_recovered_comes_back(backend: Backend) -> None:
-    """An outage that closes while something still hangs: its names are a list, which Jaeger keeps as JSON."""
-    spans = outage_story.wrong().spans()
-    outage = Shutdown(spans[0].trace_id.hex(), spans, Resource((), FIRST_PROJECTION_VERSION, OUTAGE_SCOPE))
-    request = readable_spans(outage.own, outage.resource)
-    trio.run(deliver, backend, [request, request], "http/protobuf")
-    kept = backend.wait(outage.trace_id, lambda kept: kept.count >= len(outage.own))
-    assert_same(kept, outage)
 
 
 @pytest.mark.parametrize("real", [True, False])

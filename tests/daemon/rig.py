@@ -174,14 +174,6 @@ class Rig:
         """Wait until logind grants what is needed."""
         await self.recorded(GrantAssessed, sufficient=True)
 
-    async def until_ours(self) -> None:
-        """Wait until logind knows of our lock."""
-        await until(self.bed.ours, "our lock in logind's list")
-
-    async def until_forgotten(self) -> None:
-        """Wait until the service manager keeps no lock of ours."""
-        await self._until(lambda: LOCK_NAME not in self.store.store, "the store to be emptied")
-
     async def ready(self, since: int = 0) -> None:
         await self._until(lambda: any("READY" in said for said in self.store.said[since:]), "READY")
 
@@ -249,12 +241,6 @@ class Rig:
     async def ebbtide(self, *words: str) -> str:
         """A command of an operator on the running daemon; its output. Raises CalledProcessError."""
         argv = [*self.enter, *EBBTIDE, *words, "--socket", str(self.runtime / "ebbtide.sock")]
-        done = await trio.run_process(argv, env=self.environment, capture_stdout=True, cwd=HERE.parents[1])
-        return done.stdout.decode()
-
-    async def journal_verb(self, *words: str) -> str:
-        """A command that is about files, as root runs it; its output. Raises CalledProcessError."""
-        argv = [*self.enter, *EBBTIDE, "journal", *words]
         done = await trio.run_process(argv, env=self.environment, capture_stdout=True, cwd=HERE.parents[1])
         return done.stdout.decode()
 

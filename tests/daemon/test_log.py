@@ -13,12 +13,8 @@ import pytest
 from ebbtide import log as console
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import Event, Record
-from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.decisions import PodEnded
-from ebbtide.events.messages import Names
+from ebbtide.events.base import Event
 from ebbtide.events.model import Container, Pod, ProcessReport
-from ebbtide.events.reader import History
 from ebbtide.events.record.format import visible
 from ebbtide.log import (
     LineContext,
@@ -26,16 +22,9 @@ from ebbtide.log import (
     SystemJournal,
     failure_line,
     is_connected_to_journald,
-    journald_fields,
     log_lines,
 )
-from ebbtide.otel.span import span_id_of
-from tests.journals import SHUTDOWN, began, steps
-
-
-def golden(kind: type) -> Record:
-    records = History([DirectorySource(SHUTDOWN)]).records()
-    return next(record for record in records if isinstance(record.event, kind))
+from tests.journals import began, steps
 
 
 def fields_in(datagram: bytes) -> dict[str, str]:
@@ -84,18 +73,6 @@ def test_a_journal_that_does_not_read_costs_nothing(listener: socket.socket, tmp
     listener.close()
     assert not journal.send(6, "line", {})
     journal.close()
-
-
-def test_a_pods_line_names_its_pod_and_its_span() -> None:
-    """What an operator searches for, and the ids under which the trace has the same."""
-    record = golden(PodEnded)
-    names, trace = Names({record.event.uid: "shop/web-0"}), bytes(range(16))  # type: ignore[attr-defined]
-    fields = journald_fields(record, names, bytes(16), trace.hex())
-    assert fields["POD"] == "shop/web-0"
-    assert fields["EVENT"] == "PodEnded"
-    assert fields["EPISODE"] == f"00000000-{record.episode}"
-    assert fields["TRACE_ID"] == trace.hex()
-    assert fields["SPAN_ID"] == span_id_of(trace, "pod", fields["POD_UID"]).hex()
 
 
 def test_only_the_real_stream_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,15 +187,6 @@ def test_an_actors_failure_is_one_line_with_its_places() -> None:
     assert line.isprintable()
     assert line.startswith("HookActor:u failed at test_log.py:")
     assert line.endswith(f" in handle: KeyError: {visible(repr(NASTY))}")
-
-
-def test_a_pod_that_cannot_start_is_told() -> None:
-    """The pod by its name, and why; what else failed or went well has its own line elsewhere."""
-    failed = f.OrderEnded(key="NodeStatusActor/start/u/0", result="failed", reason="no such program")
-    done = f.OrderEnded(key="NodeStatusActor/start/u/1", result="done")
-    stop = f.OrderEnded(key="HookActor/stop:main/u/0", result="failed", reason="gone")
-    lines = said(f.PodAppeared(pod=POD), failed, done, stop)
-    assert lines == ["starting pod shop/web-0 failed: no such program"]
 
 
 def release(events: Sequence[Event]) -> str:

@@ -17,7 +17,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.model import Period, Pod
 from ebbtide.events.reader import History
 from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder, at_risk
-from ebbtide.otel.meters import METERS_FILE_NAME, Meters, WorkloadNeed, fold, fold_before, kept_meters
+from ebbtide.otel.meters import METERS_FILE_NAME, Meters, WorkloadNeed, fold, kept_meters
 from ebbtide.otel.metrics import ShippingState, exposition
 from tests.journals import SHUTDOWN
 
@@ -165,15 +165,6 @@ async def test_sums_are_kept_at_a_shutdowns_end(autojump_clock: trio.abc.Clock) 
         nursery.cancel_scope.cancel()
     kept = [msgspec.msgpack.decode(data, type=Meters) for data in side.kept]
     assert [each.shutdowns for each in kept] == [{}, {"reboot": {"complete": 1}}]
-
-
-def test_a_rebuilt_sum_is_that_of_the_journal() -> None:
-    """Folded from the files up to a record, nothing after it counts."""
-    sources = [DirectorySource(SHUTDOWN)]
-    journal_id = History(sources).journal_id
-    first, part = Meters(journal_id=journal_id), fold_before(sources, journal_id, 50)
-    fold(first, records()[:49])
-    assert part == first
 
 
 @pytest.mark.parametrize(

@@ -104,15 +104,6 @@ def test_mode_cri_does_without_the_api_server(runtime: Path) -> None:
     assert ["without the API server" in line for line in said.missing] == [True]
 
 
-def test_what_is_named_may_come_later(machine: Path) -> None:
-    """It is said, not refused: a node's parts start side by side."""
-    said = found("api", kubeconfig=str(machine / "k"), cri=machine / "c")
-    assert (said.kubeconfig, said.cri_socket) == (machine / "k", machine / "c")
-    assert [
-        str(path) in line for path, line in zip((machine / "c", machine / "k"), said.missing, strict=True)
-    ] == [True, True]
-
-
 def test_in_a_pod_its_service_account_is_taken(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the cluster gave us an identity, the kubelet's is not borrowed, unless it is named."""
     put(places.KUBECONFIGS[1])
@@ -121,14 +112,6 @@ def test_in_a_pod_its_service_account_is_taken(machine: Path, monkeypatch: pytes
     assert found("auto").kubeconfig is None
     assert found("auto", kubeconfig=IN_CLUSTER).has_api
     assert found("auto", kubeconfig="/etc/kubernetes/kubelet.conf").kubeconfig is not None
-
-
-def test_a_pod_is_told_by_its_environment_and_its_token(tmp_path: Path) -> None:
-    """A token alone is somebody else's, and without one there is no identity."""
-    token = put(tmp_path / "token")
-    assert places.in_a_pod({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, token)
-    assert not places.in_a_pod({}, token)
-    assert not places.in_a_pod({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -164,12 +147,6 @@ def test_a_missing_package_is_named_with_what_to_install(
         found("auto")
 
 
-LATER = """
-current-context: a
-contexts: [{name: a, context: {cluster: a, user: a}}]
-clusters: [{name: a, cluster: {server: "https://10.0.0.1:6443", certificate-authority: pki/ca.crt}}]
-users: [{name: a, user: {client-certificate: pki/current.pem, client-key: pki/current.pem}}]
-"""
 WRONG = {"empty": b"", "a-map": b"{}", "no-text": bytes(range(256)), "wrong-types": b"clusters: 3\n"}
 
 
@@ -190,13 +167,6 @@ def test_a_file_that_is_no_kubeconfig(runtime: Path, mode: str, content: bytes) 
                 found(mode, where)
         else:
             assert found(mode, where).kubeconfig == path
-
-
-def test_what_a_kubeconfig_names_may_come_later(runtime: Path) -> None:
-    """A kubelet's first certificate is written when its request is granted."""
-    path = put(runtime.parent / "kubeconfig")
-    path.write_text(LATER)
-    assert found("api", kubeconfig=str(path)).kubeconfig == path
 
 
 def test_a_pods_environment_names_its_node(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ebbtide.cli.common.guard import guarded
-from ebbtide.config import ConfigError, Loaded, configuration_values, parse
+from ebbtide.config import ConfigError, Loaded, parse
 from ebbtide.daemon import Daemon
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.node import LocalNode
@@ -93,14 +93,6 @@ def test_without_a_daemon_the_files_count(tmp_path: Path) -> None:
     assert node.options == RunOptions(runtime=tmp_path, config=())
 
 
-def test_an_older_daemon_has_no_such_verb(running: Running) -> None:
-    """It refuses what it does not know; the files count then."""
-    del running.answers["configuration"]
-    running.node.check_files()
-    assert running.node.source == ""
-    assert running.node.status.mode == "process"
-
-
 def test_the_files_that_a_reload_would_read_are_checked_too(running: Running, tmp_path: Path) -> None:
     """The daemon goes on with what it has, and the doctor says that its next start would not."""
     broken = tmp_path / "site.yaml"
@@ -122,12 +114,3 @@ def test_the_verbs_judge_by_it_and_say_so(
     document = json.loads(written.out)
     if verb != "doctor":
         assert document["budgetSeconds"] == 47
-
-
-def test_every_value_comes_back(running: Running) -> None:
-    """What people are shown of a configuration is a configuration, but for its traces."""
-    values = configuration_values(running.node.configuration)
-    shown = configuration_values(parse([("/etc/site.yaml", TEXT.encode())]))
-    assert {name: value for name, value in values.items() if name != "tracing"} == {
-        name: value for name, value in shown.items() if name != "tracing"
-    }

@@ -21,7 +21,7 @@ from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import System
-from ebbtide.control import ControlError, Request
+from ebbtide.control import Request
 from ebbtide.daemon import control_verbs, recover_in_time
 from ebbtide.events import bounds
 from ebbtide.events import facts as f
@@ -33,12 +33,10 @@ from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.model import Container, Hook, Period, Settings
 from ebbtide.events.segment import (
     HEADER_PREFIX,
-    SEGMENT_MAGIC,
     Identity,
     Link,
     WriterStart,
     header_length,
-    segment_file_name,
 )
 from ebbtide.events.writer import Writer
 from ebbtide.recover import Recovered, recover
@@ -147,21 +145,6 @@ async def test_the_verbs_work_after_any_number_of_restarts(tmp_path: Path, times
         assert last.heard == [f.HurryRequested(pod="web", asked_by=0), f.ReleaseRequested(asked_by=0)]
 
 
-async def test_the_last_outcome_is_known_after_restarts(tmp_path: Path) -> None:
-    """A cancelled shutdown is still shown as the last one two starts later, and cannot be hurried."""
-    async with life(tmp_path) as first:
-        await first.begin_shutdown()
-        await first.admit(f.PrepareForShutdown(active=False), 2)
-        await first.admit(f.OrderEnded(key="HookActor/hook:c/u/0", result="done"), 3)
-        await first.admit(f.ContainerExited(uid="u", container="c", exit_code=0), 4)
-    await restart(tmp_path, 2, preparing=False)
-    async with life(tmp_path) as last:
-        status = last.recovered.status
-        assert (status.phase, status.last_outcome, status.kind) == ("idle", "cancelled", "poweroff")
-        with pytest.raises(ControlError):
-            await last.verbs["release"](Request("release"), 0)
-
-
 async def test_two_starts_that_came_to_nothing_lead_to_the_fallback(tmp_path: Path) -> None:
     """Rule 7 with real restarts: each begins a segment, and the third start still knows of the other two."""
     async with life(tmp_path) as first:
@@ -190,17 +173,6 @@ async def test_starts_that_ended_at_different_places_have_not_failed(tmp_path: P
             await again.admit(f.OrderEnded(key=f"HookActor/{lost}:x/u/{at}", result="unknown"), 2 + at)
     async with life(tmp_path) as last:
         assert last.recovered.failed_starts == 2
-
-
-async def test_a_start_that_led_to_something_ends_the_count(tmp_path: Path) -> None:
-    """A fact of the world, or an outcome that merely speaks of the unknown, is not a failed start."""
-    async with life(tmp_path) as first:
-        await first.start(0)
-    async with life(tmp_path) as second:
-        await second.start(1)
-        await second.admit(f.OrderEnded(key="x/unknown//0", result="failed", reason="unknown"), 1)
-    async with life(tmp_path) as third:
-        assert third.recovered.failed_starts == 0
 
 
 async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,24 +261,6 @@ async def test_another_versions_journal_leaves_no_node_unprotected(
     assert recovered.verdict.start(FRESH) == WriterStart(FRESH, Link(), 1_900_000_000)
     assert "needs another version of ebbtide" in said[0]
     assert "going on without its history" in said[0]
-
-
-async def test_a_segment_that_was_made_up_stops_no_start(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """48 bytes with the right hash and nothing between: the start goes on with what is left, and says so."""
-    for file in SHUTDOWN.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    last = recover([DirectorySource(tmp_path)], "machine-1", FRESH)
-    content = HEADER_PREFIX.pack(SEGMENT_MAGIC, 1, 0, HEADER_PREFIX.size + HASH_BYTES)
-    name = segment_file_name(last.verdict.next_number, last.verdict.journal_id)
-    (tmp_path / name).write_bytes(content + hashlib.sha256(content).digest())
-    said: list[str] = []
-    recovered = await recover_in_time(
-        [AtOnce(tmp_path)], "machine-1", FRESH, 0, lambda level, line: said.append(line)
-    )
-    assert take_checkpoint(recovered.system) == take_checkpoint(last.system)
-    assert said == [recovered.verdict.banner]
-    assert name in said[0]
-    assert "the header's fields do not fit into it" in said[0]
 
 
 async def test_no_error_of_reading_leaves_a_node_unprotected(

@@ -96,14 +96,6 @@ def test_what_a_start_decodes_is_what_the_fold_knows() -> None:
     assert {case.partition(".")[2] for case in cases} == status.FOLDED_TAGS
 
 
-def test_since_when_it_is_armed() -> None:
-    """As this process knows it: not over its own start, a loss, or a release."""
-    armed = (STARTED, d.Armed(grant_ns=1, attempt=1))
-    assert standing(*armed).armed_wall_ns == steps(*armed)[-1].wall_ns
-    for event in (STARTED, d.Disarmed(reason="no bus"), d.ReleaseLock(key="k")):
-        assert standing(*armed, event).armed_wall_ns == 0
-
-
 def test_a_lock_that_a_restart_did_not_get_back_is_lost() -> None:
     """As long as the shutdown runs: logind gives none any more."""
     resumed = d.Resumed(action="resume")

@@ -103,15 +103,6 @@ def test_end_is_zero_while_a_shutdown_runs() -> None:
     assert meters.shutdowns == {"reboot": {"complete": 1}}
 
 
-def test_counters_never_go_down() -> None:
-    """A shutdown counts once it is known how it ended, not when it seems to."""
-    meters = folded(BEGAN, d.ReleaseLock(key="k"))
-    assert meters.shutdowns == {}
-    assert folded(d.EpisodeClosed(outcome="cancelled"), meters=meters).shutdowns == {
-        "reboot": {"cancelled": 1}
-    }
-
-
 @pytest.mark.parametrize(
     "asked, hook, cause",
     [(30, "done", "grace"), (60, "done", "period"), (60, "timed-out", "hook"), (None, "done", "grace")],
@@ -123,13 +114,6 @@ def test_a_kill_has_its_cause(asked: int | None, hook: str, cause: str) -> None:
     meters = folded(BEGAN, d.PodPlanned(wave=0, grace_seconds=30, pod=pod), ran, ended("web-0", "killed"))
     (fates,) = meters.last.fates
     assert (fates.outcome, fates.cause, fates.pods) == ("killed", cause, 1)
-
-
-def test_rejected_pods_are_in_no_wave() -> None:
-    """A pod that came too late is counted, without a wave."""
-    event = d.PodRejected(uid="u", label="shop/late", reason="NodeShutdown", message="")
-    (fates,) = folded(BEGAN, event, event).last.fates
-    assert (fates.wave, fates.outcome, fates.cause, fates.pods) == ("", "rejected", "late", 2)
 
 
 def test_a_journal_does_not_say_how_the_node_stands() -> None:
@@ -159,18 +143,6 @@ def test_workloads_are_bounded() -> None:
         meters.need(f"shop/job{at}")
     assert len(meters.needs) == WORKLOADS_MAX
     assert "shop/job4" not in meters.needs
-
-
-def test_histogram_is_cumulative() -> None:
-    """Each bucket holds all that is not longer, and the last one everything."""
-    meters = folded(BEGAN, planned("web-0"), ended("web-0", "graceful", 7 * NS_PER_SECOND))
-    found = values(exposition(meters, AROUND))
-    name = "ebbtide_pod_stop_duration_seconds"
-    buckets = {key: value for (each, key), value in found.items() if each == f"{name}_bucket"}
-    assert buckets[(("le", "5"), ("outcome", "graceful"))] == 0
-    assert buckets[(("le", "10"), ("outcome", "graceful"))] == 1
-    assert buckets[(("le", "+Inf"), ("outcome", "graceful"))] == 1
-    assert found[f"{name}_sum", (("outcome", "graceful"),)] == 7
 
 
 def test_what_nobody_knows_is_not_shown() -> None:
@@ -206,15 +178,6 @@ def test_counters_begin_with_zero() -> None:
     found = values(exposition(Meters(), AROUND))
     assert found["ebbtide_pods_total", (("outcome", "killed"),)] == 0
     assert found["ebbtide_shutdowns_total", (("kind", "reboot"), ("outcome", "truncated"))] == 0
-
-
-def test_names_follow_the_conventions() -> None:
-    """Counters end in _total, durations in _seconds, and no name stands twice."""
-    names = [metric.name for metric in CATALOG]
-    assert len(names) == len(dict.fromkeys(names))
-    for metric in CATALOG:
-        assert metric.name.endswith("_total") == (metric.kind == "counter"), metric.name
-        assert metric.help.endswith("."), metric.name
 
 
 @pytest.mark.parametrize(
@@ -258,16 +221,6 @@ def text(*events: Event, around: ReadContext = SOON) -> list[str]:
     meters = Meters()
     fold(meters, steps(*events))
     return exposition(meters, around).splitlines()
-
-
-def test_each_part_of_the_node_is_up_or_down() -> None:
-    """As it was last seen; of the kubelet nothing where nobody can tell."""
-    lines = text(*SEEN)
-    assert 'ebbtide_answers{part="kubelet"} 1' in lines
-    assert 'ebbtide_answers{part="runtime"} 1' in lines
-    assert 'ebbtide_answers{part="api"} 0' in lines
-    gone = text(*SEEN, KubeletRead(unit="kubelet.service"))
-    assert not [line for line in gone if line.startswith('ebbtide_answers{part="kubelet"')]
 
 
 def test_what_an_earlier_process_saw_is_no_health() -> None:

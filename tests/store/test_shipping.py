@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import trio
@@ -116,14 +114,6 @@ def test_a_cluster_fits_in_a_key(name: str) -> None:
         checked_cluster(name)
 
 
-def test_closed_is_what_a_later_segment_follows(tmp_path: Path) -> None:
-    """The newest may still be written to; one whose header is in the making closes nothing."""
-    names = lay_out_segments(tmp_path, 3)
-    assert [each.name for each in closed_segments([DirectorySource(tmp_path)])] == names[:2]
-    (tmp_path / f"0000000004-{JOURNAL_ID.hex()[:8]}.ebj").write_bytes(b"EBB")
-    assert [each.name for each in closed_segments([DirectorySource(tmp_path)])] == names[:2]
-
-
 # --- what an answer means --------------------------------------------------------------------------
 
 ERROR = b"<Error><Code>%s</Code></Error>"
@@ -173,15 +163,6 @@ async def test_a_request_is_conditional_and_has_its_checksum() -> None:
     assert "nodesecret" not in str(request)
 
 
-async def test_a_dead_store_is_no_answer() -> None:
-    """Nothing listens there."""
-    async with faking(lambda request: TAKEN) as fake:
-        pass
-    with patch.dict(os.environ, fake.environ()):
-        found = await trio.to_thread.run_sync(ObjectStore(STORE).put, KEY, b"data")
-    assert isinstance(found, Again)
-
-
 # --- the shipper -----------------------------------------------------------------------------------
 
 
@@ -208,16 +189,6 @@ async def test_what_was_there_is_on_record_as_that(tmp_path: Path) -> None:
     found = load_shipped(tmp_path, STORE)
     assert (found.stored, found.present, found.segments[names[0]].outcome) == (0, 1, "present")
     assert "not verified" in said.lines[0]
-
-
-async def test_a_lost_answer_ends_in_what_is_there_already(tmp_path: Path, autojump_clock: object) -> None:
-    """Nobody says that it was stored, or that it was not."""
-    names = lay_out_segments(tmp_path, 2)
-    shipper, _ = shipper_of(tmp_path, Script(Again("connection closed"), Present()))
-    assert await shipper.run(Shipped(store=STORE.identity)) == ""
-    found = load_shipped(tmp_path, STORE)
-    assert (found.stored, found.present, found.failed) == (0, 1, 1)
-    assert found.segments[names[0]].outcome == "present"
 
 
 async def test_what_is_not_answered_is_offered_again(tmp_path: Path, autojump_clock: object) -> None:
@@ -342,16 +313,6 @@ async def test_what_cannot_be_redacted_is_never_sent(tmp_path: Path) -> None:
     assert "corrupt" in found.segments[names[0]].reason
     assert len(script.keys) == 2
     assert names[0] in said.lines[0]
-
-
-@pytest.mark.parametrize("error", [MemoryError("no memory"), KeyError("a bug")])
-async def test_a_bug_in_redacting_keeps_no_other_segment_here(tmp_path: Path, error: Exception) -> None:
-    """Nor does a lack of memory, of which the process has its own little."""
-    names = lay_out_segments(tmp_path, 3)
-    with patch("ebbtide.replay.redact.redact", side_effect=[error, error]):
-        shipper, _ = shipper_of(tmp_path, Script(Stored()), REDACTED)
-        assert await shipper.run(Shipped(store=REDACTED.identity)) == ""
-    assert type(error).__name__ in load_shipped(tmp_path, REDACTED).segments[names[0]].reason
 
 
 # --- the backlog, for retention --------------------------------------------------------------------

@@ -161,14 +161,6 @@ async def test_an_echo_over_http_is_starred_out(value: str) -> None:
     assert answer.reason.startswith("HTTP 401: ...")
 
 
-async def test_a_partial_success_stays_one() -> None:
-    """The message is read as before: the stars are as many as the letters."""
-    partial = ExportTracePartialSuccess(rejected_spans=2, error_message=f"not for {SECRET}")
-    body = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
-    answer = await once(Collector(lambda got: Reply(body=body)), headers=(("x-key", SECRET),))
-    assert answer == Accepted(2, f"not for {'*' * len(SECRET)}")
-
-
 async def test_an_echo_over_grpc_is_starred_out() -> None:
     """The details of a status are a server's words too."""
     service = Service(grpc.StatusCode.UNAUTHENTICATED, f"authorization: Bearer {SECRET}, who is that")

@@ -70,14 +70,3 @@ async def test_an_undelivered_segment_stays_up_to_the_hard_cap(tmp_path: Path) -
         assert await _trim_journal([storage], SMALL, edge, 1) == []
         assert len(await _trim_journal([storage], SMALL._replace(hard_bytes=1), edge, None)) == 2
     assert edge._wanted.is_set()
-
-
-async def test_without_export_nothing_is_kept_for_it(tmp_path: Path) -> None:
-    """A cursor that was left behind binds nobody."""
-    storage = DirectoryStorage(tmp_path)
-    cursors.save(tmp_path, Cursor(journal=JOURNAL_ID.hex()))
-    async with running([storage]) as writer:
-        await write_steps(writer, 2, synced=True)
-        writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
-        await writer.wait_synced(writer.last_seq)
-        assert len(await _trim_journal([storage], SMALL, None, None)) == 1

@@ -78,18 +78,3 @@ async def test_nobody_waits_for_what_stands_behind_damage(bed: Bed) -> None:
         await exporter.run(None)
         assert "is damaged" in await exporter.flush(bed.spans[-1].seq)
     assert not exporter.gave_up
-
-
-@pytest.mark.parametrize("call", ["look", "read"])
-async def test_a_journal_that_cannot_be_read_is_a_reason(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    """One line in the log; another start may find the disk again."""
-
-    def fail(*args: object) -> None:
-        raise PermissionError(13, "Permission denied", "journal")
-
-    monkeypatch.setattr(Tail, call, fail)
-    _, reason = await export(bed)
-    assert reason.startswith("the journal cannot be read: ")
-    assert bed.said == [f"traces: {reason}"]

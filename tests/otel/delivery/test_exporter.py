@@ -160,17 +160,6 @@ async def test_a_refusal_is_not_held_on_to_for_ever(bed: Bed, monkeypatch: pytes
     assert bed.cursor.refused_wall_ns == 0
 
 
-async def test_partial_success_is_counted_and_not_repeated(bed: Bed) -> None:
-    """The server names how many and why; nothing is sent again."""
-    from tests.otel.delivery.test_otlp_http import PARTIAL
-
-    collector, reason = await export(bed, lambda got: Reply(body=PARTIAL))
-    assert reason == ""
-    assert bed.cursor is not None
-    assert {each.reason for each in bed.cursor.rejections} == {"our words"}
-    assert collector.repeated == 0
-
-
 async def test_it_dies_anywhere_and_begins_again(bed: Bed) -> None:
     """Killed after each request: the back end has everything once, with the same bytes each time."""
     scope = trio.CancelScope()
@@ -188,13 +177,6 @@ async def test_it_dies_anywhere_and_begins_again(bed: Bed) -> None:
         await bed.run(collector)
     assert len(collector.spans) == len(bed.spans)
     assert collector.changed == []
-
-
-async def test_another_journals_cursor_counts_for_nothing(bed: Bed) -> None:
-    """The journal was begun anew: all of it is to be sent."""
-    cursors.save(bed.folder, Cursor(journal="ff" * 16, seq=10**9, from_seq=10**9))
-    collector, _ = await export(bed)
-    assert len(collector.spans) == len(bed.spans)
 
 
 @pytest.mark.parametrize("seq, from_seq", [(10**9, 1), (0, 10**9)])

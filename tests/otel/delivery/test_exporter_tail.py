@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import trio
 
 from ebbtide.events.base import Checkpoint
@@ -105,17 +104,3 @@ async def test_a_daemon_that_died_in_a_step_leaves_no_trace_of_it(tmp_path: Path
         last = writer.last_seq
         tail.learn(last)
         assert before + given(tail) == list(range(1, last + 1))
-
-
-@pytest.mark.parametrize("size", [1, 2, 7])
-async def test_small_helpings_are_the_same_meal(tmp_path: Path, size: int) -> None:
-    """However few records are asked for, all come, in order."""
-    storage = DirectoryStorage(tmp_path)
-    async with running([storage]) as writer:
-        await write_steps(writer, 20, synced=True)
-        last = writer.last_seq
-    tail, seen = Tail([storage.source]), []
-    tail.learn(last)
-    while batches := tail.read(size):
-        seen += [raw.seq for batch in batches for raw in batch.records]
-    assert seen == list(range(1, last + 1))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import ssl
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,12 +98,6 @@ async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
         await sender.aclose()
     assert isinstance(answer, Again), answer
     assert answer.reason
-
-
-async def test_a_name_that_is_nobodys_is_a_reason_to_come_again() -> None:
-    """Names are looked up at each connection, and may be there later."""
-    answer = await sender_for(Destination(endpoint="http://nobody.invalid:4318/v1/traces")).send(batch())
-    assert isinstance(answer, Again)
 
 
 @pytest.mark.parametrize(
@@ -309,38 +302,6 @@ async def test_mutual_tls(keys: Keys) -> None:
         bad = await send_to(collector.endpoint, certificate=keys.ca)
     assert good == Accepted()
     assert isinstance(bad, Again)
-    assert len(collector.got) == 1
-
-
-async def test_tls_through_a_proxy(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tunnel to the server, whose certificate is asked for as without one."""
-    collector, asked = Collector(), []
-
-    async def pump(source: trio.SocketStream, sink: trio.SocketStream) -> None:
-        async for data in source:
-            await sink.send_all(data)
-
-    async def tunnel(stream: trio.SocketStream) -> None:
-        asked.append((await stream.receive_some(4096)).split(b"\r\n")[0])
-        await stream.send_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        server = await trio.open_tcp_stream("localhost", collector.port)
-        with suppress(BaseExceptionGroup):  # either end may be gone first
-            async with server, stream, trio.open_nursery() as both:
-                both.start_soon(pump, stream, server)
-                await pump(server, stream)
-                both.cancel_scope.cancel()
-
-    async with collecting(collector, keys.context()), trio.open_nursery() as nursery:
-        listeners = await nursery.start(partial(trio.serve_tcp, tunnel, 0, host="127.0.0.1"))
-        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}")
-        monkeypatch.setenv("no_proxy", "")
-        good = await send_to(collector.endpoint, certificate=keys.ca)
-        bad = await send_to(collector.endpoint)
-        nursery.cancel_scope.cancel()
-    assert good == Accepted()
-    assert isinstance(bad, Again)
-    assert "the server's certificate is not accepted: " in bad.reason
-    assert [line.split()[:2] for line in asked] == [[b"CONNECT", b"localhost:%d" % collector.port]] * 2
     assert len(collector.got) == 1
 
 

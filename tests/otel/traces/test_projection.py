@@ -22,7 +22,6 @@ from tests.otel.records import (
     MS,
     RELEASE,
     TICK,
-    WALL_NS,
     Teller,
     another,
     attributes,
@@ -54,25 +53,6 @@ def done(key: str, result: str = "done", **more: object) -> f.OrderEnded:
 
 
 # --- the shutdown ------------------------------------------------------------------------------
-
-
-def test_the_shutdown_ends_with_the_order_to_release() -> None:
-    """The root span ends at the record of the release, whose own outcome is another span."""
-    teller = going_down(WEB)
-    teller.tell(exited(WEB), ended(), d.WaveEnded(wave=0, outcome="complete"), after_ms=100)
-    teller.tell(TICK, d.PodsEnded(), d.StatusesSettled(), RELEASE, after_ms=10)
-    before = teller.spans()
-    teller.tell(done(RELEASE.key), after_ms=5)
-    spans = teller.spans()
-    root, release = only(before, "shutdown"), only(spans, "release")
-    assert (root.start_ns, root.end_ns) == (WALL_NS, WALL_NS + 111 * MS)
-    assert root.parent_id == b""
-    assert root.seq == teller.seq - 1
-    assert (release.parent_id, release.end_ns - release.start_ns) == (root.span_id, 5 * MS)
-    assert attributes(root)[at.OUTCOME] == "complete"
-    assert attributes(root)["ebbtide.pods.graceful"] == 1
-    assert root.status == "unset"
-    assert spans[: len(before)] == before
 
 
 def test_pods_left_when_the_budget_is_over_are_an_error_of_the_shutdown() -> None:
@@ -121,18 +101,6 @@ def test_who_lets_go_misses_no_deadline() -> None:
 # --- cancels -----------------------------------------------------------------------------------
 
 
-def test_a_machine_that_stays_after_the_release_has_both_in_its_trace() -> None:
-    """The shutdown was complete when it was sent; that the machine stayed is a span of its own."""
-    teller = going_down(WEB)
-    teller.tell(TICK, ended(), RELEASE, after_ms=10)
-    teller.tell(signal(), d.ShutdownCancelled(reason="did-not-go-down"), after_ms=5000)
-    teller.tell(TICK, d.EpisodeClosed(outcome="cancelled"), after_ms=1)
-    spans = teller.spans()
-    assert attributes(only(spans, "shutdown"))[at.OUTCOME] == "complete"
-    assert attributes(only(spans, "cancel"))[at.REASON] == "did-not-go-down"
-    assert len({span.trace_id for span in spans}) == 1
-
-
 def test_what_goes_on_twice_says_so_once() -> None:
     """A stop may outlive two cancelled shutdowns."""
     teller = going_down(WEB)
@@ -179,16 +147,6 @@ def test_only_another_boot_cuts_a_shutdown_short(in_a_wave: bool) -> None:
     assert [(link.trace_id, link.span_id) for link in boot.links] == [(root.trace_id, root.span_id)]
 
 
-def test_another_boot_ends_a_shutdown_that_no_actor_closes() -> None:
-    """Even where the EpisodeActor has failed, the boot identity has the last word, and it stays the last."""
-    teller = going_down(WEB)
-    teller.boot("boot-2")
-    teller.tell(start("boot-2"), after_ms=60_000)
-    teller.tell(exited(WEB), ended(), RELEASE)
-    assert only(teller.spans(), "shutdown").status_text == "cut short at wave 0"
-    assert not named(teller.spans(), "release")
-
-
 def test_another_userspace_of_the_same_boot_cuts_short_too() -> None:
     """A soft reboot keeps the boot id: the start's own closing decides."""
     teller = going_down(WEB)
@@ -199,29 +157,6 @@ def test_another_userspace_of_the_same_boot_cuts_short_too() -> None:
     spans = teller.spans()
     assert only(spans, "shutdown").end_ns == only(spans, "pod").end_ns == last_ns
     assert not named(spans, "resume")
-
-
-def test_a_complete_shutdown_is_no_error_of_the_next_boot() -> None:
-    """The root ended with its release; the boot that follows only ends what the machine took."""
-    teller = going_down(WEB)
-    teller.tell(TICK, ended(), RELEASE)
-    root = only(teller.spans(), "shutdown")
-    teller.boot("boot-2")
-    teller.tell(start("boot-2"), d.EpisodeClosed(outcome="complete", last_wave=0), after_ms=60_000)
-    spans = teller.spans()
-    assert only(spans, "shutdown") == root
-    assert attributes(only(spans, "release"))[at.CUT] is True
-    assert attributes(only(spans, "next boot"))[at.OUTCOME] == "complete"
-
-
-def test_a_gap_in_the_journal_ends_what_stands_before_it() -> None:
-    """Where the records between two shutdowns are lost, the first one ends with its record."""
-    teller = going_down(WEB)
-    teller.episode = 0
-    teller.tell(signal(), began(), after_ms=1000)
-    teller.tell(TICK, RELEASE)
-    first, second = named(teller.spans(), "shutdown")
-    assert (attributes(first)[at.CUT], attributes(second)[at.OUTCOME]) == (True, "complete")
 
 
 # --- waves and pods ----------------------------------------------------------------------------
@@ -240,22 +175,6 @@ def test_a_wave_that_overruns_has_missed_its_deadline(period_seconds: int, statu
     text = "deadline missed by 5 pods: shop/web-0, shop/web-1, shop/web-2 and 2 more"
     assert span.status_text == (text if status == "error" else "")
     assert attributes(span)[at.STRAGGLERS] == tuple(each.label for each in pods)
-
-
-def test_the_fallback_is_a_span_from_its_first_care_to_the_end() -> None:
-    """Each time that it takes over is an event; a wave whose actor failed ends there, without a fault."""
-    teller = going_down(WEB)
-    failed = d.ActorFailed(actor="WaveActor", subject="0", error="KeyError")
-    engaged = d.FallbackEngaged(pods=(WEB.uid,), reason="WaveActor failed")
-    teller.tell(TICK, failed, engaged, after_ms=50)
-    teller.tell(TICK, d.ActorFailed(actor="HookActor", subject=WEB.uid, error="KeyError"), engaged)
-    teller.tell(TICK, ended(), RELEASE, after_ms=50)
-    spans = teller.spans()
-    fallback, root = only(spans, "fallback"), only(spans, "shutdown")
-    assert fallback.end_ns - fallback.start_ns == 50 * MS
-    assert [event.name for event in fallback.events] == ["fallback.engaged"] * 2
-    assert [event.attributes[0][1] for event in root.events] == ["WaveActor:0", f"HookActor:{WEB.uid}"]
-    assert attributes(only(spans, "wave"))[at.WAVE_OUTCOME] == "failed"
 
 
 # --- containers --------------------------------------------------------------------------------
@@ -363,33 +282,7 @@ def test_what_survives_sigkill_is_an_error_until_its_last_word() -> None:
         assert (span.status, span.status_text) == ("error", "main: still there after SIGKILL")
 
 
-def test_a_signal_that_is_sent_again_is_a_retry() -> None:
-    """The daemon died between the call and its record: a second span, linked to the first."""
-    teller = going_down(WEB)
-    teller.tell(TICK, STOP)
-    again = d.SendSignal(
-        key="HookActor/stop:main/uid-web-0/1", uid=WEB.uid, container="main", signal="SIGTERM"
-    )
-    teller.tell(done(STOP.key, "unknown"), again, after_ms=100)
-    teller.tell(exited(WEB), after_ms=50)
-    first, second = named(teller.spans(), "stop")
-    assert (first.end_ns, attributes(first)[at.RESULT]) == (second.start_ns, "unknown")
-    assert [link.span_id for link in second.links] == [first.span_id]
-
-
 # --- orders for the node -----------------------------------------------------------------------
-
-
-def test_an_inventory_in_parts_is_counted_together() -> None:
-    """A listing of many pods comes in parts; its span has the sum."""
-    teller = Teller()
-    key = "EpisodeActor/inventory//0"
-    teller.tell(signal(), began(), d.TakeInventory(key=key))
-    for part in (1, 2):
-        pods = (pod(f"web-{part}"), pod(f"db-{part}"))
-        teller.tell(f.InventoryTaken(key=key, as_of_ns=1, source="cri", part=part, parts=2, pods=pods))
-    teller.tell(done(key))
-    assert attributes(only(teller.spans(), "inventory"))[at.FOUND] == 4
 
 
 # --- the projection itself ---------------------------------------------------------------------
@@ -438,14 +331,3 @@ def test_an_unknown_projection_version_is_refused() -> None:
     assert [span for step in teller.steps for span in projection.feed(*step, JOURNAL_ID)] == []
     with pytest.raises(UnknownProjection, match="asks for projection version 99; this ebbtide has 1, 2:"):
         projection.resource(1)
-
-
-def test_a_shutdown_that_was_not_seen_to_begin_is_passed_over() -> None:
-    """Beginning in its middle, there is no first record to name its trace by."""
-    teller = going_down(WEB)
-    teller.tell(TICK, ended(), RELEASE)
-    teller.tell(TICK, d.EpisodeClosed(outcome="cancelled"))
-    teller.tell(signal(), began())
-    teller.tell(TICK, RELEASE)
-    teller.steps = teller.steps[1:]
-    assert [span.name for span in teller.spans()] == ["shutdown"]

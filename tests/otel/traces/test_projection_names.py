@@ -45,16 +45,6 @@ def test_nothing_but_names_and_texts_of_errors_is_another(story: Callable[[], Te
         assert one.status_text in two.status_text or "refused" in two.status_text
 
 
-def test_names_say_whom_they_are_about() -> None:
-    """The workload, without what is drawn or counted for each pod; a hook's kind; a signal; a number."""
-    names = {span.name for span in everything().under(2).spans()}
-    assert {"shutdown", "wave 0", "plan", "release"} < names
-    for role in ("pod", "hook", "stop", "kill", "reject"):
-        assert any(name.startswith(f"{role} shop/") for name in names), (role, sorted(names))
-    assert any(name.startswith("hook shop/") and name.endswith(" exec") for name in names)
-    assert any(name.startswith("stop shop/") and name.endswith(" SIGTERM") for name in names)
-
-
 def test_names_are_as_bounded_as_workloads() -> None:
     """Thirty replicas have one name: a back end counts and groups by it."""
     replicas = [pod(f"web-7d4b9c6f5-{first}{second}cfg") for first in "bcdfgh" for second in "jklmn"]
@@ -76,16 +66,6 @@ def test_a_killed_pods_text_begins_with_what_kept_it_from_being_asked() -> None:
     cause = "the runtime refused the stop signal (no answer); SIGKILL for main after 10 s"
     assert (span.status, span.status_text) == ("error", cause)
     assert dict(span.attributes)["ebbtide.reason"] == reason
-
-
-def test_a_signal_that_arrived_at_last_is_no_cause() -> None:
-    """Then it is what the pod did with its time."""
-    signal = stop(WEB)
-    teller = going_down(WEB).under(2)
-    teller.tell(TICK, signal)
-    teller.tell(failed(signal.key, "no answer"))
-    teller.tell(f.OrderEnded(key=signal.key, result="done"))
-    assert told(teller, WEB.uid, "SIGKILL for main").status_text == "SIGKILL for main"
 
 
 def test_a_delete_that_was_refused_is_the_cause_of_what_was_never_asked() -> None:

@@ -88,10 +88,3 @@ def test_the_resource_is_what_the_controllers_environment_said_when_it_began() -
     found = dict(resource.attributes)
     assert (found["k8s.cluster.name"], found["k8s.node.name"]) == ("blue", outage.node)
     assert (resource.scope, resource.version) == ("ebbtide.outage", 1)
-
-
-def test_a_taint_that_was_refused_for_a_change_is_no_error() -> None:
-    """It is decided anew, and is a span of its own."""
-    first, second = named(recovered().spans(), "taint")
-    assert (first.status, second.status) == ("unset", "unset")
-    assert attributes(first)["ebbtide.order.result"] == "failed"
