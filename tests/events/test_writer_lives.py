@@ -23,7 +23,7 @@ from tests.world.disk import Fault, SimulatedDisk
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 #: More of them on demand: ``EBBTIDE_SEEDS=5000 pytest tests/events/test_writer_lives.py``.
-SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "12"))
+SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "8"))
 LIVES, STEPS = 4, 12
 OPERATIONS = 40
 READS_OF_A_START = 20
