@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,22 +18,18 @@ from ebbtide.otel.delivery.destination import Destination
 from ebbtide.otel.sdk import encode_traces_json
 from ebbtide.tracing import destination_of, with_trace_flush
 from tests.backends.compare import shutdowns
-from tests.commands import Run
+from tests.commands import Ran, Run
 from tests.otel.delivery.collector import Collector, Reply, collecting
 from tests.otel.delivery.test_otlp_http import PARTIAL
 from tests.otel.wire import encode_traces
 
-COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "export")
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 SECRET = "s3cret-word"
 
 
-async def export(journal: Path, *words: str, **environ: str) -> tuple[int, str, str]:
-    argv = [*COMMAND, *words, "--journal", str(journal)]
-    done = await trio.run_process(
-        argv, capture_stdout=True, capture_stderr=True, check=False, env=os.environ | environ
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+async def export(run: Run, journal: Path, *words: str) -> Ran:
+    """In a thread: the collector serves meanwhile."""
+    return await trio.to_thread.run_sync(lambda: run("export", *words, "--journal", journal))
 
 
 @pytest.fixture
@@ -45,11 +40,13 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_a_shutdown_is_sent_and_told_of(journal: Path) -> None:
+async def test_a_shutdown_is_sent_and_told_of(run: Run, journal: Path) -> None:
     """The promised shape; the back end has exactly the projection's spans of that shutdown."""
     collector = Collector()
     async with collecting(collector):
-        code, out, _ = await export(journal, "otlp", "-2", "--endpoint", collector.endpoint, "-o", "json")
+        code, out, _ = await export(
+            run, journal, "otlp", "-2", "--endpoint", collector.endpoint, "-o", "json"
+        )
     first, _ = shutdowns(journal)
     assert code == 0
     assert json.loads(out) == {
@@ -67,7 +64,9 @@ async def test_a_shutdown_is_sent_and_told_of(journal: Path) -> None:
     assert collector.got[0].body == encode_traces(first.spans, first.resource)
 
 
-async def test_the_standard_environment_is_enough(journal: Path) -> None:
+async def test_the_standard_environment_is_enough(
+    run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Headers too, which should not stand on a command line."""
     collector = Collector()
     async with collecting(collector):
@@ -75,7 +74,9 @@ async def test_the_standard_environment_is_enough(journal: Path) -> None:
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
             "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={SECRET}",
         }
-        code, out, err = await export(journal, "otlp", **variables)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        code, out, err = await export(run, journal, "otlp")
     assert code == 0
     assert collector.got[0].headers["authorization"] == SECRET
     assert SECRET not in out + err
@@ -89,21 +90,21 @@ REFUSALS = [
 
 @pytest.mark.parametrize("reply, reason", REFUSALS)
 async def test_a_refusal_is_exit_code_1_with_the_servers_reason(
-    journal: Path, reply: Reply, reason: str
+    run: Run, journal: Path, reply: Reply, reason: str
 ) -> None:
     """Whether all was refused or a part of it; control characters do not reach the terminal."""
     collector = Collector(lambda got: reply)
     async with collecting(collector):
-        code, out, _ = await export(journal, "otlp", "--endpoint", collector.endpoint)
+        code, out, _ = await export(run, journal, "otlp", "--endpoint", collector.endpoint)
     assert code == 1
     assert reason in out
 
 
-async def test_how_long_it_tries_can_be_said(journal: Path) -> None:
+async def test_how_long_it_tries_can_be_said(run: Run, journal: Path) -> None:
     """With no time at all there is one request, and its reason."""
     collector = Collector(lambda got: Reply(503, b"busy", (("content-type", "text/plain"),)))
     async with collecting(collector):
-        code, out, _ = await export(journal, "otlp", "--endpoint", collector.endpoint, "--give-up", "0s")
+        code, out, _ = await export(run, journal, "otlp", "--endpoint", collector.endpoint, "--give-up", "0s")
     assert (code, len(collector.got)) == (1, 1)
     assert "HTTP 503: busy" in out
 
