@@ -18,7 +18,7 @@ from ebbtide.events.decisions import RunHook, TakeAutopsy
 from ebbtide.events.facts import AutopsyTaken, ContainerExited
 from ebbtide.events.model import Container, Hook
 from tests.actors.edges.cri.conftest import kill, rig_on, stop
-from tests.actors.edges.cri.pods import CODE_3, DEAF, GOES_ON, NOT_READY, POLITE, RUNNING, Kubelet, Spec
+from tests.actors.edges.cri.pods import CODE_3, DEAF, GOES_ON, POLITE, RUNNING, Kubelet, Spec
 from tests.beds.containerd import USR1_IMAGE, Containerd
 from tests.waiting import WATCHDOG_SECONDS, until
 
@@ -95,7 +95,7 @@ async def test_stop_signal_and_exit(
     bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_runtime: bool
 ) -> None:
     """A stop ends its container by the image's signal, past the runtime or through it. The end is told once,
-    with its exit code; again to a later order, also of a container that nobody knows. Then the sandbox goes.
+    with its exit code; again to a later order, also of a container that nobody knows.
     """
     called: list[str] = []
     call = client.CriClient.call
@@ -116,7 +116,6 @@ async def test_stop_signal_and_exit(
         assert called.count("StopContainer") == 2 * by_runtime
         assert await rig.do(kill(made.uid)) == Ending()
         assert await rig.do(stop("uid-nobody")) == Ending()
-        await until(lambda: kubelet.sandbox_state(made.sandbox) == NOT_READY, "its sandbox stays")
     ends = [(fact.container, fact.exit_code) for fact in rig.outbox.of(ContainerExited)]
     assert ends == [("main", 3), ("other", 7), ("main", 3), ("main", None)]
 
