@@ -43,6 +43,12 @@ TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 Answering = Callable[[trio.SocketStream], Awaitable[None]]
 
 
+@pytest.fixture(autouse=True)
+def _wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = dict.fromkeys(("api_try_seconds", "api_unhurried_seconds", "awake_seconds"), WATCHDOG_SECONDS)
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(**wide))
+
+
 @asynccontextmanager
 async def served(folder: Path, serve: Answering) -> AsyncIterator[ApiClient]:
     """Our client, at a server that does this with each connection."""

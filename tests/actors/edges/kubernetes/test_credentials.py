@@ -25,7 +25,6 @@ from ebbtide.actors.edges.kubernetes import client as light
 from ebbtide.actors.edges.kubernetes import credentials as plugins
 from ebbtide.actors.edges.kubernetes.client import ApiSession
 from ebbtide.actors.edges.kubernetes.credentials import (
-    PLUGIN_AGAIN_SECONDS,
     Access,
     Credentials,
     ExecPlugin,
@@ -35,8 +34,15 @@ from ebbtide.actors.edges.kubernetes.credentials import (
 )
 from ebbtide.events import bounds
 from tests.actors.edges.test_documents import deep_aliases, merge_bomb, merge_keys
+from tests.waiting import WATCHDOG_SECONDS
 
 SERVER = "https://10.0.0.1:6443"
+
+
+@pytest.fixture(autouse=True)
+def _wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(plugin_seconds=WATCHDOG_SECONDS))
+    monkeypatch.setattr(plugins, "PLUGIN_AGAIN_SECONDS", WATCHDOG_SECONDS)
 
 
 def config(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -289,7 +295,7 @@ async def test_a_plugin(tmp_path: Path) -> None:
     credentials = Credentials(with_plugin(tmp_path))
     assert (await credentials.refresh()).token == "t1"
     assert (await credentials.refresh()).token == "t1"
-    credentials._asked_at -= PLUGIN_AGAIN_SECONDS
+    credentials._asked_at -= plugins.PLUGIN_AGAIN_SECONDS
     assert (await credentials.refresh(refused=True)).token == "t2"
     # A burst of refusals is one question.
     assert (await credentials.refresh(refused=True)).token == "t2"
@@ -339,7 +345,8 @@ async def test_a_plugin_that_fails(
     tmp_path: Path, script: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plugin that fails or hangs costs a bounded time and is one line."""
-    monkeypatch.setattr(bounds, "now", bounds.Bounds(plugin_seconds=1.0))
+    if "sleep" in script:
+        monkeypatch.setattr(bounds, "now", bounds.Bounds(plugin_seconds=0.2))
     program(tmp_path, script)
     with pytest.raises(UnusableCredentials, match=says):
         await Credentials(with_plugin(tmp_path)).refresh()
@@ -349,7 +356,7 @@ async def test_a_plugin_that_goes_on_failing(tmp_path: Path) -> None:
     """A plugin that failed is asked again after a while only, or when the kubeconfig has changed."""
     program(tmp_path, f"echo x >> {tmp_path}/asked; exit 1")
     credentials = Credentials(with_plugin(tmp_path))
-    for pause in (0.0, 0.0, PLUGIN_AGAIN_SECONDS):
+    for pause in (0.0, 0.0, plugins.PLUGIN_AGAIN_SECONDS):
         credentials._asked_at -= pause
         with pytest.raises(UnusableCredentials):
             await credentials.refresh()

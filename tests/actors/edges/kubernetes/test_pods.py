@@ -130,7 +130,9 @@ def test_manifests_fill_the_gaps() -> None:
 
 @pytest.fixture(autouse=True)
 def _wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "now", bounds.Bounds(last_write_seconds=WATCHDOG_SECONDS))
+    monkeypatch.setattr(
+        bounds, "now", bounds.Bounds(last_write_seconds=WATCHDOG_SECONDS, awake_seconds=WATCHDOG_SECONDS)
+    )
     monkeypatch.setattr(caching, "MEMBERSHIP_SECONDS", 0.01)
     monkeypatch.setattr(caching, "DETAIL_SECONDS", WATCHDOG_SECONDS)
 
