@@ -69,7 +69,7 @@ def _wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-async def _no_pods(api_bed: Bed) -> None:
+async def no_pods(api_bed: Bed) -> None:
     """Whatever the test before left."""
     for each in (await api_bed.api.get(PODS))["items"]:
         await api_bed.api.delete(f"{PODS}/{each['metadata']['name']}?gracePeriodSeconds=0")
@@ -92,7 +92,7 @@ async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
 
 
 @pytest.fixture
-async def pods(api_bed: Bed) -> list[Object]:
+async def pods(api_bed: Bed, no_pods: None) -> list[Object]:
     """Two that their kubelet has said to run."""
     running = {"name": "main", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "ready": True}
     running |= {"restartCount": 0, "image": "i", "imageID": "i", "containerID": f"containerd://{'a' * 64}"}
