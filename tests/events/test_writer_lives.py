@@ -11,6 +11,7 @@ import os
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ebbtide.events.base import Checkpoint
 from ebbtide.events.codec import RawRecord
@@ -20,10 +21,8 @@ from ebbtide.replay.sim.scenario import Draws
 from tests.events.making import OTHER_ID, running, stamp, step
 from tests.world.disk import Fault, SimulatedDisk
 
-pytestmark = pytest.mark.usefixtures("autojump_clock")
-
 #: More of them on demand: ``EBBTIDE_SEEDS=5000 pytest tests/events/test_writer_lives.py``.
-SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "8"))
+SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "60"))
 LIVES, STEPS = 4, 12
 OPERATIONS = 40
 READS_OF_A_START = 20
@@ -91,7 +90,7 @@ async def live(world: World, verdict: Verdict) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_nothing_promised_is_lost_over_many_lives(seed: int) -> None:
+async def test_nothing_promised_is_lost_over_many_lives(autojump_clock: MockClock, seed: int) -> None:
     """Written survives death, synced survives a power cut, and damage is never more than a tear."""
     world = World(seed)
     for _ in range(LIVES):

@@ -57,7 +57,7 @@ async def read(source: RemediatorSource) -> Said | None:
 
 
 async def test_only_what_is_said_while_we_look_on_counts(autojump_clock: MockClock) -> None:
-    """Not what was said before the first look, nor before the last sign of life: it may be of an earlier boot."""
+    """A Machine's word from before the first look or the last sign of life may be of an earlier boot."""
     made = Management()
     source = made.source()
     for reason in ("NotReady", "InstanceStopped", "ObjectDoesNotExist", "Deleted", "InternalError"):
