@@ -56,6 +56,19 @@ async def test_an_effect_waits_until_its_step_is_written(autojump_clock: MockClo
         assert witness.started == ["h"]
 
 
+async def test_an_effect_that_outlives_the_boot_waits_for_the_sync(autojump_clock: MockClock) -> None:
+    """Written is not enough for what a power loss would not undo."""
+    witness, journal = Witness(), FakeJournal(at_once=False)
+    async with rig(FakeEdge({d.DeliverStatuses: witness}), journal=journal) as it:
+        it.effects.hold(deliver(), 3)
+        journal.reach("written", 3)
+        await settle()
+        assert witness.started == []
+        journal.reach("synced", 3)
+        await settle()
+        assert witness.started == ["d"]
+
+
 @pytest.mark.parametrize(("kind", "order"), [(d.RunHook, hook()), (d.DeliverStatuses, deliver())])
 async def test_a_disk_that_hangs_holds_nobody(
     autojump_clock: MockClock, kind: type[Order], order: Order
@@ -122,6 +135,16 @@ async def test_the_listing_waits_for_no_disk(autojump_clock: MockClock) -> None:
         it.effects.hold(d.TakeInventory(key="i"), 1)
         await settle()
         assert witness.started == ["i"]
+
+
+async def test_orders_behind_a_hung_disk_wait_side_by_side(autojump_clock: MockClock) -> None:
+    """The bound counts from the order, not from the end of the wait before it."""
+    witness = Witness()
+    async with rig(FakeEdge({d.RunHook: witness}), journal=FakeJournal(at_once=False)) as it:
+        for seq in range(1, 6):
+            it.effects.hold(hook(str(seq)), seq)
+        await trio.sleep(0.021)
+        assert witness.started == ["1", "2", "3", "4", "5"]
 
 
 async def test_a_hung_sync_does_not_hold_what_is_only_written(autojump_clock: MockClock) -> None:
@@ -223,7 +246,25 @@ async def test_effects_start_in_the_order_of_their_orders(autojump_clock: MockCl
         assert started == [str(at) for at in range(20)]
 
 
+async def test_effects_run_side_by_side(autojump_clock: MockClock) -> None:
+    """An effect that never ends holds no other."""
+    endless, quick = Witness(seconds=10**9), Witness(seconds=1)
+    async with rig(FakeEdge({d.RunHook: endless, d.SendSignal: quick})) as it:
+        it.effects.hold(hook(), 1)
+        it.effects.hold(signal(), 1)
+        await trio.sleep(2)
+        assert it.outcomes() == [("s", "done")]
+
+
 # --- outcomes ----------------------------------------------------------------------------------
+
+
+async def test_a_function_ends_when_it_returns(autojump_clock: MockClock) -> None:
+    """A plain function is done at once; its outcome says how long it took."""
+    async with rig(FakeEdge({d.SendSignal: done})) as it:
+        it.effects.hold(signal(), 1)
+        await settle()
+        assert it.facts() == [OrderEnded(key="s", result="done")]
 
 
 async def test_a_coroutine_ends_with_what_it_returns(autojump_clock: MockClock) -> None:
@@ -288,6 +329,20 @@ async def test_an_order_that_no_edge_carries_out_fails(autojump_clock: MockClock
 
 
 # --- cancelling --------------------------------------------------------------------------------
+
+
+async def test_cancelling_what_has_not_begun(autojump_clock: MockClock) -> None:
+    """An order behind its barrier ends cancelled without having begun."""
+    witness, journal = Witness(), FakeJournal(at_once=False)
+    async with rig(FakeEdge({d.DeliverStatuses: witness}), journal=journal) as it:
+        it.effects.hold(deliver(), 1)
+        it.effects.hold(cancel("d"), 2)
+        journal.reach("written", 2)
+        await settle()
+        journal.reach("synced", 2)
+        await settle()
+        assert witness.started == []
+        assert it.outcomes() == [("cancel d", "done"), ("d", "cancelled")]
 
 
 @pytest.mark.parametrize(("timed_out", "result"), [(False, "cancelled"), (True, "timed-out")])
@@ -358,6 +413,17 @@ async def _fails_when_cancelled() -> None:
         raise ValueError("a bug in the clean-up")
 
 
+async def test_two_cancels_give_one_outcome(autojump_clock: MockClock) -> None:
+    """The second finds nothing left to cancel."""
+    async with rig(FakeEdge({d.RunHook: Witness(60)})) as it:
+        it.effects.hold(hook(), 1)
+        await settle()
+        it.effects.hold(cancel("h"), 2)
+        it.effects.hold(d.CancelOrder(key="again", target="h", timed_out=True), 2)
+        await settle()
+        assert [key for key, _ in it.outcomes()].count("h") == 1
+
+
 # --- detaching ---------------------------------------------------------------------------------
 
 
@@ -392,6 +458,14 @@ async def test_an_effect_that_is_lost_ends_unknown(autojump_clock: MockClock) ->
         await it.effects.adopt([hook(), d.Arm(key="a")], same_userspace=True)
         await settle()
         assert sorted(it.outcomes()) == [("a", "unknown"), ("h", "unknown")]
+
+
+async def test_an_adoption_that_raises_ends_failed(autojump_clock: MockClock) -> None:
+    """A bug in an edge's search is like any other."""
+    async with rig(FakeEdge({d.RunHook: done}, lives=raises)) as it:
+        await it.effects.adopt([hook()], same_userspace=True)
+        await settle()
+        assert it.outcomes() == [("h", "failed")]
 
 
 async def test_another_boot_has_no_effects_of_the_last_one(autojump_clock: MockClock) -> None:

@@ -47,6 +47,15 @@ def test_a_second_life_begins_before_it_ends() -> None:
     assert drain(inbox) == [*lives, POD]
 
 
+def test_only_urgent_facts_on_demand() -> None:
+    """Before a tick nothing but the urgent lane is emptied."""
+    inbox = Inbox()
+    inbox.push(ended("a"))
+    assert inbox.take(urgent_only=True) is None
+    inbox.push(f.BusLost(error="x"))
+    assert inbox.take(urgent_only=True) == (f.BusLost(error="x"),)
+
+
 async def test_a_group_stays_together(autojump_clock: MockClock) -> None:
     """Facts that are put together are taken together, in their own order, in the lane of the first."""
     inbox = Inbox()
@@ -96,6 +105,14 @@ async def test_everybody_who_waits_gets_in(
             taken += 1
             await settle()
     assert inbox.take() is None
+
+
+async def test_outcomes_are_never_refused(autojump_clock: MockClock) -> None:
+    """There is at most one for each order, so their lane has no limit: an effect's end never waits."""
+    inbox = Inbox()
+    for at in range(QUEUE_GROUPS_MAX + 10):
+        inbox.push(ended(str(at)))
+    assert len(drain(inbox)) == QUEUE_GROUPS_MAX + 10
 
 
 async def test_an_arrival_wakes_whoever_waits(autojump_clock: MockClock) -> None:

@@ -207,6 +207,16 @@ async def test_orders_wait_for_the_end_of_their_step(autojump_clock: MockClock) 
     assert bed.effects.held == [(orders[0], 4), (orders[1], 4)]
 
 
+async def test_observers_see_whole_steps(autojump_clock: MockClock) -> None:
+    """Projections are fed after the journal, step by step."""
+    bed = Bed(FakeSystem(answers=LEAVES))
+    steps: list[list[str]] = []
+    bed.sequencer.observers.append(lambda records: steps.append([type(r.event).__name__ for r in records]))
+    bed.sequencer.admit(POD)
+    bed.sequencer.admit(STOP)
+    assert steps == [["PodAppeared"], ["StopRequested", "Leave"]]
+
+
 async def test_leaving_ends_the_run(autojump_clock: MockClock) -> None:
     """The run returns the reason of the decision to leave; what still waits is not admitted."""
     bed = Bed(FakeSystem(answers=LEAVES))
