@@ -1,6 +1,6 @@
 """Running a module of these tests in a process of its own: under any hash seed, by any Python that there is.
 
-python -m tests.pythons     # makes an environment for each other Python of this machine, and compares the bytes
+python -m tests.pythons     # makes an environment for each other Python here; compares the bytes
 
 ``EBBTIDE_OTHER_PYTHONS`` names their interpreters, with colons between.
 """
