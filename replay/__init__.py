@@ -39,7 +39,6 @@ EXPORTS: dict[str, str] = {
     "rows": "ebbtide.replay.library:rows",
     "utc": "ebbtide.replay.journal:utc",
     "report_html": "ebbtide.replay.library:report_html",
-    "perfetto": "ebbtide.replay.library:perfetto_trace",
 }
 
 __all__ = tuple(EXPORTS)

@@ -22,7 +22,6 @@ from ebbtide.replay.advise import CAUTION, Advice, Caution
 from ebbtide.replay.advise import advise as advise_on
 from ebbtide.replay.journal import Journal, Outage, Shutdown, utc
 from ebbtide.replay.outages import recovery_chain
-from ebbtide.replay.perfetto import perfetto
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.report.page import report
 from ebbtide.replay.sim.scenario import NodeMode
@@ -191,8 +190,3 @@ def rows(
         for values in tables[table].rows(_account(shutdown)):
             row = dict(zip(names, values, strict=True))
             yield row | {name: utc(row[name]) for name in times if row[name] is not None}
-
-
-def perfetto_trace(shutdown: ShutdownOrOutage) -> bytes:
-    """A trace for Perfetto's viewer, in its native format."""
-    return b"".join(perfetto(shutdown.account, timeline_of(shutdown)))

@@ -25,7 +25,6 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("replay", "diff"): ("last", "last"),
     ("replay", "what-if"): ("--grant", "40s"),
     ("replay", "report"): ("-o", OUT),
-    ("export", "perfetto"): ("-o", OUT),
     ("export", "jsonl"): ("-o", OUT),
     ("export", "otlp-json"): ("-o", OUT),
     ("export", "parquet"): ("-o", OUT),
