@@ -24,7 +24,6 @@ EXPORTS: dict[str, str] = {
     "verify": "ebbtide.replay.library:verify",
     "timeline": "ebbtide.replay.library:timeline_of",
     "states_at": "ebbtide.replay.library:states_at",
-    "step": "ebbtide.replay.library:step",
     "blame": "ebbtide.replay.library:blame",
     "critical_chain": "ebbtide.replay.library:critical_chain",
     "diff": "ebbtide.replay.library:diff",

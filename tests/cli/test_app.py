@@ -37,7 +37,7 @@ otlp-json, export parquet, fleet advise, fleet ingest, fleet tables, fleet verif
 fleet what-if, help, hurry, journal check, journal ls, journal pack, journal seal-key, journal show,
 metrics, outage declare, outage doctor, outage explain, outage ls, outage run, outage status, plan,
 release, replay advise, replay blame, replay critical-chain, replay diff, replay report, replay
-state, replay step, replay timeline, replay verify, replay what-if, run, simulate, status,
+state, replay timeline, replay verify, replay what-if, run, simulate, status,
 uninstall, view
 """
 
