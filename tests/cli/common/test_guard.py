@@ -9,6 +9,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+import trio
 
 from ebbtide.events import bounds
 from tests.cli.bed import Node, write
@@ -147,6 +148,19 @@ def test_wider_bounds(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EBBTIDE_BOUNDS_FACTOR", "10")
     assert run("--version").code == 0
     assert bounds.now == bounds.Bounds().widened(10)
+
+
+@pytest.mark.parametrize(("factor", "times"), [("10", ["=10: every bound is 10 times as wide"]), ("1", [])])
+def test_a_daemon_warns_of_wider_bounds(
+    run: Run, monkeypatch: pytest.MonkeyPatch, folder: Path, factor: str, times: list[str]
+) -> None:
+    """Nobody forgets them on a node; other commands are silent."""
+    monkeypatch.setattr(bounds, "now", bounds.Bounds())
+    monkeypatch.setattr(trio, "run", lambda *_: None)
+    monkeypatch.setenv("EBBTIDE_BOUNDS_FACTOR", factor)
+    assert run("--version").err == ""
+    ran = run("run", "--mode", "process", "--pods", folder / "good.yaml", "--config", folder / "config.yaml")
+    assert ran.err.splitlines() == [f"ebbtide: EBBTIDE_BOUNDS_FACTOR{each}; for tests only" for each in times]
 
 
 def test_an_unexpected_failure_is_one_line_that_names_it(
