@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import hypothesis
 import pytest
+from hypothesis import HealthCheck
 
 from ebbtide.actors.system import System
 from ebbtide.events.base import Checkpoint
@@ -39,8 +40,11 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 os.environ.pop("EBBTIDE_BOUNDS_FACTOR", None)
 
 # A busy machine is no defect: what is slow is measured in benchmarks.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
+# The same inputs in each run: fresh ones are what the proofs draw.
+hypothesis.settings.register_profile(
+    "gate", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("gate")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from tests.beds.inside import die_with_parent
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "proofs.md"
 PYTHON = ".venv/bin/python"
@@ -166,7 +168,9 @@ class Result(NamedTuple):
     figure: str
 
     def row(self) -> str:
-        commit = _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain") else "")
+        # The page itself changes with each proof.
+        changed = _git("status", "--porcelain", "--", ".", f":!{PAGE.relative_to(ROOT)}")
+        commit = _git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         verdict = "held" if self.held else "**not held**"
         return f"| {self.name} | {today} | {commit} | {self.figure} | {verdict} |"
@@ -239,7 +243,8 @@ def _end_of(proof: Proof, output: BinaryIO) -> int:
 @contextlib.contextmanager
 def _busy(count: int) -> Iterator[None]:
     """So many processes that never wait, at normal priority."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    argv = [sys.executable, "-c", "while True: pass"]
+    loops = [subprocess.Popen(argv, preexec_fn=die_with_parent) for _ in range(count)]
     try:
         yield
     finally:
