@@ -165,7 +165,7 @@ def ask(verb: str, path: Path, *, seconds_max: float | None = None, **arguments:
     """The answer of the daemon at ``path``. Raises ControlError with one line that says what to do."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(seconds_max or bounds.now.control_seconds)
+            client.settimeout(bounds.now.control_seconds if seconds_max is None else seconds_max)
             client.connect(os.fspath(path))
             client.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
             with client.makefile("rb") as answers:

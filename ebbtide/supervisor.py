@@ -44,8 +44,8 @@ RESTART_SECONDS = (
 )
 
 #: Without a sign of life for so long a child is hung; as the shipped unit's WatchdogSec, whose reason holds
-#: here too. Widened as the child's own `events.bounds`; the command line has read the number before.
-SILENT_SECONDS_MAX = 6.0 * float(os.environ.get("EBBTIDE_BOUNDS_FACTOR") or 1)
+#: here too.
+SILENT_SECONDS_MAX = 6.0
 #: Until its first one: as the unit's TimeoutStartSec.
 START_SECONDS_MAX = 30.0
 #: What one look may take off a child's patience: whoever was frozen together with it, or was itself without
@@ -185,8 +185,14 @@ class ServiceManagerAbove:
 class Supervisor:
     """One child after another. ``now`` is monotonic, in seconds."""
 
-    def __init__(self, command: Sequence[str], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        silent_seconds: float = SILENT_SECONDS_MAX,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._command = command
+        self._silent_seconds = silent_seconds
         self._now = now
         self._store = DescriptorStore()
         self._above = ServiceManagerAbove()
@@ -237,7 +243,7 @@ class Supervisor:
             # A plain fork: LISTEN_PID is the child's own number, which nobody knows before it exists.
             self._child = os.fork()
             if not self._child:
-                _exec(self._command, self._store.kept, self._childs_end.fileno())
+                _exec(self._command, self._store.kept, self._childs_end.fileno(), self._silent_seconds)
         except OSError as error:
             log_to_stderr(WARNING, f"the daemon cannot be started: {error.strerror}")
             return NOT_STARTED
@@ -258,7 +264,7 @@ class Supervisor:
         silent_seconds = min(seconds, LOOK_SECONDS) - (self._waited_seconds - before)
         self._patience_seconds -= max(0.0, silent_seconds)
         if self._heard:
-            self._heard, self._patience_seconds = False, SILENT_SECONDS_MAX
+            self._heard, self._patience_seconds = False, self._silent_seconds
         if self._patience_seconds <= 0:
             log_to_stderr(WARNING, "the daemon gives no sign of life: killing it")
             # No other signal ends a process that is stopped.
@@ -362,7 +368,7 @@ class Supervisor:
         self._above.say("\n".join(f"{name}={fields[name]}" for name in PASSED_ON if name in fields))
 
 
-def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int) -> None:
+def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int, silent_seconds: float) -> None:
     """In the child: descriptors from 3 on as systemd passes them (sd_listen_fds(3)), then the daemon.
     ``to_us``: its end of our socket.
     """
@@ -378,7 +384,7 @@ def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int) -> No
         environment = os.environ | {
             "NOTIFY_SOCKET": f"{DESCRIPTOR_PREFIX}{notify}",
             "WATCHDOG_PID": str(os.getpid()),
-            "WATCHDOG_USEC": str(int(SILENT_SECONDS_MAX * 1e6)),
+            "WATCHDOG_USEC": str(int(silent_seconds * 1e6)),
         }
         if kept:
             # Moved out of the way first: the place of one may be the number that another has now.
@@ -398,4 +404,6 @@ def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int) -> No
 
 
 if __name__ == "__main__":
-    sys.exit(Supervisor(sys.argv[1:]).run())
+    # As the child widens its `events.bounds`; the command line has already checked the number.
+    factor = float(os.environ.get("EBBTIDE_BOUNDS_FACTOR") or 1)
+    sys.exit(Supervisor(sys.argv[1:], SILENT_SECONDS_MAX * factor).run())

@@ -33,7 +33,7 @@ class Bounds(NamedTuple):
     api_away_seconds: float = 3.0  # of failures: a restart takes less; then no mode that needs it is chosen
     watch_open_seconds: float = 3.0  # the headers come before the first event is looked for
     watch_silence_seconds: float = 10.0  # without a byte; then the server is asked for a sign of life
-    priorities_seconds: float = 10.0  # its first list comes by then: which pods have no priority is known
+    priorities_seconds: float = 10.0  # by then its first list has come, and pods without a priority are known
     resign_seconds: float = 3.0  # giving the lease back saves the next leader 15 s
     plugin_seconds: float = 10.0  # a credential plugin asks a token endpoint, which may hang
 

@@ -396,7 +396,7 @@ async def bounded(
     """Await ``function(*args)``. Raises OSError (ETIMEDOUT) when it does not end in time, and not for want of
     a processor.
     """
-    seconds = seconds or bounds.now.disk_seconds
+    seconds = bounds.now.disk_seconds if seconds is None else seconds
     thread, answers, errors = _Thread(), list[T](), list[Exception]()
     reset = _thread.set(thread)
     try:

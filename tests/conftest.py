@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import hypothesis
 import pytest
+from hypothesis import HealthCheck
 
 from ebbtide.actors.system import System
 from ebbtide.events.base import Checkpoint
@@ -32,12 +33,17 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 # A shell without job control starts a background command with these ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-for _number in (signal.SIGQUIT, signal.SIGHUP):
-    signal.signal(_number, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+# Each test has the product's own bounds until it widens them.
+os.environ.pop("EBBTIDE_BOUNDS_FACTOR", None)
 
 # A busy machine is no defect: what is slow is measured in benchmarks.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
+# The same inputs in each run: fresh ones are what the proofs draw.
+hypothesis.settings.register_profile(
+    "gate", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("gate")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,7 +56,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """With ``--no-skips``: a real part that cannot be had fails the gate."""
     report = yield
-    if report.skipped and item.config.getoption("--no-skips"):
+    if report.skipped and item.config.getoption("--no-skips") and not hasattr(report, "wasxfail"):
+        report.outcome, report.longrepr = "failed", f"skipped: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a file that skips itself."""
+    report = yield
+    if report.skipped and collector.config.getoption("--no-skips"):
         report.outcome, report.longrepr = "failed", f"skipped: {report.longrepr}"
     return report
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebbtide.cli.common.guard import DONE, Refused
+from ebbtide.cli.common.guard import DONE, Refused, warn_of_wide_bounds
 from ebbtide.cli.common.options import (
     config_option,
     cri_option,
@@ -112,6 +112,7 @@ def run(
 
     loaded = load_named(options.config)
     parts = _checked_parts(options, loaded)
+    warn_of_wide_bounds()
 
     async def live() -> None:
         daemon = await daemon_under_logind(options, loaded, parts)

@@ -1,10 +1,11 @@
 """Jaeger, Tempo and a Collector, each of a Go module of its own here: their graphs do not agree.
 
-python -m tests.backends.programs      # builds them ahead of time, and says where they are
+python -m tests.backends.programs [NAME…]     # builds them ahead of time, and says where they are
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ def program(name: str) -> Path:
 
 def main() -> None:
     """Build what is not there."""
-    for name in PROGRAMS:
+    for name in sys.argv[1:] or PROGRAMS:
         print(program(name), flush=True)
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-SECONDS_MAX = 15
+SECONDS_MAX = 300
 POLL_SECONDS = 0.02
 
 

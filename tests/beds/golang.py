@@ -60,7 +60,7 @@ def _build(module: Module, package: str, wanted: Path) -> None:
         raise Unavailable(f"building {wanted.name} needs Go {'.'.join(map(str, GO_MIN))} or later")
     wanted.parent.mkdir(parents=True, exist_ok=True)
     part = wanted.with_suffix(".part")
-    build = ["nice", "-n", "19", "go", "build", "-p", "1", "-mod=readonly"]
+    build = ["nice", "-n", "19", "go", "build", "-mod=readonly"]
     argv = [*build, *module.flags, "-o", str(part), package]
     print(f"building {wanted.name} (once; this can take some minutes)", file=sys.stderr, flush=True)
     environ = os.environ | {"GOFLAGS": "-buildvcs=false"}

@@ -12,7 +12,9 @@ import click
 import pytest
 
 from ebbtide import __version__
+from ebbtide.actors.policy.termination_mode import NODE_MODES
 from ebbtide.cli.app import cli
+from ebbtide.options import MODES, PROCESS
 from tests.cli.bed import whole_shutdown
 from tests.commands import Run, ebbtide
 
@@ -137,3 +139,8 @@ def test_without_a_command_the_help_is_shown_and_nothing_done(run: Run, words: t
     ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
     assert "Usage: ebbtide" in ran.err
+
+
+def test_modes_are_the_cores_own() -> None:
+    """What a person may choose is what the core knows; the command line spells it out to load less."""
+    assert (*NODE_MODES, PROCESS) == MODES

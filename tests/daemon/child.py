@@ -92,6 +92,9 @@ class Kept:
         same = places == names[:count]
         self.note(f"fds {' '.join(places) or 'none'} {'mine' if mine and same else 'not-mine'}")
 
+    def do_patience(self, _: str) -> None:
+        self.note(f"patience {os.environ['WATCHDOG_USEC']}")
+
     def do_note(self, what: str) -> None:
         self.note(what)
 

@@ -150,6 +150,13 @@ def test_a_child_without_a_sign_of_life_is_ended(bench: Bench, tmp_path: Path) -
     os.close(lock)
 
 
+def test_patience_is_widened_as_other_bounds(bench: Bench) -> None:
+    """A child with wide bounds may be silent for as much longer."""
+    code, said = bench.run("patience exit=0", EBBTIDE_BOUNDS_FACTOR="10")
+    assert code == 0, said
+    assert bench.log() == ["life", f"patience {int(SILENT_SECONDS_MAX * 10 * 1e6)}"]
+
+
 def test_the_manager_above_hears_that_we_live(bench: Bench) -> None:
     """Under a unit with WatchdogSec the supervisor speaks for itself, whatever its child does."""
     address = bench.folder / "notify"

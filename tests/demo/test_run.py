@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -54,9 +54,9 @@ def assert_expected(ran: Ran) -> None:
 @pytest.mark.proof
 def test_it_takes_the_time_that_it_promises(tmp_path: Path) -> None:
     """As it is shipped, under 20 s."""
-    began = monotonic()
+    began = time.monotonic()
     assert_expected(run_demo(tmp_path, *COMMAND))
-    assert monotonic() - began < SECONDS_MAX
+    assert time.monotonic() - began < SECONDS_MAX
 
 
 def test_a_whole_run(

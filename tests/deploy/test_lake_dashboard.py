@@ -7,9 +7,8 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pytest
 import yaml
 from deltalake import DeltaTable
@@ -19,6 +18,10 @@ from ebbtide.cli.simulate import write_journal
 from ebbtide.fleet.lake import WRITTEN
 from tests.fleet.nodes import a_machine
 from tests.replay.sim.questions import FILE, questions
+
+# Loaded where it is used: at its end each process that has it prints a list of leaks.
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection as Connection
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "ebbtide-lake.json"
@@ -50,16 +53,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def lake(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[duckdb.DuckDBPyConnection]:
+def lake(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     """DuckDB with the views that the data source makes, over the lake's tables as delta-rs reads them."""
     monkeypatch.chdir(made)
+    import duckdb
+
     connection = duckdb.connect()
     look_at(connection, made / "lake")
     yield connection
     connection.close()
 
 
-def look_at(connection: duckdb.DuckDBPyConnection, lake: Path) -> None:
+def look_at(connection: Connection, lake: Path) -> None:
     for name in WRITTEN:
         # Of a table without a row there is no file.
         files = DeltaTable(lake / name).file_uris()
@@ -82,7 +87,7 @@ def views() -> list[str]:
     return [re.sub(r"delta_scan\('s3://lake/ebbtide/(\w+)'\)", r"lake_\1", each) for each in made]
 
 
-def rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:
+def rows(connection: Connection, sql: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = connection.sql(sql).to_arrow_table().to_pylist()
     return found
 
@@ -113,7 +118,7 @@ def test_the_data_source_has_every_table_that_is_asked() -> None:
     assert all("delta_scan" in each for each in statements() if each.startswith("create view"))
 
 
-def test_it_answers_as_the_page_does(lake: duckdb.DuckDBPyConnection, made: Path, tmp_path: Path) -> None:
+def test_it_answers_as_the_page_does(lake: Connection, made: Path, tmp_path: Path) -> None:
     """Every query runs, each of the ten questions has the rows that the tables give, and a choice counts. A
     killed ingest has its ledger last.
     """
@@ -129,6 +134,8 @@ def test_it_answers_as_the_page_does(lake: duckdb.DuckDBPyConnection, made: Path
     assert count == {"shutdowns": 0}
     shutil.copytree(made / "lake", tmp_path / "lake")
     DeltaTable(tmp_path / "lake" / "shutdowns").delete("node = 'node-1'")
+    import duckdb
+
     with duckdb.connect() as connection:
         look_at(connection, tmp_path / "lake")
         of_node = "where node = 'node-1'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -223,6 +224,32 @@ async def test_a_folder_that_others_may_write_to_is_passed_over(tmp_path: Path, 
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
     # To look at what somebody else has is another matter.
     assert_whole([DirectorySource(place)], 4)
+
+
+async def test_a_location_that_is_no_directory_is_passed_over(tmp_path: Path) -> None:
+    """Whatever is wrong with the first location, the journal begins at the next."""
+    told = Told()
+    (tmp_path / "file").write_text("")
+    storages = [DirectoryStorage(tmp_path / "file" / "journal"), DirectoryStorage(tmp_path / "other")]
+    async with running(storages, told=told) as writer:
+        await write_steps(writer, 1, synced=True)
+        assert writer.location == str(tmp_path / "other")
+    assert str(tmp_path / "file") in told.failed[0][1]
+
+
+async def test_a_read_only_filesystem_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel refuses every new file there."""
+    place, told, real = tmp_path / "journal", Told(), os.open
+    place.mkdir(mode=0o700)
+
+    def refuse(path: Any, flags: int, *mode: int, dir_fd: int | None = None) -> int:
+        if flags & os.O_CREAT and dir_fd is not None and Path(f"/proc/self/fd/{dir_fd}").resolve() == place:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return real(path, flags, *mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert await writes_to(place, told) == f"{place}-next"
+    assert "Read-only" in told.failed[0][1]
 
 
 def test_what_an_edge_remembers_is_its_own(tmp_path: Path) -> None:

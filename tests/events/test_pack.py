@@ -175,6 +175,16 @@ def test_other_methods_are_refused(tmp_path: Path, method: int) -> None:
         PackedSource(archive(tmp_path / "one.zip", {MANIFEST: b"{}"}, method))
 
 
+def test_an_encrypted_one_is_refused(tmp_path: Path) -> None:
+    """By its members' flags."""
+    path = archive(tmp_path / "one.zip", {MANIFEST: b"{}"})
+    data = bytearray(path.read_bytes())
+    data[data.find(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(data)
+    with pytest.raises(NotPacked, match="its members are encrypted"):
+        PackedSource(path)
+
+
 def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:
     """Which of them counts would be anybody's choice."""
     with zipfile.ZipFile(tmp_path / "one.zip", "w") as made:

@@ -20,8 +20,6 @@ KINDS = (
     "/apis/batch/v1/namespaces/default/jobs",
     PODS,
 )
-#: The server removes hundreds one after the other, and answers when it has.
-REMOVED_SECONDS_MAX = 120
 #: Ends at once when it is told to.
 OBEDIENT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 #: Only SIGKILL ends it.
@@ -74,5 +72,5 @@ async def remove_all(bed: Bed) -> None:
     """Everything of those kinds, at once, and wait until it is gone."""
     now = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
     for path in KINDS:
-        await bed.api.ask("DELETE", path, now, seconds=REMOVED_SECONDS_MAX)
-    await bed.api.until(PODS, lambda pods: not pods["items"], seconds=REMOVED_SECONDS_MAX)
+        await bed.api.ask("DELETE", path, now)
+    await bed.api.until(PODS, lambda pods: not pods["items"])

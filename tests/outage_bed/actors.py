@@ -101,6 +101,8 @@ class Controller:
     """`ebbtide outage run` as a program of the nodes' network, with its manifests' rights and one pool."""
 
     name = "controller"
+    #: The gate widens the product's bounds; the other runs keep them.
+    bounds_factor = 1
 
     def __init__(self, folder: Path, effect: str, backend: Backend) -> None:
         self.folder, self.effect, self.backend = folder, effect, backend
@@ -131,8 +133,9 @@ class Controller:
     async def start(self, stage: Stage, replica: str) -> None:
         kubeconfig = stage.bed.secrets.kubeconfig(self.client, API, f"outage-{replica}")
         flags = {"config": stage.bed.folder / "outage.json", "kubeconfig": kubeconfig, "replica": replica}
+        environ = {"EBBTIDE_DEBUG": "1", "EBBTIDE_BOUNDS_FACTOR": str(self.bounds_factor)}
         argv = [*COMMAND, "outage", "run", *(f"--{name}={value}" for name, value in flags.items())]
-        await stage.bed.start(Part(part_of(replica), argv, {"EBBTIDE_DEBUG": "1"}))
+        await stage.bed.start(Part(part_of(replica), argv, environ))
         self.replicas.append(replica)
 
     async def leads(self, stage: Stage, *, other_than: str = "") -> str:

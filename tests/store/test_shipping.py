@@ -148,7 +148,7 @@ async def test_each_answer_means_what_it_says(answer: bytes | None, kind: type, 
         found = await trio.to_thread.run_sync(store.put, KEY, b"data")
         assert isinstance(found, kind), found
         assert getattr(found, "reason", "").startswith(reason)
-        assert len(fake.got) == 1
+        assert len(fake.got) == 1 or answer is None
         alone = isinstance(found, Refused) and found.alone
         assert alone == any(word in reason for word in ("BadDigest", "413"))
 

@@ -300,7 +300,7 @@ class RuntimeReach:
         """
         if self.away:
             raise Lost(ON_RECORD_AS_AWAY)
-        seconds = seconds or bounds.now.runtime_echo_seconds
+        seconds = bounds.now.runtime_echo_seconds if seconds is None else seconds
         question, deadline = api.VersionRequest(version="v1"), trio.current_time() + seconds
         try:
             # A bound of our own: gRPC's is only as good as its own threads.
@@ -387,7 +387,7 @@ class RuntimeProbe(NamedTuple):
 async def probe_runtime(endpoint: str, seconds: float | None = None) -> RuntimeProbe:
     """Ask for the version and the conditions; changes nothing, raises nothing."""
     link, found = CriClient(endpoint), RuntimeProbe()
-    seconds = seconds or bounds.now.runtime_probe_seconds
+    seconds = bounds.now.runtime_probe_seconds if seconds is None else seconds
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
         try:

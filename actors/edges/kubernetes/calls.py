@@ -156,7 +156,8 @@ class ApiCall:
         seconds_max: float | None = None,
     ) -> Answer:
         """One try, within what is left and ``seconds_max``. Raises Unanswered."""
-        seconds = min(seconds_max or bounds.now.api_try_seconds, self.left_seconds)
+        bound = bounds.now.api_try_seconds if seconds_max is None else seconds_max
+        seconds = min(bound, self.left_seconds)
         if seconds <= 0:
             raise Unanswered("there was no time left to ask", sent=False)
         try:

@@ -278,7 +278,7 @@ class ProcessScanner:
     async def look(self, seconds: float | None = None) -> list[ScannedProcess]:
         """All processes, marks included unless a process holds us for so long, or has just done so."""
         if self._mono_ns() >= self._blind_until_ns:
-            with trio.move_on_after(seconds or bounds.now.scan_seconds):
+            with trio.move_on_after(bounds.now.scan_seconds if seconds is None else seconds):
                 return await trio.to_thread.run_sync(
                     self.look_now, abandon_on_cancel=True, limiter=self._limiter
                 )

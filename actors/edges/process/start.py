@@ -229,16 +229,18 @@ def default_signals() -> Iterator[None]:
 
     A shell without job control (``nohup ... &``) has us ignore SIGINT and SIGQUIT. A child inherits what is
     ignored, but not a handler. So each ignored signal has one that does nothing meanwhile; no code of ours
-    runs in the child. Only the main thread can set handlers: in others the mask alone is emptied.
+    runs in the child. Only the main thread can set handlers: in others the mask alone is emptied. To empty
+    the mask delivers to us what is pending since our parent blocked it.
     """
     ignored: list[int] = []
     if threading.current_thread() is threading.main_thread():
         numbers = signal.valid_signals() - RESTORED_BY_PYTHON
         ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
-    for number in ignored:
-        signal.signal(number, lambda number, frame: None)
-    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        for number in ignored:
+            signal.signal(number, lambda number, frame: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

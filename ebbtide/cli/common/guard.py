@@ -91,13 +91,20 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
 
 
 def _widen_bounds(factor: str) -> None:
-    # Imported where it is asked for: the core takes its time from its facts alone, so no replay is another.
+    # Imported where it is asked for: the core takes its time from its facts alone, so no replay changes.
     from ebbtide.events import bounds
 
     try:
         bounds.now = bounds.bounds_of(factor)
     except ValueError as error:
         raise Refused(f"{BOUNDS_FACTOR} is {factor!r}: {error}") from None
+
+
+def warn_of_wide_bounds() -> None:
+    """A daemon's first line where its bounds are not the product's; `guarded` has checked the factor."""
+    factor = float(os.environ.get(BOUNDS_FACTOR) or 1)
+    if factor != 1:
+        say(f"{BOUNDS_FACTOR}={factor:g}: every bound is {factor:g} times as wide; for tests only")
 
 
 def _line_and_code(error: Exception) -> tuple[str, int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.common.guard import DONE, Refused
+from ebbtide.cli.common.guard import DONE, Refused, warn_of_wide_bounds
 
 EPILOG = """\b
 Examples:
@@ -62,5 +62,6 @@ def run(config: Path | None, kubeconfig: str | None, replica: str | None, dry_ru
         except ModeUnavailable as error:
             raise Refused(str(error)) from None
     options = Options(loaded, access, replica or host_name(), dry_run)
+    warn_of_wide_bounds()
     trio.run(run_controller, options, LogOutput())
     return DONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+import trio
 
 from ebbtide.events import bounds
 from tests.cli.bed import Node, write
@@ -124,7 +126,9 @@ def test_a_real_process_ends_so_as_well(folder: Path) -> None:
 
 def test_closed_streams_are_no_failure(folder: Path) -> None:
     """``ebbtide config show >&- 2>&-`` does what it does, in silence."""
-    command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' config show >&- 2>&-"
+    command = (
+        f"exec {shlex.quote(sys.executable)} -c 'from ebbtide.cli import main; main()' config show >&- 2>&-"
+    )
     done = subprocess.run(["sh", "-c", f"{command} --config {folder}/config.yaml"], check=False)
     assert done.returncode == 0
 
@@ -132,7 +136,7 @@ def test_closed_streams_are_no_failure(folder: Path) -> None:
 def test_pods_from_a_closed_standard_input(folder: Path) -> None:
     """``--pods -`` with nothing there to read is a wrong request."""
     arguments = f"plan --config {folder}/config.yaml --pods -"
-    command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' {arguments} <&-"
+    command = f"exec {shlex.quote(sys.executable)} -c 'from ebbtide.cli import main; main()' {arguments} <&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert_one_line(Ran(done.returncode, done.stdout, done.stderr))
 
@@ -147,6 +151,19 @@ def test_wider_bounds(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EBBTIDE_BOUNDS_FACTOR", "10")
     assert run("--version").code == 0
     assert bounds.now == bounds.Bounds().widened(10)
+
+
+@pytest.mark.parametrize(("factor", "times"), [("10", ["=10: every bound is 10 times as wide"]), ("1", [])])
+def test_a_daemon_warns_of_wider_bounds(
+    run: Run, monkeypatch: pytest.MonkeyPatch, folder: Path, factor: str, times: list[str]
+) -> None:
+    """Nobody forgets them on a node; other commands are silent."""
+    monkeypatch.setattr(bounds, "now", bounds.Bounds())
+    monkeypatch.setattr(trio, "run", lambda *_: None)
+    monkeypatch.setenv("EBBTIDE_BOUNDS_FACTOR", factor)
+    assert run("--version").err == ""
+    ran = run("run", "--mode", "process", "--pods", folder / "good.yaml", "--config", folder / "config.yaml")
+    assert ran.err.splitlines() == [f"ebbtide: EBBTIDE_BOUNDS_FACTOR{each}; for tests only" for each in times]
 
 
 def test_an_unexpected_failure_is_one_line_that_names_it(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from ebbtide.cli.common.reading import JournalPool
 from ebbtide.cli.simulate import write_journal
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
+from ebbtide.replay import NoJournal
+from ebbtide.replay import open as open_journal
 from ebbtide.replay.advise import advise
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 
@@ -38,6 +42,16 @@ def test_no_node_vanishes(tmp_path: Path) -> None:
     assert (len(pool), pool.code, advice.nodes) == (2, 0, 2)
     histories = (History([machine.journal.source()]) for machine in machines)
     assert len(advice.shutdowns) == sum(len(list(episodes(history))) for history in histories)
+
+
+def test_what_begins_several_ids_names_none(tmp_path: Path) -> None:
+    """The library refuses the begin of an id that two journals have in these places."""
+    machines = fleet(tmp_path)
+    places = [tmp_path / f"node-{seed}" for seed in ALIKE]
+    whole = machines[0].journal.journal_id.hex()
+    with pytest.raises(NoJournal, match=f"several journals begin with {whole[:8]}: "):
+        open_journal(places, whole[:8])
+    assert open_journal(places, whole).id == whole
 
 
 def test_a_segment_without_a_header_is_of_the_journal_that_its_name_fits(tmp_path: Path) -> None:

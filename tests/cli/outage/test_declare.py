@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import Answer
-from ebbtide.actors.edges.kubernetes.node_view import NOTE_ANNOTATION, OUT_OF_SERVICE
+from ebbtide.actors.edges.kubernetes.calls import Answer, rfc3339_now
+from ebbtide.actors.edges.kubernetes.node_view import ALIVE_ANNOTATION, NOTE_ANNOTATION, OUT_OF_SERVICE
 from ebbtide.cli.outage import declare as verb
 from ebbtide.cli.outage.common import Cluster
 from tests.conftest import Run
@@ -27,25 +27,42 @@ def test_who_prints_takes_nothing_away(run: Run, what: str, tmp_path: Path) -> N
 
 
 class Server:
-    """One Node, whose taint is ours."""
+    """One Node, whose taint is ours. ``said``: its other annotations."""
+
+    def __init__(self, **said: str) -> None:
+        self.said = said
 
     async def call(self, method: str, path: str, **fields: Any) -> Answer:
         added = "2026-01-01T00:00:00Z"
         taint = {"key": OUT_OF_SERVICE, "effect": "NoExecute", "timeAdded": added}
         note = msgspec.json.encode({"effect": "NoExecute", "added": added}).decode()
-        meta = {"name": "worker", "uid": "uid-worker", "annotations": {NOTE_ANNOTATION: note}}
+        meta = {"name": "worker", "uid": "uid-worker", "annotations": {NOTE_ANNOTATION: note} | self.said}
         node = {"metadata": meta, "spec": {"taints": [taint]}, "status": {"nodeInfo": {"bootID": "boot-1"}}}
         return Answer(200, msgspec.json.encode(node))
 
 
-def test_who_says_that_it_lives_hears_that_it_is_tainted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing proves it off from then on; what was proved before goes on."""
-
+def use(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(access: object, work: Callable[[Cluster], Awaitable[Any]]) -> Any:
-        return trio.run(work, Cluster(Server()))  # type: ignore[arg-type]  # what it calls
+        return trio.run(work, Cluster(server))  # type: ignore[arg-type]  # what it calls
 
     monkeypatch.setattr(verb, "chosen_kubeconfig", lambda kubeconfig: None)
     monkeypatch.setattr(verb, "ask_cluster", ask)
+
+
+def test_off_is_refused_while_somebody_says_alive(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would win, so nothing is written."""
+    said = {"uid": "uid-worker", "boot": "boot-1", "by": "db-2", "seconds": 600, "at": rfc3339_now()}
+    use(Server(**{ALIVE_ANNOTATION: msgspec.json.encode(said).decode()}), monkeypatch)
+    ran = run("outage", "declare", "worker", "--off", "--by", "ann", "--yes")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(
+        "ebbtide: db-2 has declared that worker lives, and that wins: ask, then take it"
+    )
+
+
+def test_who_says_that_it_lives_hears_that_it_is_tainted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing proves it off from then on; what was proved before goes on."""
+    use(Server(), monkeypatch)
     ran = run("outage", "declare", "worker", "--alive", "--by", "db-2")
     assert (ran.code, ran.out.split(":")[0]) == (0, "declared")
     assert ran.err.startswith("our taint stands already, and is not taken away by that")

@@ -8,14 +8,22 @@ from typing import Any
 
 import pytest
 
+from ebbtide.actors.hook import HOOK
+from ebbtide.actors.system import Slot, System
+from ebbtide.events.base import Event
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import Armed
+from ebbtide.events.facts import ContainerExited
 from ebbtide.events.reader import History
-from ebbtide.replay.replayer import Replayer
-from ebbtide.replay.states import states_at
+from ebbtide.events.record.episodes import episodes
+from ebbtide.replay import simulate
+from ebbtide.replay.replayer import Replayer, whole_steps
+from ebbtide.replay.states import KnownState, states_at
+from ebbtide.replay.timeline import timeline
 from tests.cli.replay.conftest import golden
 from tests.commands import Run
-from tests.journals import SHUTDOWN, records_of
+from tests.handlers import replace_handler
+from tests.journals import SHUTDOWN, Memory, records_of
 from tests.replay import outages
 from tests.replay.journals import edit, write
 
@@ -106,6 +114,56 @@ def test_the_command_says_so_too(replay: Run, spoiled: Path) -> None:
     assert ran.code == 3
     assert "from record 11 on" in ran.err
     assert ran.out
+
+
+def test_an_actor_that_fails_is_shown_as_failed(replay: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of this version: its state is as it was, it takes no further part, and nothing is hidden."""
+
+    def bug(state: Any, event: Any, now: int) -> Any:
+        raise KeyError
+
+    replace_handler(monkeypatch, HOOK, ContainerExited, bug)
+    ran = replay("state", "--at", "41", "--pod", "web-0")
+    assert ran.code == 3
+    assert "hook:shop/web-0  failed" in ran.out
+    assert "it takes no further part" in ran.out
+
+
+def states_of(system: System) -> dict[str, KnownState]:
+    return {slot.label: KnownState(slot.state, slot.failed) for slot in system.slots.values()}
+
+
+class Noting(System):
+    """A system that goes on where another one stands, and notes its states before each event is delivered."""
+
+    def __init__(self, system: System) -> None:
+        vars(self).update(vars(system))
+        self.noted: list[dict[str, KnownState]] = []
+
+    def _recipients(self, event: Event, *how: Any) -> list[Slot]:
+        self.noted.append(states_of(self))
+        return super()._recipients(event, *how)
+
+
+#: With crashes, lost buses, cancels and late grants, as the seeds draw them.
+@pytest.mark.parametrize("seed", range(300, 306))
+def test_the_reading_verbs_agree(seed: int) -> None:
+    """At each record of the timeline `state` has what an execution of the whole journal has there."""
+    whole, replayer = History([Memory(simulate(seed, synthetic=5).files())]), Replayer()
+    there = dict[int, dict[str, KnownState]]()
+    for _, records in whole_steps(whole.batches()):
+        noting = replayer.system = Noting(replayer.system)
+        assert replayer.feed(records) is None
+        after = [*noting.noted[1:], states_of(replayer.system)]
+        # No actor hears of the digest that ends some steps.
+        after += after[-1:] * (len(records) - len(after))
+        there.update(zip((raw.seq for raw in records), after, strict=True))
+    lines = [line.seq for each in episodes(whole) for line in timeline(whole.batches(), each.first_seq)]
+    assert lines
+    for seq in lines[::10]:
+        found = states_at(whole, seq)
+        assert found is not None
+        assert (found.at.seq, found.known, found.divergence) == (seq, there[seq], None)
 
 
 @pytest.mark.parametrize(("at", "after"), [("+999s", True), ("2030-01-01T00:00:00Z", True), ("+5s", False)])

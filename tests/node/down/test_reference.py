@@ -54,10 +54,10 @@ async def test_priorities_one_after_another(node: Going) -> None:
 async def test_cancelled(node: Going) -> None:
     """Who has not begun is spared and runs on; the node takes pods again, and is protected again."""
     await node.run(
-        node.witness.pod("low", waits=True, priorityClassName="low", terminationGracePeriodSeconds=25),
+        node.witness.pod("low", waits=True, priorityClassName="low", terminationGracePeriodSeconds=600),
         node.witness.pod("high", ends_after=0.2, priorityClassName="high"),
     )
-    await node.arm((1000, 25), (3000, 8))
+    await node.arm((1000, 600), (3000, 600))
     armed = len(node.daemon.events(Armed))
     await node.bed.logind.power_off()
     await node.signalled("low")

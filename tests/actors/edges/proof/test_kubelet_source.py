@@ -15,6 +15,7 @@ from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
 from ebbtide.actors.edges.proof.kubelet import KubeletSource
 from ebbtide.actors.edges.proof.sources import Machine, Said
 from ebbtide.events import bounds
+from tests.waiting import WATCHDOG_SECONDS
 
 ON = Said("on", "nodeUID", "u")
 MACHINE = Machine("n", "u", "b1", "", "")
@@ -64,7 +65,7 @@ async def test_a_kubelet_that_greets_is_there() -> None:
 
 async def test_nobody_there_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused, silent, or somebody who speaks another language: none of it is a proof."""
-    monkeypatch.setattr(bounds, "now", bounds.Bounds(source_kubelet_seconds=0.2))
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(source_kubelet_seconds=WATCHDOG_SECONDS))
     async with listening(tls=False) as port:
         said = await asked(node(port, "127.0.0.1"))
         assert said is not None
@@ -74,6 +75,7 @@ async def test_nobody_there_says_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
         assert refused is not None
         assert refused.verdict == "unknown"
         assert "Connection refused" in refused.error
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(source_kubelet_seconds=0.2))
     async with listening(silent=True) as port:
         assert await asked(node(port, "127.0.0.1")) == Said("unknown", error="no answer")
 
