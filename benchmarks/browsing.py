@@ -59,12 +59,11 @@ def look(chromium: Browser, page: Path) -> tuple[float, dict[str, list[float]]]:
 
 
 def measure(folder: Path, rounds: int) -> list[Figure]:
-    journal, page, trace = folder / "journal", folder / "report.html", folder / "shutdown.pftrace"
+    journal, page = folder / "journal", folder / "report.html"
     journal.mkdir()
     for name, data in journals.many().items():
         (journal / name).write_bytes(data)
     made: list[tuple[float, float]] = []
-    exported: list[tuple[float, float]] = []
     paints: list[float] = []
     gestures: dict[str, list[float]] = {}
     with browser() as chromium:
@@ -72,7 +71,6 @@ def measure(folder: Path, rounds: int) -> list[Figure]:
         for _ in range(rounds):
             trio.run(quiet)
             made.append(command("replay", "report", journal=journal, output=page))
-            exported.append(command("export", "perfetto", journal=journal, output=trace))
             paint, costs = look(chromium, page)
             paints.append(paint)
             for name, steps in costs.items():
@@ -89,8 +87,6 @@ def measure(folder: Path, rounds: int) -> list[Figure]:
             Figure(f"in the report: {name}, median", median(steps), LIMITS.get(name), "ms")
             for name, steps in gestures.items()
         ),
-        Figure("export perfetto, the whole command", median([wall for wall, _ in exported]), None, "s"),
-        Figure("export perfetto, size", trace.stat().st_size / 1e6, None, "MB"),
     ]
 
 

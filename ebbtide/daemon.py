@@ -49,7 +49,6 @@ from ebbtide.events.facts import (
     StorageMoved,
 )
 from ebbtide.events.retention import SEGMENT_BYTES_MAX, Limits, trim
-from ebbtide.events.seal import SEALS_BYTES_MAX, SEALS_FILE, SEALS_MAX, encode_seals, parse_seals, with_seal
 from ebbtide.events.segment import JOURNAL_ID_BYTES
 from ebbtide.events.units import span_s
 from ebbtide.events.writer import Writer, write_last_resort
@@ -89,63 +88,10 @@ AWAY_SECONDS = 60
 HEARD_SECONDS_MAX = 15
 
 
-#: What stands in the journal is sealed this often, and at the process's end: who takes the machine over can
-#: make up no more than what came since.
-SEAL_SECONDS = 3600
-
-
 #: A new segment begins once a shutdown is settled, so that a closed one, which can be copied elsewhere, has
 #: all of it. Not sooner than this after the last one: where somebody schedules and cancels shutdowns all day,
 #: each segment would hold a few records and a checkpoint of all pods.
 SETTLED_SEGMENT_SECONDS_MIN = 60
-
-
-class Sealer:
-    """Seals what is durable, where `ebbtide journal seal-key` has been run; else it does nothing."""
-
-    def __init__(self, writer: Writer, storage: Storage, wall_ns: Callable[[], int], tell: Tell) -> None:
-        self._writer = writer
-        self._storage = storage
-        self._wall_ns = wall_ns
-        self._tell = tell
-        self._sealed_seq = 0
-        self._told = ""
-        self._turn = trio.Lock()
-
-    async def seal(self) -> None:
-        """What cannot be sealed is said once, and ends nothing."""
-        # The daemon may end while its hourly seal is under way: two at once would be made with one key.
-        async with self._turn:
-            await self._seal()
-
-    async def _seal(self) -> None:
-        seq, head = self._writer.head
-        # What only a fallback has may go with the boot: its seal would say that somebody took it away.
-        if seq <= self._sealed_seq or self._writer.away:
-            return
-        try:
-            one_more = partial(_one_seal_more, self._writer.journal_id, seq, head, self._wall_ns())
-            # Read and written at once: what was given up on a disk that hangs is written when that is back,
-            # and would undo those that came after it.
-            await self._storage.rewrite(SEALS_FILE, SEALS_BYTES_MAX + 1, one_more)
-            self._sealed_seq = seq
-        except FileNotFoundError:
-            return  # nobody has asked for seals
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            if why != self._told:
-                self._tell(4, f"the journal cannot be sealed: {why}")
-            self._told = why
-
-
-def _one_seal_more(journal_id: bytes, seq: int, head: bytes, wall_ns: int, data: bytes) -> bytes:
-    """The file with it. In a thread: those of a year take long enough to come between two stop signals.
-    Raises ValueError.
-    """
-    seals = parse_seals(data)
-    if len(seals.seals) == SEALS_MAX:
-        raise ValueError(f"there are {SEALS_MAX} of them: keep the file, remove it, make a new key")
-    return encode_seals(with_seal(seals, journal_id, seq, head, wall_ns))
 
 
 class Daemon:
@@ -164,9 +110,7 @@ class Daemon:
         trim: Callable[[int | None], Awaitable[Sequence[str]]],
         report: Report,
         metering: MetricsRecorder | None = None,
-        sealer: Sealer | None = None,
     ) -> None:
-        self._sealer = sealer
         self._trim, self._grown = trim, trio.Event()
         self._reload_asked = trio.Event()
         self._stepped = trio.Event()
@@ -241,7 +185,6 @@ class Daemon:
             nursery.start_soon(self._keep_small)
             if self._metering is not None:
                 nursery.start_soon(self._metering.run, self._tell)
-            nursery.start_soon(self._seal)
             # Taken before the start's own step, which may give orders of its own: those are this process's.
             open_orders = [opened.order for opened in self.sequencer.system.open_orders.values()]
             started = await self._host.started()
@@ -279,8 +222,6 @@ class Daemon:
                 # After the close: sums are kept of durable records only, and now all of them are.
                 if self._metering is not None:
                     await self._metering.save()
-                if self._sealer is not None:
-                    await self._sealer.seal()
             nursery.cancel_scope.cancel()
         return reason
 
@@ -319,14 +260,6 @@ class Daemon:
             # Not in a shutdown: its records must not wait for a move.
             if self.writer.away and not self.sequencer.system.episode:
                 self._begin_segment()
-
-    async def _seal(self) -> None:
-        while self._sealer is not None:
-            await trio.sleep(SEAL_SECONDS)
-            while self.sequencer.system.episode:
-                await self._stepped.wait()
-            with trio.move_on_after(bounds.now.close_seconds):
-                await self._sealer.seal()
 
     def _begin_segment(self) -> None:
         self._full_at_bytes = begin_segment(self.writer, self.sequencer.system, self._clock)
@@ -753,7 +686,6 @@ async def _assemble(
             trim,
             report,
             metering,
-            Sealer(writer, storages[0], time.time_ns, tell),
         )
     )
     if parts.local is not None:

@@ -82,7 +82,7 @@ class Bounds(NamedTuple):
     disk_sync_seconds: float = 5.0  # a sync may wait for all that others wrote; the next location may be lost
     disk_starved_seconds: float = 15.0  # a thread without a processor says nothing of the disk
     recover_seconds: float = 5.0  # a healthy disk gives a journal back in a tenth of a second
-    close_seconds: float = 2.0  # the last records, a seal: the lock may be back, and the machine going
+    close_seconds: float = 2.0  # the last records: the lock may be back, and the machine going
     trim_seconds: float = 10.0  # removing a few files
     file_seconds: float = 2.0  # small files, and the table of mounts
     side_file_seconds: float = 1.0  # one that can be made again, or done without

@@ -104,13 +104,6 @@ class Storage(Protocol):
     async def put(self, name: str, data: bytes) -> None:
         """A whole file, durable, or none at all. Raises OSError."""
 
-    async def rewrite(self, name: str, bytes_max: int, change: Callable[[bytes], bytes]) -> None:
-        """`put` what ``change`` makes of the file, of which so much is read; in a thread.
-
-        One at a time, also where the caller of the one before has given up: that one may still be written.
-        Raises OSError, also where somebody else has changed the file meanwhile, and what ``change`` raises.
-        """
-
     async def set_reserve(self, size_bytes: int) -> None:
         """Keep space aside for a full disk; 0 gives it back. Raises OSError."""
 
@@ -174,8 +167,6 @@ class DirectoryStorage:
         self._lock = -1
         #: An attempt that was given up must have ended before the next: else we meet our own lock.
         self._locking = threading.Lock()
-        #: Held by the thread itself: it goes on when its caller has given up.
-        self._rewriting = threading.Lock()
 
     @property
     def location(self) -> str:
@@ -200,19 +191,6 @@ class DirectoryStorage:
 
     async def put(self, name: str, data: bytes) -> None:
         await self.call(replace_file, self._path, name, data)
-
-    async def rewrite(self, name: str, bytes_max: int, change: Callable[[bytes], bytes]) -> None:
-        await self.call(self._rewrite, name, bytes_max, change)
-
-    def _rewrite(self, name: str, bytes_max: int, change: Callable[[bytes], bytes]) -> None:
-        # Nobody waits for one that hangs: its callers would take all threads of this location.
-        if not self._rewriting.acquire(blocking=False):
-            raise OSError(errno.EBUSY, "the write before this one hangs")
-        try:
-            before = self.source.read(name, 0, bytes_max)
-            replace_file(self._path, name, change(before), before)
-        finally:
-            self._rewriting.release()
 
     async def set_reserve(self, size_bytes: int) -> None:
         await self.call(_set_reserve, self._path, size_bytes)

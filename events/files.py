@@ -80,9 +80,9 @@ def _temporary(names: Iterator[Path]) -> Iterator[Path]:
             _temporaries.discard(temporary)
 
 
-def replace_file(directory: Path, name: str, data: bytes, before: bytes | None = None) -> None:
-    """A whole file, durable when it returns, or none; one that was there is replaced. ``before``: only where
-    that is what it still has. Raises OSError, also where others may write to the directory.
+def replace_file(directory: Path, name: str, data: bytes) -> None:
+    """A whole file, durable when it returns, or none; one that was there is replaced. Raises OSError, also
+    where others may write to the directory.
     """
     # The content is synced before the rename, and the name after it: the other way round a power cut could
     # leave an empty file under the right name.
@@ -98,21 +98,8 @@ def replace_file(directory: Path, name: str, data: bytes, before: bytes | None =
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        if before is not None:
-            try:
-                _require_unchanged(folder, name, before)
-            except OSError:
-                os.unlink(part.name, dir_fd=folder)
-                raise
         os.rename(part.name, name, src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)
-
-
-def _require_unchanged(folder: int, name: str, before: bytes) -> None:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with open(os.open(name, flags, dir_fd=folder), "rb") as file:
-        if file.read(len(before) + 1) != before:
-            raise OSError(errno.ESTALE, f"somebody has changed {name} meanwhile")
 
 
 #: Of what an edge remembers: a thousand pods' objects as they are kept.

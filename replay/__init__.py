@@ -24,7 +24,6 @@ EXPORTS: dict[str, str] = {
     "verify": "ebbtide.replay.library:verify",
     "timeline": "ebbtide.replay.library:timeline_of",
     "states_at": "ebbtide.replay.library:states_at",
-    "step": "ebbtide.replay.library:step",
     "blame": "ebbtide.replay.library:blame",
     "critical_chain": "ebbtide.replay.library:critical_chain",
     "diff": "ebbtide.replay.library:diff",
@@ -39,7 +38,6 @@ EXPORTS: dict[str, str] = {
     "rows": "ebbtide.replay.library:rows",
     "utc": "ebbtide.replay.journal:utc",
     "report_html": "ebbtide.replay.library:report_html",
-    "perfetto": "ebbtide.replay.library:perfetto_trace",
 }
 
 __all__ = tuple(EXPORTS)

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 from ebbtide.actors.actor import KNOWN_FLAGS
-from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.model import Pod, Settings
-from ebbtide.events.record.episodes import Episode
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.record.model import ShutdownRecord, with_verdict
 from ebbtide.events.record.outages import OutageRecord
@@ -22,7 +20,6 @@ from ebbtide.replay.advise import CAUTION, Advice, Caution
 from ebbtide.replay.advise import advise as advise_on
 from ebbtide.replay.journal import Journal, Outage, Shutdown, utc
 from ebbtide.replay.outages import recovery_chain
-from ebbtide.replay.perfetto import perfetto
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.report.page import report
 from ebbtide.replay.sim.scenario import NodeMode
@@ -31,7 +28,6 @@ from ebbtide.replay.sim.simulate import SimulationRequest as Simulation
 from ebbtide.replay.sim.simulate import simulate as simulate_seed
 from ebbtide.replay.states import States
 from ebbtide.replay.states import states_at as states_of
-from ebbtide.replay.step import Stepper
 from ebbtide.replay.tables import TABLES
 from ebbtide.replay.timeline import ALL_LINES, Line, LineFilter, timeline
 from ebbtide.replay.verify import Verification
@@ -70,18 +66,6 @@ def timeline_of(shutdown: ShutdownOrOutage, wanted: LineFilter = ALL_LINES) -> I
 def states_at(shutdown: ShutdownOrOutage, seq: int) -> States | None:
     """What every actor knew right after record ``seq``; None where there is no such record."""
     return states_of(shutdown.journal.history(), seq)
-
-
-def step(shutdown: Shutdown) -> Stepper:
-    """A place in it that can be moved, forwards and back, with what each event changed."""
-    # Made of the record, which has been read already: to look for the episode would read the journal again.
-    account = shutdown.account
-    names = ("id", "trace_id", "first_seq", "last_seq", "kind", "boot_id", "started_wall_ns", "severity")
-    ended_ns = None if account.ended_ns is None else account.started_wall_ns + account.ended_ns
-    counts = {outcome: account.count(outcome) for outcome in get_args(PodOutcome)}
-    facts = {name: getattr(account, name) for name in names}
-    episode = Episode(**facts, outcome=account.outcome, ended_wall_ns=ended_ns, pods=counts)
-    return Stepper(shutdown.journal.history(), episode)
 
 
 # --- where the time went -----------------------------------------------------------------------
@@ -191,8 +175,3 @@ def rows(
         for values in tables[table].rows(_account(shutdown)):
             row = dict(zip(names, values, strict=True))
             yield row | {name: utc(row[name]) for name in times if row[name] is not None}
-
-
-def perfetto_trace(shutdown: ShutdownOrOutage) -> bytes:
-    """A trace for Perfetto's viewer, in its native format."""
-    return b"".join(perfetto(shutdown.account, timeline_of(shutdown)))

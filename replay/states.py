@@ -1,13 +1,13 @@
 """What every actor knew at any place of a journal: after any event, or at any instant.
 
 The journal is read twice, first up to the place, then executed again from the nearest checkpoint before it.
-Below the entry points: the execution that notes which event changed whom; a state as a flat list of named
-values (``downs[main].phase``); where two states differ.
+Below the entry points: a system that keeps its states in the middle of a step; a state as a flat list of
+named values (``downs[main].phase``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ebbtide.actors.actor import NEVER_NS, State
-from ebbtide.actors.system import BareRecord, OpenedOrder, Slot, System
+from ebbtide.actors.system import Slot, System
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events.base import Checkpoint, Event
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
-from ebbtide.events.decisions import ActorFailed
-from ebbtide.events.facts import OrderEnded
 from ebbtide.events.messages import NAMING_EVENTS, Names
 from ebbtide.events.model import Period, PlannedPod, Pod
 from ebbtide.events.reader import History
@@ -31,14 +29,14 @@ from ebbtide.replay.timeline import Moment, Signal, SignalClock, When, named
 
 
 class States(NamedTuple):
-    """What every actor knew after the record of ``at``; ``step`` are all points of its step.
+    """What every actor knew after the record ``at``; ``step_end`` is the last number of its step.
 
     ``names`` are of the pods that were known by then, ``signal`` is that of the shutdown that ran.
     """
 
-    at: Point
-    step: list[Point]
-    known: KnownStates
+    at: RawRecord
+    step_end: int
+    known: dict[str, KnownState]
     when: When
     signal: Signal | None
     names: Names
@@ -78,20 +76,23 @@ def states_at(history: History, seq: int) -> States | None:
                 when = survey.pass_by(header, raw)
     if when is None:
         return None
-    execution = Execution()
-    for header, records in whole_steps(history.batches()):
+    replayer = Replayer(goes_on=True)
+    for _, records in whole_steps(history.batches()):
         first, last = records[0].seq, records[-1].seq
-        if survey.checkpoint <= last < seq:
-            execution.run(records)
-        elif first <= seq <= last:
-            known = dict(execution.known)
-            step = execution.step(header, records)
-            at = seq - first
-            apply_points(known, step[: at + 1])
-            signal, names = survey.clock.signal, survey.names
-            return States(step[at], step, known, when, signal, names, execution.divergence)
-        elif first > seq:
+        if first > seq:
             return None
+        if last < survey.checkpoint:
+            continue
+        if last < seq:
+            replayer.feed(records)
+            continue
+        stopped = None
+        if seq < last:
+            stopped = replayer.system = Stopped(replayer.system, seq - first)
+        replayer.feed(records)
+        known = (stopped and stopped.known) or _known_states(replayer.system)
+        signal, names = survey.clock.signal, survey.names
+        return States(records[seq - first], last, known, when, signal, names, replayer.divergence)
     return None
 
 
@@ -116,12 +117,6 @@ def seq_at_moment(history: History, moment: Moment, first_seq: int) -> int | Non
     return found
 
 
-# A journal's steps executed again, and looked at event by event: whom did each event change, and how?
-#
-# A step runs to its end in one call. To see the states within it, `Watched` takes note of whoever heard an
-# event, before the next one is delivered; nothing else differs from the system that ran.
-
-
 class KnownState(NamedTuple):
     """What an actor knows. ``failed``: it takes no further part."""
 
@@ -129,144 +124,30 @@ class KnownState(NamedTuple):
     failed: bool = False
 
 
-class StateChange(NamedTuple):
-    """An actor before and after an event; None: it was not there yet, or is not there any more."""
-
-    actor: str
-    before: KnownState | None
-    after: KnownState | None
+def _known_states(system: System) -> dict[str, KnownState]:
+    return {slot.label: KnownState(slot.state, slot.failed) for slot in system.slots.values()}
 
 
-class Point(NamedTuple):
-    """One record, and which actors it changed. ``answers`` is the order whose outcome it is."""
+class Stopped(System):
+    """A system that goes on where another one stands, and keeps what its actors know after one event.
 
-    header: Header
-    raw: RawRecord
-    changes: tuple[StateChange, ...]
-    answers: OpenedOrder | None
-
-
-KnownStates = dict[str, KnownState]
-
-
-class Watched(System):
-    """A system that goes on where another one stands, and notes each change; ``known`` is by label."""
-
-    def __init__(self, system: System) -> None:
-        vars(self).update(vars(system))
-        self.known: KnownStates = {slot.label: _known_state(slot) for slot in self.slots.values()}
-        #: Of the last step, an entry for each event in its order.
-        self.changes: list[tuple[StateChange, ...]] = []
-        self.answers: OpenedOrder | None = None
-        self._touched: list[Slot] = []
-        self._begun = False
-
-    def trace(self, fact: Event, mono_ns: int) -> list[BareRecord]:
-        self.changes, self._touched, self._begun = [], [], False
-        self.answers = self.open_orders.get(fact.key) if isinstance(fact, OrderEnded) else None
-        records = super().trace(fact, mono_ns)
-        # Whoever was revived or dropped at the step's end belongs to its last event.
-        self._touched = [*self._touched, *(self.slots[(kind.name, "")] for kind in self.actors.singletons)]
-        self._look()
-        if len(self.known) > len(self.slots):
-            there = {slot.label: slot for slot in self.slots.values()}
-            gone = [label for label in self.known if label not in there]
-            self.changes[-1] += tuple(StateChange(label, self.known.pop(label), None) for label in gone)
-        return records
-
-    def _recipients(self, event: Event, *how: Any) -> list[Slot]:
-        """Called once an event, before it is delivered: whoever heard the one before has done so by now."""
-        if self._begun:
-            self._look()
-        self._begun = True
-        self._touched = super()._recipients(event, *how)
-        return self._touched
-
-    def _fail(self, slot: Slot, event: Event, now_ns: int, error: str) -> ActorFailed:
-        self._touched = [*self._touched, slot]
-        return super()._fail(slot, event, now_ns, error)
-
-    def _look(self) -> None:
-        changes = []
-        for slot in self._touched:
-            before, after = self.known.get(slot.label), _known_state(slot)
-            if before is None or before.state is not after.state or before.failed != after.failed:
-                changes.append(StateChange(slot.label, before, after))
-                self.known[slot.label] = after
-        self.changes.append(tuple(changes))
-
-
-def _known_state(slot: Slot) -> KnownState:
-    return KnownState(slot.state, slot.failed)
-
-
-class Execution:
-    """Steps of a journal in their order, executed again. The first one begins with a checkpoint.
-
-    Raises, where a fact cannot be read at all, events.codec.UnknownType and BadPayload. Where this version
-    comes to other decisions ``divergence`` says so, and what follows is what it makes of the facts.
+    ``at`` is that event's place in the next step. ``known`` stays None where the step has no event behind it.
     """
 
-    def __init__(self) -> None:
-        self._replayer = Replayer(goes_on=True)
+    def __init__(self, system: System, at: int) -> None:
+        vars(self).update(vars(system))
+        self.known: dict[str, KnownState] | None = None
+        self._at, self._delivered = at, 0
 
-    @property
-    def divergence(self) -> Divergence | None:
-        return self._replayer.divergence
-
-    @property
-    def known(self) -> KnownStates:
-        """What every actor knows after the last step; to be read only, and before the next one."""
-        return self._watched().known
-
-    def run(self, records: Iterable[RawRecord]) -> None:
-        """Whole steps, without looking."""
-        self._replayer.feed(records)
-
-    def step(self, header: Header, records: list[RawRecord]) -> list[Point]:
-        """One step, a point for each of its records."""
-        watched = self._watched()
-        watched.changes, watched.answers = [], None
-        self._replayer.feed(records)
-        made = list(watched.changes)
-        if self._replayer.system is not watched:
-            # A checkpoint was taken over: all that it says otherwise.
-            after = self._watched().known
-            labels = {**watched.known, **after}
-            pairs = ((label, watched.known.get(label), after.get(label)) for label in labels)
-            between = tuple(StateChange(*each) for each in pairs if each[1] != each[2])
-            made = [between]
-        # One entry a record. A digest is heard by nobody; and this version may decide more than the one that
-        # wrote, then the last record takes all that is left, or less, then the last ones changed nobody.
-        spare = max(0, len(records) - len(made))
-        made = [*made[: len(records) - 1], sum(made[len(records) - 1 :], ()), *[()] * spare][: len(records)]
-        return [
-            Point(header, raw, changes, None if at else watched.answers)
-            for at, (raw, changes) in enumerate(zip(records, made, strict=True))
-        ]
-
-    def _watched(self) -> Watched:
-        if not isinstance(self._replayer.system, Watched):
-            self._replayer.system = Watched(self._replayer.system)
-        return self._replayer.system
+    def _recipients(self, event: Event, *how: Any) -> list[Slot]:
+        """Called once for each event, before it is delivered."""
+        if self._delivered == self._at + 1:
+            self.known = _known_states(self)
+        self._delivered += 1
+        return super()._recipients(event, *how)
 
 
-def apply_points(known: KnownStates, points: Iterable[Point]) -> KnownStates:
-    """``known`` itself, after these points."""
-    for point in points:
-        for change in point.changes:
-            put_state(known, change.actor, change.after)
-    return known
-
-
-def put_state(known: KnownStates, actor: str, state_now: KnownState | None) -> None:
-    if state_now is None:
-        known.pop(actor, None)
-    else:
-        known[actor] = state_now
-
-
-# An actor's state as a flat list of named values, to be printed, compared and watched.
+# An actor's state as a flat list of named values, to be printed.
 #
 # A path names a value as the fields do: ``downs[main].phase``. Pods are named, of a checklist it is said who
 # is open and who has ended, and a field at its default is left out unless all are wanted.
@@ -291,12 +172,12 @@ _NAMED_ALREADY = (".spec.name", ".name", ".uid")
 _PLAIN = (str, int, bool, type(None))
 
 
-def flatten(value: Any, names: Names, *, path: str = "", every: bool = False) -> dict[str, FlatValue]:
-    """Path to value, in the order of the fields, of a state or of a part of it. ``every``: defaults too."""
-    return dict(_walk(value, path, names, every))
+def flatten(value: Any, names: Names, *, every: bool) -> dict[str, FlatValue]:
+    """Path to value, in the order of the fields. ``every``: defaults too."""
+    return dict(_walk(value, "", names, every))
 
 
-def plain_state(value: Any, *, every: bool = False, key_of: Callable[[str], str] = str) -> Any:
+def plain_state(value: Any, *, every: bool, key_of: Callable[[str], str]) -> Any:
     """The same as nested plain values, exactly as the state has them; UIDs stay, bytes are hexadecimal.
 
     ``key_of`` a field's name; the keys of a mapping are data, and stay.
@@ -327,11 +208,6 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, bool, Any], ...]:
         )
         for field in msgspec.structs.fields(kind)
     )
-
-
-def field_names(kind: type[msgspec.Struct]) -> Iterator[str]:
-    """In the order in which they are declared."""
-    return (name for name, _, _ in _fields_of(kind))
 
 
 def _fields(value: msgspec.Struct, *, every: bool) -> Iterator[tuple[str, Any]]:
@@ -400,10 +276,6 @@ def _leaf(value: Any, names: Names) -> FlatValue:
     return value.hex() if isinstance(value, bytes) else value
 
 
-#: What is shown of a `PodChecklist`.
-CHECKLIST_FIELDS = ("open", "ended")
-
-
 #: Elements of a list that are a word each.
 ELEMENT_TEXTS: dict[type, Callable[[Any, Names], str]] = {
     Pod: lambda value, names: value.label,
@@ -428,52 +300,3 @@ def value_text(path: str, value: FlatValue, signal_ns: int | None) -> str:
     if path.endswith(MOMENT_SUFFIXES) and signal_ns is not None:
         return f"{'+' if value >= signal_ns else ''}{span(value - signal_ns)}"
     return span(value)
-
-
-# Where two states of an actor differ, found by going down only where they do.
-#
-# A state shares with the one before it all that its event left alone; so a change costs what changed, however
-# many pods an actor knows.
-
-
-class DifferingValue(NamedTuple):
-    """A value, by its path, that is not what it was: the smallest that can be compared."""
-
-    path: str
-    before: Any
-    after: Any
-
-
-#: Told as a whole: what they hold has no place of its own.
-_WHOLE = (Pod, PodChecklist, *ELEMENT_TEXTS)
-
-
-def differing_values(before: Any, after: Any, path: str = "") -> Iterator[DifferingValue]:
-    """In the order of the fields; nothing where both are equal."""
-    if before is after:
-        return
-    same = type(before) is type(after) and not isinstance(before, _WHOLE)
-    # Of two tuples that hold the same things in the same places each is compared by itself. Where one came or
-    # went, or where the elements are a word each, the two are shown as a whole: places mean nothing there.
-    alike = (
-        same
-        and isinstance(before, tuple)
-        and len(before) == len(after)
-        and all(
-            isinstance(old, msgspec.Struct)
-            and type(old) is type(new)
-            and type(old) not in _WHOLE
-            and element_name(old, at) == element_name(new, at)
-            for at, (old, new) in enumerate(zip(before, after, strict=True))
-        )
-    )
-    if same and isinstance(before, msgspec.Struct):
-        for name in field_names(type(before)):
-            old, new = getattr(before, name), getattr(after, name)
-            if old is not new:
-                yield from differing_values(old, new, f"{path}.{name}" if path else name)
-    elif alike:
-        for at, (old, new) in enumerate(zip(before, after, strict=True)):
-            yield from differing_values(old, new, f"{path}[{element_name(old, at)}]")
-    elif before != after:
-        yield DifferingValue(path, before, after)

@@ -184,12 +184,11 @@ def timeline(batches: Iterable[Batch], episode: int, wanted: LineFilter = ALL_LI
 class Timeline:
     """The same for a journal that is still being written: a batch at a time.
 
-    ``names`` are those of a reading that has been there before. ``episode`` 0: none has begun so far, and
-    only names are learned.
+    ``episode`` 0: none has begun so far, and only names are learned.
     """
 
-    def __init__(self, episode: int, wanted: LineFilter = ALL_LINES, names: Names | None = None) -> None:
-        self.names = names or Names()
+    def __init__(self, episode: int, wanted: LineFilter = ALL_LINES) -> None:
+        self.names = Names()
         self.episode, self._wanted = episode, wanted
         self._clock = SignalClock()
         #: The one that was read last.

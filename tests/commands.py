@@ -26,11 +26,11 @@ class Ran(NamedTuple):
 Run = Callable[..., Ran]
 
 
-def ebbtide(*arguments: str | Path, stdin: str = "", **environ: str) -> Ran:
+def ebbtide(*arguments: str | Path, **environ: str) -> Ran:
     """The command in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", "from ebbtide.cli import main; main()", *map(str, arguments)],
-        input=stdin.encode(),
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         env={**os.environ, "DBUS_SYSTEM_BUS_ADDRESS": NOWHERE, **environ},
         check=False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import os
 import signal
 from collections.abc import Generator, Iterator, Sequence
@@ -106,15 +105,13 @@ def sample(whole: bool) -> Sample:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """``run("journal", "ls", ..., stdin=...)`` without a process of its own, away from this machine's bus."""
+    """``run("journal", "ls", ...)`` without a process of its own, away from this machine's bus."""
     from ebbtide.cli.common.guard import guarded
 
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", NOWHERE)
     monkeypatch.delenv("EBBTIDE_DEBUG", raising=False)
 
-    def call(*arguments: str | Path, stdin: str | None = None) -> Ran:
-        if stdin is not None:
-            monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+    def call(*arguments: str | Path) -> Ran:
         code = guarded([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return Ran(code, captured.out, captured.err)

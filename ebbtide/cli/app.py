@@ -163,8 +163,6 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
 }
 
-COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
-
 
 EPILOG = """\b
 Examples:

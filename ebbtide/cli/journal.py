@@ -20,7 +20,7 @@ from ebbtide.cli.common.options import (
     optional_episode_argument,
     output_option,
 )
-from ebbtide.cli.common.output import NarrowTable, painter, pairs, remark, show, show_json, table
+from ebbtide.cli.common.output import NarrowTable, painter, pairs, show, show_json, table
 from ebbtide.cli.common.reading import JournalPool, conclude, journals_below, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
 from ebbtide.cli.common.stored import refuse_following
@@ -33,7 +33,6 @@ from ebbtide.events.record.format import utc_text
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Header
 from ebbtide.events.units import span
-from ebbtide.options import JOURNAL_PATH
 
 LS_EPILOG = """\b
 Examples:
@@ -323,48 +322,6 @@ def pack_command(
     from ebbtide.cli.journal_pack import pack_journal
 
     return pack_journal(journals, episode, file, everything=everything, redacted=redacted)
-
-
-SEAL_KEY_EPILOG = """\b
-Examples:
-  ebbtide journal seal-key > node-7.seal-key
-
-Then move it off this machine. There it tells what was sealed: replay verify --seal-key node-7.seal-key
-"""
-
-
-@journal.command("seal-key", epilog=SEAL_KEY_EPILOG)
-@click.option(
-    "--journal",
-    "folder",
-    default=JOURNAL_PATH,
-    show_default=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The first directory of the journal.",
-)
-def seal_key_command(folder: Path) -> int:
-    """Begin to seal the journal, and print the key that tells its seals from others.
-
-    A daemon seals what is durable each hour, and at its end, each time with a new key. The first key must be
-    kept elsewhere, and on this machine nowhere: whoever has it can make every seal.
-    """
-    import secrets
-
-    from ebbtide.events.files import replace_file
-    from ebbtide.events.seal import KEY_BYTES, SEALS_FILE, Seals, encode_seals
-
-    if not folder.is_dir():
-        raise Refused(f"{folder} is no directory: name the journal's with --journal")
-    if (folder / SEALS_FILE).exists():
-        raise Refused(
-            f"{folder / SEALS_FILE} is there already: keep it with its key, move it away, and ask again"
-        )
-    key = secrets.token_hex(KEY_BYTES)
-    replace_file(folder, SEALS_FILE, encode_seals(Seals(key)))
-    show(key)
-    remark("ebbtide: keep this key where nobody can come who may come here; it is shown only once")
-    return DONE
 
 
 LIST_VERSION = CHECK_VERSION = 1

@@ -35,11 +35,11 @@ LEAVES = list(leaves(cli))
 
 COMMANDS = """
 completion, config check, config show, demo, doctor, drill, export jsonl, export otlp, export
-otlp-json, export parquet, export perfetto, fleet advise, fleet ingest, fleet tables, fleet verify,
-fleet what-if, help, hurry, journal check, journal ls, journal pack, journal seal-key, journal show,
+otlp-json, export parquet, fleet advise, fleet ingest, fleet tables, fleet verify,
+fleet what-if, help, hurry, journal check, journal ls, journal pack, journal show,
 metrics, outage declare, outage doctor, outage explain, outage ls, outage run, outage status, plan,
 release, replay advise, replay blame, replay critical-chain, replay diff, replay report, replay
-state, replay step, replay timeline, replay verify, replay what-if, run, simulate, status,
+state, replay timeline, replay verify, replay what-if, run, simulate, status,
 uninstall, view
 """
 

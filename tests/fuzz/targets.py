@@ -56,7 +56,6 @@ from ebbtide.events.recovery import (
     findings_from_documents,
     findings_to_documents,
 )
-from ebbtide.events.seal import BrokenSeal, Seals, checked_seals, encode_seals, parse_seals, with_seal
 from ebbtide.events.segment import HEADER_FIXED, HEADER_PREFIX, SEGMENT_MAGIC, Link, segment_file_name
 from ebbtide.manifests import ManifestError
 from ebbtide.recover import Unreadable, recover
@@ -301,15 +300,6 @@ def _manifests() -> Iterator[bytes]:
             yield archive.read(MANIFEST)
 
 
-def _seals(data: bytes) -> None:
-    """Seals beside a journal, and whether a key has made them."""
-    list(checked_seals(parse_seals(data), bytes(32)))
-
-
-def _seal_files() -> Iterator[bytes]:
-    yield encode_seals(with_seal(Seals("0" * 64), JOURNAL_ID, 7, bytes(32), 5))
-
-
 # --- the table ---------------------------------------------------------------------------------
 
 TARGETS: dict[str, Target] = {
@@ -322,7 +312,6 @@ TARGETS: dict[str, Target] = {
     "tell": Target(_tell, (), _segments),
     "pack": Target(_pack, (NotPacked, OSError), _packs),
     "manifest": Target(_manifest, (ValueError,), _manifests),
-    "seals": Target(_seals, (ValueError, BrokenSeal), _seal_files),
     "config": Target(documents.config, (ConfigError,), documents.of_corpus("config")),
     "manifests": Target(documents.manifests, (ManifestError,), documents.of_corpus("manifests")),
     "kubeconfig": Target(documents.kubeconfig, (UnusableCredentials,), documents.kubeconfigs),

@@ -257,7 +257,6 @@ def test_the_verbs_that_tell(run: Run, tmp_path: Path) -> None:
     assert [json.loads(line)["type"] for line in written][1] == "OutageBegan"
     packed = run("journal", "pack", "--all", "-o", tmp_path / "pack.zip", "--journal", place)
     assert packed.out.startswith(f"{tmp_path / 'pack.zip'}: 1 outage, records 1 to ")
-    assert run("export", "perfetto", "-o", tmp_path / "o.pftrace", "--journal", place).code == 0
 
 
 def test_the_tables_of_outages(run: Run, tmp_path: Path) -> None:

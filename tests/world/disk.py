@@ -114,11 +114,6 @@ class SimulatedDisk:
         await self.operation()
         self.files_by_name[name] = SimulatedFile(data, name_durable=True)
 
-    async def rewrite(self, name: str, bytes_max: int, change: Callable[[bytes], bytes]) -> None:
-        await self.operation()
-        data = change(self.source.read(name, 0, bytes_max))
-        await self.put(name, data)
-
     async def set_reserve(self, size_bytes: int) -> None:
         await self.operation()
         self.reserved_bytes = 0

@@ -82,11 +82,6 @@ class GatedStorage:
         await self._storage.put(name, data)
         await _pass(self._life)
 
-    async def rewrite(self, name: str, bytes_max: int, change: Callable[[bytes], bytes]) -> None:
-        await _pass(self._life)
-        await self._storage.rewrite(name, bytes_max, change)
-        await _pass(self._life)
-
     async def set_reserve(self, size_bytes: int) -> None:
         await _pass(self._life)
         await self._storage.set_reserve(size_bytes)

@@ -335,9 +335,6 @@ class ConfigMapStorage:
     async def put(self, name: str, data: bytes) -> None:
         raise OSError(errno.ENOTSUP, "only a journal is kept here, and it is only appended to")
 
-    async def rewrite(self, name: str, bytes_max: int, change: Callable[[bytes], bytes]) -> None:
-        raise OSError(errno.ENOTSUP, "only a journal is kept here, and it is only appended to")
-
     async def set_reserve(self, size_bytes: int) -> None:
         """The API server has no space to be kept aside."""
 

@@ -13,9 +13,6 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "otlp": Entry("export.otlp:otlp", "Send the trace to Jaeger, Tempo, a Collector, …"),
     },
     "To a file": {
-        "perfetto": Entry(
-            "export.files:perfetto_command", "A trace for Perfetto: a track an actor and a pod."
-        ),
         "jsonl": Entry("export.files:jsonl_command", "The shutdown's records, one JSON object a line."),
         "otlp-json": Entry("export.otlp:otlp_json", "The trace as OTLP's JSON, to upload or to keep."),
         "parquet": Entry("export.files:parquet", "All shutdowns as tables, of one node or of a fleet."),
@@ -25,7 +22,6 @@ SECTIONS: dict[str, dict[str, Entry]] = {
 EPILOG = """\b
 Examples:
   ebbtide export otlp --endpoint http://localhost:4318
-  ebbtide export perfetto -o shutdown.pftrace
   ebbtide export jsonl -2 --journal /mnt/old/journal | jq .type
   ebbtide export parquet --journal fleet/ -o tables
 

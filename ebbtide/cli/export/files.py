@@ -1,4 +1,4 @@
-"""``ebbtide export jsonl``, ``perfetto`` and ``parquet``: shutdowns as files for other tools.
+"""``ebbtide export jsonl`` and ``parquet``: shutdowns as files for other tools.
 
 The tables of ``parquet`` are of many journals, in memory for some thousands of rows, and those of ``ebbtide
 fleet tables``: journals are handed to processes of a pool, and rows come back in their order. pyarrow is
@@ -57,32 +57,6 @@ def jsonl_command(episode: str, journals: tuple[Path, ...], output: Path | None)
         if shutdown.first_seq in (raw.episode, raw.seq)
     )
     save(output, lines, readable=True, example="shutdown.jsonl")
-    return code
-
-
-PERFETTO_EPILOG = """\b
-Examples:
-  ebbtide export perfetto -o shutdown.pftrace
-  ebbtide export perfetto -2 --journal /mnt/old/journal -o monday.pftrace
-"""
-
-
-@click.command("perfetto", epilog=PERFETTO_EPILOG, cls=EpisodeCommand)
-@episode_argument
-@journals_option
-@file_option("shutdown.pftrace")
-def perfetto_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
-    """Write a shutdown as a trace for Perfetto's viewer (its native, binary format).
-
-    EPISODE is last (the default), -1, -2, …, or an id. Each actor and each pod has a track; arrows lead from
-    each record to those that it caused.
-    """
-    from ebbtide.replay.perfetto import perfetto
-    from ebbtide.replay.timeline import timeline
-
-    shutdown, code = choose_record(journals, episode)
-    lines = timeline(open_journal(journals).batches(), shutdown.first_seq)
-    save(output, perfetto(shutdown, lines), readable=False, example="shutdown.pftrace")
     return code
 
 

@@ -12,7 +12,6 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "What happened": {
         "timeline": Entry("replay.timeline:timeline", "Tell a shutdown, a line a transition."),
         "state": Entry("replay.state:state", "Every actor's state after any event."),
-        "step": Entry("replay.step:step", "Walk through it event by event, forwards and back."),
     },
     "Where the time went": {
         "blame": Entry("replay.blame:blame_command", "List pods and hooks by the time that they took."),

@@ -131,7 +131,7 @@ def state(
         head = map(visible, _heading_lines(states))
         sys.stdout.write("".join(f"{line}\n" for line in (*head, "", *lines)))
     code = conclude(verdict)
-    if states.divergence is None or states.divergence.seq > states.at.raw.seq:
+    if states.divergence is None or states.divergence.seq > states.at.seq:
         return code
     remark(
         f"ebbtide: this version decides otherwise from record {states.divergence.seq} on, and these are its"
@@ -145,15 +145,14 @@ STATES_VERSION = 2
 
 
 def _heading_lines(states: States) -> Iterator[str]:
-    raw, when = states.at.raw, states.when
+    raw, when = states.at, states.when
     since_signal = f", {offset(when.since_ns)}" if when.since_ns is not None else ""
     yield (
         f"after record {raw.seq}, {raw.tag} of {actor_name(raw.actor, states.names)},"
         f" {utc_text(when.wall_ns)}{since_signal}"
     )
-    last = states.step[-1].raw.seq
-    if last != raw.seq:
-        yield f"in the middle of a step: it goes on to record {last}"
+    if states.step_end != raw.seq:
+        yield f"in the middle of a step: it goes on to record {states.step_end}"
 
 
 def _rows(states: States, shown: dict[str, KnownState], every: bool) -> Iterator[tuple[str, str, str]]:
@@ -175,12 +174,12 @@ def _rows(states: States, shown: dict[str, KnownState], every: bool) -> Iterator
 
 def _states_document(states: States, shown: dict[str, KnownState], every: bool) -> dict[str, Any]:
     """``kind: States``; the values as they are encoded, in nanoseconds, under their fields' names."""
-    raw, when = states.at.raw, states.when
+    raw, when = states.at, states.when
     return {
         "kind": "States",
         "version": STATES_VERSION,
         "seq": raw.seq,
-        "stepEnd": states.step[-1].raw.seq,
+        "stepEnd": states.step_end,
         "type": raw.tag,
         "time": rfc3339(when.wall_ns),
         "sinceSeconds": json_seconds(when.since_ns),

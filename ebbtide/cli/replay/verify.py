@@ -8,8 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +25,11 @@ from ebbtide.cli.common.options import (
     output_option,
 )
 from ebbtide.cli.common.output import painter, remark, show, show_json
-from ebbtide.cli.common.reading import conclude, open_journal, sources_of
+from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.events.base import episode_id, head_text
 from ebbtide.events.record.episodes import headless_episode
-from ebbtide.events.record.format import plural, utc_text, visible
+from ebbtide.events.record.format import plural, visible
 from ebbtide.events.recovery import Verdict
-from ebbtide.events.seal import KEY_BYTES, SEALS_BYTES_MAX, SEALS_FILE, BrokenSeal, checked_seals, parse_seals
 from ebbtide.events.units import span_s
 from ebbtide.replay.replayer import STATEMENTS, Side, ValueChange
 from ebbtide.replay.verify import HIDES, HeadState, NotedHead, Verification, parse_head, verify
@@ -58,17 +56,8 @@ Examples:
     metavar="HEAD",
     help="A head that was noted outside of the journal (NUMBER:HASH, HASH, or a trace id): is it this one's?",
 )
-@click.option(
-    "--seal-key",
-    "seal_key",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The key that 'ebbtide journal seal-key' printed: are the journal's seals made with it?",
-)
 @output_option("table", "json")
-def verify_command(
-    episode: str | None, journals: tuple[Path, ...], head: str, seal_key: Path | None, output: str
-) -> int:
+def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, output: str) -> int:
     """Feed the facts again and compare every decision, byte by byte.
 
     EPISODE (last, -1, -2, …, or an id) limits what is reported; all of the journal before it is executed in
@@ -78,7 +67,6 @@ def verify_command(
     consistent, too. With --head it is compared with what was noted elsewhere. Exit code 5: it is another one.
     """
     noted = _noted_head(head)
-    first_key = None if seal_key is None else _read_key(seal_key)
     # All is executed in any case: a state is a function of every fact before it. 0: all of it is reported
     # too.
     only = 0
@@ -116,7 +104,7 @@ def verify_command(
         else:
             speed = f"{span_s(seconds)}, {result.events / max(seconds, 1e-9):,.0f} events a second"
             show(f"identical: {count}, every decision as recorded ({speed})")
-            if noted is None and first_key is None:
+            if noted is None:
                 # Not one word more than was shown: who can write the files can make all of them anew.
                 show("consistent, not authentic: compare the head with one that was noted elsewhere (--head)")
                 show(f"head {head_of(result.verdict)}")
@@ -135,60 +123,7 @@ def verify_command(
         elif output != "json":
             show(sentence)
         codes.append(HEAD_CODES[state])
-    if first_key is not None:
-        sealed_state, sentence = _judge_seals(journals, first_key)
-        if sealed_state != "there":
-            remark(f"ebbtide: {sentence}")
-        elif output != "json":
-            show(sentence)
-        codes.append(HEAD_CODES[sealed_state])
     return worst(codes)
-
-
-def _read_key(path: Path) -> bytes:
-    text = path.read_text("ascii", "replace").strip()
-    try:
-        key = bytes.fromhex(text)
-    except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise Refused(
-            f"{path} has no key: {2 * KEY_BYTES} digits, as 'ebbtide journal seal-key' printed them"
-        )
-    return key
-
-
-def _judge_seals(journals: Sequence[Path], first_key: bytes) -> tuple[HeadState, str]:
-    """Every seal against its key, and every sealed head against the journal. Reads it once more."""
-    data = b""
-    for source in sources_of(journals):
-        with suppress(OSError):
-            data = data or source.read(SEALS_FILE, 0, SEALS_BYTES_MAX + 1)
-    if not data:
-        return "gone", f"there is no {SEALS_FILE} beside this journal, so no seal can be compared"
-    history = open_journal(journals)
-    try:
-        mine = history.journal_id.hex()
-        sealed = [seal for seal in checked_seals(parse_seals(data), first_key) if seal.journal == mine]
-    except (BrokenSeal, ValueError) as error:
-        return "other", f"not the journal that was sealed: {error}"
-    wanted = {seal.seq: seal for seal in sealed}
-    found = {raw.seq: raw.hash.hex() for raw in history.raw() if raw.seq in wanted}
-    first = history.verdict.first_seq
-    here = [seal for seal in sealed if seal.seq >= first]
-    for seal in here:
-        when = utc_text(seal.wall_ns)
-        if seal.seq not in found:
-            return "other", f"the end is lost: record {seal.seq}, sealed {when}, is not there"
-        if found[seal.seq] != seal.head:
-            return "other", f"not the journal that was sealed: record {seal.seq} was another one, {when}"
-    if not found:
-        return "gone", f"none of {len(sealed)} seals is of a record of this journal, so none can be compared"
-    last, when = here[-1], utc_text(here[-1].wall_ns)
-    sentence = f"as sealed: record {last.seq} is the one of the last of {len(sealed)} seals, {when}"
-    if len(here) < len(sealed):
-        sentence += f"; only {len(here)} of them could be compared: the journal begins at record {first}"
-    return "there", sentence
 
 
 def _noted_head(text: str) -> NotedHead | None:

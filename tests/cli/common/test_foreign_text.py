@@ -72,7 +72,7 @@ def test_a_terminal_gets_nothing_to_obey(
     forms = FORMS.get(command, ("table", "json"))
     for form, terminal in [(forms[0], True), *((form, False) for form in forms)]:
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
-        ran = run(*command, "--journal", hostile, "-o", form, stdin="")
+        ran = run(*command, "--journal", hostile, "-o", form)
         shown = COLOURS.sub("", ran.out) if terminal else ran.out
         assert not OBEYED.search(shown), (form, OBEYED.search(shown))
         assert not OBEYED.search(ran.err), form

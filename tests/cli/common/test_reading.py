@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,11 +19,9 @@ OUT = "OUT"
 NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("journal", "pack"): ("-o", OUT),
     ("replay", "state"): ("--at", "30"),
-    ("replay", "step"): ("--at", "30", "-o", "json"),
     ("replay", "diff"): ("last", "last"),
     ("replay", "what-if"): ("--grant", "40s"),
     ("replay", "report"): ("-o", OUT),
-    ("export", "perfetto"): ("-o", OUT),
     ("export", "jsonl"): ("-o", OUT),
     ("export", "otlp-json"): ("-o", OUT),
     ("export", "parquet"): ("-o", OUT),
@@ -61,12 +57,6 @@ def journal(tmp_path: Path) -> Path:
     node.shut_down()
     write(tmp_path / "journal", node.records)
     return tmp_path / "journal"
-
-
-@pytest.fixture(autouse=True)
-def _nobody_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What asks for commands gets none."""
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
 
 
 def standing(folder: Path) -> dict[str, tuple[int, int, bytes]]:

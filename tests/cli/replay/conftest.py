@@ -35,10 +35,10 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def replay(run: Run) -> Run:
-    """``replay("timeline", ..., journal=..., stdin=...)``: of the golden shutdown unless another is named."""
+    """``replay("timeline", ..., journal=...)``: of the golden shutdown unless another is named."""
 
-    def call(*arguments: str | Path, journal: Path = SHUTDOWN, stdin: str = "") -> Ran:
-        return run("replay", *arguments, "--journal", journal, stdin=stdin)
+    def call(*arguments: str | Path, journal: Path = SHUTDOWN) -> Ran:
+        return run("replay", *arguments, "--journal", journal)
 
     return call
 
