@@ -110,7 +110,6 @@ HARMLESS: dict[str, tuple[str, set[int]]] = {
     "replay advise": ("replay advise --journal {d}/journal", {0, 1}),
     "replay report": ("replay report --journal {d}/journal -o {d}/report.html", {0}),
     "fleet what-if": ("fleet what-if --journals {d} --config {d}/config.yaml", {2}),
-    "uninstall": ("uninstall --dry-run --runtime {d}/run --journal {d}/none", {0, 1}),
 }
 #: Verbs that only an extra makes possible here say so: `ebbtide run` is mode auto, a node's.
 NEEDS_EXTRA = {"run": "node", "outage": "node", "fleet what-if": "fleet"}

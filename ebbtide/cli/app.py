@@ -141,7 +141,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "metrics": Entry("metrics:metrics", "The metrics, as Prometheus reads them."),
         "view": Entry("view:view", "What 'kubectl ebbtide' asks the daemon for."),
         "config": Entry("config:config", "Check the configuration; show where each value comes from."),
-        "uninstall": Entry("uninstall:uninstall", "Leave the node as it was before."),
+        "uninstall": Entry("uninstall:uninstall", "Before removal: take back what the daemon changed."),
     },
     "In mid-shutdown": {
         "hurry": Entry("hurry:hurry", "Stop waiting for a pod."),
