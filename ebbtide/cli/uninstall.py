@@ -89,11 +89,13 @@ def uninstall(
     parts = find_parts(node)
     if isinstance(parts, str) and (node_only or kubeconfig or node_name):
         raise Refused(parts)
-    logind, _ = node.logind
-    # A stop in mid-shutdown gives the lock back: the machine would not wait for the pods.
-    if logind is not None and logind.preparing and not node_only:
-        raise Refused("this machine is going down: uninstall when it is up again")
-    steps = [] if node_only else [remove_unit(), remove_drop_in()]
+    steps = []
+    if not node_only:
+        logind, _ = node.logind
+        # A stop in mid-shutdown gives the lock back: the machine would not wait for the pods.
+        if logind is not None and logind.preparing:
+            raise Refused("this machine is going down: uninstall when it is up again")
+        steps = [remove_unit(), remove_drop_in()]
     steps.append(restore(node, parts))
     show(table(("RESULT", "WHAT", "WHERE", "REASON"), steps))
     return NOT_SO if any(step.result == "failed" for step in steps) else DONE
