@@ -1,4 +1,4 @@
-"""Looking at a Kubernetes node for the doctor, the plan and the drill: everything at once, and bounded.
+"""Looking at a Kubernetes node for the doctor and the plan: everything at once, and bounded.
 
 Each look is on its own: what does not answer is missing from the whole, and says why. gRPC and the API's
 client are imported only here, where they are used, and only where they are installed. Here are also a node's

@@ -34,7 +34,7 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
 LEAVES = list(leaves(cli))
 
 COMMANDS = """
-completion, config check, config show, demo, doctor, drill, export jsonl, export otlp, export
+completion, config check, config show, demo, doctor, export jsonl, export otlp, export
 otlp-json, export parquet, fleet advise, fleet ingest, fleet tables, fleet verify,
 fleet what-if, help, hurry, journal check, journal ls, journal pack, journal show,
 metrics, outage declare, outage doctor, outage explain, outage ls, outage run, outage status, plan,

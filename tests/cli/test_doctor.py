@@ -16,8 +16,8 @@ import pytest
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction, ProcessSpec
 from ebbtide.actors.edges.process.pods import RECORD_VERSION, ContainerRecord, PodRecord
-from ebbtide.cli.drill import measure_connection
 from ebbtide.doctor.gather import look_at_journal, targets_of_processes
+from ebbtide.doctor.measure import measure_connection
 from ebbtide.doctor.rules import examine
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.model import Container, Pod
@@ -72,6 +72,23 @@ def test_doctor_on_this_machine(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "j").exists()
 
 
+def test_what_a_shutdown_needs_is_measured(run: Run, tmp_path: Path) -> None:
+    """Beside the findings; logind is away, so it is not measured, and no file stays."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
+    arguments = ("doctor", "--config", config, "--journal", tmp_path, "--runtime", tmp_path / "run", *HERE)
+    ran = run(*arguments, "--measure", "-o", "json")
+    document = json.loads(ran.out)
+    assert ran.code == 1
+    assert document["budget"].keys() == {"holds", "overheadSeconds", "slackSeconds"}
+    assert document["budget"]["slackSeconds"] == 5
+    found = document["measurements"]
+    assert [(each["what"], each["error"]) for each in found] == [("journal sync", None), ("exec", None)]
+    assert all(0 < each["medianMs"] <= each["worstMs"] for each in found)
+    assert list(tmp_path.iterdir()) == [config]
+    assert "the budget " in run(*arguments, "--measure").out
+
+
 # --- running pods ------------------------------------------------------------------------------
 
 
@@ -110,8 +127,9 @@ def test_doctor_names_the_deaf_pod(run: Run, tmp_path: Path, deaf_pod: PodRecord
     assert finding["message"].startswith("shop/web-0, container web, process ")
 
 
-def test_hook_targets_are_connected_to_and_not_asked(deaf_pod: PodRecord) -> None:
+async def test_hook_targets_are_connected_to_and_not_asked(deaf_pod: PodRecord) -> None:
     """A hook whose port nobody serves is found; no request is sent."""
-    (measured,) = map(measure_connection, targets_of_processes(deaf_pod))
+    (target,) = targets_of_processes(deaf_pod)
+    measured = await measure_connection(target)
     assert measured.target == "shop/web-0 web"
     assert "refused" in measured.error

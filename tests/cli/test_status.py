@@ -15,12 +15,11 @@ import msgspec
 import pytest
 
 from ebbtide.actors.edges.linux.proc import boot_id
-from ebbtide.control import ControlError, Measurements, Request
+from ebbtide.control import ControlError, Request
 from ebbtide.daemon import control_verbs
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.decisions import PodEnded
-from ebbtide.events.facts import HurryRequested, NodeMeasured
-from ebbtide.events.model import Margins
+from ebbtide.events.facts import HurryRequested
 from ebbtide.otel.metrics import ShippingState
 from ebbtide.status import (
     LOCK_TEXTS,
@@ -30,7 +29,6 @@ from ebbtide.status import (
     PodStatus,
     cached_pods,
     last_boot_json,
-    margins_json,
     node_json,
     shipping_json,
 )
@@ -178,10 +176,8 @@ def test_status_in_mid_shutdown_shows_the_pods(run: Run, daemon: Daemon, tmp_pat
 def test_status_says_since_when_it_is_armed_and_in_which_mode(
     run: Run, daemon: Daemon, tmp_path: Path
 ) -> None:
-    """Which pods stay down, what is kept free, and when somebody else's ``shutdown +10`` is due."""
-    margins = Margins(release_ns=500_000_000, flush_ns=250_000_000, reap_ns=10**9, measured_wall_ns=0)
+    """Which pods stay down, and when somebody else's ``shutdown +10`` is due."""
     more = {
-        "margins": margins_json(margins),
         "scheduledWallNs": 1_700_000_000_000_000_000,
         "armedSince": "2023-11-14T22:13:20.123456789Z",
         "mode": "process",
@@ -190,8 +186,6 @@ def test_status_says_since_when_it_is_armed_and_in_which_mode(
     daemon.answer = {"ok": True, "data": STATUS | more}
     out = run("status", "--runtime", tmp_path, "--journal", tmp_path).out
     rows = out.splitlines()
-    assert "1.750 s: 1 s for the last pods to go, 250 ms for their statuses, 500 ms for the release" in out
-    assert "by the drill of 1970-01-01" in out
     assert "2023-11-14 22:13:20.000 UTC" in out
     assert "armed          yes since 2023-11-14 22:13:20.123 UTC, the delay lock is held" in rows
     assert "mode           process" in rows
@@ -303,23 +297,6 @@ async def test_a_name_in_two_namespaces_is_nobodys() -> None:
     await hurry(Request("hurry", "blog/web"), 0)
     await hurry(Request("hurry", "db"), 0)
     assert heard == [HurryRequested(pod=name, asked_by=0) for name in ("blog/web", "db")]
-
-
-async def test_what_was_measured_becomes_a_fact() -> None:
-    """With the asker's uid; not in a shutdown, which would be measured too."""
-    heard = Heard()
-    asked = Request("measured", measured=Measurements(measured_wall_ns=7, sync_ns=3))
-    idle, running = (
-        control_verbs(DaemonStatus(phase=phase), heard, dict, dict, dict)["measured"]  # type: ignore[arg-type]
-        for phase in ("idle", "running")
-    )
-    await idle(asked, 5)
-    assert heard == [NodeMeasured(sync_ns=3, measured_wall_ns=7, asked_by=5)]
-    with pytest.raises(ControlError, match="when it is over"):
-        await running(asked, 5)
-    with pytest.raises(ControlError, match="ebbtide drill"):
-        await idle(Request("measured"), 5)
-    assert len(heard) == 1
 
 
 # --- on a Kubernetes node ----------------------------------------------------------------------

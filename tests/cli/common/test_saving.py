@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.saving import SIDE_FILES
-from ebbtide.cli.uninstall import JOURNAL_FILES
 from ebbtide.events.disk import LOCK_NAME, RESERVE_NAME
 from ebbtide.otel import meters as kept
 from ebbtide.otel.delivery import cursor
@@ -104,4 +103,3 @@ def test_the_names_are_those_that_are_used() -> None:
         shipped.LOCK_NAME,
     )
     assert used == SIDE_FILES
-    assert ("*.ebj", *used) == JOURNAL_FILES  # what `uninstall --purge` takes along
