@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -16,7 +16,6 @@ from ebbtide.actors.edges.cri.client import CriClient, RuntimeReach
 from ebbtide.actors.edges.cri.inventory import (
     FIRST_WORD_POLL_SECONDS,
     NOT_LISTED,
-    ContainerKey,
     Inventory,
     starting_pods,
     unseen_containers,
@@ -88,38 +87,6 @@ def test_what_is_about_to_start() -> None:
     assert starting_pods(lookup, table, ()) == []
 
 
-async def test_it_goes_away_below_a_wave(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
-    """One look is waited for and no more: who comes after it goes by the processes."""
-    names = [f"c{number}" for number in range(20)]
-    ids = {name: f"{number:064x}" for number, name in enumerate(names)}
-    lookup, table, found, warm = Told(known("web", running=ids)), PodTable(), list[str](), trio.Event()
-    reach = RuntimeReach(cast(CriClient, None), OperatorNotes(lambda level, line: None))
-    reach.answering = True
-    warm.set()
-
-    async def hang() -> None:
-        await trio.sleep(2)
-        reach.answering = False
-        await trio.sleep_forever()
-
-    async def take_processes(pods: object, wanted: Mapping[str, ContainerKey]) -> None:
-        for key, (uid, name) in wanted.items():
-            looked(table, uid, name, key)
-            found.append(name)
-
-    file = InventoryFile(tmp_path / "cri", "boot")
-    inventory = Inventory(
-        table, file, lookup, reach, warm, hang, lambda: -math.inf, lambda: False, take_processes
-    )
-    inventory.cached.expect("uid-web", ids)
-    began = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        for name in names:
-            nursery.start_soon(inventory.catch_up, "uid-web", name, Outbox())
-    assert trio.current_time() - began == BOUNDS.runtime_warm_seconds
-    assert found == names
-
-
 def inventory_of(
     table: PodTable,
     lookup: Told | None,
@@ -140,13 +107,8 @@ def inventory_of(
     async def ask() -> None:
         look()
 
-    async def take_processes(pods: object, wanted: object) -> None:
-        raise AssertionError("nobody looks for processes here")
-
     file = InventoryFile(folder / "cri", "boot")
-    made = Inventory(
-        table, file, lookup, reach, filled, ask, lambda: -math.inf, lambda: starts, take_processes
-    )
+    made = Inventory(table, file, lookup, reach, filled, ask, lambda: -math.inf, lambda: starts)
     made.settled.set()
     return made
 
@@ -302,8 +264,19 @@ async def test_a_pod_that_comes_late(autojump_clock: trio.abc.Clock, tmp_path: P
     assert "uid-later" not in [uid for uid, _ in told_of(outbox)]
 
 
-async def test_nobody_knows(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
-    """No runtime, and a lookup that knows no pod: there is no inventory, and that is said."""
-    outbox, inventory = Outbox(), inventory_of(PodTable(), Told(), tmp_path, away=True, warm=False)
-    assert await inventory.take(take("signal"), outbox) == Ending("failed", NOT_LISTED)
-    assert outbox.facts == []
+@pytest.mark.parametrize("warm", [True, False])
+async def test_what_the_runtime_never_showed(
+    autojump_clock: trio.abc.Clock, tmp_path: Path, warm: bool
+) -> None:
+    """It does not answer: its last look is the inventory, and none is no inventory. What the API server shows
+    besides is nobody's to end.
+    """
+    table, lookup, outbox = PodTable(), Told(known("new", running={"main": "n"})), Outbox()
+    if warm:
+        looked(table, "uid-web", "main", "first")
+    inventory = inventory_of(table, lookup, tmp_path, away=True, warm=warm)
+    ending = await inventory.take(take("signal"), outbox)
+    assert ending == (Ending() if warm else Ending("failed", NOT_LISTED))
+    given = [pod.uid for fact in outbox.of(InventoryTaken) for pod in fact.pods]
+    assert given == ["uid-web"] * warm == [pod.uid for pod in inventory.views()]
+    assert not inventory.expected.expects("uid-new", "main")

@@ -16,7 +16,6 @@ from ebbtide.actors.edges.cri.pods import (
     ContainerEntry,
     OperatorNotes,
     PodEntry,
-    api_pod_view,
     grace_seconds_of,
     known_pod_of,
     pod_view,
@@ -202,37 +201,6 @@ def test_who_is_meant() -> None:
     assert known_pod_of(entry("main"), lookup) is None
     assert known_pod_of(entry("main"), Told(known(priority=1))) == known(priority=1)
     assert known_pod_of(entry("main"), None) is None
-
-
-def test_a_pod_from_the_cache() -> None:
-    """What only the API server tells of: its containers without hooks, those that ended badly beside them."""
-    told = known(
-        phase="Running",
-        priority=3,
-        sidecars=("proxy",),
-        containers=("main", "well", "badly"),
-        ended={"well": 0, "badly": 2},
-        volumes=True,
-    )
-    found = api_pod_view(told)
-    assert found is not None
-    assert (found.priority, found.volumes) == (3, True)
-    assert names(found) == [("proxy", True, True), ("main", False, True), ("badly", False, False)]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"phase": "Succeeded", "containers": ("main",)},
-        {"phase": "Pending", "containers": ("main",)},
-        {"phase": "", "containers": ("main",), "uid": ""},
-        {"phase": "Running", "containers": ("main",), "ended": {"main": 0}},
-    ],
-    ids=["ended", "not-begun", "manifest", "nothing-left"],
-)
-def test_nothing_runs_of_it(fields: dict[str, object]) -> None:
-    """A pod of which nothing runs is in no inventory."""
-    assert api_pod_view(known(**fields)) is None
 
 
 # What an operator is told of a runtime and its pods, once each time.

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from ebbtide.events import decisions as d
-from ebbtide.events.facts import ApiRead, ContainerExited, InventoryTaken, KubeletRead, PodJoined, RuntimeRead
+from ebbtide.events.facts import ContainerExited, InventoryTaken, KubeletRead, PodJoined
 from ebbtide.events.model import Hook
 from tests.node.bed import Bed
 from tests.node.bringing_up import bring_up
@@ -142,33 +142,6 @@ async def test_a_cancel(opened: Bed, daemon: Daemon) -> None:
         assert (made["status"]["phase"], restarts(made)) == ("Running", count)
     assert (await opened.api.get(f"{PODS}/begun"))["metadata"]["uid"] == begun["metadata"]["uid"]
     assert len(daemon.events(d.StopKubelet)) == 1
-    await daemon.verify()
-
-
-async def test_deletes_without_the_runtime(opened: Bed, daemon: Daemon) -> None:
-    """Mode api needs no runtime's socket: the pods, and their ends, are those that the API server knows."""
-    daemon.mode = "api"
-    settings = {"criSocket": str(daemon.folder / "nobody.sock")}
-    daemon.configure(shutdownGracePeriodByPodPriority=WAVES, reserve="1s", node=settings)
-    await running(opened, pod("plain", "node-1", SLOW), pod("high", "node-1", SLOW, priorityClassName="high"))
-    await daemon.start()
-    await daemon.until(
-        lambda: daemon.events(RuntimeRead) and any(fact.reachable for fact in daemon.events(ApiRead)),
-        "nobody says who answers",
-    )
-    await go_down(opened, "poweroff")
-    (taken,) = {fact.source for fact in daemon.events(InventoryTaken)}
-    assert taken == "cache"
-    assert [fact.reachable for fact in daemon.events(RuntimeRead)] == [False]
-    assert [event.means for event in daemon.events(d.MeansChosen)] == ["api"]
-    # The object goes as soon as its last status is there, and has it with it.
-    assert [event.outcome for event in daemon.events(d.PodEnded)] == ["graceful", "graceful"]
-    # What an earlier daemon of this boot was given, and has ended since, is told as well.
-    ours = {event.pod.uid for event in daemon.events(d.PodPlanned)}
-    ends = [event.exit_code for event in daemon.events(ContainerExited) if event.uid in ours]
-    assert ends == [0, 0]
-    assert [event.outcome for event in daemon.events(d.WaveEnded)][:2] == ["complete", "complete"]
-    await opened.api.until(PODS, lambda made: not made["items"])
     await daemon.verify()
 
 
