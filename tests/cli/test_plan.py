@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -52,20 +49,6 @@ def pods(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_plan_of_files_loads_neither_trio_nor_a_journal(config: Path, pods: Path) -> None:
-    """Where everything is named nothing is asked but the control socket, and a plan is quick."""
-    code = (
-        "import sys; from ebbtide.cli.common.guard import guarded; guarded(sys.argv[1:]); print(*sys.modules)"
-    )
-    words = ("plan", "--config", config, "--pods", pods, "--grant", "40s")
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True
-    )
-    imported = set(done.stdout.splitlines()[-1].split())
-    assert "ebbtide.plan" in imported
-    assert not {"trio", "ebbtide.events.reader", "ebbtide.events.facts"} & imported
-
-
 def test_plan_json_is_the_promised_shape(run: Run, config: Path, pods: Path) -> None:
     """Every promised field; waves in their order, empty ones with empty pods."""
     ran = run("plan", "--config", config, "--pods", pods, "--grant", "40s", "-o", "json")
@@ -109,26 +92,6 @@ def test_plan_table_golden(run: Run, config: Path, pods: Path) -> None:
     assert out == (GOLDEN / "plan.txt").read_text()
 
 
-def test_plan_reads_pods_from_standard_input(run: Run, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``kubectl get pods -o yaml | ebbtide plan --pods -``."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(PODS.encode())))
-    document = json.loads(run("plan", "--config", config, "--pods", "-", "-o", "json").out)
-    assert sum(len(wave["pods"]) for wave in document["waves"]) == 2
-
-
-@pytest.mark.parametrize("words", [
-    ("plan", "--pods", "x.yaml", "--mode", "cri"),
-    ("plan", "--mode", "process", "--node-name", "n"),
-    ("doctor", "--mode", "process", "--cri", "/run/x.sock"),
-    ("drill", "--mode", "process", "--kubeconfig", "k"),
-], ids=" ".join)  # fmt: skip
-def test_options_that_would_do_nothing_are_refused(run: Run, config: Path, words: tuple[str, ...]) -> None:
-    """One line that says which to leave out."""
-    ran = run(*words, "--config", config)
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "leave" in ran.err
-
-
 def test_a_plan_says_what_is_kept_free_at_the_end_and_whence(
     run: Run, config: Path, pods: Path, daemon: Daemon, tmp_path: Path
 ) -> None:
@@ -148,16 +111,6 @@ def test_a_plan_says_what_is_kept_free_at_the_end_and_whence(
     config.write_text(CONFIG + "reserve: 2s\n")
     assert "reserve-too-small: 2.250 s are kept free at the end as a drill measured" in planned()
     assert "raise reserve to 5 s" in planned()
-
-
-def test_config_check(run: Run, config: Path, tmp_path: Path) -> None:
-    """0 when it can be honoured; 1 when it is valid but logind grants less and may not be asked for more."""
-    meek = tmp_path / "meek.yaml"
-    meek.write_text(f"{CONFIG}raiseGrant: false\n")
-    assert run("config", "check", "--config", config, "--grant", "5s").code == 0
-    ran = run("config", "check", "--config", meek, "--grant", "5s", "-o", "json")
-    document = json.loads(ran.out)
-    assert (ran.code, document["valid"], document["honoured"]) == (1, True, False)
 
 
 def test_plan_says_what_it_could_not_know(run: Run, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ A life here is the real system and the real writer without edges; it ends as by 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,11 +23,10 @@ from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import System
 from ebbtide.control import Request
 from ebbtide.daemon import control_verbs, recover_in_time
-from ebbtide.events import bounds
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.codec import HASH_BYTES, RawRecord
+from ebbtide.events.codec import HASH_BYTES
 from ebbtide.events.decisions import ActorFailed, HookStarted
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.model import Container, Hook, Period, Settings
@@ -40,7 +39,6 @@ from ebbtide.events.segment import (
 )
 from ebbtide.events.writer import Writer
 from ebbtide.recover import Recovered, recover
-from ebbtide.replay.replayer import Divergence, Replayer
 from tests.journals import SHUTDOWN, pod, started
 from tests.replay import shutdown
 
@@ -161,20 +159,6 @@ async def test_two_starts_that_came_to_nothing_lead_to_the_fallback(tmp_path: Pa
         assert failed_actors == ["EpisodeActor", "HookActor"]
 
 
-async def test_starts_that_ended_at_different_places_have_not_failed(tmp_path: Path) -> None:
-    """Somebody killed them: the pods keep the grace that their wave has left."""
-    async with life(tmp_path) as first:
-        await first.begin_shutdown()
-    for at, (lost, count) in enumerate([("hook", 0), ("stop", 1), ("stop", 1)]):
-        async with life(tmp_path) as again:
-            assert again.recovered.failed_starts == count
-            await again.start(2 + at, preparing=True)
-            await again.admit(SETTINGS, 2 + at)
-            await again.admit(f.OrderEnded(key=f"HookActor/{lost}:x/u/{at}", result="unknown"), 2 + at)
-    async with life(tmp_path) as last:
-        assert last.recovered.failed_starts == 2
-
-
 async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Written by a version that decided otherwise: the hook's end and the exit behind that did happen.
 
@@ -201,19 +185,6 @@ async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyP
             assert second.recovered.status.pods["u"].phase == "graceful"
 
 
-async def test_a_hook_that_only_the_records_know_is_never_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The older version ran the hook, this one would not have yet: it is refused, after any restart."""
-    with TemporaryDirectory() as name:
-        async with life(Path(name)) as first:
-            await first.begin_shutdown()
-        monkeypatch.setattr(container, "begin", lambda down, *_, **__: (down, []))
-        for diverges in (True, False):  # what the second start reads begins with the first one's state
-            async with life(Path(name)) as again:
-                assert (again.recovered.divergence is not None) is diverges
-                assert again.recovered.spent == {"HookActor/hook:c/u/0"}
-                await again.start(2, preparing=True)
-
-
 class AtOnce(DirectoryStorage):
     """Without threads, so that the clock can jump; ``hangs`` never answers."""
 
@@ -226,25 +197,6 @@ class AtOnce(DirectoryStorage):
         if self.hangs:
             await trio.sleep_forever()
         return function(*args)
-
-
-@pytest.mark.parametrize("hung", [1, 2])
-async def test_a_location_that_hangs_is_left_behind_in_time(
-    tmp_path: Path, autojump_clock: MockClock, hung: int
-) -> None:
-    """Each location has its own bound; what is begun without a history counts as the newest afterwards."""
-    storages = [AtOnce(tmp_path / name) for name in ("disk", "ram")]
-    for storage in storages[:hung]:
-        storage.hangs = True
-    said: list[str] = []
-    wall_ns = 1_700_000_000 * NS_PER_SECOND
-    began = trio.current_time()
-    recovered = await recover_in_time(
-        storages, MACHINE, FRESH, wall_ns, lambda level, line: said.append(line)
-    )
-    assert trio.current_time() - began == hung * bounds.now.recover_seconds
-    assert [storage.location in line for storage, line in zip(storages, said, strict=False)] == [True] * hung
-    assert recovered.verdict.start(FRESH).number == 1_700_000_000
 
 
 async def test_another_versions_journal_leaves_no_node_unprotected(
@@ -260,30 +212,6 @@ async def test_another_versions_journal_leaves_no_node_unprotected(
     )
     assert recovered.verdict.start(FRESH) == WriterStart(FRESH, Link(), 1_900_000_000)
     assert "needs another version of ebbtide" in said[0]
-    assert "going on without its history" in said[0]
-
-
-async def test_no_error_of_reading_leaves_a_node_unprotected(
-    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not one that nobody foresaw either; it is named in the line, to be reported."""
-    for file in SHUTDOWN.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-
-    feed = Replayer.feed
-
-    def fails(replayer: Replayer, records: Iterable[RawRecord]) -> Divergence | None:
-        if kept := list(records):
-            raise IndexError("pop from an empty deque")
-        return feed(replayer, kept)
-
-    monkeypatch.setattr(Replayer, "feed", fails)
-    said: list[str] = []
-    recovered = await recover_in_time(
-        [AtOnce(tmp_path)], "machine-1", FRESH, 5 * NS_PER_SECOND, lambda level, line: said.append(line)
-    )
-    assert recovered.verdict.start(FRESH) == WriterStart(FRESH, Link(), 5)
-    assert "please report it: IndexError: pop from an empty deque" in said[0]
     assert "going on without its history" in said[0]
 
 

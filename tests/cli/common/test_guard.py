@@ -110,31 +110,11 @@ def test_wrong_request(run: Run, folder: Path, line: str) -> None:
     assert sorted(folder.rglob("*")) == before
 
 
-def test_a_misspelt_command_is_answered_with_its_neighbour(run: Run) -> None:
-    """``jurnal`` is answered with ``journal``."""
-    assert "did you mean journal?" in run("jurnal", "ls").err
-
-
 def test_a_real_process_ends_so_as_well(folder: Path) -> None:
     """No traceback, no usage, the same code; what standard output cannot encode is replaced."""
     ran = ebbtide("config", "check", "--config", folder / "config-\u2713.yaml", PYTHONIOENCODING="ascii")
     assert_one_line(ran)
     assert "config-?.yaml" in ran.err
-
-
-def test_closed_streams_are_no_failure(folder: Path) -> None:
-    """``ebbtide config show >&- 2>&-`` does what it does, in silence."""
-    command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' config show >&- 2>&-"
-    done = subprocess.run(["sh", "-c", f"{command} --config {folder}/config.yaml"], check=False)
-    assert done.returncode == 0
-
-
-def test_pods_from_a_closed_standard_input(folder: Path) -> None:
-    """``--pods -`` with nothing there to read is a wrong request."""
-    arguments = f"plan --config {folder}/config.yaml --pods -"
-    command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' {arguments} <&-"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-    assert_one_line(Ran(done.returncode, done.stdout, done.stderr))
 
 
 def test_wider_bounds(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,13 +25,10 @@ from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.bounds import Bounds
 from ebbtide.events.decisions import TakeInventory
 from ebbtide.events.facts import InventoryTaken, PodJoined
 from tests.actors.edges.cri.conftest import Told, known, take
 from tests.actors.edges.process.process_bed import Outbox
-
-BOUNDS = Bounds()
 
 
 def looked(table: PodTable, uid: str, name: str, key: str) -> ContainerEntry:
@@ -151,19 +148,6 @@ async def test_what_did_not_run_at_the_signal(
     assert "second" in table.followed
 
 
-async def test_what_was_expected_does_not_join(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
-    """The inventory had it, as the API server told of it: what a look shows later is no news."""
-    table, outbox = PodTable(), Outbox()
-    looked(table, "uid-web", "main", "first")
-    lookup = Told(known("web", "main", "proxy", running={"main": "first", "proxy": "second"}))
-    inventory = inventory_of(table, lookup, tmp_path)
-    await inventory.take(take("signal", late=True), outbox)
-    looked(table, "uid-web", "proxy", "second")
-    await inventory.report_late(outbox)
-    await inventory.take(take("closer", refresh=True, late=True), outbox)
-    assert told_of(outbox) == []
-
-
 async def test_what_nobody_had_told_of(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
     """Beside what the API server had told of, a look shows what did not run at the signal: that joins."""
     table, outbox = PodTable(), Outbox()
@@ -175,19 +159,6 @@ async def test_what_nobody_had_told_of(autojump_clock: trio.abc.Clock, tmp_path:
     await inventory.report_settled(outbox)
     await inventory.report_late(outbox)
     assert told_of(outbox) == [("uid-web", [("main", True), ("crashing", True)])]
-
-
-async def test_another_shutdown_has_what_runs(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
-    """What was started since the last one is in its inventory, and does not join beside it."""
-    table, outbox = PodTable(), Outbox()
-    looked(table, "uid-web", "main", "first")
-    inventory = inventory_of(table, None, tmp_path)
-    await inventory.take(take("signal", late=True), outbox)
-    looked(table, "uid-web", "crashing", "second")
-    await inventory.take(take("another", late=True), outbox)
-    await inventory.report_late(outbox)
-    assert told_of(outbox) == []
-    assert [each.name for each in outbox.of(InventoryTaken)[-1].pods[0].containers] == ["main", "crashing"]
 
 
 @pytest.mark.parametrize(("away", "source"), [(False, "cri"), (True, "table")])
@@ -202,18 +173,6 @@ async def test_a_listing_says_whether_the_runtime_was_asked(
     assert await inventory.take(take("closer", refresh=True, late=True), outbox) == Ending()
     assert [fact.source for fact in outbox.of(InventoryTaken)] == ["cri", source]
     assert len(looks) == (0 if away else 1)
-
-
-async def test_what_is_learned_later_counts(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
-    """An inventory asks at its own moment, not when the pod was found."""
-    table, lookup, outbox = PodTable(), Told(), Outbox()
-    looked(table, "uid-web", "main", "first").pod.priority = 5
-    inventory = inventory_of(table, lookup, tmp_path)
-    await inventory.take(take("before"), outbox)
-    lookup.known.append(known("web", priority=9, owner="Deployment/web"))
-    await inventory.take(take("after"), outbox)
-    pods = [fact.pods[0] for fact in outbox.of(InventoryTaken)]
-    assert [(pod.priority, pod.owner) for pod in pods] == [(5, ""), (9, "Deployment/web")]
 
 
 @pytest.mark.parametrize(("by_seconds", "waits_seconds"), [(-1.0, 0.0), (0.5, 0.5), (60.0, 1.5)])
