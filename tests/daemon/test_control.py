@@ -17,6 +17,7 @@ import trio
 import trio.testing
 
 from ebbtide.control import CLIENTS_MAX, Request, Verb, ask, serve
+from tests.descriptors import no_free_descriptor
 
 
 async def _echo(request: Request, uid: int) -> Any:
@@ -74,6 +75,19 @@ async def test_the_socket_is_for_root_alone_whatever_the_umask(tmp_path: Path) -
         os.umask(before)
 
 
+async def test_without_a_free_descriptor_the_daemon_lives(tmp_path: Path) -> None:
+    """`accept` fails as long as none is free; the client that waited is served once there is one."""
+    path = tmp_path / "s"
+    async with served(path, []):
+        client = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with no_free_descriptor():
+            await client.connect(str(path))
+            await client.send(b'{"verb": "echo"}\n')
+            await trio.testing.wait_all_tasks_blocked(0.05)
+        assert json.loads(await client.recv(1000))["ok"]
+        client.close()
+
+
 async def test_clients_without_number_cost_eight_descriptors(tmp_path: Path) -> None:
     """Who connects and says nothing waits outside; whoever asks is answered once they have gone."""
     path = tmp_path / "s"
@@ -104,6 +118,15 @@ async def _served(path: Path) -> object:
         answer = await trio.to_thread.run_sync(ask, "status", path)
         nursery.cancel_scope.cancel()
     return answer
+
+
+async def test_a_file_that_is_not_a_socket_is_never_removed(tmp_path: Path) -> None:
+    """``--socket`` on an existing file costs nobody that file."""
+    path = tmp_path / "notes.txt"
+    path.write_text("keep me")
+    with pytest.RaisesGroup(pytest.RaisesExc(OSError, match="not a socket")):
+        await _served(path)
+    assert path.read_text() == "keep me"
 
 
 async def test_a_daemon_that_takes_nobody_more_is_none_that_is_dead(tmp_path: Path) -> None:

@@ -154,3 +154,24 @@ async def test_everybody_may_ask_the_unix_socket(tmp_path: Path, umask: int) -> 
     finally:
         os.umask(before)
     assert os.listdir(tmp_path) == []
+
+
+async def test_a_link_that_stands_there_is_not_followed(tmp_path: Path) -> None:
+    """A link to another program's socket is no dead daemon's: an error, and both stay."""
+    path, other = tmp_path / "metrics.sock", tmp_path / "other.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(other))
+        path.symlink_to(other)
+        with pytest.raises(OSError, match="in use"):
+            await serve(f"unix:{path}", lambda: "", task_status=trio.TASK_STATUS_IGNORED)
+    assert path.is_symlink()
+    assert other.is_socket()
+
+
+async def test_what_stands_there_is_not_removed(tmp_path: Path) -> None:
+    """A file that is not a socket is an error, and stays."""
+    path = tmp_path / "metrics.sock"
+    path.write_text("mine")
+    with pytest.raises(OSError, match="in use"):
+        await serve(f"unix:{path}", lambda: "", task_status=trio.TASK_STATUS_IGNORED)
+    assert path.read_text() == "mine"

@@ -6,7 +6,7 @@ A life here is the real system and the real writer without edges; it ends as by 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,7 @@ from ebbtide.daemon import control_verbs, recover_in_time
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.codec import HASH_BYTES
+from ebbtide.events.codec import HASH_BYTES, RawRecord
 from ebbtide.events.decisions import ActorFailed, HookStarted
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.model import Container, Hook, Period, Settings
@@ -39,6 +39,7 @@ from ebbtide.events.segment import (
 )
 from ebbtide.events.writer import Writer
 from ebbtide.recover import Recovered, recover
+from ebbtide.replay.replayer import Divergence, Replayer
 from tests.journals import SHUTDOWN, pod, started
 from tests.replay import shutdown
 
@@ -185,6 +186,19 @@ async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyP
             assert second.recovered.status.pods["u"].phase == "graceful"
 
 
+async def test_a_hook_that_only_the_records_know_is_never_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The older version ran the hook, this one would not have yet: it is refused, after any restart."""
+    with TemporaryDirectory() as name:
+        async with life(Path(name)) as first:
+            await first.begin_shutdown()
+        monkeypatch.setattr(container, "begin", lambda down, *_, **__: (down, []))
+        for diverges in (True, False):  # what the second start reads begins with the first one's state
+            async with life(Path(name)) as again:
+                assert (again.recovered.divergence is not None) is diverges
+                assert again.recovered.spent == {"HookActor/hook:c/u/0"}
+                await again.start(2, preparing=True)
+
+
 class AtOnce(DirectoryStorage):
     """Without threads, so that the clock can jump; ``hangs`` never answers."""
 
@@ -212,6 +226,30 @@ async def test_another_versions_journal_leaves_no_node_unprotected(
     )
     assert recovered.verdict.start(FRESH) == WriterStart(FRESH, Link(), 1_900_000_000)
     assert "needs another version of ebbtide" in said[0]
+    assert "going on without its history" in said[0]
+
+
+async def test_no_error_of_reading_leaves_a_node_unprotected(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one that nobody foresaw either; it is named in the line, to be reported."""
+    for file in SHUTDOWN.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+
+    feed = Replayer.feed
+
+    def fails(replayer: Replayer, records: Iterable[RawRecord]) -> Divergence | None:
+        if kept := list(records):
+            raise IndexError("pop from an empty deque")
+        return feed(replayer, kept)
+
+    monkeypatch.setattr(Replayer, "feed", fails)
+    said: list[str] = []
+    recovered = await recover_in_time(
+        [AtOnce(tmp_path)], "machine-1", FRESH, 5 * NS_PER_SECOND, lambda level, line: said.append(line)
+    )
+    assert recovered.verdict.start(FRESH) == WriterStart(FRESH, Link(), 5)
+    assert "please report it: IndexError: pop from an empty deque" in said[0]
     assert "going on without its history" in said[0]
 
 

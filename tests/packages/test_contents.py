@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from deploy.packages import build
 from ebbtide.cli.app import SECTIONS
 from tests.packages.made import FIRST, GONE, Packages
+from tests.packages.programs import nfpm
 
 pytestmark = pytest.mark.root
 
@@ -129,6 +131,25 @@ def test_the_unit_is_the_shipped_one(packages: Packages) -> None:
             line.replace("/usr/local/bin/", "/usr/bin/") for line in settings
         ]
         assert "/usr/local" not in packaged
+
+
+def test_nothing_of_the_machine_that_made_them(packages: Packages) -> None:
+    """No compiled file, no place of a checkout, no licence left out; and each library's is named."""
+    site = packages.laid_out / build.SITE
+    assert not list(site.rglob("*.pyc"))
+    assert not list(site.rglob("direct_url.json"))
+    assert not [name for name in build.LEFT_OUT if (site / name).exists()]
+    copyright_text = (packages.laid_out / "usr/share/doc/ebbtide/copyright").read_text()
+    libraries = [path.name for path in site.glob("*.dist-info") if not path.name.startswith("ebbtide-")]
+    assert copyright_text.count("\nLicense: ") == len(libraries) + 1
+    news = gzip.decompress((packages.laid_out / "usr/share/doc/ebbtide/changelog.gz").read_bytes())
+    assert news == (ROOT / "CHANGELOG.md").read_bytes()
+
+
+def test_made_again_it_is_the_same_package(packages: Packages, tmp_path: Path) -> None:
+    """Of one commit, to the byte."""
+    again = build.pack(packages.laid_out.parent, tmp_path, "deb", nfpm=str(nfpm()), version=FIRST)
+    assert again.read_bytes() == packages.first["deb"].read_bytes()
 
 
 def test_every_compiled_module_is_there_for_each_python(packages: Packages) -> None:

@@ -13,6 +13,7 @@ from ebbtide.events.base import Fact, Record, shutdown_trace_id
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from tests.cli.bed import Node, whole_shutdown, write
+from tests.cli.test_journal import damage
 from tests.commands import Run
 
 
@@ -159,6 +160,15 @@ def test_a_payload_that_does_not_fit_its_type_is_5(run: Run, spoiled: Path, comm
     assert ran.err.count("\n") == 1
     assert "InventoryTaken" in ran.err
     assert "identical" not in ran.out
+
+
+def test_what_cannot_be_read_is_not_called_identical(run: Run, spoiled: Path) -> None:
+    """Records behind corruption were not compared, so nothing is claimed; JSON says why."""
+    damage(write(spoiled, node_after_shutdown().records), "corrupt")
+    assert run("replay", "verify", "--journal", spoiled).out.startswith("not verified: ")
+    document = json.loads(run("replay", "verify", "--journal", spoiled, "-o", "json").out)
+    assert (document["identical"], document["divergence"]) == (False, None)
+    assert "the journal is corrupt" in document["reason"]
 
 
 def test_precedence_of_all_codes() -> None:

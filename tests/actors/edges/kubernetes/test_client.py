@@ -259,6 +259,14 @@ async def test_no_fact_quotes_a_watch(tmp_path: Path, line: str, monkeypatch: py
     assert CANARY not in said.error
 
 
+async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that is larger than anything asked for is given up."""
+    monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 1000)
+    async with served(tmp_path, partial(answer, [], body=b"x" * 5000)) as made:
+        with pytest.raises(Unanswered, match="an answer of more than 1000 bytes"):
+            await made.call("GET", "/x", seconds_max=WATCHDOG_SECONDS)
+
+
 @pytest.mark.parametrize("pod_bytes, asked", [(1000, [50, 12, 3]), (9000, [50, 12, 3, 1])])
 async def test_a_list_of_large_pods_is_asked_for_in_smaller_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pod_bytes: int, asked: list[int]

@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -17,6 +18,7 @@ from ebbtide.actors.edges.kubernetes.config_maps import (
     PREFIX,
     ConfigMapSource,
     ConfigMapStorage,
+    Fenced,
     read_journal,
     read_journals,
 )
@@ -27,6 +29,7 @@ from ebbtide.events.segment import segment_file_name
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps, leading, read
 from tests.events.making import OTHER_ID, Told, stamp, step, write_steps
+from tests.journals import JOURNAL_ID
 from tests.waiting import until
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -58,6 +61,34 @@ async def test_of_two_leaders_one_is_fenced(autojump_clock: MockClock) -> None:
     raws, verdict = await read(storage(server))
     assert verdict.state == "intact"
     assert len(raws) == new.last_seq == 14
+
+
+@pytest.mark.parametrize("number", [1, 3])
+async def test_a_number_that_retention_has_freed_fences_as_well(
+    number: int, autojump_clock: MockClock
+) -> None:
+    """Who was stopped for so long creates what nobody would read: its sync says so."""
+    server = ConfigMaps(Draws(1))
+    place = storage(server)
+    await place.acquire("one")
+    file = await place.create(segment_file_name(1, JOURNAL_ID))
+    for _ in range(number - 1):
+        await file.write(b"before")
+    if number > 1:
+        await file.sync()
+    # Another one went on to number 50, and removed all below 40.
+    other = dict(server.objects)
+    server.objects.clear()
+    for each in range(40, 50):
+        template = next(iter(other.values()), None) or {"metadata": {"annotations": {}, "labels": {}}}
+        made = msgspec.json.decode(msgspec.json.encode(template))
+        made["metadata"] |= {"name": name(each), "uid": f"theirs-{each}"}
+        made["metadata"]["labels"]["ebbtide.dev/node-uid"] = UID
+        made["metadata"]["annotations"]["ebbtide.dev/writer"] = "two"
+        server.objects[name(each)] = made
+    await file.write(b"late")
+    with pytest.raises(Fenced, match="has removed its oldest part"):
+        await file.sync()
 
 
 async def test_what_goes_is_no_part_of_the_journal_before(autojump_clock: MockClock) -> None:

@@ -235,6 +235,23 @@ async def test_what_is_refused_is_told_once(
             await log.until(1)
 
 
+def test_times_that_could_let_two_lead(autojump_clock: MockClock) -> None:
+    """They are refused."""
+    for lease, renew, retry in ((10, 10, 2), (15, 2, 2), (15, 10, 0), (100, 10, 2)):
+        with pytest.raises(ValueError, match="each must be shorter than the one before"):
+            Leadership(
+                Leases(Draws(1)),
+                "n",
+                "l",
+                "me",
+                lease_seconds=lease,
+                renew_seconds=renew,
+                retry_seconds=retry,
+            )
+    with pytest.raises(ValueError, match="needs an identity"):
+        Leadership(Leases(Draws(1)), "n", "l", "")
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_never_two_at_once(seed: int, autojump_clock: MockClock) -> None:
     """Answers that are lost or come late, partitions, deaths and restarts, drawn from a seed; and soon after

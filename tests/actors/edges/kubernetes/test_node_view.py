@@ -335,6 +335,14 @@ async def test_what_nobody_could_have_seen_is_no_silence(autojump_clock: MockClo
         assert missed(box) == [(11.5, "l1")]
 
 
+async def test_a_node_without_a_lease_is_not_silent(autojump_clock: MockClock) -> None:
+    """There is nothing that it could have renewed."""
+    async with watching(autojump_clock) as (view, box):
+        view.leases.remove(LEASE._replace(version="2"))
+        await trio.sleep(3600)
+        assert missed(box) == []
+
+
 class Cluster:
     """A server with one node, whose watch of the leases says ``lines`` and ends with an error."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.kill_tree import Mark, Marker
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction
 from ebbtide.actors.edges.process import start
 from ebbtide.actors.edges.process.hooks import EXIT_UNKNOWN
@@ -433,6 +435,26 @@ async def test_a_pod_enters_its_group_though_the_daemon_leaves(
         await bed.known("p")
         await bed.kill("p")
         await nothing_left(bed)
+
+
+def shown_token(state_dir: Path) -> str:
+    """What a pod of this folder is shown."""
+    return Marker(state_dir).environ(Mark("p", "main", "o"), {})["EBBTIDE_TOKEN"]
+
+
+def test_the_token_stays_with_the_folder(tmp_path: Path) -> None:
+    """Made once, for its owner's eyes only; what is no token is replaced, and a link is not followed."""
+    (tmp_path / "state").mkdir(mode=0o700)
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef" * 2)
+    path = tmp_path / "state" / "token"
+    path.symlink_to(secret)
+    token = shown_token(tmp_path / "state")
+    assert path.read_text() == token == shown_token(tmp_path / "state")
+    assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+    assert secret.read_text() != token
+    path.write_text("short")
+    assert shown_token(tmp_path / "state") not in ("short", token)
 
 
 async def test_a_start_that_was_cut_short_is_taken_up_again(tmp_path: Path) -> None:

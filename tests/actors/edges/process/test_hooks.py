@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -137,6 +138,17 @@ async def serving(answer: bytes = OK, tls: ssl.SSLContext | None = None) -> Asyn
         nursery.cancel_scope.cancel()
 
 
+@pytest.fixture
+def self_signed(tmp_path: Path) -> ssl.SSLContext:
+    """A server's context with a certificate that nobody vouches for."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=nobody"]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
 async def get(
     folder: Path, action: HttpGetAction, seconds: float = WATCHDOG_SECONDS, **fields: object
 ) -> Ending:
@@ -159,6 +171,13 @@ async def test_any_answer_is_success(tmp_path: Path) -> None:
         assert "X-Why: shutdown" in lines
         assert "User-Agent: ebbtide-lifecycle/0.1" in lines
         assert "Accept: */*" in lines
+
+
+async def test_a_self_signed_certificate_is_good_enough(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
+    """TLS is spoken, and not verified."""
+    async with serving(OK, self_signed) as server:
+        assert await get(tmp_path, HttpGetAction(port=server.port, scheme="HTTPS")) == Ending()
+        assert server.asked[0].startswith(b"GET / HTTP/1.1")
 
 
 async def test_https_falls_back_to_http_without_the_secret(tmp_path: Path) -> None:

@@ -234,6 +234,14 @@ async def test_an_answer_that_is_none(tmp_path: Path, reply: bytes, said: str) -
     assert str(refused.value) == said
 
 
+async def test_an_answer_without_the_instance_is_none_about_it(tmp_path: Path) -> None:
+    """Whatever else is in it."""
+    server = Server(tmp_path)
+    server.reply = lambda asked: answer(200, b"<a><reservationSet/></a>")
+    async with serving(server):
+        assert await ec2_at(server).find("i-00000001") is None
+
+
 async def test_the_agent_for_pod_identities(tmp_path: Path) -> None:
     """Asked with the token of its file, again shortly before the end of what it gave."""
     server, token = Server(tmp_path), tmp_path / "token"

@@ -179,6 +179,13 @@ async def test_what_it_prints_is_taken_whole_or_not_at_all(tool: Path, printed: 
     assert await why(by(tool)) == "what ipmitool printed is no GUID and no power"
 
 
+@pytest.mark.parametrize("byte", ["00", "ff"])
+async def test_a_guid_that_many_have_names_no_machine(tool: Path, byte: str) -> None:
+    """SMBIOS: not set, and not present."""
+    program(tool, f"print({' '.join([byte] * 16)!r} + '\\nChassis Power is off')")
+    assert await by(tool).read(MACHINE) == Said("off")
+
+
 async def test_a_tool_that_ends_for_nobody(tool: Path) -> None:
     """It is killed, whatever it makes of a polite request."""
     deaf, scope = tool.parent.parent / "deaf", trio.CancelScope()

@@ -119,6 +119,11 @@ async def test_a_request_is_what_redfish_asks_for(server: Server) -> None:
 # --- which machine it is -----------------------------------------------------------------------
 
 
+async def test_another_machines_uuid_is_told_as_it_is(server: Server) -> None:
+    """A controller that is wired to another board: whoever judges it must see that."""
+    assert await read(server, system("Off", ANOTHER)) == Said("off", "systemUUID", ANOTHER)
+
+
 @pytest.mark.parametrize(
     "uuid",
     [
@@ -142,6 +147,12 @@ async def test_the_other_byte_order_is_named_and_not_taken(server: Server) -> No
     said = await unread(server, system("Off", TURNED))
     assert said.endswith("if that is right, configure swapped")
     assert "other byte order" in said
+
+
+async def test_the_other_byte_order_where_it_is_configured(server: Server) -> None:
+    """And then the text as it stands is not taken."""
+    assert await read(server, system("Off", TURNED), uuid_order="swapped") == Said("off", "systemUUID", OURS)
+    assert (await unread(server, system("Off"), uuid_order="swapped")).endswith("configure as-written")
 
 
 # --- finding it --------------------------------------------------------------------------------
@@ -319,6 +330,22 @@ async def test_a_pinned_certificate(server: Server) -> None:
     assert (await read(server, system(), fingerprint=pinned)).verdict == "on"
     server.asked.clear()
     assert "its certificate is not the one" in await unread(server, system(), fingerprint="0" * 64)
+    assert not server.asked
+
+
+async def test_whoever_answers_where_that_is_asked_for(server: Server) -> None:
+    """By name alone; then also in plain HTTP."""
+    assert (await read(server, system(), insecure=True)).verdict == "on"
+    async with serving(server, tls=False):
+        assert (await source(server, insecure=True).read(MACHINE)).verdict == "on"
+
+
+async def test_a_server_that_speaks_no_tls(server: Server) -> None:
+    """It gets no password."""
+    async with serving(server, tls=False):
+        server.url = server.url.replace("http:", "https:")
+        with pytest.raises(Unread, match=r"TLS failed|the connection broke"):
+            await source(server).read(MACHINE)
     assert not server.asked
 
 

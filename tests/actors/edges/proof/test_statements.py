@@ -187,6 +187,17 @@ async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back() -> None
         assert told(box) == []
 
 
+async def test_what_stands_on_another_node_of_that_name_is_nothing() -> None:
+    """It is not this one."""
+    async with telling(tainted("1")) as (view, box):
+        assert told(box) == [("cloud-taint", "", "off", "")]
+        assert await asked(view, "cloud-taint") == Said("off", "nodeUID", "u")
+        view.nodes.put(tainted("2")._replace(uid="v"))
+        await wait_all_tasks_blocked()
+        assert told(box) == [("cloud-taint", "", "unknown", "")]
+        assert await asked(view, "cloud-taint") is None
+
+
 async def test_the_clouds_taint_that_outlives_a_start_says_nothing(autojump_clock: MockClock) -> None:
     """It names no boot. Until it is taken away and set again, whatever the node does then."""
     async with telling(tainted("1")) as (view, box):
@@ -279,3 +290,9 @@ async def test_a_word_that_is_not_about_this_boot_of_this_node(node: NodeView, e
     """It is told, because somebody relies on it, and contradicts nothing."""
     async with telling(node) as (_, box):
         assert [each[2:] for each in told(box)] == [("unknown", error)]
+
+
+async def test_a_word_that_names_no_boot_counts_for_any() -> None:
+    """What only holds the cure up is taken as it is meant."""
+    async with telling(projected({ALIVE_ANNOTATION: ALIVE | {"boot": ""}})) as (_, box):
+        assert told(box) == [("peer", "db-2", "on", "")]
