@@ -19,9 +19,8 @@ from ebbtide.actors.edges.process.pods import RECORD_VERSION, ContainerRecord, P
 from ebbtide.doctor.gather import look_at_journal, targets_of_processes
 from ebbtide.doctor.measure import measure_connection
 from ebbtide.doctor.rules import examine
-from ebbtide.events.facts import OrderEnded
 from ebbtide.events.model import Container, Pod
-from tests.cli.bed import Node, whole_shutdown, write
+from tests.cli.bed import whole_shutdown
 from tests.cli.test_journal import damage
 from tests.commands import Run
 from tests.doctor.values import MACHINE
@@ -36,26 +35,6 @@ def test_a_damaged_journal_is_found(tmp_path: Path, how: str, level: str) -> Non
     damage(whole_shutdown(tmp_path), how)
     (finding,) = examine(MACHINE._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None)))
     assert (finding.level, finding.code) == (level, f"journal-{how}")
-
-
-def test_a_pod_that_could_not_be_started_is_found(tmp_path: Path) -> None:
-    """The journal names it and why, until a start of it goes well or a new daemon has begun."""
-    node, failed = Node(), ("shop/web-0", "no such program")
-    node.start()
-    key = f"NodeStatusActor/start/{node.pods[0].uid}/90"
-    node.feed(OrderEnded(key=key, result="failed", reason=failed[1]))
-    write(tmp_path / "failed", node.records)
-    assert look_at_journal(tmp_path / "failed").failed_starts == (failed,)
-    node.feed(OrderEnded(key=key, result="done"))
-    write(tmp_path / "done", node.records)
-    assert look_at_journal(tmp_path / "done").failed_starts == ()
-
-
-def test_a_journal_that_is_not_there_yet_is_none_to_complain_of(tmp_path: Path) -> None:
-    """A daemon that never ran has no journal; the room where it will be is looked at."""
-    store = look_at_journal(tmp_path / "a" / "b")
-    assert (store.exists, store.verdict, store.error) == (False, None, "")
-    assert store.free_bytes is not None
 
 
 def test_doctor_on_this_machine(run: Run, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -50,20 +49,6 @@ def pods(tmp_path: Path) -> Path:
     path = tmp_path / "pods.yaml"
     path.write_text(PODS)
     return path
-
-
-def test_a_plan_of_files_loads_neither_trio_nor_a_journal(config: Path, pods: Path) -> None:
-    """Where everything is named nothing is asked but the control socket, and a plan is quick."""
-    code = (
-        "import sys; from ebbtide.cli.common.guard import guarded; guarded(sys.argv[1:]); print(*sys.modules)"
-    )
-    words = ("plan", "--config", config, "--pods", pods, "--grant", "40s")
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True
-    )
-    imported = set(done.stdout.splitlines()[-1].split())
-    assert "ebbtide.plan" in imported
-    assert not {"trio", "ebbtide.events.reader", "ebbtide.events.facts"} & imported
 
 
 def test_plan_json_is_the_promised_shape(run: Run, config: Path, pods: Path) -> None:
