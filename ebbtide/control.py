@@ -1,8 +1,8 @@
 """The control socket: what a running daemon is asked for, one JSON line each way, root only.
 
 It answers with its ``status``, its ``metrics`` and the ``configuration`` that it runs with (never a secret),
-and takes ``hurry``, ``release`` and what a drill has ``measured``. What a person asks for becomes a fact like
-any other, with the asker's uid, and replays. A second socket of the same kind only tells (`ebbtide.view`).
+and takes ``hurry`` and ``release``. What a person asks for becomes a fact like any other, with the asker's
+uid, and replays. A second socket of the same kind only tells (`ebbtide.view`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ebbtide.events import bounds
-from ebbtide.events.base import NS_PER_SECOND
 
 if TYPE_CHECKING:
     import trio
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from ebbtide.actors.interfaces import Tell
     from ebbtide.clients import ClientBounds
 
-#: A request is a verb and a pod's name, or some figures; anything longer is not ours.
+#: A request is a verb and a pod's name; anything longer is not ours.
 REQUEST_BYTES_MAX = 4096
 
 #: A client that says nothing is cut off.
@@ -45,31 +44,13 @@ CLIENTS_MAX = 8
 SOCKET_MODE = 0o600
 
 
-#: Of a call that took so long nobody would have awaited the end.
-MEASURED_NS_MAX = 3600 * NS_PER_SECOND
-
-MeasuredNs = Annotated[int, msgspec.Meta(ge=0, le=MEASURED_NS_MAX)]
-
-
-class Measurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The worst calls of a drill, and when it was; 0: not measured (`events.facts.NodeMeasured`)."""
-
-    measured_wall_ns: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-    sync_ns: MeasuredNs = 0
-    logind_ns: MeasuredNs = 0
-    exec_ns: MeasuredNs = 0
-    runtime_ns: MeasuredNs = 0
-    api_ns: MeasuredNs = 0
-
-
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client may say: one of the verbs, for ``hurry`` the pod's namespace/name, name or UID, for
-    ``measured`` the figures, and for ``view`` the words of what is to be seen.
+    """What a client may say: one of the verbs, for ``hurry`` the pod's namespace/name, name or UID, and
+    for ``view`` the words of what is to be seen.
     """
 
     verb: str
     pod: str = ""
-    measured: Measurements | None = None
     words: tuple[str, ...] = ()
 
 

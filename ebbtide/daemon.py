@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-import msgspec
 import trio
 
 from ebbtide.actors.actor import LAST_BOOT
@@ -41,7 +40,6 @@ from ebbtide.events.disk import DirectoryStorage, Storage
 from ebbtide.events.facts import (
     ContainerExited,
     HurryRequested,
-    NodeMeasured,
     ReleaseRequested,
     SettingsLoaded,
     SettingsRejected,
@@ -63,7 +61,7 @@ from ebbtide.otel.metrics import KUBELET_PREFIX
 from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recover
 from ebbtide.shipping.edge import ShippingEdge
 from ebbtide.side_process import environment_of_children
-from ebbtide.status import DaemonStatus, ended_text, margins_json, shipping_json, status_of
+from ebbtide.status import DaemonStatus, ended_text, shipping_json, status_of
 from ebbtide.tracing import (
     TracingEdge,
     hook_context,
@@ -309,12 +307,10 @@ class Daemon:
         early = self._episode_state().sleeps_terminated_early
         now_ns = self._clock.mono_ns()
         document = status_of(self.status, self.writer, self.trace_id, early, now_ns)
-        margins = margins_json(self._episode_state().measured)
         ended = [pod.label for pod in self.local.ended()] if self.local is not None else []
         return document | {
             "mode": self._options.mode,
             "unheard": self._unheard(),
-            "margins": margins,
             "endedPods": ended,
             "shipping": shipping_json(self.shipping.last_state()) if self.shipping is not None else None,
         }
@@ -529,22 +525,12 @@ def control_verbs(
         await outlet.put(ReleaseRequested(asked_by=uid))
         return {}
 
-    async def measured(request: Request, uid: int) -> Any:
-        """Of an idle node: what a shutdown is doing to it would be measured too, and be kept for the next."""
-        if status.phase != "idle":
-            raise ControlError("a shutdown is running: measure again when it is over")
-        if request.measured is None:
-            raise ControlError("nothing was measured: ask with 'ebbtide drill'")
-        await outlet.put(NodeMeasured(asked_by=uid, **msgspec.structs.asdict(request.measured)))
-        return {}
-
     return {
         "status": answer_with(show_status),
         "metrics": answer_with(show_metrics),
         "configuration": answer_with(show_configuration),
         "hurry": hurry,
         "release": release,
-        "measured": measured,
     }
 
 

@@ -155,18 +155,3 @@ def lock_runtime(runtime: Path) -> int:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
-
-
-def runtime_lock_owner(runtime: Path) -> str:
-    """The process id of the daemon that runs here, as it wrote it; empty where none does. Changes nothing."""
-    try:
-        descriptor = os.open(runtime / RUNTIME_LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return ""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return os.pread(descriptor, OWNER_BYTES_MAX, 0).decode("ascii", "replace").strip() or "unknown"
-    finally:
-        os.close(descriptor)
-    return ""

@@ -1,4 +1,4 @@
-"""One snapshot of this machine's node, for every verb that judges it: doctor, drill, plan, status, uninstall.
+"""One snapshot of this machine's node, for every verb that judges it: doctor, plan, status, uninstall.
 
 Each part is looked at when it is first asked for, and once, so that all of a verb's answers are about the
 same node, and ``status`` pays for one question on the control socket and no more.
@@ -84,17 +84,6 @@ class LocalNode:
             node_name=named.node_name or running.get("nodeName"),
         )
 
-    @property
-    def not_the_daemons(self) -> str:
-        """Why what is looked at here is not what the daemon that runs has; empty: it is."""
-        if not self._running:
-            return self.status.error or "the daemon does not say what it runs with"
-        for name, running in {"journal": "journal", "cri": "cri", "kubeconfig": "kubeconfig"}.items():
-            ours, theirs = getattr(self.options, name), self._running.get(running)
-            if (ours and str(Path(ours).absolute())) != (theirs and str(Path(theirs).absolute())):
-                return f"the daemon that runs has another {name}"
-        return ""
-
     @cached_property
     def configuration(self) -> Loaded:
         """Raises ConfigError."""
@@ -144,20 +133,9 @@ class LocalNode:
 
         return look_at_journal(self.options.journal)
 
-    def grant_ns(self, named_ns: int | None, *, as_raised: bool = False) -> int | None:
-        """``named_ns``, or logind's limit; None where there is no logind to ask.
-
-        ``as_raised``: as a daemon would have it that does not run yet: it raises the limit when it arms,
-        unless a file of somebody else's wins. None then: all that is needed.
-        """
-        if named_ns is not None:
-            return named_ns
-        if as_raised and self.configuration.settings.raise_grant and self.status.document is None:
-            from ebbtide.actors.edges.logind.drop_ins import DropIns
-
-            if not DropIns().read().overridden_by:
-                return None
-        return logind_grant_ns()
+    def grant_ns(self, named_ns: int | None) -> int | None:
+        """``named_ns``, or logind's limit; None where there is no logind to ask."""
+        return named_ns if named_ns is not None else logind_grant_ns()
 
 
 def logind_grant_ns() -> int | None:

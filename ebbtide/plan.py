@@ -13,18 +13,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ebbtide.actors.policy.grace_periods import (
-    FLOOR_NS,
-    LEAST_MARGINS,
-    effective_periods,
-    priority_of,
-)
+from ebbtide.actors.policy.grace_periods import effective_periods, priority_of
 from ebbtide.actors.policy.plan import Plan, PlanWarning, make_plan, short_name
 from ebbtide.actors.policy.termination_mode import NodeHealth, choose_mode, deletable
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings, ShutdownKind, TerminationMode
 from ebbtide.events.record.format import visible
-from ebbtide.events.units import span, span_s
+from ebbtide.events.units import span_s
 from ebbtide.manifests import Manifest
 
 if TYPE_CHECKING:
@@ -47,24 +42,6 @@ def build_plan(settings: Settings, manifests: Sequence[Manifest], grant_ns: int 
         settings.budget,
         sleep_action=settings.gate("PodLifecycleSleepAction"),
     )
-
-
-def reserve_warnings(plan: Plan, margins: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Where what a drill has measured takes more of the reserve than there is (`status.margins_json`)."""
-    if margins is None or margins["measured"] is None:
-        return []
-    ends = (margins["lastEndsSeconds"], margins["lastStatusesSeconds"], margins["releaseSeconds"])
-    kept_ns = sum(round(each * NS_PER_SECOND) for each in ends)
-    needed_seconds = -(-(FLOOR_NS + kept_ns) // NS_PER_SECOND)
-    as_always = kept_ns <= LEAST_MARGINS.total_ns
-    if as_always or needed_seconds <= plan.reserve_seconds:
-        return []
-    text = (
-        f"{span(kept_ns)} are kept free at the end as a drill measured, which the reserve of"
-        f" {span_s(plan.reserve_seconds)} has no room for: the last wave has less time, raise reserve to"
-        f" {span_s(needed_seconds)}"
-    )
-    return [("reserve-too-small", text)]
 
 
 def plan_json(plan: Plan, pods: Sequence[Pod]) -> dict[str, Any]:

@@ -13,15 +13,14 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from ebbtide.actors.policy.grace_periods import LEAST_MARGINS
 from ebbtide.actors.policy.plan import first_names
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, episode_id, head_text
 from ebbtide.events.messages import boot_end_text
-from ebbtide.events.model import Margins, PlannedWave, TerminationMode
+from ebbtide.events.model import PlannedWave, TerminationMode
 from ebbtide.events.record.format import rfc3339, utc_text
-from ebbtide.events.units import json_seconds, short_span, span_s
+from ebbtide.events.units import json_seconds, short_span
 from ebbtide.events.writer import Writer
 from ebbtide.options import PROCESS
 from ebbtide.otel.metrics import ShippingState
@@ -442,32 +441,6 @@ def shipping_text(said: dict[str, Any]) -> str:
 def time_text(time: str) -> str:
     """``2026-03-01 12:00:00.000 UTC``, of an RFC 3339 time in UTC."""
     return f"{time[:10]} {time[11:23]} UTC"
-
-
-def margins_json(measured: Margins | None) -> dict[str, Any]:
-    """What a shutdown keeps free at its end, in seconds; ``measured`` (a time) is null for the constants."""
-    kept = measured or LEAST_MARGINS
-    return {
-        "lastEndsSeconds": json_seconds(kept.reap_ns),
-        "lastStatusesSeconds": json_seconds(kept.flush_ns),
-        "releaseSeconds": json_seconds(kept.release_ns),
-        "measured": None if measured is None else measured.measured_wall_ns / NS_PER_SECOND,
-        "measuredTime": None if measured is None else rfc3339(measured.measured_wall_ns),
-    }
-
-
-def margins_text(margins: dict[str, Any]) -> str:
-    """The same for people."""
-    when = margins["measured"]
-    whence = "nobody has measured this node: see 'ebbtide drill'"
-    if when is not None:
-        whence = f"by the drill of {utc_text(round(when * NS_PER_SECOND))}"
-    total = margins["lastEndsSeconds"] + margins["lastStatusesSeconds"] + margins["releaseSeconds"]
-    return (
-        f"{span_s(total)}: {span_s(margins['lastEndsSeconds'])} for the last pods to go, "
-        f"{span_s(margins['lastStatusesSeconds'])} for their statuses, "
-        f"{span_s(margins['releaseSeconds'])} for the release ({whence})"
-    )
 
 
 # What ``ebbtide status`` says of a Kubernetes node: who answers, who ends its pods, what may be detached.

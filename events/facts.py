@@ -397,7 +397,7 @@ class ReleaseRequested(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 @register
 class NodeMeasured(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """``ebbtide drill``: the worst that it measured of each kind of call; 0: not measured, or not to be had.
+    """The worst that was measured of each kind of call; 0: not measured. Nothing sends it any more.
 
     ``sync_ns``: a page of the journal; ``logind_ns``: a call over the bus; ``exec_ns``: a process begun and
     ended; ``runtime_ns``, ``api_ns``: a call of the container runtime, of the API server.

@@ -513,10 +513,6 @@ def _detected_text(names: Names, event: d.ShutdownDetected, at: Stamp) -> str:
 
 def _began_text(names: Names, event: d.ShutdownBegan, at: Stamp) -> str:
     lock = "" if event.lock_held else ", without a lock"
-    kept = event.margins
-    if kept is not None:
-        kept_ns = kept.release_ns + kept.flush_ns + kept.reap_ns
-        lock += f", {span(kept_ns)} kept free at its end as a drill measured"
     return (
         f"shutdown began: {event.kind}, budget {span(event.budget_ns)} of"
         f" {span(event.requested_ns)} asked for,"
@@ -533,7 +529,7 @@ def _measured_text(names: Names, event: f.NodeMeasured, at: Stamp) -> str:
         "a call of the API server": event.api_ns,
     }
     said = (f"{what} {span(each_ns)}" for what, each_ns in worst.items() if each_ns)
-    return f"a drill has measured this node, at worst: {', '.join(said) or 'nothing'}"
+    return f"this node was measured, at worst: {', '.join(said) or 'nothing'}"
 
 
 def _moved_text(names: Names, event: d.DeadlineMoved, at: Stamp) -> str:

@@ -142,7 +142,7 @@ class Settings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 class Margins(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a shutdown keeps free at its end: for the release of the lock before logind's own timer, for the
-    last statuses before it, to see the last pods go before those. ``measured_wall_ns``: when a drill was.
+    last statuses before it, to see the last pods go before those. ``measured_wall_ns``: when it was measured.
     """
 
     release_ns: int

@@ -22,7 +22,7 @@ MINUTES_FROM_NS = 600 * NS_PER_SECOND
 #: An age is compared with nothing: earlier. As kubectl has it.
 MINUTES_OF_AGE_FROM_SECONDS = 120
 
-#: Below, a millisecond is too coarse for what a drill or a hook takes.
+#: Below, a millisecond is too coarse for what a measurement or a hook takes.
 HUNDREDTHS_BELOW_NS = 10 * NS_PER_MS
 
 #: Larger units, largest first.

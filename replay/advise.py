@@ -252,8 +252,8 @@ def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> A
 class StopKind(NamedTuple):
     """What is asked of a stop but for how long it took: of one kind they are told apart by that alone.
 
-    ``hooked``: a hook ran. ``grant_ns``: of a shutdown that began with less than its node asked logind for,
-    with what its last wave may miss of it; 0 of any other.
+    ``hooked``: a hook ran. ``grant_ns``: of a shutdown that began with less than its node asked logind for; 0
+    of any other.
     """
 
     workload: str
@@ -266,7 +266,6 @@ class StopKind(NamedTuple):
     hook_cut: bool
     hooked: bool
     grant_ns: int = 0
-    margin_ns: int = 0
 
 
 class NewestShutdown(NamedTuple):
@@ -330,7 +329,6 @@ class Evidence:
                 shutdown.node,
                 shutdown.grant_ns,
                 asked_ns,
-                (shutdown.margins or LEAST_MARGINS).total_ns,
                 shutdown.journal_id,
                 shutdown.machine_id,
                 shutdown.started_wall_ns,
@@ -390,7 +388,7 @@ def _kind(stop: Stop, short: ShortGrant | None) -> StopKind:
         stop.ignored_stop,
         stop.hook_cut,
         any(part.hook_ns for part in stop.parts),
-        *((short.grant_ns, short.margin_ns) if short is not None else ()),
+        short.grant_ns if short is not None else 0,
     )
 
 
@@ -587,7 +585,6 @@ class ShortGrant(NamedTuple):
     node: str
     grant_ns: int
     asked_ns: int
-    margin_ns: int = END_MARGIN_NS
     journal_id: str = ""
     machine_id: str = ""
     started_wall_ns: int = 0
@@ -606,16 +603,14 @@ class WaveTime(NamedTuple):
     is_cut: bool = False
 
 
-def wave_times(
-    periods: Sequence[Period], grant_ns: int | None, end_margin_ns: int = END_MARGIN_NS
-) -> tuple[WaveTime, ...]:
+def wave_times(periods: Sequence[Period], grant_ns: int | None) -> tuple[WaveTime, ...]:
     """``grant_ns`` None: logind grants what these periods ask for."""
     if grant_ns is None:
         return tuple(WaveTime(period.seconds) for period in periods)
     shares = share_grant(periods, grant_ns // NS_PER_SECOND)
     last = max((at for at, each in enumerate(shares) if each.seconds), default=0)
     return tuple(
-        WaveTime(each.seconds, end_margin_ns if at >= last else 0, is_cut=True)
+        WaveTime(each.seconds, END_MARGIN_NS if at >= last else 0, is_cut=True)
         for at, each in enumerate(shares)
     )
 
@@ -626,7 +621,7 @@ class Rooms:
     def __init__(self, advice: Advice) -> None:
         self._periods, self._drop_in_ns = advice.periods, advice.drop_in_ns
         self._enough = wave_times(self._periods, None)
-        self._short: dict[tuple[int, int], tuple[WaveTime, ...]] = {}
+        self._short: dict[int, tuple[WaveTime, ...]] = {}
 
     def outlooks(self, kind: StopKind, ns: int, of: Workload) -> tuple[Outlook, Outlook]:
         """Of such a stop after that time: under its node's grant, and with all that is asked for."""
@@ -634,10 +629,9 @@ class Rooms:
         # A grant that was too small for the configuration of then may be enough for these periods.
         if not 0 < kind.grant_ns < self._drop_in_ns:
             return enough, enough
-        grant = (kind.grant_ns, kind.margin_ns)
-        if grant not in self._short:
-            self._short[grant] = wave_times(self._periods, *grant)
-        return outlook(kind, ns, of.need_ns, self._short[grant][of.wave]), enough
+        if kind.grant_ns not in self._short:
+            self._short[kind.grant_ns] = wave_times(self._periods, kind.grant_ns)
+        return outlook(kind, ns, of.need_ns, self._short[kind.grant_ns][of.wave]), enough
 
 
 def outlook(kind: StopKind, ns: int, need_ns: int | None, room: WaveTime) -> Outlook:

@@ -266,7 +266,7 @@ WORDS: Mapping[str, None] = dict.fromkeys(
     (
         "",
         # Modes, and where an inventory comes from.
-        *("process", "api", "cri", "auto", "observe", "none", "simulate", "simulated", "cache"),
+        *("process", "api", "cri", "auto", "observe", "none", "simulate", "simulated"),
         *("poweroff", "reboot", "halt", "kexec", "soft-reboot", "unknown"),
         # What an order waits for; of a process: what it is doing.
         *get_args(Barrier),

@@ -96,9 +96,8 @@ HARMLESS: dict[str, tuple[str, set[int]]] = {
     "simulate": ("simulate --pods {d}/pod.yaml --config {d}/config.yaml --journal {d}/journal", {0}),
     "config check": ("config check --config {d}/config.yaml", {0}),
     "run": ("run --journal {d}/none --runtime {d}/run", {2}),
-    "doctor": ("doctor --runtime {d}/run --journal {d}/journal", {0, 1}),
+    "doctor": ("doctor --measure --runtime {d}/run --journal {d}/journal", {0, 1}),
     "plan": ("plan --pods {d}/pod.yaml --config {d}/config.yaml --runtime {d}/run", {0}),
-    "drill": ("drill --runtime {d}/run --journal {d}/journal", {0, 1}),
     "status": ("status --runtime {d}/run --journal {d}/journal", {1}),
     "outage": ("outage run --kubeconfig {d}/none", {2}),
     "journal ls": ("journal ls --journal {d}/journal", {0}),
@@ -111,7 +110,6 @@ HARMLESS: dict[str, tuple[str, set[int]]] = {
     "replay advise": ("replay advise --journal {d}/journal", {0, 1}),
     "replay report": ("replay report --journal {d}/journal -o {d}/report.html", {0}),
     "fleet what-if": ("fleet what-if --journals {d} --config {d}/config.yaml", {2}),
-    "uninstall": ("uninstall --dry-run --runtime {d}/run --journal {d}/none", {0, 1}),
 }
 #: Verbs that only an extra makes possible here say so: `ebbtide run` is mode auto, a node's.
 NEEDS_EXTRA = {"run": "node", "outage": "node", "fleet what-if": "fleet"}

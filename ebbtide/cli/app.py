@@ -137,12 +137,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Run it": {
         "run": Entry("run:run", "The daemon: arm, wait, carry shutdowns out."),
         "doctor": Entry("doctor:doctor", "What would keep the next shutdown from being graceful."),
-        "drill": Entry("drill:drill", "Measure on the live node what a shutdown would need."),
         "status": Entry("status:status", "Armed or not, the lock, the grant, the last shutdown."),
         "metrics": Entry("metrics:metrics", "The metrics, as Prometheus reads them."),
         "view": Entry("view:view", "What 'kubectl ebbtide' asks the daemon for."),
         "config": Entry("config:config", "Check the configuration; show where each value comes from."),
-        "uninstall": Entry("uninstall:uninstall", "Leave the node as it was before."),
+        "uninstall": Entry("uninstall:uninstall", "Before removal: take back what the daemon changed."),
     },
     "In mid-shutdown": {
         "hurry": Entry("hurry:hurry", "Stop waiting for a pod."),

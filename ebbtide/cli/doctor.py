@@ -21,20 +21,22 @@ from ebbtide.cli.common.options import (
 from ebbtide.options import PROCESS
 
 if TYPE_CHECKING:
-    from ebbtide.doctor.snapshot import Finding
+    from ebbtide.doctor.snapshot import Finding, Snapshot
 
 DOCTOR_VERSION = 1
-
+MILLISECOND = 1_000_000
 
 EPILOG = """\b
 Examples:
   sudo ebbtide doctor
+  sudo ebbtide doctor --measure
   sudo ebbtide doctor --mode api --kubeconfig /etc/ebbtide/kubeconfig
   sudo ebbtide doctor -o json | jq '.findings[] | select(.level == "critical")'
 """
 
 
 @click.command(epilog=EPILOG)
+@click.option("--measure", is_flag=True, help="Time the calls of a shutdown; does the budget hold?")
 @config_option
 @journal_option
 @runtime_option
@@ -42,6 +44,7 @@ Examples:
 @node_options
 @output_option("table", "json")
 def doctor(
+    measure: bool,
     configs: tuple[Path, ...],
     journal: Path,
     runtime: Path,
@@ -54,7 +57,11 @@ def doctor(
 ) -> int:
     """Look for what would keep the next shutdown from being graceful, and say how to put it right.
 
-    Only looks. Exit code 1: a finding stops a graceful shutdown.
+    Only looks. --measure times syncs, logind, process starts and hook targets, and on a Kubernetes node the
+    API server, the container runtime and the kubelet's unit; it ends nothing, runs no hook, and changes
+    nothing at the API server (dry runs).
+
+    Exit code 1: a finding stops a graceful shutdown, or the budget does not hold.
     """
     from rich.text import Text
 
@@ -76,14 +83,17 @@ def doctor(
         socket=socket,
     )
     here = LocalNode(options)
-    snapshot = gather(here)
+    snapshot = gather(here, measure=measure)
     findings, node = examine(snapshot), snapshot.node
     # Warnings alone do not fail it: a probe that is red on every cluster is soon read by nobody.
     healthy = not any(finding.level == "critical" for finding in findings)
     if output == "json":
-        show_json(document(findings, healthy) | {"mode": PROCESS if node is None else node.mode})
+        told = document(findings, healthy) | {"mode": PROCESS if node is None else node.mode}
+        show_json(told | (measured_document(snapshot) if measure else {}))
     else:
         print_findings(findings)
+        if measure:
+            print_measured(snapshot)
         if node is not None:
             show(Text(visible(f"judged for mode {node.mode} of node {node.name}"), style="dim"))
     # On standard error, also beside JSON: whose configuration was judged decides what the findings are worth.
@@ -100,6 +110,54 @@ def document(findings: list[Finding], healthy: bool) -> dict[str, Any]:
         "graceful": healthy,
         "findings": [finding.document for finding in findings],
     }
+
+
+def measured_document(snapshot: Snapshot) -> dict[str, Any]:
+    """Further keys; ``slackSeconds`` is null when graceful shutdown is off."""
+    from ebbtide.doctor.rules import judge_budget
+    from ebbtide.events.units import json_seconds
+
+    budget = judge_budget(snapshot)
+    return {
+        "budget": {
+            "holds": budget.holds,
+            "overheadSeconds": json_seconds(budget.overhead_ns),
+            "slackSeconds": json_seconds(budget.slack_ns),
+        },
+        "measurements": [
+            {
+                "what": each.what,
+                "target": each.target,
+                "samples": len(each.samples_ns),
+                "medianMs": each.median_ns / MILLISECOND,
+                "worstMs": each.worst_ns / MILLISECOND,
+                "limitMs": each.limit_ns / MILLISECOND,
+                "verdict": each.verdict,
+                "error": each.error or None,
+            }
+            for each in snapshot.measured
+        ],
+    }
+
+
+def print_measured(snapshot: Snapshot) -> None:
+    from rich.text import Text
+
+    from ebbtide.cli.common.output import show, table
+    from ebbtide.doctor.rules import judge_budget
+    from ebbtide.events.units import span
+
+    rows = [
+        (each.what, each.target, *map(span, (each.median_ns, each.worst_ns, each.limit_ns)), each.verdict)
+        for each in snapshot.measured
+    ]
+    headings = ("MEASURED", "TARGET", "MEDIAN", "WORST", "LIMIT", "VERDICT")
+    show(table(headings, rows, right=("MEDIAN", "WORST", "LIMIT")))
+    budget = judge_budget(snapshot)
+    verdict = "holds" if budget.holds else "does not hold"
+    room = "" if budget.slack_ns is None else f" of {span(budget.slack_ns)} granted beside them"
+    text = f"the budget {verdict}: beside the waves a shutdown needs {span(budget.overhead_ns)}{room}"
+    show(Text(text, style="green" if budget.holds else "red"))
 
 
 def print_findings(

@@ -58,15 +58,12 @@ def plan(
     Without --pods on a Kubernetes node: the pods that its runtime has, with what the API server knows of
     them, and who would end them.
     """
-    from rich.text import Text
-
     from ebbtide.cli.common import output as out
     from ebbtide.cli.common.guard import Refused
     from ebbtide.config import default_paths, load_named
-    from ebbtide.events.record.format import visible
     from ebbtide.manifests import load_manifests
     from ebbtide.node import LocalNode
-    from ebbtide.plan import build_plan, describe_termination, plan_json, plan_tables, reserve_warnings
+    from ebbtide.plan import build_plan, describe_termination, plan_json, plan_tables
 
     options = run_options(
         mode, cri=cri, kubeconfig=kubeconfig, node_name=node_name, config=configs, runtime=runtime
@@ -103,8 +100,6 @@ def plan(
         manifests, seen = list(node.pods.manifests), node.pods.seen
         refuse_unfit(seen, looked=node.pods.parts is not None)
     made = build_plan(settings, manifests, grant_ns)
-    # What a fleet's nodes keep free is not this one's.
-    margins = None if past is not None else (node.status.document or {}).get("margins")
     if made.enabled:
         # What the plan could not know is a warning of its own: an empty plan must not be taken for good news.
         unknown: list[tuple[str, str]] = []
@@ -124,18 +119,11 @@ def plan(
             text = "logind does not answer: the plan assumes that everything is granted;"
             text += " name a limit with --grant"
             unknown.append(("grant-unknown", text))
-        unknown += reserve_warnings(made, margins)
         made = msgspec.structs.replace(made, warnings=(*made.warnings, *unknown))
     listed = [manifest.pod for manifest in manifests]
     # Collected first and printed at the end: an error on the way leaves standard output empty, so that what
     # is behind a pipe never gets half a plan.
     document, shown, code = plan_json(made, listed), [plan_tables(made, listed)], 0
-    if margins is not None and made.enabled:
-        # Only beside a daemon: it brings the journal with it.
-        from ebbtide.status import margins_text
-
-        document["margins"] = margins
-        shown.append(Text(visible(f"kept free at its end: {margins_text(margins)}")))
     if seen is not None:
         bus, _ = node.logind
         more, lines = describe_termination(seen, listed, settings, bus is not None and bus.kubelet_lock)

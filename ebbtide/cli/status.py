@@ -111,7 +111,6 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         LOCK_TEXTS,
         ended_text,
         last_boot_text,
-        margins_text,
         node_rows,
         progress_text,
         shipping_text,
@@ -137,8 +136,6 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
             "grant",
             f"{span_s(document['grantSeconds'])} of {span_s(document['neededSeconds'])}{enough}",
         )
-        if margins := document.get("margins"):  # a daemon of an earlier release does not say it
-            yield "kept free", margins_text(margins)
         yield "phase", f"{document['phase']}: {progress_text(shutdown)}" if runs else document["phase"]
         if last_boot := document.get("lastBoot"):  # likewise
             yield "last boot", last_boot_text(last_boot)

@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 LOGIND_SECONDS_MAX = 3.0
 
 
-def gather(node: LocalNode) -> Snapshot:
+def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     """Look at everything; a mode that is empty is found out. Raises nothing but PermissionError, where a
-    folder is for root only.
+    folder is for root only. ``measure``: time a shutdown's calls as well.
     """
     loaded, config_error = None, ""
     try:
@@ -85,7 +85,7 @@ def gather(node: LocalNode) -> Snapshot:
     raise_grant = loaded is not None and loaded.settings.raise_grant
     # A limit that the daemon may raise is no reason to cut a pod.
     grant_ns = None if bus is None or raise_grant else bus.grant_ns
-    return Snapshot(
+    snapshot = Snapshot(
         config_error=config_error,
         raise_grant=raise_grant,
         plan=None if loaded is None else build_plan(loaded.settings, pods.manifests, grant_ns),
@@ -103,6 +103,11 @@ def gather(node: LocalNode) -> Snapshot:
         node=pods.seen,
         shipping=shipping,
     )
+    if measure:
+        from ebbtide.doctor.measure import measure_calls
+
+        snapshot = snapshot._replace(measured=trio.run(measure_calls, snapshot, pods))
+    return snapshot
 
 
 # --- logind ------------------------------------------------------------------------------------
@@ -227,8 +232,8 @@ AUTO_MODE = "auto"
 
 
 class FoundPods(NamedTuple):
-    """``targets`` are what httpGet hooks would ask. ``seen``, ``known`` (what the API server lists) and
-    ``parts`` are a Kubernetes node's.
+    """``targets`` are what httpGet hooks would ask. ``seen``, ``known`` (what the API server lists),
+    ``container`` (the id of one that runs) and ``parts`` are a Kubernetes node's.
     """
 
     mode: str
@@ -237,6 +242,7 @@ class FoundPods(NamedTuple):
     targets: tuple[HookTarget, ...] = ()
     seen: NodeSnapshot | None = None
     known: tuple[KnownPod, ...] = ()
+    container: str = ""
     parts: NodeParts | None = None
 
 
@@ -260,8 +266,16 @@ def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> Fou
     from ebbtide.doctor.node import look_at_node
 
     found = look_at_node(options._replace(mode=mode), section)
-    targets = tuple(target for entry in found.entries for target in targets_of_containers(entry))
-    return FoundPods(mode, found.manifests, found.forecasts, targets, found.seen, found.known, found.parts)
+    return FoundPods(
+        mode,
+        found.manifests,
+        found.forecasts,
+        tuple(target for entry in found.entries for target in targets_of_containers(entry)),
+        found.seen,
+        found.known,
+        next((each.id for entry in found.entries for each in entry.containers.values()), ""),
+        found.parts,
+    )
 
 
 def detect_mode(section: NodeSection, runtime: Path) -> str:
@@ -276,7 +290,7 @@ def detect_mode(section: NodeSection, runtime: Path) -> str:
     return AUTO_MODE if named or kubelet or first_existing(KUBECONFIGS) else PROCESS
 
 
-# What the httpGet hooks of running pods would ask, by address: for the drill, which only connects.
+# What the httpGet hooks of running pods would ask, by address: a measurement only connects.
 
 
 #: Where local processes are.

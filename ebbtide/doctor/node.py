@@ -1,4 +1,4 @@
-"""Looking at a Kubernetes node for the doctor, the plan and the drill: everything at once, and bounded.
+"""Looking at a Kubernetes node for the doctor and the plan: everything at once, and bounded.
 
 Each look is on its own: what does not answer is missing from the whole, and says why. gRPC and the API's
 client are imported only here, where they are used, and only where they are installed. Here are also a node's
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 import trio
 
-from ebbtide.actors.edges.cri.pods import PodEntry, PodTable, api_pod_view, known_pod_of, pod_view
+from ebbtide.actors.edges.cri.pods import PodEntry, PodTable, known_pod_of, pod_view
 from ebbtide.actors.edges.documents import object_of_file
 from ebbtide.actors.edges.kubernetes.pod_object import (
     MANIFEST_BYTES_MAX,
@@ -337,17 +337,13 @@ class _NodeLooks:
             )
 
     def _views(self) -> list[Pod]:
-        """As the daemon has them: what runs, with what the watch, its cache or a manifest tells; without a
-        runtime, those that are known.
-        """
+        """As the daemon has them: what runs, with what the watch, its cache or a manifest tells."""
         store = PodStore()
         store.restore(PodCache(self._lasting, self._parts.node, lambda level, line: None).load())
         store.set_manifests(read_manifests(self._parts.static_pods, self._parts.node))
         # In this order: what the API server says now is newer than what the daemon kept.
         if self._api.answers:
             store.replace(self._listed.known, resource_version="")
-        if self._runtime.problem and not self._entries:
-            return [pod for pod in map(api_pod_view, store.pods()) if pod is not None]
         return [pod_view(entry, known_pod_of(entry, store)) for entry in self._entries]
 
     def found(self, mode: str) -> FoundNode:

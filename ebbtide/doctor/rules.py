@@ -13,10 +13,14 @@ from typing import NamedTuple
 from ebbtide.actors.edges.logind.drop_ins import DROP_IN_NAME
 from ebbtide.actors.policy.plan import Plan, first_names, short_name
 from ebbtide.doctor.snapshot import (
+    DRY_DELETE,
+    DRY_PATCH,
+    LOGIND_CALL,
     MASTERS_GROUP,
     NEEDED_RIGHTS,
     NODE_USER,
     SINGLE_UNIT_DISTRIBUTIONS,
+    SYNC,
     Finding,
     Level,
     NodePod,
@@ -653,13 +657,17 @@ def _grant_too_small(snapshot: Snapshot) -> Iterator[Finding]:
         return
     needed = span(needed_ns)
     said = f"logind grants {span(bus.grant_ns)}, the waves and the reserve need {needed}"
-    # A daemon that runs has tried, so what is granted now is what there will be.
-    if snapshot.raise_grant and snapshot.status is None and not snapshot.files.overridden_by:
+    if _will_be_raised(snapshot):
         yield Finding("note", "grant-will-be-raised", said, "none needed: the daemon raises it when it arms")
         return
     # Without the reserve the last wave gives up some seconds; below the periods whole waves are cut short.
     level: Level = "critical" if bus.grant_ns < requested_ns else "warning"
     yield Finding(level, "grant-too-small", said, _grant_cure(snapshot, needed_ns))
+
+
+def _will_be_raised(snapshot: Snapshot) -> bool:
+    """A daemon that runs has tried, so what is granted now is what there will be."""
+    return snapshot.raise_grant and snapshot.status is None and not snapshot.files.overridden_by
 
 
 def _grant_cure(snapshot: Snapshot, needed_ns: int) -> str:
@@ -793,6 +801,81 @@ def store_of_shipping(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding("note", "store-lost", message, "nothing brings them back; the daemon's log names them")
 
 
+# --- what was measured -------------------------------------------------------------------------
+
+#: Synced records on the way of a shutdown: the announcement, each wave's statuses, and the release.
+SYNCS_PER_WAVE = 2
+SYNCS_BESIDE = 2
+#: The release's calls to logind and its proof.
+LOGIND_CALLS = 3
+#: Once a wave, since a wave's pods are asked for side by side: what goes before its first signal or delete.
+MEASURED_ONCE_A_WAVE = ("exec", "CRI container status", DRY_PATCH, DRY_DELETE)
+#: Once a shutdown.
+MEASURED_ONCE = ("CRI list of sandboxes", "kubelet unit")
+
+MEASURE_CURES = {
+    "httpGet target": "have the container serve that port, or correct its preStop hook",
+    SYNC: "make the journal's folder writable, or name another with --journal",
+    **dict.fromkeys(
+        (DRY_PATCH, DRY_DELETE), "see which webhook or policy refuses it: kubectl --dry-run=server"
+    ),
+}
+
+
+class Budget(NamedTuple):
+    """``overhead_ns``: what syncs, calls and process starts take beside the waves, each as slow as its worst
+    sample. ``slack_ns``: what is granted beside the waves; None where graceful shutdown is off.
+    """
+
+    overhead_ns: int
+    slack_ns: int | None
+
+    @property
+    def holds(self) -> bool:
+        return self.slack_ns is not None and self.overhead_ns <= self.slack_ns
+
+
+def judge_budget(snapshot: Snapshot) -> Budget:
+    """A call that failed or was not measured counts nothing: a finding says so."""
+    plan, bus = snapshot.plan or Plan(enabled=False), snapshot.bus
+    waves, worst = len(plan.waves), {each.what: each.worst_ns for each in snapshot.measured}
+    overhead_ns = (
+        (SYNCS_BESIDE + SYNCS_PER_WAVE * waves) * worst.get(SYNC, 0)
+        + LOGIND_CALLS * worst.get(LOGIND_CALL, 0)
+        + sum(waves * worst.get(each, 0) for each in MEASURED_ONCE_A_WAVE)
+        + sum(worst.get(each, 0) for each in MEASURED_ONCE)
+    )
+    if not plan.enabled:
+        return Budget(overhead_ns, None)
+    slack_ns = plan.reserve_seconds * NS_PER_SECOND
+    if bus is not None and not _will_be_raised(snapshot):
+        slack_ns = min(slack_ns, bus.grant_ns - plan.requested_seconds * NS_PER_SECOND)
+    return Budget(overhead_ns, max(0, slack_ns))
+
+
+def calls_too_slow(snapshot: Snapshot) -> Iterator[Finding]:
+    """Without measurements there is no overhead."""
+    overhead_ns, slack_ns = budget = judge_budget(snapshot)
+    if overhead_ns and slack_ns is not None and not budget.holds:
+        message = (
+            f"a shutdown's calls take {span(overhead_ns)}, and {span(slack_ns)} are granted beside the waves"
+        )
+        cure = "raise reserve, have logind grant it, and see which calls are slow"
+        yield Finding("critical", "budget-exceeded", message, cure)
+
+
+def calls_failed(snapshot: Snapshot) -> Iterator[Finding]:
+    mode = snapshot.node.mode if snapshot.node is not None else ""
+    for each in snapshot.measured:
+        if each.error:
+            # In this mode deletes are all that ends a pod.
+            level: Level = "critical" if each.what == DRY_DELETE and mode == "api" else "warning"
+            message = f"{each.what} {each.target}: {each.error}"
+            yield Finding(
+                level, "call-failed", message, MEASURE_CURES.get(each.what, "see its log, and measure again")
+            )
+
+
 RULES: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
     _configuration,
     _daemon_silent,
@@ -808,6 +891,8 @@ RULES: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
     _power_key_ignored,
     _acpid_runs,
     store_of_shipping,
+    calls_too_slow,
+    calls_failed,
     *NODE_RULES,
     *ACCESS_RULES,
     *POD_RULES,

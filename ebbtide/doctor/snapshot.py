@@ -195,6 +195,35 @@ class StoreState(NamedTuple):
     lost: int = 0
 
 
+#: What some measurements are called: the budget and the rules look for them.
+SYNC, LOGIND_CALL = "journal sync", "logind call"
+DRY_PATCH, DRY_DELETE = "API dry-run patch", "API dry-run delete"
+
+
+class Measured(NamedTuple):
+    """Samples of one call, sorted; none, with ``error``, where it failed. A median over ``limit_ns`` makes a
+    shutdown slow.
+    """
+
+    what: str
+    target: str
+    limit_ns: int
+    samples_ns: tuple[int, ...] = ()
+    error: str = ""
+
+    @property
+    def median_ns(self) -> int:
+        return self.samples_ns[len(self.samples_ns) // 2] if self.samples_ns else 0
+
+    @property
+    def worst_ns(self) -> int:
+        return self.samples_ns[-1] if self.samples_ns else 0
+
+    @property
+    def verdict(self) -> str:
+        return "failed" if self.error else "ok" if self.median_ns <= self.limit_ns else "slow"
+
+
 class Snapshot(NamedTuple):
     """``status`` is the daemon's answer, None with ``status_error`` when it gave none; likewise ``bus``.
 
@@ -221,6 +250,8 @@ class Snapshot(NamedTuple):
     node: NodeSnapshot | None = None
     #: None: nothing is shipped.
     shipping: StoreState | None = None
+    #: Empty: nothing was measured.
+    measured: tuple[Measured, ...] = ()
 
 
 class NeededRight(NamedTuple):

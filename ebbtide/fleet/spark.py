@@ -1,7 +1,6 @@
 """A fleet's journals as a data source of Apache Spark: ``spark.read.format("ebbtide")``.
 
     spark.read.format("ebbtide").option("table", "pods").load("s3://bucket/v1")
-    spark.readStream.format("ebbtide").option("table", "shutdowns").load("s3://bucket/v1")
 
 The driver plans by names alone, of one LIST; executors read, and hand Arrow batches to Spark. What a row says
 is the portable core's (`ebbtide.fleet`), so that it is the same here as on one machine. Options:
@@ -25,7 +24,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    DataSourceStreamReader,
     EqualTo,
     Filter,
     GreaterThan,
@@ -38,7 +36,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.fleet import JOURNALS_TABLE, Ref, bins, journals, record_batches, schema
 from ebbtide.fleet.spark_task import forget_archives
-from ebbtide.fleet.streaming import Position, grown, new_batches
 
 # Spark imports this module wherever it looks for any data source, also where the extra `fleet` is not: the
 # store's client is loaded when a store is opened.
@@ -75,9 +72,6 @@ class DefaultSource(DataSource):
         pushes = self.options.get("pushdown", "false").lower() == "true"
         return (PushdownReader if pushes else JournalReader)(self.options)
 
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return JournalStream(self.options)
-
 
 def _table(options: Any) -> str:
     return str(options.get("table", "shutdowns"))
@@ -86,9 +80,6 @@ def _table(options: Any) -> str:
 def _parts(options: Any, refs: Sequence[Ref]) -> list[list[Ref]]:
     journals_max = int(options.get("partitionJournals", PARTITION_JOURNALS))
     return bins(refs, int(options.get("partitionMiB", PARTITION_MIB)) * MIB, journals_max)
-
-
-# --- a table as it is now ------------------------------------------------------------------------
 
 
 class JournalReader(DataSourceReader):
@@ -132,47 +123,3 @@ class PushdownReader(JournalReader):
                 since = each.value - CLOCK_DIFFERENCE_MAX
                 self.since_ns = max(self.since_ns, int(since.timestamp()) * NS_PER_SECOND)
             yield each
-
-
-# --- what is new ---------------------------------------------------------------------------------
-
-
-class GrownJournals(JournalsPartition):
-    """``before``: what an earlier batch had of those of them that it had."""
-
-    def __init__(self, refs: Sequence[Ref], before: Sequence[Ref]) -> None:
-        super().__init__(refs)
-        self.before = before
-
-
-class JournalStream(DataSourceStreamReader):
-    """Each settled shutdown's rows once, of new journals and of those that have new objects. Of the table
-    ``journals`` one row each time that a journal has.
-    """
-
-    # Whether a shutdown has been handed out is a function of the journal's objects that were there, so that
-    # the checkpoint holds no more than how far the store was read; a batch that is run again is the same one.
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
-        self.reached = Position()
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return Position().offset()
-
-    def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        self.reached = Position.of_all(journals(self.options["path"])).or_later(self.reached)
-        return self.reached.offset()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        # Of a stream that is continued this is the first word on how far it had come.
-        self.reached = self.reached.or_later(Position.parse(end))
-        found = grown(journals(self.options["path"]), Position.parse(start), Position.parse(end))
-        return [
-            GrownJournals(now, [before for ref in now if (before := found[ref]) is not None])
-            for now in _parts(self.options, list(found))
-        ]
-
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        forget_archives()
-        return new_batches(partition.refs, partition.before, _table(self.options))

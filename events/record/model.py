@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ebbtide.events.decisions import EpisodeOutcome, HookResult, PodOutcome
-from ebbtide.events.model import Budget, Margins, Period, ProcessReport, ShutdownKind, TerminationMode
+from ebbtide.events.model import Budget, Period, ProcessReport, ShutdownKind, TerminationMode
 from ebbtide.events.record.severity import Severity, Summary, severity_of
 from ebbtide.events.recovery import State, Verdict
 from ebbtide.events.units import span
@@ -280,8 +280,6 @@ class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, 
     budget_ns: int = 0
     deadline_ns: int = 0
     release_by_ns: int = 0
-    #: Kept free at its end, as measured; None: the constants.
-    margins: Margins | None = None
     lock_held: bool = True
     #: Since when the machine did not have to wait: 0 from the signal on; None: it always had to.
     lock_lost_ns: int | None = None

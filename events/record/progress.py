@@ -145,7 +145,6 @@ def _shutdown_began(shutdown: ProgressBuilder, event: ShutdownBegan) -> None:
         "budget_ns": event.budget_ns,
         "deadline_ns": shutdown.since(event.deadline_ns),
         "release_by_ns": shutdown.since(event.release_by_ns),
-        "margins": event.margins,
         "lock_held": event.lock_held,
     }
 

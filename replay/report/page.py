@@ -19,9 +19,8 @@ import msgspec
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome, PodRejected
 from ebbtide.events.messages import Names
-from ebbtide.events.model import Margins
 from ebbtide.events.record.causes import KIND_TEXTS, CauseCode, CauseGroup, cause_groups, fates_text, headline
-from ebbtide.events.record.format import utc_text, visible
+from ebbtide.events.record.format import visible
 from ebbtide.events.record.model import (
     AutopsyRecord,
     ContainerRecord,
@@ -555,17 +554,6 @@ RESUME_TEXTS = {
 }
 
 
-def _margin_rows(margins: Margins | None) -> list[tuple[object, ...]]:
-    """What was kept free at its end; nothing where it was the constants."""
-    if margins is None:
-        return []
-    kept = f"release {span(margins.release_ns)}, last statuses {span(margins.flush_ns)}"
-    when = utc_text(margins.measured_wall_ns)
-    return [
-        ("Kept free at the end", f"{kept}, last ends {span(margins.reap_ns)}: measured by a drill, {when}")
-    ]
-
-
 def settings_section(shutdown: ShutdownRecord) -> Markup:
     configured = shutdown.configuration
     periods = ", ".join(f"priority {each.priority}: {span_s(each.seconds)}" for each in configured.periods)
@@ -575,7 +563,6 @@ def settings_section(shutdown: ShutdownRecord) -> Markup:
         ("Granted by logind", span(shutdown.grant_ns)),
         ("Budget of the waves", span(shutdown.budget_ns)),
         ("Reserve", span(configured.reserve_ns)),
-        *_margin_rows(shutdown.margins),
         ("Time left unused", BUDGET_TEXTS[configured.budget]),
         ("Sleep hooks", "honoured" if configured.sleep_action else "switched off by a feature gate"),
         ("Flushing statuses", f"at most {span(configured.status_flush_ns)}"),

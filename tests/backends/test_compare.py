@@ -27,7 +27,6 @@ def root() -> WireSpan:
         (["shop/db-0", "shop/bare"], True),
         (["shop/bare", "shop/db-0"], False),
         (["shop/db-0"], False),
-        ([], False),
     ],
 )
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])

@@ -67,9 +67,6 @@ class Emulator:
     def freeze(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
 
-    def thaw(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()

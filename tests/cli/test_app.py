@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
-from ebbtide import __version__
 from ebbtide.actors.policy.termination_mode import NODE_MODES
 from ebbtide.cli.app import cli
 from ebbtide.options import MODES, PROCESS
@@ -34,7 +31,7 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
 LEAVES = list(leaves(cli))
 
 COMMANDS = """
-completion, config check, config show, demo, doctor, drill, export jsonl, export otlp, export
+completion, config check, config show, demo, doctor, export jsonl, export otlp, export
 otlp-json, export parquet, fleet advise, fleet ingest, fleet tables, fleet verify,
 fleet what-if, help, hurry, journal check, journal ls, journal pack, journal show,
 metrics, outage declare, outage doctor, outage explain, outage ls, outage run, outage status, plan,
@@ -74,33 +71,6 @@ def test_help(run: Run, path: tuple[str, ...]) -> None:
     assert all(each.help for each in command.params if isinstance(each, click.Option))
 
 
-def test_help_imports_nothing_that_it_does_not_need() -> None:
-    """``ebbtide run --help`` loads neither tables nor Trio nor any other command."""
-    code = (
-        "import sys; from ebbtide.cli.common.guard import guarded;"
-        " guarded(['run', '--help']); print(*sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    imported = set(done.stdout.splitlines()[-1].split())
-    assert "ebbtide.cli.run" in imported
-    others = {"rich", "yaml", "trio", "msgspec", "ebbtide.events", "ebbtide.cli.demo", "ebbtide.daemon"}
-    assert not others & imported
-
-
-def test_version(run: Run) -> None:
-    """``--version`` is one line."""
-    assert run("--version").out == f"ebbtide {__version__}\n"
-
-
-@pytest.mark.parametrize("shell, sign", [("bash", "complete -o"), ("zsh", "#compdef"), ("fish", "complete ")])
-def test_completion_script(run: Run, shell: str, sign: str) -> None:
-    """Each shell gets its script."""
-    ran = run("completion", shell)
-    assert ran.code == 0
-    assert sign in ran.out
-    assert "_EBBTIDE_COMPLETE" in ran.out
-
-
 @pytest.mark.parametrize(
     "words, index, expected",
     [
@@ -121,16 +91,6 @@ def test_completion_knows_the_shutdowns_of_the_journal_that_is_named(tmp_path: P
     words = f"ebbtide replay timeline --journal {tmp_path / 'journal'} 0"
     ran = ebbtide(_EBBTIDE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD="5")
     assert [line[:15] for line in ran.out.split()] == ["plain,00010203-"]
-
-
-@pytest.mark.parametrize("words", [(), ("journal",), ("journal", "ls")], ids=str)
-def test_help_is_a_command_too(run: Run, words: tuple[str, ...]) -> None:
-    """The same text as by the option, on standard output."""
-    ran = run("help", *words)
-    assert (ran.code, ran.out) == (0, run(*words, "--help").out)
-    wrong = run("help", *words, "nothing")
-    assert (wrong.code, wrong.out) == (2, "")
-    assert "no such command 'nothing'" in wrong.err
 
 
 @pytest.mark.parametrize("words", [(), ("journal",)], ids=str)

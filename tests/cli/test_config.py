@@ -8,13 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from ebbtide.cli import config as view
-from ebbtide.cli.app import cli
 from ebbtide.config import Loaded, parse
 from ebbtide.config.schema import FIELDS
 from ebbtide.events.base import NS_PER_SECOND
@@ -92,37 +90,6 @@ def test_a_valid_configuration_is_checked_against_the_limit(
     assert printed(view.check_text(checked)).startswith(verdict)
 
 
-def test_of_a_limit_that_nobody_knows_nothing_is_promised() -> None:
-    """A limit that may not be raised decides, and where it is not known so is the verdict; no failure."""
-    checked = view.check_configuration(loaded(f"{PAIR}raiseGrant: false\n"), None)
-    assert (checked.honoured, checked.exit_code) == (None, 0)
-    assert [code for code, _ in checked.findings] == ["grant-unknown"]
-    assert "35 s are needed" in checked.findings[0][1]
-    assert view.check_document(checked)["honoured"] is None
-    assert printed(view.check_text(checked)).startswith("valid; whether it can be honoured is not known\n")
-    off = view.check_configuration(loaded(f"{OWN}raiseGrant: false\n"), None)
-    assert (off.enabled, [code for code, _ in off.findings]) == (False, ["disabled"])
-
-
-def test_a_configuration_that_is_off_is_said_to_be_off() -> None:
-    """That is valid, and no failure; in the words that say what switches it on, once."""
-    kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-    off = "valid, and graceful shutdown is off: set shutdownGracePeriod, and leave its gate on\n"
-    for text in ("", "# only a comment\n", kubelet):
-        checked = view.check_configuration(loaded(text), 5 * NS_PER_SECOND)
-        assert (checked.enabled, checked.exit_code) == (False, 0)
-        assert printed(view.check_text(checked)) == off
-
-
-@pytest.mark.parametrize("text, code", [("", 1), (PAIR, 0)])
-def test_a_gate_can_ask_for_more_than_a_valid_file(tmp_path: Path, text: str, code: int) -> None:
-    """A pipeline that protects nodes does not let an empty file through."""
-    path = tmp_path / "site.yaml"
-    path.write_text(text)
-    arguments = ["config", "check", "--config", str(path), "--grant", "40s", "--require-enabled"]
-    assert CliRunner().invoke(cli, arguments, standalone_mode=False).return_value == code
-
-
 def test_periods_in_the_kubelets_document_are_the_kubelets_too() -> None:
     """Named with its place, and with what to do; not those of our own, and not where nothing is on."""
     kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -143,10 +110,3 @@ def test_the_committed_references_are_current() -> None:
         text=True,
     )
     assert check.returncode == 0, check.stderr
-
-
-def test_the_reference_names_every_field_with_its_default() -> None:
-    """Nothing can be configured that is not described."""
-    text = (ROOT / "docs" / "configuration.md").read_text()
-    for field in FIELDS.values():
-        assert f"### `{field.name}`\n\n{field.doc.text}\n\n* type: {field.doc.kind}\n* default: `" in text

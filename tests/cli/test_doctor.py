@@ -16,12 +16,11 @@ import pytest
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction, ProcessSpec
 from ebbtide.actors.edges.process.pods import RECORD_VERSION, ContainerRecord, PodRecord
-from ebbtide.cli.drill import measure_connection
 from ebbtide.doctor.gather import look_at_journal, targets_of_processes
+from ebbtide.doctor.measure import measure_connection
 from ebbtide.doctor.rules import examine
-from ebbtide.events.facts import OrderEnded
 from ebbtide.events.model import Container, Pod
-from tests.cli.bed import Node, whole_shutdown, write
+from tests.cli.bed import whole_shutdown
 from tests.cli.test_journal import damage
 from tests.commands import Run
 from tests.doctor.values import MACHINE
@@ -38,26 +37,6 @@ def test_a_damaged_journal_is_found(tmp_path: Path, how: str, level: str) -> Non
     assert (finding.level, finding.code) == (level, f"journal-{how}")
 
 
-def test_a_pod_that_could_not_be_started_is_found(tmp_path: Path) -> None:
-    """The journal names it and why, until a start of it goes well or a new daemon has begun."""
-    node, failed = Node(), ("shop/web-0", "no such program")
-    node.start()
-    key = f"NodeStatusActor/start/{node.pods[0].uid}/90"
-    node.feed(OrderEnded(key=key, result="failed", reason=failed[1]))
-    write(tmp_path / "failed", node.records)
-    assert look_at_journal(tmp_path / "failed").failed_starts == (failed,)
-    node.feed(OrderEnded(key=key, result="done"))
-    write(tmp_path / "done", node.records)
-    assert look_at_journal(tmp_path / "done").failed_starts == ()
-
-
-def test_a_journal_that_is_not_there_yet_is_none_to_complain_of(tmp_path: Path) -> None:
-    """A daemon that never ran has no journal; the room where it will be is looked at."""
-    store = look_at_journal(tmp_path / "a" / "b")
-    assert (store.exists, store.verdict, store.error) == (False, None, "")
-    assert store.free_bytes is not None
-
-
 def test_doctor_on_this_machine(run: Run, tmp_path: Path) -> None:
     """Without bus and daemon: 1, and the findings say so with cures; as JSON the same."""
     config = tmp_path / "config.yaml"
@@ -70,6 +49,23 @@ def test_doctor_on_this_machine(run: Run, tmp_path: Path) -> None:
     text = run(*arguments).out
     assert text.count("cure: ") == 2
     assert not (tmp_path / "j").exists()
+
+
+def test_what_a_shutdown_needs_is_measured(run: Run, tmp_path: Path) -> None:
+    """Beside the findings; logind is away, so it is not measured, and no file stays."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
+    arguments = ("doctor", "--config", config, "--journal", tmp_path, "--runtime", tmp_path / "run", *HERE)
+    ran = run(*arguments, "--measure", "-o", "json")
+    document = json.loads(ran.out)
+    assert ran.code == 1
+    assert document["budget"].keys() == {"holds", "overheadSeconds", "slackSeconds"}
+    assert document["budget"]["slackSeconds"] == 5
+    found = document["measurements"]
+    assert [(each["what"], each["error"]) for each in found] == [("journal sync", None), ("exec", None)]
+    assert all(0 < each["medianMs"] <= each["worstMs"] for each in found)
+    assert list(tmp_path.iterdir()) == [config]
+    assert "the budget " in run(*arguments, "--measure").out
 
 
 # --- running pods ------------------------------------------------------------------------------
@@ -110,8 +106,9 @@ def test_doctor_names_the_deaf_pod(run: Run, tmp_path: Path, deaf_pod: PodRecord
     assert finding["message"].startswith("shop/web-0, container web, process ")
 
 
-def test_hook_targets_are_connected_to_and_not_asked(deaf_pod: PodRecord) -> None:
+async def test_hook_targets_are_connected_to_and_not_asked(deaf_pod: PodRecord) -> None:
     """A hook whose port nobody serves is found; no request is sent."""
-    (measured,) = map(measure_connection, targets_of_processes(deaf_pod))
+    (target,) = targets_of_processes(deaf_pod)
+    measured = await measure_connection(target)
     assert measured.target == "shop/web-0 web"
     assert "refused" in measured.error

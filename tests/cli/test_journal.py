@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
-import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.common.records import record_json_line, record_text_line
 from ebbtide.cli.common.selection import parse_moment
 from ebbtide.events import segment
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.codec import RawRecord
-from ebbtide.events.facts import BusLost, PodAppeared
-from ebbtide.events.messages import NAMING_EVENTS, Names
-from ebbtide.events.segment import Header, Link
-from tests.cli.bed import IDENTITY, WALL_NS, Node, pod, whole_shutdown, write
-from tests.commands import NOWHERE, Run, ebbtide
-from tests.journals import DEMO, JOURNAL_ID
-
-GOLDEN = Path(__file__).parent / "golden"
-HEADER = Header(JOURNAL_ID, 1, WALL_NS, 0, False, Link(), IDENTITY)
+from tests.cli.bed import WALL_NS, Node, whole_shutdown, write
+from tests.commands import NOWHERE, Run
 
 
 @pytest.fixture
@@ -80,55 +68,6 @@ def test_ls_json_has_the_promised_shape(run: Run, journal: Path) -> None:
     }
 
 
-def test_ls_of_a_folder_of_journals(run: Run, tmp_path: Path, journal: Path) -> None:
-    """Each under its node's name; as JSON all episodes, with their journal and node."""
-    for name, source in (("one", journal), ("two", DEMO)):
-        shutil.copytree(source, tmp_path / "fleet" / name)
-    said = run("journal", "ls", "--journal", tmp_path / "fleet").out
-    for source in (journal, DEMO):
-        assert run("journal", "ls", "--journal", source).out in said
-    assert "node-1, journal de300000" in said
-    document = json.loads(run("journal", "ls", "--journal", tmp_path / "fleet", "-o", "json").out)
-    alone = json.loads(run("journal", "ls", "--journal", DEMO, "-o", "json").out)
-    (shutdown,) = (each for each in document["episodes"] if each["journalId"] == alone["journalId"])
-    assert shutdown == {**alone["episodes"][0], "journalId": alone["journalId"], "node": "node-1"}
-    assert [each["journal"]["state"] for each in document["journals"]] == ["intact", "intact"]
-    # One below is that one, in the promised shape.
-    shutil.rmtree(tmp_path / "fleet" / "one")
-    assert json.loads(run("journal", "ls", "--journal", tmp_path / "fleet", "-o", "json").out) == alone
-
-
-def test_ls_table(run: Run, journal: Path) -> None:
-    """A line a shutdown, with the id of its trace, plain in a pipe."""
-    heading, line = run("journal", "ls", "--journal", journal).out.splitlines()
-    assert heading.split() == ["EPISODE", "KIND", "STARTED", "TOOK", "OUTCOME", "PODS", "TRACE"]
-    assert "poweroff" in line
-    assert re.search(r"complete  3 graceful  [0-9a-f]{32}$", line)
-
-
-@pytest.mark.parametrize("name", ["cancelled-v1", "shutdown-v1-unreleased", "cut"])
-def test_the_counter_of_shutdowns_counts_what_is_listed(run: Run, tmp_path: Path, name: str) -> None:
-    """Each that is over, under its outcome: also the last one, of which no daemon has said how it ended."""
-    folder = Path(__file__).parents[1] / "golden" / name
-    if name == "cut":
-        node = Node()
-        node.start()
-        node.shut_down()
-        cut = next(at for at, each in enumerate(node.records) if type(each.event).__name__ == "PodEnded")
-        whole = next(at for at in range(cut, len(node.records)) if node.records[at].last)
-        folder = tmp_path
-        write(folder, node.records[: whole + 1])
-    listed = json.loads(run("journal", "ls", "--journal", folder, "-o", "json").out)["episodes"]
-    metrics = json.loads(run("metrics", "--journal", folder, "-o", "json").out)["metrics"]
-    (counter,) = (each for each in metrics if each["name"] == "ebbtide_shutdowns_total")
-    counted = {
-        (sample["labels"]["kind"], sample["labels"]["outcome"]): sample["value"]
-        for sample in counter["samples"]
-        if sample["value"]
-    }
-    assert counted == Counter((each["kind"], each["outcome"]) for each in listed)
-
-
 # --- show --------------------------------------------------------------------------------------
 
 
@@ -143,43 +82,6 @@ def test_show_json_is_one_object_a_line_in_order(run: Run, journal: Path) -> Non
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z", line["time"])
         assert line["cause"] is None or line["cause"] < line["seq"]
         assert (line["cause"] is None) == (line["actor"] in ("edge", "journal"))
-
-
-def test_show_golden(run: Run, tmp_path: Path) -> None:
-    """The lines for people, as they stand in the golden file."""
-    node = Node([pod("web-0")])
-    node.feed_clock(3)
-    node.feed(PodAppeared(pod=node.pods[0]))
-    node.feed(BusLost(error="the bus connection ended (EOFError)"))
-    write(tmp_path, node.records)
-    shown = run("journal", "show", "--journal", tmp_path, "--actor", "edge").out
-    assert shown == (GOLDEN / "journal-show.txt").read_text()
-
-
-@pytest.mark.parametrize("name", ["web-1", "shop/web-1", pod("web-1").uid])
-def test_show_of_one_pod(run: Run, journal: Path, name: str) -> None:
-    """``--pod`` finds the pod by any of its names, and everything that names it, its end included."""
-    lines = run("journal", "show", "--journal", journal, "--pod", name, "-o", "json").out.splitlines()
-    types = [json.loads(line)["type"] for line in lines]
-    assert types[0] == "PodAppeared"
-    assert "PodEnded" in types
-    assert all(pod("web-1").uid in line for line in lines)
-
-
-def test_a_pod_whose_uid_begins_another_is_not_taken_for_it(run: Run, tmp_path: Path) -> None:
-    """``u-1`` is not ``u-10``, in values, keys and actors."""
-    pods = [msgspec.structs.replace(pod(f"web-{uid}"), uid=f"u-{uid}") for uid in (1, 10)]
-    node = Node(pods)
-    node.start()
-    node.shut_down()
-    write(tmp_path, node.records)
-    shown = run("journal", "show", "--journal", tmp_path, "--pod", "web-1", "-o", "json").out.splitlines()
-    actors = {json.loads(line)["actor"] for line in shown}
-    assert "HookActor:u-1" in actors
-    assert "HookActor:u-10" not in actors
-    keys = [json.loads(line)["data"].get("key", "") for line in shown]
-    assert any("/u-1/" in key for key in keys)
-    assert not any("/u-10/" in key for key in keys)
 
 
 def test_since_is_a_number_a_duration_or_a_time() -> None:
@@ -205,30 +107,6 @@ def test_any_other_since_is_refused_in_one_line(text: str) -> None:
     except Refused as refused:
         refusal = refused.format_message()
     assert "\n" not in refusal
-
-
-@settings(max_examples=30)
-@given(st.binary(max_size=64), st.sampled_from(NAMING_EVENTS))
-@example(b"\xd5\x00\x00\x00", "InventoryTaken")  # an extension type
-@example(b"\x81\x91\x01\x02", "PodAppeared")  # a list for a key
-@example(b"\x81\xa3pod\x81\xc4\x01\x00\x01", "PodAppeared")  # bytes for a key
-@example(b"\x81\xa4pods\x91\x07", "InventoryTaken")  # a number for a pod
-def test_any_payload_can_be_shown(payload: bytes, tag: str) -> None:
-    """A payload that is no MessagePack, or not what its type says, is shown and names no pod by accident."""
-    raw = RawRecord(1, 0, 0, 0, 0, 1, "edge", tag, payload, bytes(32), 0)
-    names = Names()
-    names.learn_record(raw)
-    assert json.loads(record_json_line(HEADER, raw))["seq"] == 1
-    assert record_text_line(HEADER, raw, names, lambda _, text: text).endswith(b"\n")
-
-
-def test_an_unknown_actor_is_refused_with_the_known_ones(run: Run, journal: Path) -> None:
-    """Nothing would be shown, and nobody would know why; one of an unknown subject is simply not there."""
-    ran = run("journal", "show", "--journal", journal, "--actor", "HokActor")
-    assert (ran.code, ran.out) == (2, "")
-    assert " hook, " in ran.err
-    for name in ("edge", "journal", "system", "wave:0", "HookActor:nobody"):
-        assert run("journal", "show", "--journal", journal, "--actor", name).code == 0
 
 
 def test_show_follows_what_is_written(tmp_path: Path) -> None:
@@ -298,12 +176,3 @@ def test_another_format_version_is_6(
     ran = run(*command, "--journal", tmp_path)
     assert ran.code == 6
     assert "version" in ran.err
-
-
-def test_no_journal_where_it_belongs(tmp_path: Path) -> None:
-    """Without --journal and without a journal, the places that were looked at are named."""
-    if Path("/var/lib/ebbtide/journal").exists():
-        pytest.skip("this machine has a journal")
-    ran = ebbtide("journal", "ls")
-    assert ran.code == 2
-    assert "no journal in /var/lib/ebbtide/journal" in ran.err

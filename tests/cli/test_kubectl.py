@@ -12,7 +12,7 @@ import pytest
 
 from ebbtide.actors.edges.kubernetes.calls import ApiNode
 from ebbtide.cli.common.guard import guarded
-from ebbtide.cli.kubectl import SECTIONS, ending, known_rows, plugin
+from ebbtide.cli.kubectl import SECTIONS, known_rows, plugin
 
 VERBS = [name for section in SECTIONS.values() for name in section]
 
@@ -48,19 +48,6 @@ def test_without_a_kubeconfig_or_with_another_context(
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert said in err
-
-
-@pytest.mark.parametrize(("said", "expected"), [
-    (b'{"status": "Success"}', (0, "")),
-    (b'{"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "3"}]}}', (3, "")),
-    (b'{"status": "Failure", "message": "container not found"}', (None, "container not found")),
-    (b"", (None, "the connection was lost")),
-    (b"[[", (None, "the connection was lost")),
-    (b'{"status":' + b"[" * 100_000, (None, "the connection was lost")),
-])  # fmt: skip
-def test_how_a_command_ended(said: bytes, expected: tuple[int | None, str]) -> None:
-    """Its exit code, or why there is none."""
-    assert ending(said) == expected
 
 
 def test_what_the_api_server_knows() -> None:

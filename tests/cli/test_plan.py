@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.test_status import STATUS, Daemon, daemon
+from tests.cli.test_status import daemon
 from tests.commands import Run
 
 __all__ = ["daemon"]
@@ -50,20 +49,6 @@ def pods(tmp_path: Path) -> Path:
     path = tmp_path / "pods.yaml"
     path.write_text(PODS)
     return path
-
-
-def test_a_plan_of_files_loads_neither_trio_nor_a_journal(config: Path, pods: Path) -> None:
-    """Where everything is named nothing is asked but the control socket, and a plan is quick."""
-    code = (
-        "import sys; from ebbtide.cli.common.guard import guarded; guarded(sys.argv[1:]); print(*sys.modules)"
-    )
-    words = ("plan", "--config", config, "--pods", pods, "--grant", "40s")
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True
-    )
-    imported = set(done.stdout.splitlines()[-1].split())
-    assert "ebbtide.plan" in imported
-    assert not {"trio", "ebbtide.events.reader", "ebbtide.events.facts"} & imported
 
 
 def test_plan_json_is_the_promised_shape(run: Run, config: Path, pods: Path) -> None:
@@ -120,34 +105,13 @@ def test_plan_reads_pods_from_standard_input(run: Run, config: Path, monkeypatch
     ("plan", "--pods", "x.yaml", "--mode", "cri"),
     ("plan", "--mode", "process", "--node-name", "n"),
     ("doctor", "--mode", "process", "--cri", "/run/x.sock"),
-    ("drill", "--mode", "process", "--kubeconfig", "k"),
+    ("doctor", "--measure", "--mode", "process", "--kubeconfig", "k"),
 ], ids=" ".join)  # fmt: skip
 def test_options_that_would_do_nothing_are_refused(run: Run, config: Path, words: tuple[str, ...]) -> None:
     """One line that says which to leave out."""
     ran = run(*words, "--config", config)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "leave" in ran.err
-
-
-def test_a_plan_says_what_is_kept_free_at_the_end_and_whence(
-    run: Run, config: Path, pods: Path, daemon: Daemon, tmp_path: Path
-) -> None:
-    """Beside a daemon that says it; where more was measured than the reserve has room for, with the cure."""
-    kept = {"lastEndsSeconds": 0.25, "lastStatusesSeconds": 0.25, "releaseSeconds": 0.25, "measured": None}
-    words = ("plan", "--config", config, "--pods", pods, "--grant", "40s", "--runtime", tmp_path)
-
-    def planned() -> str:
-        daemon.answer["data"] = {**STATUS, "margins": kept}
-        return run(*words).out
-
-    assert "kept free at its end: 750 ms: 250 ms for the last pods to go" in planned()
-    assert "(nobody has measured this node: see 'ebbtide drill')" in planned()
-    kept |= {"releaseSeconds": 1.0, "lastEndsSeconds": 1.0, "measured": 1_700_000_000.0}
-    assert "(by the drill of 2023-11-14 22:13:20.000 UTC)" in planned()
-    assert "reserve-too-small" not in planned()
-    config.write_text(CONFIG + "reserve: 2s\n")
-    assert "reserve-too-small: 2.250 s are kept free at the end as a drill measured" in planned()
-    assert "raise reserve to 5 s" in planned()
 
 
 def test_config_check(run: Run, config: Path, tmp_path: Path) -> None:

@@ -14,27 +14,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from ebbtide.actors.edges.linux.proc import boot_id
-from ebbtide.control import ControlError, Measurements, Request
+from ebbtide.control import ControlError, Request
 from ebbtide.daemon import control_verbs
-from ebbtide.events.base import NS_PER_SECOND, Event
-from ebbtide.events.decisions import PodEnded
-from ebbtide.events.facts import HurryRequested, NodeMeasured
-from ebbtide.events.model import Margins
-from ebbtide.otel.metrics import ShippingState
+from ebbtide.events.base import Event
+from ebbtide.events.facts import HurryRequested
 from ebbtide.status import (
     LOCK_TEXTS,
     DaemonStatus,
     DetachCertificate,
-    LastBoot,
     PodStatus,
     cached_pods,
-    last_boot_json,
-    margins_json,
     node_json,
-    shipping_json,
 )
-from tests.cli.bed import IDENTITY, Node, whole_shutdown, write
+from tests.cli.bed import whole_shutdown
 from tests.commands import Run
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -119,17 +111,6 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     made.close()
 
 
-def test_status_of_an_armed_daemon(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """0, and the daemon's answer with the journal's last shutdown beside it."""
-    whole_shutdown(tmp_path / "journal")
-    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal", "-o", "json")
-    document = json.loads(ran.out)
-    assert ran.code == 0
-    assert (document["running"], document["armed"], document["error"]) == (True, True, None)
-    assert document["lastShutdown"]["outcome"] == "complete"
-    assert daemon.asked == [{"verb": "status"}]
-
-
 def test_status_without_a_daemon(run: Run, tmp_path: Path) -> None:
     """1; the cure is named, and the journal still tells of the last shutdown."""
     whole_shutdown(tmp_path / "journal")
@@ -178,10 +159,8 @@ def test_status_in_mid_shutdown_shows_the_pods(run: Run, daemon: Daemon, tmp_pat
 def test_status_says_since_when_it_is_armed_and_in_which_mode(
     run: Run, daemon: Daemon, tmp_path: Path
 ) -> None:
-    """Which pods stay down, what is kept free, and when somebody else's ``shutdown +10`` is due."""
-    margins = Margins(release_ns=500_000_000, flush_ns=250_000_000, reap_ns=10**9, measured_wall_ns=0)
+    """Which pods stay down, and when somebody else's ``shutdown +10`` is due."""
     more = {
-        "margins": margins_json(margins),
         "scheduledWallNs": 1_700_000_000_000_000_000,
         "armedSince": "2023-11-14T22:13:20.123456789Z",
         "mode": "process",
@@ -190,32 +169,11 @@ def test_status_says_since_when_it_is_armed_and_in_which_mode(
     daemon.answer = {"ok": True, "data": STATUS | more}
     out = run("status", "--runtime", tmp_path, "--journal", tmp_path).out
     rows = out.splitlines()
-    assert "1.750 s: 1 s for the last pods to go, 250 ms for their statuses, 500 ms for the release" in out
-    assert "by the drill of 1970-01-01" in out
     assert "2023-11-14 22:13:20.000 UTC" in out
     assert "armed          yes since 2023-11-14 22:13:20.123 UTC, the delay lock is held" in rows
     assert "mode           process" in rows
     down = "shop/web-0, shop/web-1 have ended and are not started again: write the manifest anew (touch) to"
     assert f"pods           {down} start them" in rows
-
-
-@pytest.mark.parametrize(("state", "text"), [
-    (None, "nobody has looked yet"),
-    (ShippingState(stored=3), "no closed segment waits for the store"),
-    (ShippingState(pending=2, oldest_wall_ns=1_700_000_000 * NS_PER_SECOND, reason="HTTP 403"),
-     "2 closed segments wait for the store, the oldest since 2023-11-14 22:13:20.000 UTC: HTTP 403"),
-    (ShippingState(lost=1),
-     "no closed segment waits for the store; 1 were removed before they were known to be there"),
-])  # fmt: skip
-def test_status_says_what_is_not_shipped_and_since_when(
-    run: Run, daemon: Daemon, tmp_path: Path, state: ShippingState | None, text: str
-) -> None:
-    """Nothing where nothing is shipped, or the daemon is of an earlier release."""
-    for shipping in (None, shipping_json(state)):
-        daemon.answer = {"ok": True, "data": STATUS | {"shipping": shipping}}
-        found = run("status", "--runtime", tmp_path, "--journal", tmp_path).out.splitlines()
-        said = [row.removeprefix("shipping").strip() for row in found if row.startswith("shipping")]
-        assert said == ([] if shipping is None else [text])
 
 
 @pytest.mark.parametrize(
@@ -240,26 +198,6 @@ def test_a_damaged_journal_is_not_called_empty(run: Run, tmp_path: Path, offset:
         run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal", "-o", "json").out
     )
     assert (said["journalDamage"], said["lastShutdown"] is None) == ("corrupt", offset > 0)
-
-
-def test_pods_that_run_are_not_unknown(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """Of a shutdown that runs, in the list of shutdowns as well; the promised counts stay."""
-    node = Node()
-    node.start()
-    node.shut_down()
-    cut = next(at for at, record in enumerate(node.records) if isinstance(record.event, PodEnded))
-    whole = next(at for at in range(cut, len(node.records)) if node.records[at].last)
-    here = IDENTITY._replace(boot_id=boot_id())
-    write(tmp_path / "journal", node.records[: whole + 1], identity=here)
-    daemon.answer = {"ok": True, "data": RUNNING}
-    out = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal").out
-    assert "1 graceful, 2 running" in out
-    listed = run("journal", "ls", "--journal", tmp_path / "journal")
-    assert re.search(r"running +1 graceful, 2 running ", listed.out)
-    (found,) = json.loads(run("journal", "ls", "--journal", tmp_path / "journal", "-o", "json").out)[
-        "episodes"
-    ]
-    assert (found["outcome"], found["pods"]["unknown"], found["podsRunning"]) == ("running", 2, 2)
 
 
 def test_hurry_and_release_ask_the_daemon(run: Run, daemon: Daemon, tmp_path: Path) -> None:
@@ -305,23 +243,6 @@ async def test_a_name_in_two_namespaces_is_nobodys() -> None:
     assert heard == [HurryRequested(pod=name, asked_by=0) for name in ("blog/web", "db")]
 
 
-async def test_what_was_measured_becomes_a_fact() -> None:
-    """With the asker's uid; not in a shutdown, which would be measured too."""
-    heard = Heard()
-    asked = Request("measured", measured=Measurements(measured_wall_ns=7, sync_ns=3))
-    idle, running = (
-        control_verbs(DaemonStatus(phase=phase), heard, dict, dict, dict)["measured"]  # type: ignore[arg-type]
-        for phase in ("idle", "running")
-    )
-    await idle(asked, 5)
-    assert heard == [NodeMeasured(sync_ns=3, measured_wall_ns=7, asked_by=5)]
-    with pytest.raises(ControlError, match="when it is over"):
-        await running(asked, 5)
-    with pytest.raises(ControlError, match="ebbtide drill"):
-        await idle(Request("measured"), 5)
-    assert len(heard) == 1
-
-
 # --- on a Kubernetes node ----------------------------------------------------------------------
 
 WELL = DaemonStatus(kubelet=True, runtime=True, api=True)
@@ -336,15 +257,6 @@ def shown(
     out = run("status", "--runtime", folder, "--journal", folder / "journal").out
     rows = [line.split("  ", 1) for line in out.splitlines() if not line.startswith(" ")]
     return {row[0]: row[1].strip() for row in rows if len(row) == 2}
-
-
-def test_what_does_not_answer_says_why(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """With the error; and what nobody has said yet is told apart."""
-    standing = DaemonStatus(kubelet=False, kubelet_lock=True, runtime=False, runtime_error="gone")
-    rows = shown(run, daemon, tmp_path, standing)
-    assert rows["kubelet"] == "not active, holds a delay lock of its own"
-    assert rows["runtime"] == "does not answer: gone"
-    assert rows["API server"] == "nobody has said yet"
 
 
 def test_a_shutdown_on_a_node(run: Run, daemon: Daemon, tmp_path: Path) -> None:
@@ -364,21 +276,6 @@ def test_a_shutdown_on_a_node(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     assert rows["left undone"] == "shop/db-0"
     assert rows["volumes"] == "not safe to detach: 1 pods running, 1 volumes mounted"
     assert node_json(standing)["certificate"]["mounted"] == [["shop/db-0", "pv"]]
-
-
-def test_how_the_last_boot_ended(run: Run, daemon: Daemon, tmp_path: Path) -> None:
-    """In one line, when it was last seen with it where that is news; nothing where nobody has said."""
-    cut = LastBoot(boot_id="b1", ending="cut-short", why="unrecorded", wave=0, alive_wall_ns=7 * 10**9)
-    calm = LastBoot(boot_id="b1", ending="graceful", why="", wave=-1, alive_wall_ns=7 * 10**9)
-    rows = []
-    for last_boot in (last_boot_json(cut), last_boot_json(calm), None):
-        daemon.answer = {"ok": True, "data": {**STATUS, "lastBoot": last_boot}}
-        out = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal").out
-        rows.append(
-            [line.partition("last boot")[2].strip() for line in out.splitlines() if "last boot" in line]
-        )
-    text = "cut short at wave 0: power cut, reset, or a restart that was forced past everybody"
-    assert rows == [[f"{text}; last seen 1970-01-01 00:00:07.000 UTC"], ["graceful"], []]
 
 
 def test_pods_known_ahead_of_time(run: Run, daemon: Daemon, tmp_path: Path) -> None:

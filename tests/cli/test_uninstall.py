@@ -1,16 +1,15 @@
-"""``ebbtide uninstall`` where the Node in the API cannot be asked: nobody is told that its cordon is gone."""
+"""``ebbtide uninstall`` where the Node in the API cannot be asked, and the drop-in wherever it is."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ebbtide import modes as places
-from ebbtide.actors.edges.last_boot import show_alive
-from ebbtide.cli.uninstall import Step, remove_journals
+from ebbtide import modes
+from ebbtide.actors.edges.logind.drop_ins import DROP_IN_FOLDERS, DropIns
+from ebbtide.cli import uninstall
+from ebbtide.cli.uninstall import Step
 from ebbtide.events.facts import DaemonStarted
 from tests.cli.bed import Node, write
 from tests.commands import Run
@@ -18,54 +17,44 @@ from tests.commands import Run
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """It has no identity for the API, is no pod, and its service manager knows no unit of ours."""
-
-    async def no_unit(dry_run: bool) -> Step:
-        return Step("unit", "ebbtide.service", "nothing")
-
-    monkeypatch.setattr("ebbtide.cli.uninstall.remove_unit", no_unit)
-    monkeypatch.setattr(places, "KUBECONFIGS", (tmp_path / "ours", tmp_path / "joining"))
-    monkeypatch.setattr(places, "JOINING", tmp_path / "joining")
-    monkeypatch.setattr(places, "in_a_pod", lambda: False)
+    """It has no identity for the API, is no pod, and has no unit and no drop-in of ours."""
+    for name in ("remove_unit", "remove_drop_in"):
+        monkeypatch.setattr(uninstall, name, lambda: Step("nothing", "", ""))
+    monkeypatch.setattr(modes, "KUBECONFIGS", (tmp_path / "ours", tmp_path / "joining"))
+    monkeypatch.setattr(modes, "JOINING", tmp_path / "joining")
+    monkeypatch.setattr(modes, "in_a_pod", lambda: False)
     (tmp_path / "config.yaml").write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n")
     return tmp_path
 
 
-def words(machine: Path) -> list[Any]:
-    run = (
-        "--journal",
-        machine / "journal",
-        "--runtime",
-        machine / "run",
-        "--config",
-        machine / "config.yaml",
-    )
-    return ["uninstall", "--dry-run", "-o", "json", *run]
-
-
-def journal(machine: Path, mode: str) -> None:
-    """Of a daemon that ran in this mode."""
-    node = Node(())
-    started = DaemonStarted(
-        version="0.1", pid=1, mode=mode, node="n", boot_id="b", userspace_id="b", preparing=False
-    )
-    node.feed(started)
-    write(machine / "journal", node.records)
-
-
 @pytest.mark.parametrize("mode, ended", [("auto", (1, "failed")), ("observe", (0, "nothing"))])
 def test_an_identity_that_is_gone(run: Run, machine: Path, mode: str, ended: tuple[int, str]) -> None:
-    """What its daemon may have changed may stand there still: exit code 1, and why; else there is nothing."""
-    journal(machine, mode)
-    ran = run(*words(machine))
-    (step,) = [each for each in json.loads(ran.out)["steps"] if each["what"] == "Node"]
-    assert (ran.code, step["result"]) == ended
-    assert f"{machine / 'joining'} is not there" in step["reason"]
+    """What its daemon may have changed may be there still: exit code 1, and why; else there is nothing. With
+    --node-only the request was wrong.
+    """
+    node = Node(())
+    node.feed(
+        DaemonStarted(
+            version="0.1", pid=1, mode=mode, node="n", boot_id="b", userspace_id="b", preparing=False
+        )
+    )
+    write(machine / "journal", node.records)
+    places = ("--journal", machine / "journal", "--runtime", machine / "run")
+    words = ("uninstall", *places, "--config", machine / "config.yaml")
+    ran = run(*words)
+    row = ran.out.splitlines()[-1]
+    assert (ran.code, row.split()[:2]) == (ended[0], [ended[1], "Node"])
+    assert f"{machine / 'joining'} is not there" in row
+    assert run(*words, "--node-only").code == 2
 
 
-def test_what_outlives_a_boot_goes(tmp_path: Path) -> None:
-    """The sign of life too, and with it the folder, which would else count as somebody's."""
-    lasting = tmp_path / "node"
-    show_alive(lasting, "b1")
-    assert [step.result for step in remove_journals((), lasting, dry_run=False)] == ["done"]
-    assert not lasting.exists()
+def test_the_drop_in_goes_from_whatever_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else's file does. Where logind cannot be asked to read its files again, that is said."""
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nonexistent/bus")
+    assert uninstall.remove_drop_in(tmp_path).result == "nothing"
+    for folder in DROP_IN_FOLDERS[:2]:
+        DropIns(tmp_path, folder).write(7)
+        (tmp_path / folder.lstrip("/") / "other.conf").touch()
+    step = uninstall.remove_drop_in(tmp_path)
+    assert (step.result, "systemctl restart" in step.reason) == ("failed", True)
+    assert {path.name for path in tmp_path.rglob("*.conf")} == {"other.conf"}

@@ -67,22 +67,6 @@ class Kept:
         self.note("confirmed" if poll.poll(ANSWER_MS_MAX) else "no answer")
         os.close(ours)
 
-    def do_garbage(self, _: str) -> None:
-        for data in (
-            b"",
-            b"\xff\0=\n==",
-            b"nothing",
-            b"FDSTORE=1",
-            b"FDSTOREREMOVE=1",
-            b"READY=1" * TOO_LONG,
-        ):
-            self.send(data[:TOO_LONG])
-        ours, theirs = os.pipe()
-        self.send(b"UNKNOWN=1", ours, theirs)
-        self.send(b"FDSTORE=1\nFDNAME=a:b", ours)
-        os.close(ours)
-        os.close(theirs)
-
     def do_fds(self, _: str) -> None:
         """What was handed back: only if it is meant for this process, and each descriptor by what it is."""
         names = os.environ.get("LISTEN_FDNAMES", "").split(":")

@@ -261,9 +261,6 @@ class Rig:
     async def _until(self, holds: Callable[[], bool], what: str) -> None:
         await until(holds, lambda: f"{what}; the log:\n{self.log()}")
 
-    async def until_file(self, path: Path) -> None:
-        await self._until(path.exists, str(path))
-
     def log(self) -> str:
         path = self.folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
@@ -310,10 +307,6 @@ class Rig:
         """The journal's, as the daemon sees them: a test may have mounted something there."""
         root = Path(f"/proc/{self._inits[0]}/root")
         return [root / path.relative_to("/") for path in (self.journal, self.fallback)]
-
-    async def nothing_runs(self) -> None:
-        """Wait until no pod's or hook's process is left."""
-        await self._until(lambda: not self.running(), "the last process to end")
 
     def records(self, *kinds: type[E]) -> list[Record]:
         """The journal's records of these types, over all its locations."""

@@ -17,7 +17,6 @@ import trio
 import trio.testing
 
 from ebbtide.control import CLIENTS_MAX, Request, Verb, ask, serve
-from ebbtide.host import RuntimeTaken, lock_runtime
 from tests.descriptors import no_free_descriptor
 
 
@@ -63,15 +62,6 @@ async def test_what_is_no_request_is_answered_and_nothing_ends(tmp_path: Path, l
             "pod": "a",
             "uid": os.getuid(),
         }
-
-
-async def test_a_bug_in_a_verb_costs_its_own_client_only(tmp_path: Path) -> None:
-    """The client is dropped, the log names the exception, and the next request is served."""
-    path, said = tmp_path / "s", list[str]()
-    async with served(path, said):
-        assert await said_back(path, b'{"verb": "bug"}') == b""
-        assert json.loads(await said_back(path, b'{"verb": "echo"}'))["ok"]
-    assert said == ["a request on the control socket was dropped: RuntimeError: a bug"]
 
 
 async def test_the_socket_is_for_root_alone_whatever_the_umask(tmp_path: Path) -> None:
@@ -130,13 +120,6 @@ async def _served(path: Path) -> object:
     return answer
 
 
-def test_a_second_daemon_on_one_runtime_folder_is_refused_by_name_and_pid(tmp_path: Path) -> None:
-    """Two daemons would both adopt the same pods and run their hooks twice."""
-    lock_runtime(tmp_path)
-    with pytest.raises(RuntimeTaken, match=r"ebbtide \(process \d+\) runs with .*: end it first"):
-        lock_runtime(tmp_path)
-
-
 async def test_a_file_that_is_not_a_socket_is_never_removed(tmp_path: Path) -> None:
     """``--socket`` on an existing file costs nobody that file."""
     path = tmp_path / "notes.txt"
@@ -144,17 +127,6 @@ async def test_a_file_that_is_not_a_socket_is_never_removed(tmp_path: Path) -> N
     with pytest.RaisesGroup(pytest.RaisesExc(OSError, match="not a socket")):
         await _served(path)
     assert path.read_text() == "keep me"
-
-
-async def test_a_socket_that_somebody_listens_on_is_left_to_him(tmp_path: Path) -> None:
-    """Another daemon's socket is not taken over."""
-    path = tmp_path / "ebbtide.sock"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
-        other.bind(str(path))
-        other.listen()
-        with pytest.RaisesGroup(pytest.RaisesExc(OSError, match="another daemon listens")):
-            await _served(path)
-        assert path.exists()
 
 
 async def test_a_daemon_that_takes_nobody_more_is_none_that_is_dead(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-from pathlib import Path
 
 import pytest
 import trio
@@ -19,10 +18,6 @@ pytestmark = pytest.mark.root
 FILL = 'n=0; while :; do n=$((n+1)); head -c 4096 /dev/zero >> "$0/fill" 2>/dev/null || sleep 0.01; done'
 
 
-def segments(rig: Rig) -> list[Path]:
-    return sorted(rig.journal.glob("*.ebj"))
-
-
 async def test_a_second_daemon_is_refused_by_name_and_pid(rig: Rig) -> None:
     """One writer of a journal, one user of a runtime folder: the first is named, exit 2, and it goes on."""
     await rig.start()
@@ -32,21 +27,6 @@ async def test_a_second_daemon_is_refused_by_name_and_pid(rig: Rig) -> None:
         assert said.count("\n") == 1
         assert f"{first} {doing}" in said
     assert len(await rig.bed.ours()) == 1
-
-
-async def test_another_machines_journal_is_refused(rig: Rig) -> None:
-    """One line that names the cure, exit 2, and nothing is changed."""
-    await rig.start()
-    await rig.stop()
-    before = [(path.name, path.read_bytes()) for path in segments(rig)]
-    other = rig.folder / "machine-id"
-    other.write_text("00112233445566778899aabbccddeeff\n")
-    await rig.inside("mount", "--bind", str(other), "/etc/machine-id")
-    said = await rig.refused()
-    assert said.count("\n") == 1
-    assert "written by machine" in said
-    assert "--journal" in said
-    assert [(path.name, path.read_bytes()) for path in segments(rig)] == before
 
 
 async def test_a_disk_that_fills_in_a_shutdown(rig: Rig) -> None:

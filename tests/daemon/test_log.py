@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from ebbtide import log as console
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
@@ -18,13 +15,11 @@ from ebbtide.events.model import Container, Pod, ProcessReport
 from ebbtide.events.record.format import visible
 from ebbtide.log import (
     LineContext,
-    LogOutput,
     SystemJournal,
     failure_line,
-    is_connected_to_journald,
     log_lines,
 )
-from tests.journals import began, steps
+from tests.journals import steps
 
 
 def fields_in(datagram: bytes) -> dict[str, str]:
@@ -73,39 +68,6 @@ def test_a_journal_that_does_not_read_costs_nothing(listener: socket.socket, tmp
     listener.close()
     assert not journal.send(6, "line", {})
     journal.close()
-
-
-def test_only_the_real_stream_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``JOURNAL_STREAM`` is inherited also where output goes elsewhere: the descriptor has to be it."""
-    with open(tmp_path / "stream", "w") as stream:
-        status = os.fstat(stream.fileno())
-        assert is_connected_to_journald(f"{status.st_dev}:{status.st_ino}", stream.fileno())
-        assert not is_connected_to_journald(f"{status.st_dev}:{status.st_ino + 1}", stream.fileno())
-    assert not is_connected_to_journald("", 2)
-    assert not is_connected_to_journald("nonsense", 2)
-
-
-def test_without_a_system_journal_lines_go_to_standard_error(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Plain in a terminal or a pipe, and nothing on the console."""
-    monkeypatch.delenv("JOURNAL_STREAM", raising=False)
-    monkeypatch.setattr(console, "show_on_console", lambda line: pytest.fail("the console is not ours"))
-    LogOutput().report(5, "armed", {"EVENT": "ShutdownBegan"})
-    assert capfd.readouterr().err == "armed\n"
-
-
-def test_the_console_shows_a_line_or_nothing(tmp_path: Path) -> None:
-    """A terminal gets the line on a line of its own; one that is not there is no error."""
-    ours, theirs = os.openpty()
-    console.show_on_console("the machine goes down", os.ttyname(theirs))
-    shown = b""
-    while b"down" not in shown:  # a terminal may hand it on in parts
-        shown += os.read(ours, 4096)
-    assert b"ebbtide: the machine goes down" in shown
-    console.show_on_console("nobody hears", str(tmp_path / "none"))
-    os.close(ours)
-    os.close(theirs)
 
 
 # --- the lines ---------------------------------------------------------------------------------
@@ -187,20 +149,3 @@ def test_an_actors_failure_is_one_line_with_its_places() -> None:
     assert line.isprintable()
     assert line.startswith("HookActor:u failed at test_log.py:")
     assert line.endswith(f" in handle: KeyError: {visible(repr(NASTY))}")
-
-
-def release(events: Sequence[Event]) -> str:
-    return said(*events, d.ReleaseLock(key="k"))[-1].partition(" s ")[2]
-
-
-def test_a_lock_that_was_never_held_is_not_called_released() -> None:
-    """Without a lock there is nothing to release; a shutdown that an earlier process began had one."""
-    assert release([began(lock_held=True)]) == "lock released"
-    assert release([]) == "lock released"
-    assert release([began(lock_held=False)]) == "no lock was held, nothing to release"
-
-
-def test_pods_that_outlive_the_budget_have_not_ended() -> None:
-    """Either all have ended, or some were given up on."""
-    assert said(d.PodsEnded())[-1].endswith(" s all pods ended")
-    assert said(d.PodsEnded(unfinished=("u",)))[-1].endswith(" s not ended in time: u")

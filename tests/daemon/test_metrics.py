@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
-import trio
-import trio.testing
 
 from ebbtide.cli.metrics import meters_of_daemon
 from ebbtide.events.base import NS_PER_SECOND, Record
@@ -17,7 +13,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.model import Period, Pod
 from ebbtide.events.reader import History
 from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder, at_risk
-from ebbtide.otel.meters import METERS_FILE_NAME, Meters, WorkloadNeed, fold, kept_meters
+from ebbtide.otel.meters import Meters, WorkloadNeed, fold
 from ebbtide.otel.metrics import ShippingState, exposition
 from tests.journals import SHUTDOWN
 
@@ -71,64 +67,6 @@ async def test_what_is_missing_is_folded_once() -> None:
     assert metering.meters == whole
 
 
-async def test_a_journal_that_cannot_be_read_is_said() -> None:
-    """The sums begin anew, with one line that says why, and go on."""
-    said: list[str] = []
-    side = Side([])
-
-    async def broken(before_seq: int) -> Meters:
-        raise OSError(errno.EIO, "Input/output error")
-
-    metering = MetricsRecorder(
-        None, Journal(0, 0), MetricsBackend(side.keep, broken, lambda: 0), MetricsOptions()
-    )
-    metering.fold(records()[50:])
-    await metering.complete(lambda level, line: said.append(line))
-    assert said == ["the metrics begin anew: the journal cannot be read (Input/output error)"]
-    assert metering.meters.seq == records()[-1].seq
-
-
-async def test_whole_sums_are_kept_as_they_are(tmp_path: Path) -> None:
-    """What is kept is read back as the same; another journal's, or a damaged file, counts for nothing."""
-    side = Side([])
-    metering = side.metering(Meters(journal_id=b"j" * 16))
-    metering.fold(records())
-    await metering.save()
-    (tmp_path / METERS_FILE_NAME).write_bytes(side.kept[0])
-    places = [DirectorySource(tmp_path / "missing"), DirectorySource(tmp_path)]
-    assert kept_meters(places, b"j" * 16) == metering.meters
-    assert kept_meters(places, b"k" * 16) == Meters(journal_id=b"k" * 16)
-    (tmp_path / METERS_FILE_NAME).write_bytes(side.kept[0][:-7])
-    assert kept_meters(places, b"j" * 16) == Meters(journal_id=b"j" * 16)
-
-
-@pytest.mark.parametrize("spoiled", ["utf-8", "buckets", "format", "list", "empty"])
-def test_a_side_file_that_does_not_fit_is_passed_over(tmp_path: Path, spoiled: str) -> None:
-    """Damaged, or another version's: the sums are folded anew, and the node is protected all the same."""
-    meters = Meters(journal_id=b"j" * 16)
-    fold(meters, records())
-    if spoiled == "buckets":
-        meters.stop_times["graceful"].counts.pop()
-    if spoiled == "format":
-        meters.format += 1
-    data = msgspec.msgpack.encode(meters)
-    texts = {"utf-8": data.replace(b"web", b"w\xffb"), "list": b"\x90", "empty": b""}
-    (tmp_path / METERS_FILE_NAME).write_bytes(texts.get(spoiled, data))
-    assert kept_meters([DirectorySource(tmp_path)], b"j" * 16) == Meters(journal_id=b"j" * 16)
-
-
-@pytest.mark.parametrize("settled, pending, behind_ns", [(10**6, 0, 0), (0, 1, 5 * NS_PER_SECOND)])
-def test_export_lag(settled: int, pending: int, behind_ns: int) -> None:
-    """Shutdowns whose trace has not arrived whole are counted, with the age of the oldest."""
-    side, meters = Side([]), Meters()
-    fold(meters, records())
-    ((_, wall_ns),) = meters.ends.values()
-    ways = MetricsBackend(side.keep, side.rebuild, lambda: wall_ns + 5 * NS_PER_SECOND, None, lambda: settled)
-    text = MetricsRecorder(meters, Journal(0, 0), ways, MetricsOptions()).text()
-    assert f"ebbtide_export_pending_shutdowns {pending}\n" in text
-    assert f"ebbtide_export_behind_seconds {behind_ns // NS_PER_SECOND}\n" in text
-
-
 @pytest.mark.parametrize("state", [None, ShippingState(stored=3, pending=2, reason="HTTP 503")])
 def test_numbers_come_whole_through_the_socket(
     monkeypatch: pytest.MonkeyPatch, state: ShippingState | None
@@ -151,20 +89,6 @@ async def test_only_what_is_durable_is_kept() -> None:
     metering.fold(records())
     await metering.save()
     assert side.kept == []
-
-
-async def test_sums_are_kept_at_a_shutdowns_end(autojump_clock: trio.abc.Clock) -> None:
-    """Protected, the sums are kept, and again when a shutdown is over; an idle node writes nothing."""
-    side = Side([])
-    metering = side.metering(Meters())
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(metering.run, lambda level, line: None)
-        for record in records():
-            metering.fold([record])
-            await trio.testing.wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
-    kept = [msgspec.msgpack.decode(data, type=Meters) for data in side.kept]
-    assert [each.shutdowns for each in kept] == [{}, {"reboot": {"complete": 1}}]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import pytest
 import trio
 
 from ebbtide.metrics_server import serve
-from ebbtide.otel.metrics import CONTENT_TYPE
 
 Dial = Callable[[], Awaitable[trio.SocketStream]]
 
@@ -47,26 +46,6 @@ async def ask(dial: Dial, request: bytes) -> bytes:
     async with await dial() as stream:
         await stream.send_all(request)
         return b"".join([chunk async for chunk in stream])
-
-
-ANSWERS = [
-    (b"GET /metrics HTTP/1.1", b"200", b"up 1\n"),
-    (b"GET /metrics?x=1 HTTP/1.1", b"200", b"up 1\n"),
-    (b"HEAD /metrics HTTP/1.1", b"200", b""),
-    (b"GET / HTTP/1.1", b"404", b"the metrics are at /metrics\n"),
-    (b"POST /metrics HTTP/1.1", b"405", b"the metrics are at /metrics\n"),
-    (b"\x16\x03\x01 nonsense", b"400", b"not a request\n"),
-]
-
-
-async def test_answers() -> None:
-    """There is one page, and everything else is said not to be it; no request is no traceback."""
-    async with served() as dial:
-        for line, status, body in ANSWERS:
-            answer = await ask(dial, line + b"\r\nHost: localhost\r\n\r\n")
-            head, _, found = answer.partition(b"\r\n\r\n")
-            assert (head.split(b" ")[1], found) == (status, body), line
-            assert CONTENT_TYPE.encode() in head
 
 
 OURS = [
@@ -138,21 +117,6 @@ async def test_a_failure_costs_its_answer_only() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_unix_socket_goes_with_the_server(tmp_path: Path) -> None:
-    """A dead daemon's socket is taken over, and ours goes when we go."""
-    path = tmp_path / "metrics.sock"
-    left = socket.socket(socket.AF_UNIX)
-    left.bind(str(path))
-    left.close()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(partial(serve, f"unix:{path}", lambda: "up 1\n"))
-        stream = await trio.open_unix_socket(path)
-        answer = await ask(partial(_same, stream), GOOD)
-        nursery.cancel_scope.cancel()
-    assert answer.endswith(b"up 1\n")
-    assert not path.exists()
-
-
 @pytest.mark.parametrize("when", ["bind", "listen"])
 async def test_no_other_file_gets_the_sockets_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
@@ -202,10 +166,6 @@ async def test_a_link_that_stands_there_is_not_followed(tmp_path: Path) -> None:
             await serve(f"unix:{path}", lambda: "", task_status=trio.TASK_STATUS_IGNORED)
     assert path.is_symlink()
     assert other.is_socket()
-
-
-async def _same(stream: trio.SocketStream) -> trio.SocketStream:
-    return stream
 
 
 async def test_what_stands_there_is_not_removed(tmp_path: Path) -> None:

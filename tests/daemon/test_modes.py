@@ -11,7 +11,6 @@ import pytest
 
 from ebbtide import modes as places
 from ebbtide.config.schema import IN_CLUSTER, NodeSection
-from ebbtide.extras import EXTRAS, PackagesMissing
 from ebbtide.modes import ModeUnavailable, NodeParts, find_node_parts
 from ebbtide.options import RunOptions
 
@@ -64,19 +63,6 @@ def test_on_an_ordinary_node_everything_is_found(runtime: Path) -> None:
     assert found("auto").kubeconfig == kubelets
 
 
-def test_the_command_line_wins_over_the_configuration(machine: Path) -> None:
-    """And the configuration over what is found."""
-    put(places.KUBECONFIGS[0])
-    section = NodeSection(
-        kubeconfig="/a/config", node_name="a", cri_socket="/a/cri", static_pod_path="/a/pods"
-    )
-    said = found("auto", section)
-    assert (said.kubeconfig, said.node, said.cri_socket) == (Path("/a/config"), "a", Path("/a/cri"))
-    assert said.static_pods == Path("/a/pods")
-    said = found("auto", section, kubeconfig="/b/config", node_name="b", cri=Path("/b/cri"))
-    assert (said.kubeconfig, said.node, said.cri_socket) == (Path("/b/config"), "b", Path("/b/cri"))
-
-
 def test_the_kubelets_unit_is_the_one_that_is_installed(machine: Path) -> None:
     """k3s and rke2 have their own; one that is named is taken at its word."""
     put(places.UNIT_FOLDERS[0] / "k3s-agent.service")
@@ -95,23 +81,6 @@ def test_mode_auto_starts_with_what_there_is_and_says_what_is_missing(machine: P
         str(wanted) in line
         for wanted, line in zip((said.cri_socket, places.JOINING), said.missing, strict=True)
     )
-
-
-def test_mode_cri_does_without_the_api_server(runtime: Path) -> None:
-    """That nobody there is told is said."""
-    said = found("cri")
-    assert (said.has_api, said.cri_socket) == (False, runtime)
-    assert ["without the API server" in line for line in said.missing] == [True]
-
-
-def test_in_a_pod_its_service_account_is_taken(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the cluster gave us an identity, the kubelet's is not borrowed, unless it is named."""
-    put(places.KUBECONFIGS[1])
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
-    monkeypatch.setattr(places, "in_a_pod", lambda: True)
-    assert found("auto").kubeconfig is None
-    assert found("auto", kubeconfig=IN_CLUSTER).has_api
-    assert found("auto", kubeconfig="/etc/kubernetes/kubelet.conf").kubeconfig is not None
 
 
 @pytest.mark.parametrize(
@@ -136,17 +105,6 @@ def test_what_a_mode_cannot_do_without_is_refused(
     assert "\n" not in str(refused.value)
 
 
-def test_a_missing_package_is_named_with_what_to_install(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is imported to find that out."""
-    monkeypatch.setitem(EXTRAS, "node", ("trio", "no_such_package", "no_such_other"))
-    with pytest.raises(
-        PackagesMissing, match=r"auto needs no_such_package, no_such_other: pip install '.*\[node\]'"
-    ):
-        found("auto")
-
-
 WRONG = {"empty": b"", "a-map": b"{}", "no-text": bytes(range(256)), "wrong-types": b"clusters: 3\n"}
 
 
@@ -167,13 +125,3 @@ def test_a_file_that_is_no_kubeconfig(runtime: Path, mode: str, content: bytes) 
                 found(mode, where)
         else:
             assert found(mode, where).kubeconfig == path
-
-
-def test_a_pods_environment_names_its_node(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The downward API's word goes before a configuration that all nodes share, and after the option."""
-    monkeypatch.setenv(places.NODE_NAME_VARIABLE, "worker-3")
-    assert found("auto", NodeSection(node_name="a")).node == "worker-3"
-    assert found("auto", node_name="b").node == "b"
-    monkeypatch.setenv(places.NODE_NAME_VARIABLE, "Worker_3")
-    with pytest.raises(ModeUnavailable, match="'Worker_3' is no Node's name"):
-        found("auto")

@@ -13,7 +13,6 @@ import pytest
 from ebbtide.cli.common.guard import guarded
 from ebbtide.config import ConfigError, Loaded, parse
 from ebbtide.daemon import Daemon
-from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.node import LocalNode
 from ebbtide.options import RunOptions
 from tests.cli.test_status import STATUS
@@ -62,35 +61,6 @@ def test_the_running_daemons_configuration_counts(running: Running) -> None:
     assert node.configuration.sources["shutdownGracePeriod"] == "/etc/site.yaml:3"
     assert node.options.journal == running.options.journal
     assert node.source == "with the running daemon's configuration"
-
-
-def test_nothing_secret_is_handed_out(running: Running) -> None:
-    """Whatever a header holds, and where traces go, is not in what the reader makes of the answer."""
-    text = json.dumps(running.answers["configuration"])
-    assert "hunter2" not in text
-    assert running.node.configuration.config.tracing == parse([("x", HEAD.encode())]).config.tracing
-
-
-def test_what_is_named_goes_before(running: Running, tmp_path: Path) -> None:
-    """A named file, socket and identity are somebody's wish to know about these."""
-    named = tmp_path / "named.yaml"
-    named.write_text(HEAD + "shutdownGracePeriod: 9s\n")
-    running.answers["configuration"] |= {"cri": "/run/theirs.sock", "kubeconfig": "in-cluster"}
-    node = LocalNode(
-        RunOptions((named,), journal=tmp_path, runtime=running.options.runtime, cri=Path("/run/ours.sock"))
-    )
-    assert node.configuration.settings.shutdown_grace_period_ns == 9 * NS_PER_SECOND
-    assert (node.options.cri, node.options.kubeconfig) == (Path("/run/ours.sock"), "in-cluster")
-    assert node.options.journal == tmp_path
-    assert node.source == "with the named configuration, not with the running daemon's"
-
-
-def test_without_a_daemon_the_files_count(tmp_path: Path) -> None:
-    """As one that starts now would have it; nothing is claimed."""
-    node = LocalNode(RunOptions(runtime=tmp_path, config=()))
-    assert (node.status.document, node.status.mode, node.source) == (None, "", "")
-    assert "no daemon answers" in node.status.error
-    assert node.options == RunOptions(runtime=tmp_path, config=())
 
 
 def test_the_files_that_a_reload_would_read_are_checked_too(running: Running, tmp_path: Path) -> None:

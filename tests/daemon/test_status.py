@@ -43,22 +43,6 @@ def test_nobody_is_known_to_answer_until_this_process_has_heard() -> None:
     assert (lost.runtime, lost.runtime_error) == (False, "refused")
 
 
-def test_a_start_waits_for_who_has_the_pods() -> None:
-    """Once armed: for the runtime and for the API server, until each has answered or is known not to; of a
-    shutdown nothing is waited for.
-    """
-    start = standing(STARTED)
-    assert (start.starting, start.unheard) == (True, "")
-    armed = (STARTED, d.Armed(grant_ns=1, attempt=1))
-    assert standing(*armed).unheard == "the container runtime and the API server"
-    assert standing(*armed, f.RuntimeRead(reachable=True)).unheard == "the API server"
-    assert standing(*armed, f.RuntimeRead(reachable=True), f.ApiRead(reachable=False)).unheard == ""
-    assert standing(*armed, BEGAN).unheard == ""
-    failed = standing(STARTED, d.Disarmed(reason="no bus"))
-    assert (failed.starting, failed.unheard) == (False, "")
-    assert not standing(BEGAN, STARTED).starting
-
-
 def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
     """Kept until the next shutdown begins, which knows nothing of them."""
     events = (
@@ -79,14 +63,6 @@ def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
     assert found.pods["u"].phase == "deleted"
     again = standing(*events, BEGAN)
     assert (again.means, again.handed_over, again.certificate, again.left_undone) == ("", "", None, ())
-
-
-def test_the_kubelets_lock_is_as_logind_last_listed_it() -> None:
-    """The signal of a cancel lists no locks, and changes nothing."""
-    read = f.LogindRead(owner=":1.1", grant_ns=1, preparing=False, kubelet_lock=True)
-    assert standing(read).kubelet_lock
-    assert standing(read, f.PrepareForShutdown(active=False)).kubelet_lock
-    assert not standing(read, f.PrepareForShutdown(active=True)).kubelet_lock
 
 
 def test_what_a_start_decodes_is_what_the_fold_knows() -> None:

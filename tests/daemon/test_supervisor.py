@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import resource
 import signal
 import socket
 import subprocess
@@ -23,7 +22,7 @@ import trio.testing
 from ebbtide.actors.edges.service_manager import ServiceManager
 from ebbtide.daemon import Daemon
 from ebbtide.host import LocalHost
-from ebbtide.supervisor import SILENT_SECONDS_MAX, pause_seconds, waited_seconds
+from ebbtide.supervisor import SILENT_SECONDS_MAX
 from tests.beds.notify import drain, full_socket
 from tests.daemon.rig import EBBTIDE
 from tests.waiting import WATCHDOG_SECONDS, until_sync
@@ -32,12 +31,9 @@ ROOT = Path(__file__).parents[2]
 ALONE = (sys.executable, "-I", "-S")
 KEEPER = (*ALONE, str(ROOT / "ebbtide" / "supervisor.py"))
 KEPT = (*ALONE, str(Path(__file__).with_name("child.py")))
-RESIDENT_MIB_MAX = 14
 #: Of a row of /proc/net/unix, whose last column is a name.
 UNNAMED = ("slot", "references", "protocol", "flags", "type", "state", "inode")
 PR_SET_CHILD_SUBREAPER = 36
-#: One descriptor as systemd passes it: at 3, with the process's own number.
-AT_THREE = '[ "$0" = 3 ] || eval "exec 3<&$0 $0<&-"; export LISTEN_PID=$$; exec "$@"'
 
 
 class Bench:
@@ -247,23 +243,6 @@ def test_an_end_is_passed_on_and_a_crash_is_not(bench: Bench, words: str, code: 
     assert bench.log() == ["life"] * lives
 
 
-def test_a_broken_installation_is_tried_slower_for_ever() -> None:
-    """At once, then every second, and after ten deaths in a minute every five; it never gives up."""
-    assert [pause_seconds(deaths) for deaths in (0, 1, 9, 10, 1000)] == [0, 1, 1, 5, 5]
-
-
-@pytest.mark.proof
-def test_a_stop_between_two_lives_ends_it(bench: Bench) -> None:
-    """Nobody waits for a pause: a stop asked for while no child lives is done."""
-    bench.start("crash")
-    until_sync(lambda: len(bench.log()) == 2, "the child")
-    assert bench.process is not None
-    until_sync(lambda: children(bench.process) == [], "the child")
-    bench.signal(signal.SIGTERM)
-    assert bench.end()[0] == 0
-    assert len(bench.log()) == 2
-
-
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_signals_are_forwarded_and_a_stop_is_final(bench: Bench, stop: signal.Signals) -> None:
     """SIGHUP reaches the child, SIGTERM and SIGINT end it, and no other is started."""
@@ -288,67 +267,6 @@ def test_a_reload_waits_until_the_child_is_ready(bench: Bench) -> None:
     bench.signal(signal.SIGTERM)
     assert bench.end()[0] == 0
     assert {life for _, life, _ in bench.lines()} == {0}
-
-
-#: A child that says READY=1 in the last moment, which is not read before its end is known: its number may be
-#: anybody's by then.
-LAST_WORDS = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-from supervisor import Supervisor
-made, waitpid = Supervisor(sys.argv[2:]), os.waitpid
-def late(*which):
-    found = waitpid(*which)
-    if found[0]:
-        made._reload_asked = True
-        made._childs_end.send(b"READY=1")
-    return found
-os.waitpid = late
-sys.exit(made.run())
-"""
-
-
-def test_a_reload_that_finds_the_child_gone() -> None:
-    """It waited for the child to be ready, and that is read after its end: nobody is told any more."""
-    argv = (*ALONE, "-c", LAST_WORDS, str(ROOT / "ebbtide"), *ALONE, "-c", "")
-    done = subprocess.run(argv, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_garbage_is_ignored(bench: Bench) -> None:
-    """Empty, binary, unknown and endless messages change nothing, and their descriptors are closed."""
-    lock = bench.pipe("lock")
-    bench.start("store=lock garbage barrier await=seen crash / fds")
-    bench.noted("confirmed")
-    assert bench.process is not None
-    kept = [path for path in links(bench.process.pid) if path.startswith(("pipe:", str(bench.folder)))]
-    assert [path for path in kept if path.startswith("/")] == [str(bench.folder / "lock")]
-    # Standard error, and the pipe of the signals with both its ends.
-    assert len([path for path in kept if path.startswith("pipe:")]) <= 1 + 2 + 2
-    (bench.folder / "seen").touch()
-    code, said = bench.end()
-    assert code == 0
-    assert "its name cannot stand in LISTEN_FDNAMES" in said
-    assert bench.log(1) == ["life", "fds lock mine"]
-    os.close(lock)
-
-
-def test_without_a_free_descriptor_it_lives(bench: Bench) -> None:
-    """What comes with a descriptor then is dropped, and confirmed as such; later it is kept as ever."""
-    lock = bench.pipe("lock")
-    bench.start("note=up await=full store=lock barrier await=free store=lock barrier crash / fds")
-    bench.noted("up")
-    assert bench.process is not None
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    before = resource.prlimit(bench.process.pid, resource.RLIMIT_NOFILE, (3, hard))
-    (bench.folder / "full").touch()
-    bench.noted("confirmed")
-    assert not held(lock)
-    resource.prlimit(bench.process.pid, resource.RLIMIT_NOFILE, before)
-    (bench.folder / "free").touch()
-    assert bench.end()[0] == 0
-    assert bench.log(1) == ["life", "fds lock mine"]
-    os.close(lock)
 
 
 def test_nobody_else_can_speak_to_it(bench: Bench) -> None:
@@ -389,46 +307,6 @@ def test_the_manager_above_hears_what_concerns_it(bench: Bench) -> None:
     ]
     assert [text for text in heard if text.startswith("STATUS=the daemon ended (Killed)")]
     os.close(lock)
-
-
-def test_a_lock_that_the_manager_above_kept_is_taken_over(bench: Bench) -> None:
-    """A unit that changes to --keep-lock: its store's duplicate goes, or a release would wait for it."""
-    lock = bench.pipe("lock")
-    address = bench.folder / "notify"
-    ours = os.open(bench.folder / "lock", os.O_WRONLY)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as above:
-        above.bind(str(address))
-        environ = {"NOTIFY_SOCKET": str(address), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "lock"}
-        bench.start("fds remove=lock", "bash", "-c", AT_THREE, str(ours), fds=(ours,), **environ)
-        os.close(ours)
-        assert bench.end()[0] == 0
-        assert above.recv(4096) == b"FDSTOREREMOVE=1\nFDNAME=lock"
-    assert bench.log() == ["life", "fds lock mine"]
-    assert not held(lock)
-    os.close(lock)
-
-
-def test_orphans_are_reaped(bench: Bench) -> None:
-    """In a container the supervisor is the first process: what is orphaned to it does not stay a zombie."""
-    bench.start("orphan signals", subreaper=True)
-    orphan = int(bench.noted("orphan").split()[1])
-    until_sync(lambda: not Path(f"/proc/{orphan}").exists(), "the child")
-    bench.noted("up")
-    bench.signal(signal.SIGTERM)
-    assert bench.end()[0] == 0
-
-
-def test_it_weighs_little(bench: Bench) -> None:
-    """It is resident on every node beside the daemon: at most 14 MiB, also after a restart."""
-    bench.start("say=READY=1 crash / signals")
-    bench.noted("up")
-    assert bench.process is not None
-    status = Path(f"/proc/{bench.process.pid}/status").read_text()
-    resident = re.search(r"VmRSS:\s+(\d+) kB", status)
-    assert resident is not None
-    assert int(resident[1]) / 1024 <= RESIDENT_MIB_MAX
-    bench.signal(signal.SIGTERM)
-    assert bench.end()[0] == 0
 
 
 def test_the_flag_runs_the_same_command_without_it(tmp_path: Path) -> None:

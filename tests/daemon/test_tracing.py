@@ -12,19 +12,15 @@ import pytest
 import trio
 import trio.testing
 
-from benchmarks import episodes
 from benchmarks.episodes import lay_out
 from ebbtide import side_process
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import FlushTraces
 from ebbtide.events.reader import History
-from ebbtide.events.segment import Link, WriterStart
-from ebbtide.otel.delivery import cursor as cursors
-from ebbtide.otel.delivery.cursor import Cursor, load
+from ebbtide.otel.delivery.cursor import load
 from ebbtide.otel.delivery.destination import Destination, ExporterReport, encode_line
-from ebbtide.otel.span import hook_span_id
-from ebbtide.tracing import TracingEdge, hook_context
+from ebbtide.tracing import TracingEdge
 from tests.backends.compare import shutdowns
 from tests.otel.delivery.collector import NO_GOOD, Collector, collecting, no_good
 from tests.waiting import WATCHDOG_SECONDS, until
@@ -142,14 +138,6 @@ async def test_no_back_end_is_bad_enough_to_hold_a_shutdown(tmp_path: Path, kind
             assert trio.current_time() - began < AT_ONCE_SECONDS
 
 
-async def test_without_an_exporter_nobody_waits(tmp_path: Path) -> None:
-    """Nothing runs: nothing was there to send."""
-    edge = TracingEdge(Destination(endpoint="http://localhost:1/"), [str(tmp_path)], Journal(tmp_path), print)
-    order = FlushTraces(key="NodeStatusActor/traces//1", timeout_ns=NS_PER_SECOND)
-    ending = await edge.effects[FlushTraces](order, Outlet())  # type: ignore[misc]
-    assert ending.result == "failed"
-
-
 async def test_a_crash_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed, it is started again, and what was not acknowledged is sent."""
     monkeypatch.setattr(side_process, "AFTER_START_SECONDS", 0.05)
@@ -159,47 +147,3 @@ async def test_a_crash_is_not_the_end(tmp_path: Path, monkeypatch: pytest.Monkey
         first.kill()
         await first.wait()
         await until(lambda: bed.edge._process not in (None, first), "the next exporter")
-
-
-async def test_the_rest_of_a_journal_that_was_left_is_sent_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where a journal could not be gone on with, its last spans are not forgotten."""
-    lay_out(tmp_path, 6, 2)
-    old, new = WriterStart(bytes(range(16)), Link(), 1), WriterStart(bytes([255]) * 16, Link(), 1)
-    cursors.save(tmp_path, Cursor(journal=old.journal_id.hex()))
-    monkeypatch.setattr(episodes, "START", new)
-    collector = Collector()
-    async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
-        await collector.until(lambda: len(collector.spans) == 2 * bed.spans)
-        process = bed.edge._process
-        assert process is not None
-        await process.wait()
-    cursor = load(tmp_path)
-    assert cursor is not None
-    assert cursor.journal == new.journal_id.hex()
-
-
-@pytest.mark.parametrize("exporter", ["", "console"])
-def test_only_another_exporter_reads_the_standard_variables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exporter: str
-) -> None:
-    """OTLP's words are in the job, decided; a vendor's exporter has its own. Neither is the service."""
-    for name in ("OTEL_EXPORTER_OTLP_HEADERS", "NOTIFY_SOCKET", "LISTEN_FDS", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "x")
-    lay_out(tmp_path, 1, 1)
-    destination = Destination(endpoint="" if exporter else "http://localhost:1/", exporter=exporter)
-    edge = TracingEdge(destination, [str(tmp_path)], Journal(tmp_path), print)
-    environment = edge._environment()
-    assert ("OTEL_EXPORTER_OTLP_HEADERS" in environment) is bool(exporter)
-    assert "HTTPS_PROXY" in environment
-    assert not environment.keys() & {"NOTIFY_SOCKET", "LISTEN_FDS"}
-
-
-def test_a_hook_gets_the_context_of_its_order() -> None:
-    """W3C Trace Context: the shutdown's trace, and the span that the hook's order will have."""
-    trace = bytes(range(16))
-    key = "HookActor/hook/uid-1/0"
-    expected = f"00-{trace.hex()}-{hook_span_id(trace, key).hex()}-01"
-    assert hook_context(trace.hex(), key) == expected
-    assert hook_context("", key) == ""

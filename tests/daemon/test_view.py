@@ -18,7 +18,7 @@ from ebbtide.control import ControlError, ask, serve
 from ebbtide.side_process import environment_of_children
 from ebbtide.view import Viewer, command_of, view_socket
 from tests.cli.bed import whole_shutdown
-from tests.commands import Run, ebbtide
+from tests.commands import ebbtide
 from tests.waiting import WATCHDOG_SECONDS, until
 
 #: Goes on until it is ended.
@@ -106,14 +106,6 @@ def test_what_is_no_question(words: tuple[str, ...], said: str) -> None:
         command_of(words)
 
 
-def test_the_options_are_those_of_the_command(run: Run) -> None:
-    """Each that may be asked for, and each that is given, is one of the command line's."""
-    for asked in view.VIEWS.values():
-        text = run(*asked.command, "--help").out
-        places = {each.replace("--first-", "--") for each in asked.places}
-        assert [each for each in sorted(asked.options | places) if each not in text] == []
-
-
 async def test_the_answer_is_the_commands(node: Node, journal: Path) -> None:
     """Both outputs and the exit code, of this node's own journal and daemon; bad words are its own error."""
     async with node.serving():
@@ -151,21 +143,6 @@ async def test_a_node_that_goes_down_is_not_judged(node: Node, monkeypatch: pyte
         with pytest.raises(ControlError, match="the node goes down"):
             await node.ask("plan")
         assert (await node.ask("timeline"))["code"] == 0
-
-
-async def test_it_takes_so_long_and_says_so_much(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes on, and what is too long, is ended, said in one line, and leaves no process."""
-    before = children()
-    async with node.serving():
-        with monkeypatch.context() as little:
-            little.setattr(view, "OUTPUT_BYTES_MAX", 100)
-            with pytest.raises(ControlError, match="more than 100 bytes"):
-                await node.ask("timeline")
-        monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
-        monkeypatch.setattr(view, "RUN_SECONDS_MAX", 0.5)
-        with pytest.raises(ControlError, match=r"no answer in 500 ms"):
-            await node.ask("doctor")
-    assert children() == before
 
 
 async def test_the_daemons_end_waits_for_no_question(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

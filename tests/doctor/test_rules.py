@@ -25,6 +25,7 @@ from ebbtide.doctor.rules import (
     POD_RULES,
     RULES,
     examine,
+    judge_budget,
 )
 from ebbtide.doctor.snapshot import (
     NEEDED_RIGHTS,
@@ -33,6 +34,7 @@ from ebbtide.doctor.snapshot import (
     CertificateValidity,
     JournalState,
     KubeletState,
+    Measured,
     NeededRight,
     NodePod,
     NodeSnapshot,
@@ -79,6 +81,11 @@ DEAF = SignalForecast(
 )
 
 
+#: Two syncs are six seconds, and the reserve is five.
+SLOW = Measured("journal sync", "/j", 20_000_000, (1_000_000, 3 * NS_PER_SECOND))
+CLOSED = Measured("httpGet target", "shop/web-0 web", 1, error="Connection refused")
+
+
 def test_a_machine_that_is_well_has_no_finding() -> None:
     """Nothing is said where nothing is wrong."""
     assert examine(MACHINE) == []
@@ -114,6 +121,8 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
     ({"shipping": StoreState("s3://b", present=1)}, "note", "store-unverified", "rights to read"),
     ({"shipping": StoreState("s3://b", unfit=1)}, "note", "store-unfit", "shipped.json"),
     ({"shipping": StoreState("s3://b", lost=1)}, "note", "store-lost", "log"),
+    ({"measured": (SLOW,)}, "critical", "budget-exceeded", "raise reserve"),
+    ({"measured": (CLOSED,)}, "warning", "call-failed", "preStop hook"),
     ({"acpid": True}, "warning", "acpid", "systemctl disable"),
     ({"forecasts": (DEAF,)}, "warning", "signal-ignores", "tini"),
     (
@@ -151,6 +160,28 @@ def test_every_rule_is_tried() -> None:
     ours = [rule for rule in RULES if rule not in (*NODE_RULES, *ACCESS_RULES, *POD_RULES)]
     silent = [rule for rule in ours if not any(list(rule(MACHINE._replace(**ill[0]))) for ill in ILL)]
     assert [rule.__name__ for rule in silent] == ["_going_down", "_journal_state"]
+
+
+def test_the_budget_holds_while_the_calls_fit_beside_the_waves() -> None:
+    """Each wave pays for its syncs and its first call; a smaller grant leaves less, down to nothing."""
+    sync = Measured("journal sync", "/j", 1, (10, 20))
+    delete = Measured("API dry-run delete", "shop/web-0", 1, (3, 5))
+    sight = WELL._replace(measured=(sync, delete, CLOSED))
+    assert judge_budget(sight) == (6 * 20 + 2 * 5, 5 * NS_PER_SECOND)
+    for grant_seconds, slack_seconds in ((34, 4), (29, 0)):
+        bus = BUS._replace(grant_ns=grant_seconds * NS_PER_SECOND)
+        assert judge_budget(sight._replace(bus=bus)).slack_ns == slack_seconds * NS_PER_SECOND
+        assert judge_budget(sight._replace(bus=bus)).holds == bool(slack_seconds)
+    # A daemon that starts will raise the limit.
+    assert judge_budget(sight._replace(bus=SMALL, status=None)).slack_ns == 5 * NS_PER_SECOND
+    assert not judge_budget(sight._replace(plan=Plan(enabled=False))).holds
+
+
+@pytest.mark.parametrize("mode, level", [("api", "critical"), ("auto", "warning")])
+def test_a_delete_that_is_refused_leaves_one_mode_without_a_way(mode: str, level: str) -> None:
+    """Where the runtime can end the pods as well it is a warning."""
+    refused = Measured("API dry-run delete", "shop/web-0", 1, error="403 admission webhook")
+    assert (level, "call-failed") in grades(node(mode=mode)._replace(measured=(refused,)))
 
 
 def test_a_grant_that_the_daemon_would_raise_is_a_note() -> None:

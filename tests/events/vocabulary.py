@@ -10,7 +10,6 @@ from ebbtide.events import outage as o
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, StatesDigest
 from ebbtide.events.model import (
     Container,
-    Margins,
     Period,
     PlannedPod,
     PlannedWave,
@@ -137,7 +136,6 @@ SHUTDOWN: tuple[Event, ...] = (
     d.ShutdownDetected(kind="reboot", grant_ns=35 * S, lock_held=True, overtime=True),
     d.ShutdownWithdrawn(reason="did-not-go-down"),
     BEGAN,
-    replace(BEGAN, margins=Margins(release_ns=S // 2, flush_ns=S, reap_ns=S // 4, measured_wall_ns=7)),
     d.DeadlineMoved(deadline_ns=30 * S, release_by_ns=0, kill_by_ns=0),
     d.DeadlineMoved(deadline_ns=30 * S, release_by_ns=0, kill_by_ns=0, overtime=True),
     d.TakeInventory(key="k"),

@@ -31,8 +31,8 @@ from ebbtide.actors.edges.cri.pods import (
     InventoryContainer,
     OperatorNotes,
     PodTable,
-    api_pod_view,
     pod_view,
+    view_of_known,
 )
 from ebbtide.actors.edges.cri.runtime import ContainerEnds, Listing
 from ebbtide.actors.edges.kubernetes.calls import ApiNode, ApiPod, Unanswered
@@ -234,7 +234,7 @@ def api_objects(data: bytes) -> None:
             _write_pod(msgspec.json.decode(line, type=ApiPod))
     encoded = msgspec.json.encode(store.watched())
     assert isinstance(encoded, bytes)
-    shut_down(view for known in store.pods() if (view := api_pod_view(known)) is not None)
+    shut_down(view_of_known(known, known.containers) for known in store.pods())
 
 
 def _write_node(node: ApiNode) -> None:

@@ -12,21 +12,17 @@ from pathlib import Path
 import pytest
 
 from ebbtide.events import decisions as d
-from ebbtide.events import facts as f
 from ebbtide.events.base import Event, Record
 from tests.journals import pod
 from tests.node import matrix
-from tests.node.bed import Unready
 from tests.node.faults import HUNG, KILLED, WAYS
 from tests.node.matrix import (
     BY_ROW,
     FORGIVEN,
-    KUBELET,
     LIMIT_NS,
     MEANS,
     MODES,
     NAMES,
-    NOTES,
     PARTS,
     POD_SET,
     TIMES,
@@ -36,17 +32,8 @@ from tests.node.matrix import (
     Results,
     Seen,
     all_cells,
-    bed_only,
     breaches,
-    command,
-    is_of_bed,
-    judge,
-    not_judged,
-    not_made,
-    row,
-    table,
     unsignalled,
-    wave,
     why_not,
 )
 from tests.node.shutdowns import NS
@@ -214,102 +201,6 @@ def test_what_is_forgiven_is_so_in_its_cells_alone() -> None:
     assert len(breaches(listed._replace(cell=listed.cell._replace(way="slow")))) == 2
 
 
-def test_a_hook_is_forgiven_that_was_being_begun() -> None:
-    """When a daemon dies as the second wave begins: one of that wave, and of no other."""
-    seen = whole()._replace(cell=Cell("cri", "daemon", KILLED, "wave-2"))
-    assert breaches(noted(seen, "middle-hook", hook=[])) == []
-    for name in ("low-hook", "high-hook"):
-        assert breaches(noted(seen, name, hook=[])) == [f"hook: {name} did not run its hook"]
-
-
-def test_a_stop_that_a_dead_daemon_has_lost_is_given_again() -> None:
-    twice = noted(whole(), "high-slow", signal=[7 * NS, 8 * NS])
-    lost = f.OrderEnded(key="HookActor/stop:main/uid-high-slow/0", result="unknown")
-    assert [line.split(":")[0] for line in breaches(twice)] == ["once"]
-    assert breaches(twice._replace(records=[*twice.records, at(8 * NS, lost)])) == []
-
-
-def test_after_a_reboot_pods_come_back() -> None:
-    """And after a power-off those that have ended do not; of those that ran on nothing is asked."""
-    seen = whole()._replace(cell=CELL._replace(means="auto"))
-    assert len([line for line in breaches(seen) if "comes back after a reboot" in line]) == len(NAMES)
-    assert breaches(seen._replace(after=dict.fromkeys(NAMES, "Running"))) == []
-    unknown = with_fate(whole(), "high-slow", "unknown")
-    lines = breaches(unknown._replace(after=dict.fromkeys(NAMES, "Running")))
-    assert len([line for line in lines if "Running in the API" in line]) == len(NAMES) - 1
-
-
-def test_a_stored_row_is_judged_anew_as_far_as_it_goes(tmp_path: Path) -> None:
-    """Of a row from before a rule: what it has fields for; what was found by the notes stays."""
-    made = row(noted(whole(), "high-slow", signal=[]), 1)
-    old = {
-        key: value for key, value in made.items() if key not in ("after", "fates", "without_hook", "notes")
-    }
-    old |= {"broken": ["order: as it was found", "after_boot: low-slow is Running, no process for ever"]}
-    results = Results(tmp_path / "matrix.jsonl")
-    results.write(old)
-    assert results.broken() == {
-        CELL.name: [*old["broken"], "signal: high-slow got no stop signal"],
-    }
-    assert not_judged(old) == ["hook", "after_boot"]
-    assert not_judged(made) == []
-    assert "stored without what the rule `hook` needs: 1 cells" in table(results)
-    assert "| kubelet | hung | 1 of 15 | 1 | 0 |" in table(results)
-    # What a rule no longer says of its fields is no breach any more.
-    assert judge(row(whole(), 1) | {"broken": ["hook: low-hook did not run its hook"]}) == []
-
-
-def test_a_pod_taken_from_the_kubelet_may_hear_both() -> None:
-    """The kubelet's signal and ours; who is not taken over has one."""
-    seen = noted(whole(), "low-slow", signal=[NS, 2 * NS])
-    uid = "uid-low-slow"
-    orders = [
-        at(NS, d.DeletePod(key="", uid=uid, namespace="shop", name="low-slow", grace_seconds=4)),
-        at(NS, d.SendSignal(key="", uid=uid, container="main", signal="SIGTERM")),
-    ]
-    assert breaches(seen._replace(records=[*seen.records, *orders])) == []
-    assert breaches(seen._replace(records=[*seen.records, orders[0]]))
-
-
-def test_a_wave_whose_time_is_over_is_not_waited_for() -> None:
-    """Its pods may still be there when the next one begins, so many seconds after it began."""
-    late = noted(whole(), "low-slow", ended=[12 * NS])
-    for name in wave("middle"):
-        late = noted(late, name, signal=[6 * NS], hook=[], ended=late.notes[name]["ended"] and [7 * NS])
-    assert not [line for line in breaches(late) if "wave middle" in line]
-
-
-def test_nothing_is_asked_of_the_kubelet() -> None:
-    """Its figures stand in the row."""
-    seen = noted(whole(), "low-slow", signal=[], ended=[])
-    made = row(seen._replace(cell=CELL._replace(means=KUBELET), over_ns=40 * NS, released_ns=None), 1)
-    assert (made["broken"], made["without_sigterm"], made["in_time"]) == ([], ["low-slow"], False)
-
-
-def test_results_are_kept_and_added_up(tmp_path: Path) -> None:
-    """The last line of a cell holds; a table counts them beside the kubelet's."""
-    file = tmp_path / "matrix.jsonl"
-    Results(file).write(row(whole()._replace(released_ns=None), 1))
-    Results(file).write(row(whole(), 1))
-    theirs = noted(whole(), "low-slow", signal=[])._replace(cell=CELL._replace(means=KUBELET))
-    Results(file).write(row(theirs, 1))
-    found = Results(file)
-    assert set(found.rows) == {"cri:kubelet:hung:wave-1", "kubelet:kubelet:hung:wave-1"}
-    assert found.rows["cri:kubelet:hung:wave-1"]["broken"] == []
-    assert (
-        "| kubelet | hung | 1 of 15 | 0 | 0 | –, 0 of 6, – | 1 of 6 | 0 of 6 | 0 of 6 | 1 of 1 | 1 of 1 |"
-        in table(found)
-    )
-
-
-def test_a_breach_is_run_again_by_its_command() -> None:
-    assert command(CELL) == "python -m tests.node.matrix --only cri:kubelet:hung:wave-1 --again"
-    assert tuple(whole().notes["low-slow"]) == NOTES
-
-
-# --- the command ------------------------------------------------------------------------------------
-
-
 class NoBed:
     """What `run_all` itself asks of a bed."""
 
@@ -364,61 +255,22 @@ def of_two_cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Matrix:
     return over
 
 
-FIRST, SECOND = (CELL._replace(time=time).name for time in ("wave-1", "wave-2"))
+FIRST = CELL.name
 
 
-def test_two_cells_that_hold(of_two_cells: Matrix) -> None:
-    code, results = of_two_cells(whole(), whole())
-    assert (code, set(results.rows), results.broken()) == (0, {FIRST, SECOND}, {})
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        AssertionError("it does not arm"),
-        KeyError("uid-1"),
-        ExceptionGroup("in the fault's nursery", [AssertionError("it does not arm")]),
-    ],
-)
-def test_a_daemon_that_fails_breaks_the_cell(
-    of_two_cells: Matrix, error: Exception, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_daemon_that_fails_breaks_the_cell(of_two_cells: Matrix) -> None:
     """At once, and what it logged is kept."""
+    error = ExceptionGroup("in the fault's nursery", [AssertionError("it does not arm")])
     code, results = of_two_cells(error, whole())
-    leaf = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-    lines = [f"daemon: {type(leaf).__name__}: {leaf}"]
-    assert (code, results.broken()) == (1, {FIRST: lines})
+    assert (code, results.broken()) == (1, {FIRST: ["daemon: AssertionError: it does not arm"]})
     assert Path(results.rows[FIRST]["journal"], "daemon.log").read_text() == "what ebbtide said"
-    assert "| kubelet | hung | 2 of 15 | 1 | 0 | –, 0 of 6, – |" in table(results)
-    assert f"broken: {FIRST}: {lines[0]}" in table(results)
-    assert f"{FIRST}: BROKEN" in capsys.readouterr().out
-
-
-def test_what_a_bed_did_not_make_is_tried_once_more(of_two_cells: Matrix) -> None:
-    code, results = of_two_cells(Unready("etcd"), whole(), whole())
-    assert (code, set(results.rows), results.not_made()) == (0, {FIRST, SECOND}, [])
 
 
 def test_what_a_bed_never_made_counts(of_two_cells: Matrix) -> None:
-    """In the exit code and in the table, as not made; the next run tries it anew."""
+    """It is tried once more; then it counts in the exit code, and the next run tries it anew."""
+    assert of_two_cells(seconds=0)[0] == 3
     gone = ExceptionGroup("in the fault's nursery", [RuntimeError("the inside of the bed has gone")])
     code, results = of_two_cells(Missed("no pods"), whole(), gone)
     assert (code, results.not_made(), results.broken()) == (1, [FIRST], {})
-    assert "| kubelet | hung | 1 of 15 | 0 | 1 | –, 0 of 6, – |" in table(results)
-    assert f"not made: {FIRST}: RuntimeError: the inside of the bed has gone" in table(results)
     code, results = of_two_cells(whole())
     assert (code, results.not_made()) == (0, [])
-    results.write(not_made(Cell(*FIRST.split(":")), Missed("no pods"), 1))
-    assert results.has(FIRST)
-
-
-def test_cells_that_there_was_no_time_for_count(of_two_cells: Matrix) -> None:
-    assert of_two_cells(seconds=0)[0] == 3
-
-
-def test_only_what_the_bed_does_alone_is_its_failure() -> None:
-    """Whatever is raised there; outside of such a block a program's AssertionError is the daemon's."""
-    with pytest.raises(Missed, match="AssertionError: the runtime still runs something"), bed_only():
-        raise AssertionError("the runtime still runs something")
-    assert not is_of_bed(AssertionError())
-    assert not is_of_bed(ExceptionGroup("", [Missed(), KeyError()]))

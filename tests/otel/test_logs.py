@@ -10,7 +10,6 @@ from ebbtide.events.reader import Batch, History
 from ebbtide.otel.attributes import POD_NAME, TABLE
 from ebbtide.otel.logs import LogRecord, Logs
 from ebbtide.otel.span import Resource
-from ebbtide.otel.traces.projection import Projection
 from tests.otel.golden import GOLDEN
 from tests.otel.records import JOURNAL_ID
 from tests.otel.story import everything
@@ -30,28 +29,6 @@ def batches() -> list[Batch]:
 def told(*steps: Batch) -> list[LogRecord]:
     logs = Logs()
     return [record for header, records in steps for record in logs.feed(header, records, JOURNAL_ID)]
-
-
-def single_steps() -> list[Batch]:
-    """The same records, a step at a time."""
-    steps: list[Batch] = []
-    for header, records in batches():
-        step = []
-        for raw in records:
-            step.append(raw)
-            if raw.flags & 1:
-                steps.append(Batch(header, step))
-                step = []
-    return steps
-
-
-def test_its_resource_is_that_of_the_spans() -> None:
-    """Whoever looks at both sees one node and one service."""
-    projection, logs = Projection(), Logs()
-    for header, records in batches():
-        projection.feed(header, records, JOURNAL_ID)
-        logs.feed(header, records, JOURNAL_ID)
-    assert logs.resource(12) == projection.resource(12)
 
 
 def test_the_killed_pods_end_is_a_warning_with_its_name() -> None:
@@ -77,10 +54,3 @@ def test_the_protobuf_library_reads_them(steps: list[Batch]) -> None:
     assert [each.body.string_value for each in found] == [record.body for record in records]
     assert [each.span_id for each in found] == [record.span_id for record in records]
     assert {each.key for record in found for each in record.attributes} <= set(TABLE)
-
-
-def test_a_shutdown_that_was_not_seen_to_begin_is_passed_over() -> None:
-    """Without its first record there is no trace to stand beside."""
-    assert (
-        told(*(step for step in single_steps() if step.records[0].seq > 20 and step.records[0].episode)) == []
-    )

@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.facts import ApiRead, DaemonStarted, KubeletRead, LogindRead, RuntimeRead
-from ebbtide.events.model import Container, Pod, workload_name
+from ebbtide.events.facts import LogindRead
+from ebbtide.events.model import Pod, workload_name
 from ebbtide.events.reader import History
-from ebbtide.otel.meters import BOUNDS_SECONDS, WORKLOADS_MAX, Meters, fold
+from ebbtide.otel.meters import WORKLOADS_MAX, Meters, fold
 from ebbtide.otel.metrics import CATALOG, ReadContext, ShippingState, exact_seconds, exposition
 from ebbtide.otel.span import Resource
 from tests.journals import SHUTDOWN, began, steps
@@ -54,11 +54,6 @@ def values(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-def planned(name: str, *containers: Container) -> d.PodPlanned:
-    pod = Pod(uid=f"uid-{name}", namespace="shop", name=name, containers=containers)
-    return d.PodPlanned(wave=0, grace_seconds=30, pod=pod)
-
-
 def ended(name: str, outcome: str, elapsed_ns: int = NS_PER_SECOND) -> d.PodEnded:
     return d.PodEnded(uid=f"uid-{name}", wave=0, outcome=outcome, reason="", elapsed_ns=elapsed_ns)  # type: ignore[arg-type]
 
@@ -77,14 +72,6 @@ def test_prometheus_reads_the_text() -> None:
     assert found["ebbtide_pod_stop_duration_seconds_count", (("outcome", "graceful"),)] == 4
 
 
-def test_kubelet_names_on_request() -> None:
-    """Only what a KEP named takes the prefix, so that dashboards of the kubelet's names go on working."""
-    names = {name for name, _ in values(exposition(Meters(), AROUND, "kubelet_"))}
-    assert "kubelet_graceful_shutdown_start_time_seconds" in names
-    assert "kubelet_sleep_action_terminated_early_total" in names
-    assert all(name.startswith(("kubelet_", "ebbtide_")) for name in names)
-
-
 @pytest.mark.parametrize("cut", [0, 1, 40, 95])
 def test_sums_go_on_after_they_were_written_down(cut: int) -> None:
     """Folded in two lives with the state kept between, or twice over the same records: the same sums."""
@@ -94,13 +81,6 @@ def test_sums_go_on_after_they_were_written_down(cut: int) -> None:
     second = msgspec.msgpack.decode(msgspec.msgpack.encode(first), type=Meters)
     fold(second, records())
     assert second == whole
-
-
-def test_end_is_zero_while_a_shutdown_runs() -> None:
-    """KEP-2712's end time says 0 until the lock is ordered released, also in a second shutdown."""
-    meters = folded(BEGAN, d.ReleaseLock(key="k"), d.EpisodeClosed(outcome="complete"), BEGAN)
-    assert (meters.last.start_wall_ns, meters.last.end_wall_ns) == (4 * NS_PER_SECOND, 0)
-    assert meters.shutdowns == {"reboot": {"complete": 1}}
 
 
 @pytest.mark.parametrize(
@@ -114,26 +94,6 @@ def test_a_kill_has_its_cause(asked: int | None, hook: str, cause: str) -> None:
     meters = folded(BEGAN, d.PodPlanned(wave=0, grace_seconds=30, pod=pod), ran, ended("web-0", "killed"))
     (fates,) = meters.last.fates
     assert (fates.outcome, fates.cause, fates.pods) == ("killed", cause, 1)
-
-
-def test_a_journal_does_not_say_how_the_node_stands() -> None:
-    """Without a daemon nobody knows whether the node is armed."""
-    names = {name for name, _ in values(exposition(Meters(armed=True), AROUND._replace(live=False)))}
-    assert not names & {"ebbtide_armed", "ebbtide_lock_held"}
-    assert "ebbtide_enabled" in names
-
-
-def test_needs_by_workload() -> None:
-    """Pods of one workload share what is known of their need; the longest counts, a SIGKILL is a bound."""
-    meters = folded(
-        BEGAN,
-        planned("web-7d4b9c6f5-x2x9k"),
-        planned("web-7d4b9c6f5-bbbbb"),
-        ended("web-7d4b9c6f5-x2x9k", "graceful", 3 * NS_PER_SECOND),
-        ended("web-7d4b9c6f5-bbbbb", "killed", 20 * NS_PER_SECOND),
-    )
-    ((name, need),) = meters.needs.items()
-    assert (name, need.longest_ns, need.needs_more) == ("shop/web", 20 * NS_PER_SECOND, True)
 
 
 def test_workloads_are_bounded() -> None:
@@ -157,27 +117,6 @@ def test_what_nobody_knows_is_not_shown() -> None:
     found = values(exposition(Meters(), around))
     assert found["ebbtide_pods_at_risk", ()] == 2
     assert found["ebbtide_export_behind_seconds", ()] == 0.5
-
-
-def test_what_is_shipped_is_told_apart_from_what_was_there() -> None:
-    """Nothing where nothing is shipped."""
-    assert not any("shipping" in name for name, _ in values(exposition(Meters(), AROUND)))
-    found = values(exposition(Meters(), AROUND._replace(shipping=SHIPPING)))
-    assert found["ebbtide_shipping_segments_total", (("outcome", "stored"),)] == 3
-    assert found["ebbtide_shipping_segments_total", (("outcome", "present"),)] == 1
-    assert found["ebbtide_shipping_segments_total", (("outcome", "lost"),)] == 5
-    assert found["ebbtide_shipping_failures_total", ()] == 2
-    assert found["ebbtide_shipping_pending_segments", ()] == 4
-    assert found["ebbtide_shipping_behind_seconds", ()] == 60
-    settled = AROUND._replace(shipping=ShippingState(stored=3))
-    assert values(exposition(Meters(), settled))["ebbtide_shipping_behind_seconds", ()] == 0
-
-
-def test_counters_begin_with_zero() -> None:
-    """What an alert looks at is there before it happens: a series that begins with 1 shows no rise."""
-    found = values(exposition(Meters(), AROUND))
-    assert found["ebbtide_pods_total", (("outcome", "killed"),)] == 0
-    assert found["ebbtide_shutdowns_total", (("kind", "reboot"), ("outcome", "truncated"))] == 0
 
 
 @pytest.mark.parametrize(
@@ -208,12 +147,6 @@ def test_workloads_by_name(name: str, expected: str) -> None:
 # --- of a Kubernetes node ----------------------------------------------------------------------
 
 SOON = ReadContext(now_wall_ns=NS_PER_SECOND)
-STARTED = DaemonStarted(version="1", pid=1, mode="api", node="n", boot_id="b", userspace_id="b")
-SEEN: tuple[Event, ...] = (
-    KubeletRead(unit="kubelet.service", active=True),
-    RuntimeRead(reachable=True),
-    ApiRead(reachable=False, error="no route"),
-)
 
 
 def text(*events: Event, around: ReadContext = SOON) -> list[str]:
@@ -221,13 +154,6 @@ def text(*events: Event, around: ReadContext = SOON) -> list[str]:
     meters = Meters()
     fold(meters, steps(*events))
     return exposition(meters, around).splitlines()
-
-
-def test_what_an_earlier_process_saw_is_no_health() -> None:
-    """Neither after a start, nor where only a journal is there to be asked."""
-    assert not [line for line in text(*SEEN, STARTED) if line.startswith("ebbtide_answers{")]
-    dead = text(*SEEN, around=SOON._replace(live=False))
-    assert not [line for line in dead if line.startswith(("ebbtide_answers{", "ebbtide_kubelet_lock"))]
 
 
 def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
@@ -273,47 +199,6 @@ def decoded() -> dict[str, pb.Metric]:
     (of_scope,) = of_resource.scope_metrics
     assert of_resource.resource.attributes[0].value.string_value == "ebbtide"
     return {metric.name: metric for metric in of_scope.metrics}
-
-
-def key(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(labels.items()))
-
-
-def labels_of(point: pb.NumberDataPoint | pb.HistogramDataPoint) -> tuple[tuple[str, str], ...]:
-    return key({each.key: each.value.string_value for each in point.attributes})
-
-
-def test_values_are_those_of_the_text() -> None:
-    """Every sample of the text stands in the request with the same labels and the same value."""
-    found = decoded()
-    for family in text_string_to_metric_families(exposition(meters(), FULL)):
-        metric = found.get(family.name) or found[f"{family.name}_total"]
-        if family.type == "histogram":
-            continue
-        points = metric.sum.data_points if family.type == "counter" else metric.gauge.data_points
-        values = {labels_of(point): point.as_double or point.as_int for point in points}
-        assert values == {key(sample.labels): sample.value for sample in family.samples}
-
-
-def test_histograms_have_their_buckets() -> None:
-    """As many counts as bounds and one, together the count, with the exact sum."""
-    metric = decoded()["ebbtide_pod_stop_duration_seconds"]
-    (point,) = (
-        each for each in metric.histogram.data_points if labels_of(each) == (("outcome", "graceful"),)
-    )
-    assert tuple(point.explicit_bounds) == BOUNDS_SECONDS
-    assert len(point.bucket_counts) == len(BOUNDS_SECONDS) + 1
-    assert (sum(point.bucket_counts), point.count, point.sum) == (4, 4, 3.707)
-
-
-def test_sums_begin_with_the_journal() -> None:
-    """Counters are cumulative since the first record, whoever sends them; a gauge is of a moment."""
-    found, begun_ns = decoded(), meters().begun_wall_ns
-    counter = found["ebbtide_pods_total"].sum
-    assert counter.is_monotonic
-    assert {point.start_time_unix_nano for point in counter.data_points} == {begun_ns}
-    (armed,) = found["ebbtide_armed"].gauge.data_points
-    assert (armed.start_time_unix_nano, armed.time_unix_nano) == (0, FULL.now_wall_ns)
 
 
 def test_the_bytes_are_always_the_same() -> None:

@@ -9,7 +9,6 @@ import pytest
 from ebbtide.events.codec import decode_event
 from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.otel import attributes as at
-from ebbtide.otel.logs import Logs
 from ebbtide.otel.traces.projection import Projection
 from ebbtide.otel.traces.shutdown import NEXT_BOOT
 from ebbtide.otel.traces.trace import ROOT
@@ -35,14 +34,6 @@ def test_the_seeds_have_a_shutdown_that_is_followed(followed: int) -> None:
     batches, _ = journal(followed)
     closed = [decode_event(raw.tag, raw.payload) for b in batches for raw in b.records if raw.tag == CLOSED]
     assert any(isinstance(event, EpisodeClosed) and event.followed for event in closed)
-
-
-def test_both_shutdowns_have_their_own_root(followed: int) -> None:
-    """The first was cancelled, no error; the second names it in a link."""
-    first, second = named(spans_of(followed), ROOT)
-    assert (attributes(first)[at.OUTCOME], first.status) == ("cancelled", "unset")
-    assert [(link.trace_id, link.span_id) for link in second.links] == [(first.trace_id, first.span_id)]
-    assert second.links[0].attributes == ((at.LINK, "cancelled"),)
 
 
 def test_what_was_on_its_way_goes_on_in_the_second_trace(followed: int) -> None:
@@ -85,25 +76,6 @@ def _laws_of_spans(seed: int) -> None:
 
 #: A pod arrives too late; the power goes while later waves still wait.
 REJECTED, CUT_EARLY = 5, 9
-
-
-def test_no_record_of_such_a_step_is_lost(followed: int) -> None:
-    """The last words of the first shutdown are told with its trace's id, in the order of the journal."""
-    first, second = (bytes.fromhex(each.trace_id) for each in journal(followed)[1])
-    records = records_of(followed)
-    (closed,) = (
-        each for each in records if each.event_name == "ebbtide.EpisodeClosed" and each.trace_id == first
-    )
-    assert [each.seq for each in records] == sorted(each.seq for each in records)
-    (began,) = (each for each in records if each.seq == closed.seq + 1)
-    assert (began.trace_id, began.event_name) == (second, "ebbtide.ShutdownBegan")
-
-
-def test_a_step_at_a_time_gives_the_same_records(followed: int) -> None:
-    """Live, or all at once after the reboot."""
-    fine, logs = steps(journal(followed)[0]), Logs()
-    records = [record for step in fine for record in logs.feed(*step, journal_id(followed))]
-    assert records == records_of(followed)
 
 
 def _laws_of_records(seed: int) -> None:

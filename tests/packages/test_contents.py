@@ -6,7 +6,6 @@ import gzip
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -116,15 +115,6 @@ def test_the_programs_are_those_of_the_wheel() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     called = {program: f"ebbtide.cli:{entry}" for program, entry in build.PROGRAMS.items()}
     assert called == project["scripts"]
-
-
-def test_completion_is_what_the_command_prints(packages: Packages) -> None:
-    """And a shell reads it."""
-    code = "import sys; from ebbtide.cli import main; sys.exit(main())"
-    for shell in ("bash", "zsh", "fish"):
-        text = (packages.laid_out / "completions" / shell).read_text()
-        assert text == said(sys.executable, "-c", code, "completion", shell)
-    said("bash", "-n", str(packages.laid_out / "completions/bash"))
 
 
 def test_the_unit_is_the_shipped_one(packages: Packages) -> None:

@@ -62,15 +62,6 @@ def test_a_page_has_the_whole_help_of_its_command(pages: dict[str, str]) -> None
                 assert " ".join(paragraph.split()) in page, path
 
 
-def test_groups_lead_to_their_commands(pages: dict[str, str]) -> None:
-    """Who reads ebbtide(1), or kubectl-ebbtide(1), finds every other page of section 1."""
-    assert {"ebbtide.1", "kubectl-ebbtide.1", "kubectl-ebbtide-status.1"} <= set(pages)
-    named = {
-        name for text in pages.values() for name in re.findall(r"([a-z-]*ebbtide[a-z-]*)\(1\)", shown(text))
-    }
-    assert {f"{name}.1" for name in named} == {name for name in pages if name.endswith(".1")}
-
-
 def test_the_references_have_every_field(pages: dict[str, str]) -> None:
     """Section 5 is docs/configuration.md and docs/outage-configuration.md."""
     for name in ("configuration", "outage-configuration"):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 
 from ebbtide.events.base import Event, Record
-from ebbtide.events.facts import PrepareForShutdown
 from tests.journals import IDENTITY, segment, write_files
-from tests.replay.shutdown import GRANT_NS, Book, first_life
 
 
 def write(folder: Path, written: Iterable[Record], flags: tuple[str, ...] = (), boot: str = "boot-1") -> Path:
@@ -25,17 +23,3 @@ def edit(written: list[Record], seq: int, change: Callable[[Event], Event]) -> l
         msgspec.structs.replace(record, event=change(record.event)) if record.seq == seq else record
         for record in written
     ]
-
-
-def cancelled_and_begun_again(folder: Path) -> Path:
-    """A shutdown is cancelled, and in the very step that closes it the next one begins."""
-    book = Book(())
-    signal = PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
-
-    def facts() -> Iterator[tuple[int, Event]]:
-        yield from first_life()
-        yield 100, PrepareForShutdown(active=False)
-        yield 100, signal
-
-    book.process("boot-1", facts())
-    return write(folder, book.records)

@@ -25,13 +25,10 @@ from ebbtide.events.record.model import (
 )
 from ebbtide.replay.advise import (
     CAUTION,
-    MARGIN_PERCENT,
     SHRINK_STOPS_MIN,
     Advice,
     Caution,
-    ContainerTimes,
     Evidence,
-    NoEvidence,
     Workload,
     WorkloadVerdict,
     conclude,
@@ -42,7 +39,6 @@ from ebbtide.replay.advise import (
     workload,
 )
 from ebbtide.replay.advise import advise as advise_with
-from ebbtide.replay.survival import Observation
 from tests.replay.whatif.bed import SECOND
 
 #: The estimate alone: no margin, and any evidence is enough.
@@ -123,15 +119,6 @@ def test_a_wave_needs_what_its_slowest_pod_needs() -> None:
     assert len(advice.saved) == 3
 
 
-def test_the_longest_of_all_shutdowns_counts() -> None:
-    """Several nodes' shutdowns are one body of evidence; the newest one's periods are the frame."""
-    old = account(ended("web-0", 9), number=1, configuration=ConfigurationRecord(periods=PERIODS[:1]))
-    new = account(ended("web-0", 2), number=2, node="node-2")
-    advice = advise([new, old])
-    assert [wave.seconds for wave in advice.waves] == [10, 10]
-    assert (advice.nodes, len(advice.shutdowns)) == (2, 2)
-
-
 DEAF = AutopsyRecord(
     container="main",
     at_ns=0,
@@ -172,15 +159,6 @@ def test_a_pod_that_was_cut_short_is_perhaps_saved() -> None:
     assert advice.waves[0].seconds == 13
 
 
-def test_a_pod_that_never_ends_decides_nothing() -> None:
-    """Its wave is as long as the others need; alone in it, the wave stays as it is."""
-    advice = advise([account(killed("a-0", 5, wanted=5, priority=1000), ended("web-0", 2))])
-    assert [wave.seconds for wave in advice.waves] == [3, 10]
-    assert wave_comment(advice.waves[1]) == "as it is: no pod of it ever ended by itself"
-    both = advise([account(killed("a-0", 5, wanted=5), ended("web-0", 2))])
-    assert both.waves[0].seconds == 3
-
-
 def test_what_is_no_observation() -> None:
     """Spared, rejected, never begun, or refused by the runtime: nobody asked these pods to end."""
     refused = ContainerRecord(name="main", signalled_ns=SECOND, stop_refused=True)
@@ -195,14 +173,6 @@ def test_what_is_no_observation() -> None:
         ]
     )
     assert list(found) == []
-
-
-def test_a_pod_that_was_still_there_is_censored_at_the_end() -> None:
-    """The budget was over, or the record is."""
-    open_pod = told("a-0", 60, 0, outcome="unknown")
-    (until_end,) = observed_stops([account(open_pod, pods_ended_ns=31 * SECOND)])
-    (until_last,) = observed_stops([account(open_pod)])
-    assert (until_end.observed.ns, until_last.observed.ns) == (30 * SECOND, 89 * SECOND)
 
 
 @pytest.mark.parametrize("last, verdict", [(5, "too-short"), (6, "own-grace")])
@@ -226,27 +196,6 @@ def test_a_record_that_ends_first_is_no_fault_of_a_pods_own_grace(last: int, ver
 def test_workloads(name: str, of: str) -> None:
     """Replicas, successors, numbered and static pods are told by what is left of their names."""
     assert workload("shop", name, "node-1") == of
-
-
-def test_a_node_that_is_granted_too_little_saves_fewer() -> None:
-    """18 s of 35 s: the higher wave has its 6 s, and of the lower one's 16 s are 12 left."""
-    fates = (ended("slow", 15), ended("web", 11), ended("db", 5, priority=1000))
-    advice = advise([account(*fates, grant_ns=18 * SECOND)])
-    assert [wave.seconds for wave in advice.waves] == [16, 6]
-    assert [stop.label for stop in advice.saved] == ["shop/web", "shop/db"]
-    assert [stop.label for stop in advice.hopeless] == [stop.label for stop in advice.cut] == ["shop/slow"]
-    assert not list(problems(advice)), "no grace of its own helps"
-    assert "# On node-1 the grant was not raised: 18 s of the 35 s asked for." in configuration_to_paste(
-        advice, 200
-    )
-    assert len(advise([account(*fates, grant_ns=35 * SECOND)]).saved) == 3
-
-
-def test_without_evidence_there_is_no_advice() -> None:
-    """No shutdown, or none that stopped a pod."""
-    for known in ([], [account()], [account(ended("web-0", 3), configuration=ConfigurationRecord())]):
-        with pytest.raises(NoEvidence):
-            advise(known)
 
 
 def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
@@ -276,56 +225,12 @@ def hook(result: HookResult, seconds: int = 0) -> HookRecord:
     )
 
 
-@pytest.mark.parametrize(
-    "result, hope", [("done", "saved"), ("not-run", "perhaps"), ("timed-out", "perhaps")]
-)
-def test_a_hook_that_was_not_whole_may_take_longer_with_more_time(result: HookResult, hope: str) -> None:
-    """It ended in 1 s without its hook, or with half of it: how long the whole takes is not known."""
-    short = ended("web-1", 1, grace_ns=SECOND, hooks=(hook(result),))
-    advice = advise([account(ended("api-0", 9), short)])
-    assert [stop.label for stop in getattr(advice, hope)] == (
-        ["shop/api-0", "shop/web-1"] if hope == "saved" else ["shop/web-1"]
-    )
-
-
 def container(
     name: str, signalled: int | None, exited: int | None, *, sidecar: bool = False
 ) -> ContainerRecord:
     """Times in seconds after the beginning of its pod's stop."""
     at = [None if each is None else SECOND + each * SECOND for each in (signalled, exited)]
     return ContainerRecord(name=name, sidecar=sidecar, signalled_ns=at[0], exited_ns=at[1])
-
-
-def test_what_each_container_took_is_its_own() -> None:
-    """Its hook, and its stop after that; of a sidecar that nobody asked, what came after the others' end."""
-    containers = (
-        container("mesh", 9, 11, sidecar=True),
-        container("log", None, 10, sidecar=True),
-        container("main", 4, 5),
-        container("api", 0, 9),
-    )
-    (stop,) = observed_stops([account(ended("a-0", 11, hooks=(hook("done", 4),), containers=containers))])
-    assert stop.parts == (
-        ContainerTimes("mesh", True, False, 0, 2 * SECOND),
-        ContainerTimes("log", True, False, 0, SECOND),
-        ContainerTimes("main", False, False, 4 * SECOND, SECOND),
-        ContainerTimes("api", False, False, 0, 9 * SECOND),
-    )
-
-
-@pytest.mark.parametrize("hurried", [5, 30])
-def test_what_came_first_is_its_bound(hurried: int) -> None:
-    """Killed at 20 s, and hurried before or after that: till the first of these it had not ended."""
-    (stop,) = observed_stops([account(killed("web-1", 20, hurried_ns=SECOND + hurried * SECOND))])
-    assert stop.observed == Observation(min(hurried, 20) * SECOND, ended=False)
-
-
-def test_a_wave_that_was_too_short_for_some_is_not_made_shorter_by_more_evidence() -> None:
-    """Killed at 20 s though it asks for 60, whatever another was killed after: the need is not known."""
-    known = [ended("web-1", 2), killed("web-2", 20)]
-    for more in ([], [killed("web-3", 30, wanted=30)]):
-        wave = advise([account(*known, *more)]).waves[0]
-        assert (wave.seconds, wave.kept) == (20, "too-short")
 
 
 # --- how far the evidence is trusted ------------------------------------------------------------
@@ -352,55 +257,6 @@ def test_no_wave_is_shortened_on_a_few_stops() -> None:
     assert (enough.seconds, enough.kept) == (4, "")
     longer = advise([account(ended("web-0", 25))], CAUTION).waves[0]
     assert (longer.seconds, longer.kept) == (32, "")
-
-
-def test_no_wave_is_shortened_on_a_part_of_its_pods() -> None:
-    """Those of which nobody knows may be the slow ones: 3 of 4 is enough, less is not."""
-    lost = [refused(f"db-{at}") for at in range(10)]
-    most = advise([account(*many(30), *lost)], CAUTION)
-    assert (most.waves[0].seconds, most.waves[0].left_out) == (4, 10)
-    part = advise([account(*many(29), *lost)], CAUTION)
-    assert (part.waves[0].seconds, part.waves[0].kept) == (20, "few-pods")
-    assert wave_comment(part.waves[0]) == (
-        "as it is: known of 29 of its 39 pods, too few to shorten it (3 of 4 are needed)"
-    )
-
-
-def test_who_was_left_out_is_said_with_the_cause() -> None:
-    """By cause, most first; a wave with nobody else says so; and what is pasted says it too."""
-    lost = [refused(f"db-{at}", 1000) for at in range(3)]
-    released = "the lock was released before its wave"
-    late = told("late-0", 5, 1000, outcome="unknown", began_ns=None, reason=released)
-    advice = advise([account(*many(1), *lost, late, told("kept", 5, 0, outcome="spared"))], CAUTION)
-    assert [(each.text, len(each.labels)) for each in advice.left_out] == [
-        ("the runtime refused the stop signal (no answer)", 3),
-        (released, 1),
-    ]
-    assert wave_comment(advice.waves[1]) == "as it is: none of its 4 pods says how long it needs"
-    pasted = configuration_to_paste(advice, 200)
-    assert "3 pods: the runtime refused the stop signal (no answer)\n" in pasted
-    with pytest.raises(NoEvidence, match="3 pods: the runtime refused the stop signal"):
-        advise([account(*lost)], CAUTION)
-
-
-@pytest.mark.parametrize(
-    ("percent", "took", "wanted", "seconds"),
-    [
-        (0, 12, 60, 13),
-        (MARGIN_PERCENT, 12, 60, 16),
-        (MARGIN_PERCENT, 12, None, 16),
-        (100, 12, 60, 25),
-        # More than the pod asks for it cannot use; and it has what it took in any case.
-        (100, 12, 20, 20),
-        (100, 12, 12, 13),
-    ],
-)
-def test_the_margin_is_on_top(percent: int, took: int, wanted: int | None, seconds: int) -> None:
-    """Of what the slowest took, as far as a pod can use it; the comment names it."""
-    pods = (ended("web-0", took, wanted=wanted),)
-    wave = advise([account(*pods)], BARE._replace(margin_percent=percent)).waves[0]
-    assert wave.seconds == seconds
-    assert wave_comment(wave).endswith(f", and {percent} % for a slower day") == bool(percent)
 
 
 # --- evidence that adds up ---------------------------------------------------------------------

@@ -81,14 +81,6 @@ def test_the_slowest_is_waited_for_alone_from_the_next_slowest_on() -> None:
     ]
 
 
-def test_containers_of_one_pod_that_stop_at_once_hold_nobody_alone() -> None:
-    """Had the one been faster, the other would still have been waited for."""
-    account = shutdown(
-        (0, 90, (pod("a", 0, container("one", 0, 90), container("two", 0, 70)),)), pods_ended_ns=90
-    )
-    assert figures(account) == [("a", "one", 90, 20), ("a", "two", 70, 0)]
-
-
 def test_a_straggler_is_waited_for_again_after_the_last_wave() -> None:
     """What the next wave took in between was not for its sake; up to when nobody waited any longer."""
     account = shutdown(

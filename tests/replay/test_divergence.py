@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from ebbtide.events.base import Checkpoint, Record, StatesDigest
-from ebbtide.events.decisions import ActorFailed, ConfigAdopted, PodEnded, ShutdownBegan, WaveStarted
-from ebbtide.events.facts import ContainerExited, SettingsLoaded, StorageFailed
+from ebbtide.events.decisions import ActorFailed, PodEnded, ShutdownBegan
+from ebbtide.events.facts import SettingsLoaded
 from ebbtide.events.model import Period, Settings
 from ebbtide.events.reader import History
 from ebbtide.replay.divergence import Explanation, explain
 from ebbtide.replay.verify import verify
-from tests.handlers import replace_handler
 from tests.journals import VERSION, changed, history
 from tests.replay import shutdown
 
@@ -50,21 +48,6 @@ def test_an_edited_decision_is_told_apart_from_other_logic() -> None:
     ]
 
 
-def test_the_state_is_shown_before_and_as_the_step_leaves_it() -> None:
-    """The pod's actor had begun it; the exit of its container makes it over."""
-    found = explained(history(changed(RECORDS, seq_of(PodEnded), reason="made up")))
-    assert found.actor == f"HookActor:{RECORDS[seq_of(PodEnded) - 1].event.uid}"  # type: ignore[attr-defined]
-    assert found.before["begun_ns"] > 0
-    assert ("over", None, True) in found.made
-
-
-def test_the_causes_lead_back_to_the_fact() -> None:
-    """Nearest first, the fact last."""
-    found = explained(history(changed(RECORDS, seq_of(WaveStarted, 1), period_ns=1)))
-    assert [cause.type for cause in found.causes] == ["WaveEnded", "Tick"]
-    assert found.causes[-1].actor == "edge"
-
-
 def test_an_edited_fact_is_found_at_its_first_consequence() -> None:
     """What follows still follows from the fact as it was: a fact was changed, or the code was."""
     seq = next(record.seq for record in RECORDS if getattr(record.event, "exit_code", None) == 143)
@@ -95,25 +78,6 @@ def test_a_failure_of_the_machine_of_then() -> None:
     seq = seq_of(PodEnded)
     failed = ActorFailed(actor="HookActor", subject="uid-web-0", error="MemoryError")
     assert names(explained(history(replaced(seq, failed))))[0] == "failed-then"
-
-
-def test_a_failure_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An actor that fails in this version and did not in the one that wrote it."""
-    from ebbtide.actors.hook import HOOK
-
-    def fails(state: object, event: object, now: int) -> object:
-        raise ZeroDivisionError
-
-    replace_handler(monkeypatch, HOOK, ContainerExited, fails)
-    found = explained(history(RECORDS))
-    assert names(found) == ["fails-now"]
-    assert found.divergence.produced.data["error"] == "ZeroDivisionError"
-
-
-def test_an_event_that_was_too_large() -> None:
-    """The writer puts a word about it in its place: no other decision was made."""
-    told = StorageFailed(location="/j", error="frame too large")
-    assert names(explained(history(replaced(seq_of(PodEnded), told))))[0] == "too-large"
 
 
 def test_a_digest_names_actor_and_field() -> None:
@@ -162,11 +126,3 @@ def test_the_last_records_of_a_step_taken_away() -> None:
     assert found.divergence.seq == last.seq
     assert "cut" in names(found)
     assert found.causes[-1].actor == "edge"
-
-
-def test_where_nothing_is_behind_nothing_is_claimed() -> None:
-    """The last decision of all: no later one says whether it was changed or decided otherwise."""
-    assert isinstance(RECORDS[-1].event, ConfigAdopted)
-    found = explained(history(changed(RECORDS, len(RECORDS), status_flush_ns=1)))
-    assert "edited" not in names(found)
-    assert "fact-edited" not in names(found)

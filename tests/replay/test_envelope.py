@@ -13,7 +13,6 @@ import pytest
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Record
 from ebbtide.events.codec import FLAG_LAST, RawRecord
 from ebbtide.events.decisions import ReleaseLock, ShutdownBegan
-from ebbtide.events.facts import ContainerExited
 from ebbtide.replay.divergence import explain
 from ebbtide.replay.replayer import BACKWARDS, Divergence, Replayer
 from ebbtide.replay.verify import verify
@@ -88,15 +87,6 @@ def test_a_release_an_hour_later_is_no_identical_journal() -> None:
     assert [reason.name for reason in told.reasons] == ["stamped-otherwise"]
 
 
-def test_every_record_the_last_of_its_step() -> None:
-    """A reader hands such records out one by one; what they are is still a step's."""
-    found = history([msgspec.structs.replace(record, last=True) for record in RECORDS])
-    divergence = verify(found).divergence
-    assert divergence is not None
-    assert divergence.field == "last"
-    assert [reason.name for reason in explain(found, divergence, VERSION).reasons] == ["marked-otherwise"]
-
-
 def moved(first_seq: int, last_seq: int, by_ns: int) -> list[Record]:
     return [
         msgspec.structs.replace(record, mono_ns=record.mono_ns + by_ns)
@@ -113,16 +103,3 @@ def test_a_clock_that_goes_backwards() -> None:
     assert divergence is not None
     assert (divergence.seq, divergence.field) == (seq, BACKWARDS)
     assert divergence.produced.mono_ns == RECORDS[seq - 2].mono_ns
-
-
-def test_a_difference_before_counts_first() -> None:
-    """The first thing that is wrong is named."""
-    seq = seq_of(ContainerExited)
-    records = moved(seq, len(RECORDS), -HOUR_NS)
-    ended = seq_of(ShutdownBegan)
-    records[ended - 1] = msgspec.structs.replace(
-        records[ended - 1], event=msgspec.structs.replace(records[ended - 1].event, budget_ns=7)
-    )
-    divergence = verify(history(records)).divergence
-    assert divergence is not None
-    assert (divergence.seq, divergence.field) == (ended, "budget_ns")

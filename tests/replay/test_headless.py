@@ -80,11 +80,3 @@ def test_the_verbs_say_it(alone: Path, capsys: pytest.CaptureFixture[str]) -> No
             assert [each["headless"] for each in document["episodes"]] == [True]
         else:
             assert document["headless"] == shutdown.id
-
-
-def test_the_report_shows_no_figure_of_its_begin(alone: Path) -> None:
-    """Budget, grant and signal were in what is lost: no 0 s stands in their place."""
-    page = replay.report_html(replay.open(alone).shutdown())
-    assert "First record" in page
-    assert "Grant of logind" not in page
-    assert "Signal to" not in page

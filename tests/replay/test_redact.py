@@ -21,19 +21,18 @@ from ebbtide.events import facts as f
 from ebbtide.events.base import TYPES, Checkpoint, Fact, Order, Stamp
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.decisions import PostEvent, PublishCertificate
-from ebbtide.events.model import Pod, ProcessReport, Settings
+from ebbtide.events.model import Pod, ProcessReport
 from ebbtide.events.pack import PackedSource
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.events.recovery import Case, Finding
 from ebbtide.events.segment import Identity
-from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, has_text, redact, text_kind
+from ebbtide.replay.redact import Diverged, Pseudonyms, has_text, redact, text_kind
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
 from tests.conftest import Sample
 from tests.journals import Journal, Memory, changed, checkpoint, history
 from tests.replay import shutdown
-from tests.world.worlds import Name, try_out
 
 #: Words of the program's own: a namespace may be called "default", and so is a setting's origin; the
 #: worlds' one node is called "node", and its pseudonym "node~1".
@@ -103,14 +102,6 @@ def test_simulated_shutdowns(sample: Sample) -> None:
     for seed in sample(range(24), ONE_OF):
         run = simulate(SimulationRequest(synthetic=12), seed)
         check(History([run.machine.journal.source()]))
-
-
-def test_worlds(sample: Sample) -> None:
-    """The real daemon and the real writer, on disks that fail."""
-    for seed in sample(range(24), ONE_OF):
-        original = History([place.source for place in try_out(Name(seed)).world.disks.places])
-        if verify(original).identical and original.verdict.first_seq:
-            check(original)
 
 
 # --- who decides about a field -----------------------------------------------------------------
@@ -258,27 +249,6 @@ def told(*values: msgspec.Struct) -> list[Any]:
     return [names.pseudonymized(value) for value in values]
 
 
-POD = Pod(uid="0b1c", namespace="shop", name="web-0")
-
-
-def test_equal_names_get_equal_pseudonyms() -> None:
-    """A pod is the same pod in an inventory, a key and a person's words."""
-    inventory, started, ended, by_uid, by_label, by_name = told(
-        f.InventoryTaken(key="EpisodeActor/inventory//0", as_of_ns=1, source="process", pods=(POD,)),
-        f.ContainerStarted(uid="0b1c", container="main"),
-        f.OrderEnded(key="HookActor/stop:main/0b1c/0", result="done"),
-        f.HurryRequested(pod="0b1c", asked_by=1000),
-        f.HurryRequested(pod="shop/web-0", asked_by=0),
-        f.HurryRequested(pod="web-0", asked_by=1000),
-    )
-    pod = inventory.pods[0]
-    assert started.uid == pod.uid != "0b1c"
-    assert inventory.key == "EpisodeActor/inventory//0"
-    assert ended.key == f"HookActor/stop:{started.container}/{pod.uid}/0"
-    assert [by_uid.pod, by_label.pod, by_name.pod] == [pod.uid, pod.label, pod.name]
-    assert (by_uid.asked_by, by_label.asked_by) == (60_001, 0)
-
-
 @pytest.mark.parametrize(
     ("field", "kept", "replaced"),
     [
@@ -291,33 +261,6 @@ def test_what_a_field_mostly_has_is_kept(field: str, kept: str, replaced: str) -
     blank = {"version": "", "mode": "", "pid": 1, "node": "", "boot_id": "", "userspace_id": ""}
     one, two = told(*(f.DaemonStarted(**{**blank, field: text}) for text in (kept, replaced)))  # type: ignore[arg-type]
     assert (getattr(one, field), getattr(two, field)) == (kept, "message~1")
-
-
-def test_an_operators_kind_and_a_distributions_unit_get_pseudonyms() -> None:
-    """The usual ones say nothing of whose the cluster is."""
-    owners = ("StatefulSet/web", "AcmeDatabase/web", "AcmeDatabase/other")
-    pods = tuple(Pod(uid=str(at), namespace="n", name="p", owner=owner) for at, owner in enumerate(owners))
-    made = told(
-        f.InventoryTaken(key="EpisodeActor/inventory//0", as_of_ns=1, source="api", pods=pods),
-        f.KubeletRead(unit="kubelet.service", active=True),
-        f.KubeletRead(unit="acme-kubelet.service", active=True),
-    )
-    assert [pod.owner for pod in made[0].pods] == ["StatefulSet/owner~1", "Kind~1/owner~1", "Kind~1/owner~2"]
-    assert [each.unit for each in made[1:]] == ["kubelet.service", "unit~1.service"]
-
-
-def test_a_uid_of_digits_is_no_waves_number() -> None:
-    """A key's subject that is a pod is replaced as the pod is."""
-    inventory, ended = told(
-        f.InventoryTaken(
-            key="EpisodeActor/inventory//0",
-            as_of_ns=1,
-            source="process",
-            pods=(Pod(uid="77", namespace="n", name="p"),),
-        ),
-        f.OrderEnded(key="HookActor/kill:main/77/0", result="done"),
-    )
-    assert f"/{inventory.pods[0].uid}/" in ended.key
 
 
 def test_outputs_are_dropped_and_messages_replaced() -> None:
@@ -336,22 +279,6 @@ def test_outputs_are_dropped_and_messages_replaced() -> None:
     assert (autopsy.processes[0].command, autopsy.processes[0].state) == ("command~1", "sleeping")
     assert (schedule.uid, schedule.tty, schedule.wall_message) == (60_001, "tty~1", "message~1")
     assert release.asked_by == 60_002
-
-
-def test_what_says_nothing_of_anybody_stays() -> None:
-    """An exit code, a gate, the origin of a default; of a file only the line."""
-    ended, other, loaded = told(
-        f.OrderEnded(key="HookActor/hook:c/u/0", result="failed", reason="exit code 3"),
-        f.OrderEnded(key="HookActor/hook:c/u/0", result="failed", reason="http://10.0.0.7/drain: refused"),
-        f.SettingsLoaded(
-            settings=Settings(gates={"GracefulNodeShutdown": True}),
-            sources={"reserve": "default", "budget": "/etc/acme/node.yaml:7"},
-        ),
-    )
-    assert ended.reason == "exit code 3"
-    assert other.reason == "message~1"
-    assert loaded.settings.gates == {"GracefulNodeShutdown": True}
-    assert loaded.sources == {"reserve": "default", "budget": "/path~1:7"}
 
 
 def test_a_nodes_volumes_and_owners_get_names_of_their_own() -> None:
@@ -394,25 +321,8 @@ def test_the_first_record_names_the_original() -> None:
     assert first.redacted.trace_ids == {each.first_seq: each.trace_id for each in episodes(original)}
 
 
-def test_the_same_journal_makes_the_same_bytes() -> None:
-    """Nothing of the moment or of chance is in it, its id included."""
-    original = History([Memory(shutdown.write().files)])
-    assert list(redact(original, Pseudonyms())) == list(redact(original, Pseudonyms()))
-
-
 def test_what_diverges_is_not_redacted() -> None:
     """Decisions that do not follow from the facts cannot be made again from others."""
     records = shutdown.write().records
     with pytest.raises(Diverged):
         redact(history(changed(records, len(records), status_flush_ns=1)), Pseudonyms())
-
-
-def test_a_begin_without_a_checkpoint_is_refused() -> None:
-    """There is no state to begin with."""
-    records = shutdown.write().records[1:]
-    moved = [
-        msgspec.structs.replace(record, seq=record.seq - 1, cause=max(0, record.cause - 1), episode=0)
-        for record in records[:3]
-    ]
-    with pytest.raises(NoBegin):
-        redact(history(moved), Pseudonyms())

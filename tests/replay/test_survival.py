@@ -6,11 +6,9 @@ import random
 from collections.abc import Sequence
 from fractions import Fraction
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.replay import survival as module
 from ebbtide.replay.survival import (
     MEDIAN,
     P95,
@@ -78,23 +76,6 @@ def test_it_is_the_estimate_in_fractions(seen: list[Observation]) -> None:
     longest = max((each.ns for each in seen), default=None)
     ended_last = bool(seen) and all(each.ended for each in seen if each.ns == longest)
     assert found.is_complete == ended_last
-
-
-@given(many_stops)
-def test_bounds_that_are_too_wide_cost_time_and_no_truth(seen: list[Observation]) -> None:
-    """With one bit behind the point nearly every step is worked out, and the answer is the same."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BITS", 1)
-        coarse = survival(count_stops(seen))
-    assert coarse == survival(count_stops(seen))
-
-
-@given(seen_stops, st.integers(10, 20))
-def test_a_censored_pod_never_shortens_a_quantile(seen: list[Observation], ns: int) -> None:
-    """One more pod that was killed makes no answer smaller: it can only be that more time is needed."""
-    before, after = (survival(count_stops(each)) for each in (seen, [*seen, Observation(ns, False)]))
-    for known, now in zip(before[2:5], after[2:5], strict=True):
-        assert now is None or (known is not None and now >= known)
 
 
 @given(st.lists(seen_stops, min_size=3, max_size=6), st.randoms(use_true_random=False))

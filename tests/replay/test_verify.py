@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.episodes import lay_out
 from ebbtide.actors.actor import LOGIC_FLAGS
-from ebbtide.events.base import Checkpoint, Fact, Record, Stamp, StatesDigest
+from ebbtide.events.base import Fact, Record, Stamp
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
 from ebbtide.events.decisions import PodEnded
@@ -61,17 +61,6 @@ def test_a_fact_that_does_not_fit_its_type_ends_it_too() -> None:
         redact(history(edited), Pseudonyms())
 
 
-def test_one_shutdown_of_a_journal() -> None:
-    """Its events are counted, and a difference behind it is not held against it."""
-    (number,) = {record.episode for record in RECORDS} - {0}
-    found = verify(history(RECORDS), number)
-    assert found.identical
-    assert (found.episodes, found.events) == (1, [record.episode for record in RECORDS].count(number))
-    later = changed(RECORDS, len(RECORDS), status_flush_ns=1)
-    assert verify(history(later), number).divergence is None
-    assert verify(history(changed(RECORDS, seq_of(PodEnded), reason="x")), number).divergence is not None
-
-
 def test_a_journal_without_a_checkpoint_is_not_executed() -> None:
     """Nothing says under which logic flags its decisions were made: that is said, and nobody guesses."""
     system = shutdown.Book(()).system
@@ -93,44 +82,6 @@ def test_a_payload_that_is_no_payload_is_shown_as_it_is() -> None:
     found = Replayer().feed(edited)
     assert found is not None
     assert (found.field, found.expected.data) == ("data", "c1")
-
-
-def test_a_digest_that_is_none() -> None:
-    """Edited into another shape, the digest differs as such."""
-    seq = seq_of(StatesDigest)
-    payload = msgspec.msgpack.encode({"actors": 7})
-    edited = [raw._replace(payload=payload) if raw.seq == seq else raw for raw in raws()]
-    found = Replayer().feed(edited)
-    assert found is not None
-    assert found.field == "actors"
-
-
-def test_a_checkpoint_with_fewer_actors_or_orders() -> None:
-    """Each actor that is in both agrees: then it is their number, or the open orders."""
-    mark = RECORDS[seq_of(Checkpoint, 1) - 1].event
-    assert isinstance(mark, Checkpoint)
-    fewer = history(changed(RECORDS, seq_of(Checkpoint, 1), actors=mark.actors[:-1]))
-    divergence = verify(fewer).divergence
-    assert divergence is not None
-    assert divergence.field == "actors"
-    orders = verify(history(changed(RECORDS, seq_of(Checkpoint, 1), open_orders=()))).divergence
-    assert orders is not None
-    assert orders.field == "open orders"
-    assert explain(fewer, divergence, VERSION).actor == "journal"
-
-
-def test_what_cannot_be_read_behind_a_difference_agrees_with_nothing() -> None:
-    """That the rest follows from what is produced is only said of a rest that can be executed."""
-    edited = changed(RECORDS, seq_of(PodEnded), reason="made up")
-    last = seq_of(ContainerExited, -1)
-    edited = [
-        msgspec.structs.replace(record, event=FromTheFuture()) if record.seq == last else record
-        for record in edited
-    ]
-    found = history(edited)
-    divergence = verify(found).divergence
-    assert divergence is not None
-    assert "edited" not in [reason.name for reason in explain(found, divergence, VERSION).reasons]
 
 
 #: Of one batch and one shutdown's actors; a journal of any length adds nothing.

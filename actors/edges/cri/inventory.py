@@ -1,13 +1,13 @@
 """What a shutdown is given: the pods at its signal, those that a closer look finds, and those that come late.
 
-From the warm table there is no call between the signal and the first stop. While the runtime is away, what
-the API server told of the pods is better than nothing.
+From the warm table there is no call between the signal and the first stop. While the runtime does not answer,
+the pods are the last that it has shown: to this daemon, or to the one before it in this boot.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import NamedTuple
 
 import trio
@@ -17,7 +17,6 @@ from ebbtide.actors.edges.cri.pods import (
     InventoryFile,
     PodEntry,
     PodTable,
-    api_pod_view,
     found_gone,
     known_pod_of,
     pod_view,
@@ -27,7 +26,7 @@ from ebbtide.actors.edges.cri.pods import (
 from ebbtide.actors.edges.kubernetes.pods import FINAL_PHASES, FollowedPods, KnownPod, PodLookup
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events import bounds
-from ebbtide.events.base import NS_PER_SECOND, Order
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import (
     FIRST_WORD_NS,
     KillContainer,
@@ -55,10 +54,6 @@ def _first_word_seconds(order: TakeInventory) -> float:
 
 
 ContainerOrder = SendSignal | KillContainer | TakeAutopsy | RunHook
-#: A pod's UID and a container's name.
-ContainerKey = tuple[str, str]
-#: Takes pods by UID, and containers by id, into the table without the runtime, as far as processes show them.
-TakeProcesses = Callable[[Mapping[str, KnownPod], Mapping[str, ContainerKey]], Awaitable[None]]
 
 
 class Inventory:
@@ -76,12 +71,11 @@ class Inventory:
         look: Callable[[], Awaitable[None]],
         as_of: Callable[[], float],
         starts: Callable[[], bool],
-        take_processes: TakeProcesses,
     ) -> None:
         self.late = LatePods()
         #: The table is filled, or the runtime is away and what was kept of it has been read.
         self.settled = trio.Event()
-        self.cached = ApiOnlyPods(lookup)
+        self.expected = ExpectedContainers(lookup)
         self._table = table
         self._file = file
         self._lookup = lookup
@@ -90,7 +84,6 @@ class Inventory:
         self._look = look
         self._as_of = as_of
         self._starts = starts
-        self._take_processes = take_processes
         self._anew = False
         self._turn = trio.Lock()
 
@@ -105,8 +98,8 @@ class Inventory:
         if not order.refresh:
             await self._await_priorities(first_word_by)
         looked = False
-        # Of a runtime that is away nothing is waited for where something is known of its pods.
-        if not (self._reach.away and (self._warm.is_set() or self.cached.pods(self._table.own))):
+        # Of a runtime that is away nothing is waited for where it has shown its pods.
+        if not (self._reach.away and self._warm.is_set()):
             seconds = LISTING_SECONDS_MAX if order.refresh else bounds.now.runtime_warm_seconds
             with trio.move_on_after(seconds):
                 await self._warm.wait()
@@ -117,23 +110,15 @@ class Inventory:
                     self.late.note(order, ())
                     return Ending("failed", NOTHING_NEWER)
                 looked = order.refresh
-        if self._warm.is_set():
-            self.late.note(order, ())
-            # Before all that runs is given. Another shutdown than before has it in its inventory.
-            joined = [] if self._anew else self._started_since()
-            views = self._give_all(order)
-            await self._put(
-                order, FROM_TABLE if order.refresh and not looked else "cri", joined, views, outlet
-            )
-            await self.report_settled(outlet)
-            self.save()
-        elif views := self.cached.pods(self._table.own):
-            self._give([])
-            self.cached.give(views)
-            self.late.note(order, ())
-            await self._put(order, "cache", self._started_since(), views, outlet)
-        else:
+        if not self._warm.is_set():
             return Ending("failed", NOT_LISTED)
+        self.late.note(order, ())
+        # Before all that runs is given. Another shutdown than before has it in its inventory.
+        joined = [] if self._anew else self._started_since()
+        views = self._give_all(order)
+        await self._put(order, FROM_TABLE if order.refresh and not looked else "cri", joined, views, outlet)
+        await self.report_settled(outlet)
+        self.save()
         self._anew = False
         return Ending()
 
@@ -171,20 +156,19 @@ class Inventory:
             nursery.cancel_scope.cancel()
         return looked
 
-    def _give(self, pods: list[PodEntry]) -> None:
-        self._table.give(pods, anew=self._anew)
-        if self._anew:
-            self.cached.forget()
-
     def _give_all(self, order: TakeInventory) -> list[Pod]:
-        """What the runtime shows; at the signal also what runs since the last look, and later what is about
-        to start: sooner it is not known whether a kubelet goes on.
+        """What the runtime shows. At the signal also what runs since the last look, if the runtime can be
+        looked at for it; later what is about to start: sooner it is not known whether a kubelet goes on.
         """
         pods = self._table.active()
-        self._give(pods)
+        self._table.give(pods, anew=self._anew)
+        if self._anew:
+            self.expected.forget()
         views = {pod.uid: pod_view(pod, known_pod_of(pod, self._lookup)) for pod in pods}
         if order.refresh:
             return [*views.values(), *self._coming(views)]
+        if self._reach.away:
+            return list(views.values())
         for uid, ids in unseen_containers(self._lookup, self._table).items():
             if known := self._lookup.find(uid) if self._lookup is not None else None:
                 views[uid] = (
@@ -192,7 +176,7 @@ class Inventory:
                     if uid in views
                     else view_of_known(known, ids)
                 )
-                self.cached.expect(uid, ids)
+                self.expected.expect(uid, ids)
         return list(views.values())
 
     def _coming(self, but: Collection[str]) -> list[Pod]:
@@ -200,7 +184,7 @@ class Inventory:
             return []
         found = starting_pods(self._lookup, self._table, but)
         for known in found:
-            self.cached.expect(known.uid, dict.fromkeys(unended_containers(known), ""), coming=True)
+            self.expected.expect(known.uid, dict.fromkeys(unended_containers(known), ""), coming=True)
         return [view_of_known(known, unended_containers(known)) for known in found]
 
     def behind(self) -> bool:
@@ -220,7 +204,7 @@ class Inventory:
         """Pods that this shutdown was given, of which something runs that it was not: it has been started
         again, or only now.
         """
-        found = self._table.give_started(self.cached.expects) if self.late.open else []
+        found = self._table.give_started(self.expected.expects) if self.late.open else []
         return [PodJoined(pod=pod_view(pod, known_pod_of(pod, self._lookup))) for pod in found]
 
     async def report_late(self, outlet: Outlet) -> None:
@@ -241,16 +225,14 @@ class Inventory:
 
     async def report_settled(self, outlet: Outlet) -> None:
         """After a look: what an inventory had without the runtime, and has ended."""
-        ends = self.cached.settle(self._table, self._as_of())
+        ends = self.expected.settle(self._table, self._as_of())
         if ends:
             await outlet.put(*ends)
 
     async def catch_up(self, uid: str, container: str, outlet: Outlet) -> bool:
         """Somebody acts on a container that the runtime had not shown: by now it may. False: nobody told."""
-        if not self.cached.expects(uid, container):
+        if not self.expected.expects(uid, container):
             return True
-        if not (self._reach.away or self._warm.is_set()):
-            return False
         asked = trio.current_time()
         # A whole wave may ask at once: one look, or the one that began since, is for all of them.
         async with self._turn:
@@ -258,41 +240,18 @@ class Inventory:
                 with trio.move_on_after(bounds.now.runtime_warm_seconds):
                     await self._look()
                 await self.report_settled(outlet)
-            # It may have gone away in the middle of this look, or of another's that was waited for.
-            if self._reach.away:
-                await self._find_processes(uid, container)
         return not self._reach.away and self._as_of() >= asked
 
-    def has_lost(self, order: Order) -> bool:
-        """Is it about a container that the runtime, which is away, has not shown to this daemon?"""
-        if not isinstance(order, ContainerOrder):
-            return False
-        return self._reach.away and self.cached.expects(order.uid, order.container)
-
-    async def _find_processes(self, uid: str, container: str) -> None:
-        """One look at all processes is for the whole wave that may ask at once."""
-        if self._table.find(uid, container) is not None or self._lookup is None:
-            return
-        pods = {each.uid: each for each in self._lookup.pods()}
-        wanted = {key: at for at, key in self.cached.ids().items() if key and at[0] in pods}
-        await self._take_processes(pods, wanted)
-        # From here on its end is seen by its process.
-        for uid, name in wanted.values():
-            if self._table.find(uid, name) is not None:
-                self.cached.drop(uid, name)
-
-    async def follow_cached(self, outlet: Outlet) -> None:
+    async def follow_expected(self, outlet: Outlet) -> None:
         """Until cancelled: ends that only the API server tells of."""
         while True:
-            await self.cached.wait()
-            ends = self.cached.ended()
+            await self.expected.wait()
+            ends = self.expected.ended()
             if ends:
                 await outlet.put(*ends)
 
     def views(self) -> list[Pod]:
         """The pods that a shutdown would have to end."""
-        if not self._warm.is_set():
-            return self.cached.pods(self._table.own)
         return [pod_view(pod, known_pod_of(pod, self._lookup)) for pod in self._table.active()]
 
     def save(self) -> None:
@@ -346,9 +305,8 @@ def unended_containers(known: KnownPod) -> tuple[str, ...]:
     return tuple(name for name in known.sidecars + known.containers if name not in known.ended)
 
 
-# A node whose runtime is away (or whose socket is not ours) still has its kubelet, and in mode ``api`` that
-# is all it takes: what the API server knows of a pod is then its inventory, and its end. Whatever a later
-# look shows of these pods is known better.
+# What an inventory has that no look had shown, running or about to: the API server tells of its end until a
+# look shows it.
 
 
 #: Between two looks for ends. A kubelet needs some 100 ms to tell the API server of one.
@@ -365,7 +323,7 @@ class ExpectedEnd(NamedTuple):
     since: float
 
 
-class ApiOnlyPods:
+class ExpectedContainers:
     """``lookup`` None: nothing is known but by the runtime."""
 
     def __init__(self, lookup: PodLookup | None) -> None:
@@ -374,23 +332,9 @@ class ApiOnlyPods:
         self._waiting: dict[tuple[str, str], ExpectedEnd] = {}
         self._more = trio.Event()
 
-    def pods(self, own: Collection[str]) -> list[Pod]:
-        """Those of which something runs, but our own."""
-        found = [api_pod_view(known) for known in self._lookup.pods()] if self._lookup is not None else []
-        return [pod for pod in found if pod is not None and pod.uid not in own]
-
     def forget(self) -> None:
         """It is another shutdown than before."""
         self._waiting = {}
-
-    def give(self, pods: Iterable[Pod]) -> None:
-        """A shutdown is given these: from now on the ends of their containers are looked for."""
-        for pod in pods:
-            known = self._known(pod.uid)
-            ids = known.running if known is not None else {}
-            self.expect(
-                pod.uid, {each.name: ids.get(each.name, "") for each in pod.containers if each.running}
-            )
 
     def expect(self, uid: str, ids: dict[str, str], *, coming: bool = False) -> None:
         """The same for some containers of one pod, with their ids."""
@@ -403,9 +347,10 @@ class ApiOnlyPods:
         """Was a shutdown given it though the runtime had not shown it?"""
         return (uid, container) in self._waiting
 
-    def ids(self) -> dict[ContainerKey, str]:
-        """Of those whose end nobody has seen, the runtime's ids; empty where they are not known."""
-        return {at: each.id for at, each in self._waiting.items()}
+    def id_of(self, uid: str, container: str) -> str:
+        """The runtime's id of one whose end nobody has seen; empty where it is not known."""
+        each = self._waiting.get((uid, container))
+        return "" if each is None else each.id
 
     def drop(self, uid: str, container: str) -> None:
         """Its end was said."""

@@ -108,8 +108,7 @@ class ContainerOrders:
         meant = self._table.given.get(key)
         with trio.move_on_after(bounds.now.runtime_warm_seconds):
             await self._inventory.settled.wait()
-            if not self._inventory.has_lost(order):
-                await self._warm.wait()
+            await self._warm.wait()
         given = self._table.given.get(key)
         if meant is not None and given is not None and given.id != meant.id:
             return Ending() if isinstance(order, (SendSignal, KillContainer)) else self._unknown()
@@ -137,17 +136,17 @@ class ContainerOrders:
             self._table.stop(entry)
             self._sandboxes.stir(entry.pod)
             return entry
-        # Of what only the API server had shown, and nobody finds without the runtime, nothing is known.
+        # The runtime has not shown it, and cannot be asked.
         if entry is None and not (self._warm.is_set() and told):
             return Ending("failed", NOWHERE)
         if entry is not None:
-            self._inventory.cached.drop(order.uid, order.container)
+            self._inventory.expected.drop(order.uid, order.container)
             await outlet.put(entry.exited())
             return Ending()
         # It ended while no daemon ran: the runtime may still know how.
         key = order.uid, order.container
         given, listed = self._table.given.get(key), self._table.listed
-        container_id = self._inventory.cached.ids().get(key, "") if given is None else given.id
+        container_id = self._inventory.expected.id_of(*key) if given is None else given.id
         # Without an answer: what the last list said of it.
         runs, code = None if listed is None else container_id in listed, None
         if container_id:
@@ -156,7 +155,7 @@ class ContainerOrders:
                 runs, code = end is None, None if end is None else end.exit_code
         if runs is not False:
             return Ending("failed", NOT_KNOWN if runs else NOWHERE)
-        self._inventory.cached.drop(*key)
+        self._inventory.expected.drop(*key)
         await outlet.put(found_gone(*key, code))
         return Ending()
 
@@ -598,7 +597,7 @@ class SandboxCleanup:
 
     def add(self, pod: PodEntry) -> None:
         """A pod that was told to stop, if all of it has ended."""
-        if pod.running or not pod.sandbox or pod.sandbox in self._seen:
+        if pod.running or pod.sandbox in self._seen:
             return
         # Once a shutdown, also if it failed: nobody waits for it, and the next boot finds none.
         self._seen &= self._table.pods.keys()

@@ -109,7 +109,7 @@ def found_gone(uid: str, container: str, exit_code: int | None) -> ContainerExit
 
 class PodEntry:
     """One sandbox that is ready. ``pod_ip`` empty: it shares the node's network (``host_network``), or its
-    address is not known. ``sandbox`` empty: found by its containers' processes alone.
+    address is not known.
     """
 
     __slots__ = (
@@ -303,9 +303,6 @@ class PodTable:
 # how, is shown as not running: with it the pod's end is no success, whatever its other containers do.
 
 
-PHASE_RUNNING = "Running"
-
-
 def known_pod_of(pod: PodEntry, lookup: PodLookup | None) -> KnownPod | None:
     """By its UID; a static pod also by its name, since nobody but the runtime may know its UID. A mirror that
     the API server has of no static pod here, or under another name, is none that this node's kubelet made.
@@ -368,14 +365,6 @@ def _in_manifest_order(made: Sequence[Container], order: Sequence[str]) -> tuple
     """Sidecars first, then as in the manifest; what is not in it stays behind, in the order of its making."""
     position = {name: index for index, name in enumerate(order)}
     return tuple(sorted(made, key=lambda each: (not each.sidecar, position.get(each.name, len(position)))))
-
-
-def api_pod_view(known: KnownPod) -> Pod | None:
-    """A pod that only the API server, or its cache, tells of: its hooks are not known. None: nothing runs."""
-    running = [name for name in known.containers if name not in known.ended]
-    if known.phase != PHASE_RUNNING or not running or not known.uid:
-        return None
-    return view_of_known(known, (*known.sidecars, *running))
 
 
 def view_of_known(known: KnownPod, names: Iterable[str]) -> Pod:
@@ -608,7 +597,7 @@ class TableFile:
 
     def store(self, table: PodTable) -> None:
         """What runs. Only a change is written."""
-        pods = tuple(_kept_pod(pod) for pod in table.pods.values() if pod.running and pod.sandbox)
+        pods = tuple(_kept_pod(pod) for pod in table.pods.values() if pod.running)
         record = msgspec.msgpack.encode(_TableRecord(boot_id=self._boot_id, pods=pods))
         if record == self._stored:
             return

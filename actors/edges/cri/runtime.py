@@ -32,7 +32,7 @@ from ebbtide.actors.edges.cri.client import (
     RuntimeRefused,
     exit_of_container,
 )
-from ebbtide.actors.edges.cri.inventory import ContainerKey, Inventory
+from ebbtide.actors.edges.cri.inventory import Inventory
 from ebbtide.actors.edges.cri.orders import (
     ContainerHooks,
     ContainerOrders,
@@ -63,7 +63,7 @@ from ebbtide.actors.edges.cri.pods import (
     restored_pod,
     sidecars_of,
 )
-from ebbtide.actors.edges.kubernetes.pods import FollowedPods, KnownPod
+from ebbtide.actors.edges.kubernetes.pods import FollowedPods
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus, exit_of_pidfd, open_child, reap_soon
 from ebbtide.actors.edges.linux.proc import signal_name, signal_number
@@ -120,7 +120,6 @@ class Runtime:
             self._look_anew,
             lambda: self._listing.as_of,
             starts,
-            self._take_processes,
         )
         stops = ContainerStops(self._client, self._reach, self._start, self._notes)
         hooks = ContainerHooks(self._client, self._reach)
@@ -138,7 +137,7 @@ class Runtime:
                 await nursery.start(self._client.run)
                 nursery.start_soon(self._reach.follow, self._outlet, self._stirred, lambda: self._busy)
                 nursery.start_soon(self._sandboxes.run)
-                nursery.start_soon(self._inventory.follow_cached, self._outlet)
+                nursery.start_soon(self._inventory.follow_expected, self._outlet)
                 nursery.start_soon(self._keep_warm)
                 task_status.started()
         finally:
@@ -204,7 +203,7 @@ class Runtime:
                 self.table.pods[pod.sandbox] = pod
                 self.table.put(entry)
                 self._ends.follow(entry)
-        # Of what has all ended nothing is known by now; the API server may know what runs in its place.
+        # Of what has all ended nothing is known by now.
         if any(pod.running for pod in self.table.pods.values()):
             self._leave_out_own()
             self._warm.set()
@@ -213,21 +212,6 @@ class Runtime:
 
     def _leave_out_own(self) -> None:
         self.table.own |= pods_of_cgroups(self.table.entries(), proc.cgroups_of(os.getpid()))
-
-    async def _take_processes(self, pods: Mapping[str, KnownPod], wanted: Mapping[str, ContainerKey]) -> None:
-        """By their ids, containers that only the API server had shown, found without the runtime: by the
-        control groups of their processes.
-        """
-        found = await trio.to_thread.run_sync(first_processes, tuple(wanted))
-        for key, (pid, start_ticks) in found.items():
-            uid, name = wanted[key]
-            known = pods[uid]
-            pod = self.table.pods.setdefault(f"pod {uid}", PodEntry(uid, known.namespace, known.name, ""))
-            entry = ContainerEntry(pod, key, ContainerSpec(name=name, argv=()))
-            if not self.table.has_seen(key) and open_first_process(entry, pid, start_ticks):
-                self.table.put(entry)
-                self._ends.follow(entry)
-                self.table.give([pod])
 
     async def _follow_news(self, lookup: FollowedPods) -> None:
         """What the API server tells of is looked at soon, in a shutdown or before it."""

@@ -13,8 +13,8 @@ if [ -d /run/systemd/system ]; then
         echo "ebbtide: this machine is going down, and its pods with it: remove the package when it is up again" >&2
         exit 1
     fi
-    # The unit, logind's drop-in, what stands on the Node, a kubelet that a shutdown of ours has stopped. With a
-    # configuration that cannot be read it does nothing: then at least the unit.
+    # The unit, logind's drop-in, what stands on the Node. With a configuration that cannot be read it does nothing:
+    # then at least the unit.
     if systemctl is-active -q ebbtide.service || systemctl is-enabled -q ebbtide.service 2>/dev/null; then
         /usr/bin/ebbtide uninstall || {
             echo "ebbtide: not everything was taken back; for the Node: ebbtide uninstall --node-only, from anywhere" >&2

@@ -16,18 +16,14 @@ from hypothesis import strategies as st
 
 from ebbtide.actors.edges.documents import (
     DEPTH_MAX,
-    DIRECTIVES_MAX,
     OBJECT_NODES_MAX,
     DocumentError,
     decode_text,
-    looks_like_json,
     object_of_file,
-    one_line,
     parse_json,
     parse_text,
     parse_yaml,
     plain_value,
-    quote,
     read_file,
 )
 
@@ -83,13 +79,6 @@ def test_words_mean_what_they_mean_to_kubernetes(text: str, value: object) -> No
     assert type(found[0]["a"]) is type(value)
 
 
-def test_every_value_knows_the_line_of_its_key() -> None:
-    """Also where the value begins on a later line, or is an alias."""
-    (document,) = parse_yaml("# first\na: &x\n  - 1\nb: *x\n'c':\n\n  d\n")
-    assert isinstance(document.value, dict)
-    assert {key: node.line for key, node in document.value.items()} == {"a": 2, "b": 4, "c": 5}
-
-
 def test_aliases_and_merges_stand_for_what_they_name() -> None:
     """A field of its own wins over a merged one, and the first of several merged ones wins."""
     text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {<<: [*a, *b], x: 3}\nd: *a\n'e': {'<<': 5}\n"
@@ -143,13 +132,6 @@ def test_an_alias_costs_what_it_stands_for() -> None:
         parse_yaml(merge_bomb(14))
 
 
-def deep_aliases(levels: int) -> str:
-    """Each level stands in the next one, in brackets of its own."""
-    lines = [f"a0: &a0 {'[' * 40}{']' * 40}"]
-    lines += [f"a{n}: &a{n} {'[' * 40}*a{n - 1}{']' * 40}" for n in range(1, levels)]
-    return "\n".join(lines)
-
-
 def merge_keys(count: int) -> str:
     """A mapping of so many fields, and twice as many that it takes over, all of them empty."""
     fields = ",".join(f"k{n}: 0" for n in range(count))
@@ -161,13 +143,6 @@ def merge_bomb(levels: int) -> str:
     lines = ["a0: &a0 {k: v}"]
     lines += [f"a{n}: &a{n}\n  <<: [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
     return "\n".join(lines)
-
-
-def test_aliases_make_nothing_deeper_than_what_is_written() -> None:
-    """Or whoever walks the tree would run out of stack: 3 000 levels in 15 KB."""
-    assert read(deep_aliases(1))
-    assert "aliases included" in refused(deep_aliases(2)).message
-    assert "aliases included" in refused(deep_aliases(75)).message
 
 
 @pytest.mark.proof
@@ -201,12 +176,6 @@ def test_a_text_costs_no_more_than_its_size(text: str) -> None:
     assert time.process_time() - started < 3.0
 
 
-def test_lines_that_begin_with_a_percent_sign_are_counted() -> None:
-    """The few that a text has are read as ever."""
-    assert read("%YAML 1.1\n--- 1") == [1]
-    assert "leave the directives out" in refused("%TAG !a! x\n" * (DIRECTIVES_MAX + 1) + "--- 1").message
-
-
 def test_what_is_not_a_file_is_not_read(tmp_path: Path) -> None:
     """A FIFO that nobody writes to, a device that never ends, a folder: refused at once, with a word."""
     os.mkfifo(tmp_path / "fifo")
@@ -223,17 +192,6 @@ def test_what_is_not_a_file_is_not_read(tmp_path: Path) -> None:
         object_of_file(tmp_path / "file", 10)
 
 
-def test_the_first_document_is_the_object(tmp_path: Path) -> None:
-    """As Kubernetes' own readers of one object have it; a text without any is nothing."""
-    for text, value in (
-        ("---\na: [1]\n---\nb: 2", {"a": [1]}),
-        ("# x", None),
-        ('{"a": {"b": 1}}', {"a": {"b": 1}}),
-    ):
-        (tmp_path / "file").write_text(text)
-        assert object_of_file(tmp_path / "file", 100) == value
-
-
 def test_text_is_utf8_of_bounded_size() -> None:
     """A byte order mark is passed over; what is too long or no text is refused with its line."""
     assert decode_text(b"\xef\xbb\xbfa: 1", 10) == "a: 1"
@@ -242,12 +200,6 @@ def test_text_is_utf8_of_bounded_size() -> None:
     with pytest.raises(DocumentError, match="UTF-8") as raised:
         decode_text(b"a: 1\nb: \xff", 100)
     assert raised.value.line == 2
-
-
-def test_messages_repeat_foreign_text_short_and_harmless() -> None:
-    """Line breaks, escapes and direction marks do not come through."""
-    assert one_line("a\nb\x1b[2J\u202ec") == "a b\\x1b[2J\\x202ec"
-    assert len(quote("x" * 1000)) < 70
 
 
 @pytest.mark.parametrize(
@@ -264,15 +216,6 @@ def test_json_is_refused_where_yaml_is(text: str, part: str) -> None:
     """The same limits, another door."""
     with pytest.raises(DocumentError, match=part):
         parse_json(text)
-
-
-def test_a_json_text_may_hold_several_objects() -> None:
-    """As kubectl prints them one after another; null ones are empty documents."""
-    first, second = parse_json(' {"a": 1}\n{"b": [NaN]} null ')
-    assert plain_value(first) == {"a": 1}
-    assert isinstance(second.value, dict)
-    assert looks_like_json("\n {")
-    assert not looks_like_json("a: {")
 
 
 @settings(max_examples=50)
@@ -315,14 +258,3 @@ def test_any_text_is_a_tree_or_one_clear_error(text: str) -> None:
         except DocumentError as error:
             said = error.message
         assert said.isprintable()
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize(
-    "text", ["9" * 200_000 + "x", "_" * 200_000, "0b" + "_" * 200_000, "1." + "_" * 200_000]
-)
-def test_a_long_word_costs_one_look(text: str) -> None:
-    """Telling words from numbers stays linear in their length."""
-    started = time.process_time()
-    assert read(f"a: {text}y") == [{"a": text + "y"}]
-    assert time.process_time() - started < 1.0

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND, Order
-from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
+from ebbtide.events.decisions import Arm, ReleaseLock, RemoveDropIn, WriteDropIn
 from ebbtide.events.facts import DropInsRead, LogindRead, PrepareForShutdown
 from tests.actors.edges.logind.conftest import Facts
 
@@ -59,14 +59,6 @@ async def test_it_goes_down_when_the_limit_is_over(embedded: Embedded, autojump_
     assert embedded.edge.down == ("poweroff", True)
 
 
-async def test_without_a_lock_it_does_not_wait(embedded: Embedded, autojump_clock: MockClock) -> None:
-    """Listening only, the machine goes at once, after the signal."""
-    await embedded.do(Arm(key="a", lock=False))
-    await embedded.edge.begin()
-    await embedded.edge.released.wait()
-    assert not embedded.facts.of(PrepareForShutdown)[0].lock_held
-
-
 async def test_a_cancel_comes_as_false(embedded: Embedded, autojump_clock: MockClock) -> None:
     """Cancelled, the machine stays up and a later shutdown works."""
     await embedded.do(Arm(key="a"))
@@ -77,17 +69,6 @@ async def test_a_cancel_comes_as_false(embedded: Embedded, autojump_clock: MockC
     assert not embedded.edge.released.is_set()
     await embedded.edge.begin("halt")
     assert (await embedded.facts.wait(PrepareForShutdown, 3)).kind == "halt"
-
-
-async def test_no_lock_can_be_had_while_it_waits(embedded: Embedded, autojump_clock: MockClock) -> None:
-    """As with the real one: `OperationInProgress`, the state reported before."""
-    await embedded.do(Arm(key="a"))
-    await embedded.edge.begin()
-    await embedded.facts.wait(PrepareForShutdown)
-    await embedded.do(ReleaseLock(key="r"))
-    ending = await embedded.do(Arm(key="b"))
-    assert (ending.result, ending.reason) == ("failed", "OperationInProgress")
-    assert embedded.facts.of(LogindRead)[-1].preparing
 
 
 async def test_the_limit_can_be_raised_but_not_in_a_shutdown(
@@ -103,11 +84,3 @@ async def test_the_limit_can_be_raised_but_not_in_a_shutdown(
     await embedded.edge.begin()
     await embedded.facts.wait(PrepareForShutdown)
     assert (await embedded.do(WriteDropIn(key="w", seconds=35))).reason == "preparing"
-
-
-async def test_disarmed_it_does_not_wait(embedded: Embedded, autojump_clock: MockClock) -> None:
-    """Switched off by configuration, the lock is gone and a shutdown is not held."""
-    await embedded.do(Arm(key="a"))
-    await embedded.do(Disarm(key="d"))
-    assert not embedded.edge.lock_held
-    assert await embedded.edge.read_start_state() == (False, "unknown", 5 * NS_PER_SECOND)

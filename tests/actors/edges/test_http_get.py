@@ -19,12 +19,6 @@ CASES = Path(__file__).parents[2] / "cases" / "kubelet-hooks.yaml"
 
 CONTAINER = ContainerSpec(name="c", argv=("x",), ports={"quux": 8080})
 
-#: Rows of the table that are not about the request itself: which field tells them, and where they are tested.
-ELSEWHERE = {
-    "server": "test_process_hooks asks a real server that speaks plain HTTP",
-    "error": "the kubelet's log message for a failure; test_process_hooks has the failures",
-    "want": "no handler is a manifest's error; an order for it fails (test_process_hooks)",
-}
 #: The kubelet names itself in the header; so do we.
 OUR_AGENT = "ebbtide-lifecycle/0.1"
 
@@ -72,13 +66,6 @@ def test_the_reference_s_table(row: dict[str, Any]) -> None:
     assert wanted.items() <= headers.items()
 
 
-def test_every_row_is_run_or_has_a_reason() -> None:
-    """No row of the table is passed over in silence."""
-    others = [row for row in table() if row not in rows()]
-    assert len(rows()) == 14
-    assert all(ELSEWHERE.keys() & row.keys() for row in others)
-
-
 @pytest.mark.parametrize(
     "hook, url, target",
     [
@@ -101,19 +88,6 @@ def test_addresses_and_paths_are_made_safe(hook: HttpGetAction, url: str, target
     assert (found.url, found.target) == (url, target)
 
 
-@pytest.mark.parametrize("port", [0, -1, 65536, "", "x", "1e3", "٣", "999999", "-1", "+80"])
-def test_a_port_is_a_port(port: int | str) -> None:
-    """What is no port number and no port's name is refused."""
-    with pytest.raises(BadHook, match="port"):
-        request_of(HttpGetAction(port=port), CONTAINER, "h")
-
-
-def test_an_empty_header_takes_a_default_away() -> None:
-    """Accept and User-Agent given without a value are not sent; an empty Host is the address's."""
-    hook = HttpGetAction(port=80, host="h", headers=(("accept", ""), ("user-agent", ""), ("host", "")))
-    assert dict(request_of(hook, CONTAINER, "").headers) == {"Host": "h:80", "Connection": "close"}
-
-
 @pytest.mark.parametrize(
     ("given", "sent"),
     [
@@ -127,35 +101,6 @@ def test_an_empty_header_takes_a_default_away() -> None:
 def test_values_are_sent_as_the_kubelet_sends_them(given: tuple[str, str], sent: tuple[str, str]) -> None:
     """Go's net/http takes blanks from both ends and sends the rest, whatever is no control character."""
     assert sent in request_of(HttpGetAction(port=80, host="h", headers=(given,)), CONTAINER, "").headers
-
-
-@pytest.mark.parametrize("name", ["Content-Length", "transfer-encoding", "Trailer"])
-def test_what_a_request_without_a_body_cannot_say(name: str) -> None:
-    """Go leaves these out, and so the hook runs."""
-    hook = HttpGetAction(port=80, host="h", headers=((name, "5"),))
-    assert name not in dict(request_of(hook, CONTAINER, "").headers)
-
-
-def test_of_two_hosts_the_first() -> None:
-    """As Go's ``Header.Get``."""
-    hook = HttpGetAction(port=80, host="h", headers=(("Host", "a"), ("host", "b")))
-    found = request_of(hook, CONTAINER, "").headers
-    assert [value for name, value in found if name.lower() == "host"] == ["a"]
-
-
-@pytest.mark.parametrize("header", [("a b", "x"), ("", "x"), ("X:", "x"), ("X", "a\r\nB: c"), ("X", "\x00")])
-def test_what_no_header_is_names_none(header: tuple[str, str]) -> None:
-    """The words say that it is a header, and nothing of it."""
-    with pytest.raises(BadHook, match="one of its headers has a") as caught:
-        request_of(HttpGetAction(port=80, host="h", headers=(header,)), CONTAINER, "")
-    assert not any(
-        part and part in str(caught.value).replace("a control", "") for part in header if len(part) > 1
-    )
-
-
-def test_a_path_that_is_no_url() -> None:
-    """It is asked for as it is, as the kubelet does."""
-    assert request_of(HttpGetAction(port=80, host="h", path="//["), CONTAINER, "").target == "//%5B"
 
 
 def test_the_trace_context_goes_along() -> None:

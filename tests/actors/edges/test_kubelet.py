@@ -22,10 +22,8 @@ from jeepney import DBusAddress
 from ebbtide.actors.edges import kubelet as unit_module
 from ebbtide.actors.edges.kubelet import (
     HEALTH_ADDRESS,
-    HEALTH_PORT,
     KUBELET_CONFIG,
     KUBELET_WITH_RUNTIME,
-    MOUNTS_MAX,
     NODE_LOCAL_PLUGINS,
     KubeletEdge,
     KubeletUnit,
@@ -42,9 +40,8 @@ from ebbtide.actors.edges.linux.bus import BusError, BusRefused
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
-from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AwaitUnmounts, CheckMounts, StartKubelet, StopKubelet
-from ebbtide.events.facts import KubeletRead, VolumesUnmounted
+from ebbtide.events.facts import KubeletRead
 from tests.actors.edges.process.process_bed import Outbox
 from tests.waiting import WATCHDOG_SECONDS
 
@@ -89,14 +86,6 @@ def test_which_mounts_are_volumes_in_use(lines: list[str], found: list[tuple[str
     assert used(*lines) == tuple(found)
 
 
-def test_a_volume_is_named_once_and_the_list_is_bounded() -> None:
-    """A table full of mounts makes a record that can be written."""
-    twice = line(f"{ROOT}/pods/u1/volumes/kubernetes.io~nfs/data")
-    assert used(twice, twice) == (("u1", "data"),)
-    many = [line(f"{ROOT}/pods/u{number}/volumes/kubernetes.io~nfs/data") for number in range(MOUNTS_MAX + 1)]
-    assert len(used(*many)) == MOUNTS_MAX
-
-
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=300))
 def test_any_table_is_read(text: str) -> None:
     """Lines that are none are passed over."""
@@ -135,16 +124,6 @@ async def test_no_bus() -> None:
         assert ending.result == "failed"
         assert "is dbus running?" in ending.reason
     assert outbox.facts == [KubeletRead(unit="kubelet.service", active=None)]
-
-
-async def test_who_starts_pods() -> None:
-    """A kubelet that lives, or of which nothing is known, until we have begun to stop it."""
-    edge, outbox = KubeletEdge("kubelet.service", Path("/nowhere"), address=NOWHERE), Outbox()
-    assert edge.starts_pods
-    await edge.adopt(StopKubelet(key="s"), outbox)
-    assert not edge.starts_pods
-    await edge.adopt(StartKubelet(key="t"), outbox)
-    assert edge.starts_pods
 
 
 # A stop beside other people's starts, in every order that a service manager can show them.
@@ -212,37 +191,6 @@ def manager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(unit_module, "ask_once", ask)
     return made
-
-
-@pytest.mark.parametrize("manager", [1.0], indirect=True, ids=["slow"])
-async def test_a_start_that_is_asked_for_meanwhile(manager: Manager, autojump_clock: trio.abc.Clock) -> None:
-    """Between two looks it has ended and runs again: what runs now is another one, and is left alone."""
-    unit = KubeletUnit("bus", "kubelet.service")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_start_later, unit, 0.3)
-        ending = await unit.stop()
-    assert ending == Ending("done", "it has ended, and somebody has started it again")
-    await trio.sleep(2 * bounds.now.kubelet_stop_seconds)
-    assert (manager.state, manager.invocation, manager.killed) == ("active", 2, [])
-
-
-async def test_a_unit_that_is_forgotten_when_it_has_ended(
-    manager: Manager, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
-) -> None:
-    """Nobody refers to it, so it is unloaded between two questions: no invocation is not another one."""
-    asked: list[str] = []
-    get = manager.get
-
-    async def forget(target: DBusAddress, name: str) -> Any:
-        asked.append(name)
-        if asked.count("InvocationID") > 1:
-            manager.state, manager.job = "inactive", ""
-        return b"" if name == "InvocationID" and manager.state == "inactive" else await get(target, name)
-
-    monkeypatch.setattr(manager, "get", forget)
-    manager.stop_seconds = 1.0
-    assert await KubeletUnit("bus", "kubelet.service").stop() == Ending()
-    assert asked.count("InvocationID") == 2
 
 
 @pytest.mark.parametrize("manager", [60.0], indirect=True, ids=["stubborn"])
@@ -368,24 +316,6 @@ async def test_a_bus_that_hangs_in_the_middle_of_a_stop(
     assert not unit.answered
 
 
-async def test_a_refusal_that_comes_late(
-    manager: Manager, hurried: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bus gives the question up while the process is being ended: that goes on to its end."""
-    unit = KubeletUnit("bus", "kubelet.service")
-    with hung_kubelet(manager) as made:
-        assert await unit.active()
-
-        async def refused(address: str, work: object) -> None:
-            await trio.sleep(1.5 * bounds.now.unit_answer_seconds)
-            raise BusRefused("org.freedesktop.DBus.Error.NoReply", "")
-
-        monkeypatch.setattr(unit_module, "ask_once", refused)
-        ending = await unit.stop()
-        assert made.wait() == -signal.SIGKILL
-    assert ending.result == "done"
-
-
 async def test_a_kubelet_that_was_looked_at_while_it_is_ended(
     manager: Manager, hurried: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,24 +367,6 @@ async def test_a_stop_without_an_answer_is_bounded(
     assert ending == Ending("failed", "the service manager did not answer within 2 s")
 
 
-async def test_a_manager_that_does_not_answer_of_a_process_that_nobody_knows(
-    manager: Manager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manager, "get", lambda *_: _no_bus())
-    ending = await KubeletUnit("bus", "kubelet.service").stop()
-    assert ending == Ending("failed", "the bus has gone")
-
-
-def test_another_process_of_the_same_number() -> None:
-    """A service manager in another namespace counts otherwise, and a number comes again."""
-    with process("sleep", "infinity") as (made, started_us):
-        assert main_process(made.pid, started_us - 5_000_000) is None
-        found = main_process(made.pid, started_us)
-        assert found is not None
-        os.close(found.pidfd)
-    assert main_process(0, 0) is None
-
-
 def test_a_process_that_was_started_before_the_machine_slept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel counts a start from boot, the service manager without what the machine has slept since, and
     only how long it has slept in all is known now.
@@ -497,13 +409,6 @@ async def test_what_counts_as_active(manager: Manager, state: str, job: str, act
     assert await KubeletUnit("bus", "kubelet.service").active() is active
 
 
-async def test_a_start_that_is_queued_is_taken_back(manager: Manager) -> None:
-    """A unit that is not up yet, but will be, is stopped too."""
-    manager.state, manager.job = "inactive", "start"
-    assert await KubeletUnit("bus", "kubelet.service").stop() == Ending()
-    assert (manager.state, manager.job) == ("inactive", "")
-
-
 async def test_a_start_that_a_stop_overtook(manager: Manager, autojump_clock: trio.abc.Clock) -> None:
     """It waits for the cleaning up, and the next shutdown begins: the kubelet stays stopped."""
     may_start = trio.Event()
@@ -520,21 +425,6 @@ async def test_a_start_that_a_stop_overtook(manager: Manager, autojump_clock: tr
         may_start.set()
     assert endings == [Ending("cancelled", "kubelet.service is to be stopped again")]
     assert (manager.state, manager.job) == ("inactive", "")
-    assert not edge.starts_pods
-
-
-async def test_a_kubelet_that_ends_after_its_start(
-    manager: Manager, tmp_path: Path, autojump_clock: trio.abc.Clock
-) -> None:
-    """That it was started by us says nothing of what became of it since: nobody starts pods."""
-    (tmp_path / KUBELET_CONFIG).write_text("healthzPort: 0")
-    edge, outbox = KubeletEdge("kubelet.service", tmp_path, address="bus"), Outbox()
-    assert await edge.adopt(StartKubelet(key="t"), outbox) == Ending()
-    assert edge.starts_pods
-    manager.state, manager.job = "failed", ""
-    with trio.move_on_after(1):
-        await edge.run(outbox)
-    assert outbox.facts[-1] == KubeletRead(unit="kubelet.service", active=False)
     assert not edge.starts_pods
 
 
@@ -585,19 +475,6 @@ async def test_health(answer: bytes | None, healthy: bool | None, monkeypatch: p
         assert await ask_health(HEALTH_ADDRESS, port) is healthy
 
 
-@pytest.mark.parametrize("address", ["a..b", "x" * 70, "\0", "\udcff", "fe80::1%nowhere", "%", " "])
-async def test_an_address_that_is_none(address: str) -> None:
-    """What the kubelet's configuration has there is not ours to be right: nobody is there to ask."""
-    assert await ask_health(address, HEALTH_PORT) is None
-
-
-async def test_nobody_listens() -> None:
-    """That says nothing about a kubelet."""
-    async with endpoint(None) as port:
-        pass
-    assert await ask_health(HEALTH_ADDRESS, port) is None
-
-
 @pytest.mark.parametrize(
     "text, expected",
     [
@@ -618,54 +495,10 @@ def test_where_its_health_is_asked(tmp_path: Path, text: str, expected: tuple[st
     assert health_endpoint(tmp_path / KUBELET_CONFIG) == expected
 
 
-def test_no_configuration(tmp_path: Path) -> None:
-    """The kubelet's own defaults too: what is no file is not read, and ends no daemon."""
-    (tmp_path / "device").symlink_to("/dev/null")
-    os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "folder").mkdir()
-    for kind in ("none", "device", "fifo", "folder"):
-        assert health_endpoint(tmp_path / kind) == (HEALTH_ADDRESS, HEALTH_PORT)
-
-
 # --- mounts that are waited for; the kernel's own are in test_kubelet_mounts_real.py ---------------
-
-
-FOREVER_NS = int(WATCHDOG_SECONDS * NS_PER_SECOND)
 
 
 async def do(edge: KubeletEdge, order: CheckMounts | AwaitUnmounts, outbox: Outbox) -> Ending:
     ending = edge.effects[type(order)](order, outbox)
     assert not isinstance(ending, Ending)
     return await ending
-
-
-async def test_a_table_that_nobody_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that tells no changes: it is looked at."""
-    table, root = tmp_path / "table", tmp_path / "kubelet"
-    line = f"1 1 8:1 / {root}/pods/u1/volumes/kubernetes.io~csi/pvc-1/mount rw - ext4 /dev/sda rw\n"
-    table.write_text(line)
-    edge = KubeletEdge("k.service", root, mount_table=table, address="unix:path=/nowhere")
-    monkeypatch.setattr(unit_module, "UNMOUNT_SECONDS_MAX", 0.05)
-    monkeypatch.setattr(bounds, "now", bounds.Bounds().widened(WATCHDOG_SECONDS))
-    outbox, endings = Outbox(), list[Ending]()
-    order = AwaitUnmounts(key="w", uids=("u1", "u2"), timeout_ns=FOREVER_NS)
-
-    async def wait() -> None:
-        endings.append(await do(edge, order, outbox))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
-        await outbox.wait_for(VolumesUnmounted, uid="u2")
-        table.write_text("")
-    assert (outbox.facts[1:], endings) == ([VolumesUnmounted(uid="u1")], [Ending()])
-
-
-async def test_a_table_that_cannot_be_read(tmp_path: Path) -> None:
-    """Nothing is said of mounts that nobody has seen."""
-    edge = KubeletEdge("k.service", tmp_path, mount_table=tmp_path / "none", address="unix:path=/nowhere")
-    outbox = Outbox()
-    reason = f"cannot read {tmp_path}/none: No such file or directory"
-    assert await do(edge, CheckMounts(key="c"), outbox) == Ending("failed", reason)
-    order = AwaitUnmounts(key="w", uids=("u1",), timeout_ns=FOREVER_NS)
-    assert await do(edge, order, outbox) == Ending("failed", reason)
-    assert outbox.facts == []

@@ -119,13 +119,3 @@ async def test_an_unmount_is_noticed_without_looking(
             space.do("umount", str(place))
         await outbox.wait_for(VolumesUnmounted, uid="u1")
     assert reads[0] == 3
-
-
-async def test_a_volume_that_stays(space: Namespace, edge: KubeletEdge) -> None:
-    """The order's time is kept, and its outcome says how many stay."""
-    space.mount("pods/u1/volumes/kubernetes.io~csi/pvc-1/mount")
-    outbox = Outbox()
-    order = AwaitUnmounts(key="w", uids=("u1", "u2"), timeout_ns=NS_PER_SECOND // 5)
-    ending = await do(edge, order, outbox)
-    assert ending == Ending("timed-out", "1 of 2 pods have volumes mounted")
-    assert [fact.uid for fact in outbox.of(VolumesUnmounted)] == ["u2"]

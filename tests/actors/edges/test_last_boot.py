@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,36 +13,29 @@ import trio.testing
 from ebbtide.actors.edges import last_boot
 from ebbtide.actors.edges.last_boot import (
     ALIVE_NAME,
-    CRASH_FILES_MAX,
     PSTORE,
     PSTORE_ARCHIVE,
     UTMP_FORMS,
-    WTMP,
     WTMP_ENTRIES_MAX,
     LastBootEdge,
     LogEnd,
     Machine,
     alive_wall_ns,
-    begun_by_kexec,
     read_crash,
     read_journal,
-    read_last_boot,
     read_wtmp,
-    reset_by_watchdog,
     show_alive,
 )
-from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import LastBootRead
 from tests.actors.edges.process.process_bed import Outbox
-from tests.waiting import WATCHDOG_SECONDS, until
+from tests.waiting import until
 
 S = NS_PER_SECOND
 #: When the boot was last seen alive.
 ALIVE_S = 1_800_000_000
 BOOT, SHUTDOWN, LOGIN = (2, b"reboot"), (1, b"shutdown"), (7, b"root")
 NO_PROGRAM = ("/nowhere/journalctl",)
-PATIENT = bounds.Bounds().widened(WATCHDOG_SECONDS)
 
 
 # --- wtmp -----------------------------------------------------------------------------------------
@@ -129,26 +121,6 @@ def test_why_the_kernel_wrote_a_record(tmp_path: Path) -> None:
     assert read() == "panic"
 
 
-def test_the_consoles_store_and_one_without_a_clock(tmp_path: Path) -> None:
-    """ramoops keeps the console's last lines, and no time."""
-    store = tmp_path / PSTORE
-    put(store / "console-ramoops-0", b"x" * 100_000 + b"\n[ 9.9] reboot: Restarting system\n", 0)
-    assert read_crash(tmp_path, ALIVE_S * S) == "shutdown"
-    put(store / "console-ramoops-0", b"[ 1.0] Kernel panic - not syncing: Fatal\n" + b"x" * 100_000, 0)
-    assert read_crash(tmp_path, ALIVE_S * S) == "none"
-    put(store / "console-ramoops-0", b"[ 9.9] Kernel panic - not syncing: Fatal exception\n", 0)
-    assert read_crash(tmp_path, ALIVE_S * S) == "panic"
-
-
-def test_a_store_of_thousands(tmp_path: Path) -> None:
-    """The newest ones are read, and no more of them than are named."""
-    put(tmp_path / PSTORE / "dmesg-erst-0", b"Panic#1 Part1\n", ALIVE_S + 1)
-    for number in range(1, CRASH_FILES_MAX + 100):
-        put(tmp_path / PSTORE / f"dmesg-erst-{number}", b"Oops#1 Part1\n", ALIVE_S + 2)
-    assert len(last_boot._crash_files(tmp_path, 0)) == CRASH_FILES_MAX
-    assert read_crash(tmp_path, ALIVE_S * S) == "oops"
-
-
 # --- the system journal: the real program is in tests/machine ------------------------------------------
 
 
@@ -166,12 +138,6 @@ def test_a_system_journal_that_tells_nothing(tmp_path: Path, monkeypatch: pytest
     for script in ("exit 1", "echo not json", 'echo "[]"', """echo '{"__MONOTONIC_TIMESTAMP": "x"}'"""):
         with pytest.raises(ValueError):
             read_journal(journalctl(tmp_path, script), "b1")
-
-
-async def test_a_journal_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "now", PATIENT._replace(boot_log_seconds=0.1))
-    read = await read_last_boot(Machine(tmp_path, journalctl(tmp_path, "exec sleep 60")), tmp_path, "b1")
-    assert read == LastBootRead(boot_id="b1", journal="unread")
 
 
 def test_what_was_long_before_the_end_does_not_count(tmp_path: Path) -> None:
@@ -196,19 +162,6 @@ def test_what_was_long_before_the_end_does_not_count(tmp_path: Path) -> None:
 # --- the hardware, and the loader --------------------------------------------------------------------
 
 
-def test_the_watchdog_and_the_loader(tmp_path: Path) -> None:
-    assert not reset_by_watchdog(tmp_path / "none")
-    put(tmp_path / "watchdog" / "watchdog0" / "bootstatus", b"0\n")
-    assert not reset_by_watchdog(tmp_path / "watchdog")
-    put(tmp_path / "watchdog" / "watchdog1" / "bootstatus", b"32\n")
-    assert reset_by_watchdog(tmp_path / "watchdog")
-    assert not begun_by_kexec(tmp_path / "none")
-    put(tmp_path / "loader", b"114\n")
-    assert not begun_by_kexec(tmp_path / "loader")
-    put(tmp_path / "loader", b"208\n")
-    assert begun_by_kexec(tmp_path / "loader")
-
-
 # --- the edge ------------------------------------------------------------------------------------------
 
 
@@ -226,29 +179,6 @@ def test_the_sign_of_life_is_of_one_boot(tmp_path: Path) -> None:
     show_alive(folder, "b2")
     assert (alive_wall_ns(folder, "b1"), alive_wall_ns(folder, "b2") > 0) == (0, True)
     assert [each.name for each in folder.iterdir()] == [ALIVE_NAME]
-
-
-@pytest.fixture
-def hung_wtmp(tmp_path: Path) -> Iterator[Path]:
-    """Whoever opens it waits for ever, as on a disk that hangs."""
-    path = tmp_path / WTMP
-    path.parent.mkdir(parents=True)
-    os.mkfifo(path)
-    yield path
-    os.close(os.open(path, os.O_RDWR))  # the threads that were left there
-
-
-@pytest.mark.proof
-async def test_a_disk_that_hangs_costs_one_word(
-    tmp_path: Path, hung_wtmp: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other sources are read, and the edge goes on."""
-    monkeypatch.setattr(bounds, "now", bounds.Bounds(boot_source_seconds=0.2))
-    show_alive(tmp_path / "node", "b1")
-    alive_ns = alive_wall_ns(tmp_path / "node", "b1")
-    put(tmp_path / PSTORE / "dmesg-efi-1", b"Panic#1 Part1\n", alive_ns / S + 1)
-    read = await read_last_boot(Machine(tmp_path, NO_PROGRAM), tmp_path / "node", "b1")
-    assert read == LastBootRead(boot_id="b1", crash="panic", wtmp="unread", alive_wall_ns=alive_ns)
 
 
 @pytest.mark.parametrize("arms", [True, False])
@@ -274,18 +204,3 @@ async def test_read_once_armed_and_alive_each_minute(
         edge.detach()
         nursery.cancel_scope.cancel()
     assert len(outbox.facts) == 1
-
-
-async def test_in_the_same_boot_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a folder that cannot be written takes nobody down."""
-    put(tmp_path / "file", b"no folder")
-    tries = []
-    monkeypatch.setattr(last_boot, "ALIVE_SECONDS", 0.01)
-    monkeypatch.setattr(last_boot, "show_alive", lambda *where: (tries.append(where), show_alive(*where)))
-    edge, outbox = LastBootEdge(tmp_path / "file" / "node", "b2", ""), Outbox()
-    edge.prewarm()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, outbox)
-        await until(lambda: len(tries) > 2, "it does not try")
-        nursery.cancel_scope.cancel()
-    assert outbox.facts == []

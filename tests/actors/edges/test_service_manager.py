@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -30,13 +29,6 @@ from tests.beds.skipping import or_skip
 __all__ = ["bed"]
 
 
-async def test_notify_says_variables(tmp_path: Path) -> None:
-    """Variables arrive as lines; a line break in a value cannot start another variable."""
-    async with notify_bed(tmp_path) as bed:
-        assert ServiceManager(bed.address).notify(READY=1, STATUS="armed\nWATCHDOG=trigger")
-        assert await bed.wait("READY") == {"READY": "1", "STATUS": "armed WATCHDOG=trigger"}
-
-
 async def test_what_has_no_room_waits_for_it(tmp_path: Path) -> None:
     """Any local user may fill the socket: a sign of life waits until it is read, and is sent once."""
     with full_socket(tmp_path / "notify") as full:
@@ -52,34 +44,6 @@ async def test_what_has_no_room_waits_for_it(tmp_path: Path) -> None:
             drain(full)
         assert sent == [True]
         assert drain(full) == [b"WATCHDOG=1"]
-
-
-async def test_what_finds_no_room_is_given_up(tmp_path: Path, autojump_clock: trio.abc.Clock) -> None:
-    """A service manager that hangs holds nobody up."""
-    with full_socket(tmp_path / "notify"):
-        assert not await ServiceManager(str(tmp_path / "notify")).notify_in_time(WATCHDOG=1)
-        assert not await ServiceManager(str(tmp_path / "notify")).barrier()
-
-
-async def test_a_socket_that_was_inherited() -> None:
-    """The supervisor's has no name, but a number; children do not inherit it, and nonsense is no socket."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    theirs.set_inheritable(True)
-    number = theirs.detach()
-    service = ServiceManager.from_environment({"NOTIFY_SOCKET": f"fd:{number}"})
-    assert service
-    assert not os.get_inheritable(number)
-    with ours:
-        for _ in range(2):
-            assert service.notify(READY=1)
-            assert await service.notify_in_time(WATCHDOG=1)
-        assert [ours.recv(100) for _ in range(4)] == [b"READY=1", b"WATCHDOG=1"] * 2
-    assert not service.notify(READY=1)
-    assert not await service.notify_in_time(WATCHDOG=1)
-    assert service._inherited is not None
-    service._inherited.close()
-    for address in ("fd:", "fd:x", "fd:-1", "fd:1000000", "fd:9999999999", "fd:0x1"):
-        assert not ServiceManager(address)
 
 
 #: Connected as root, since its way into the machine is only root's; then any user of the machine.
@@ -141,22 +105,6 @@ def test_how_often_it_wants_a_sign_of_life(environ: dict[str, str], seconds: flo
     assert environ == {"HOME": "/"}
 
 
-async def test_without_a_service_manager_nothing_is_said() -> None:
-    """On a laptop there is nobody to tell; that is no error and no wait."""
-    service = ServiceManager("")
-    assert not service
-    assert not service.notify(READY=1)
-    assert not await service.store("x", 0)
-    assert not await service.remove("x")
-
-
-async def test_a_service_manager_that_is_gone_is_no_error(tmp_path: Path) -> None:
-    """A socket that nobody reads costs half a second at most and returns False."""
-    service = ServiceManager(str(tmp_path / "nobody"))
-    assert not service.notify(READY=1)
-    assert not await service.barrier()
-
-
 async def test_store_and_remove_are_confirmed(tmp_path: Path) -> None:
     """A stored descriptor is a duplicate that lives on; after a confirmed removal it is closed."""
     async with notify_bed(tmp_path) as bed:
@@ -209,11 +157,6 @@ async def test_is_the_system_stopping(bed: LogindBed) -> None:
     assert await system_is_stopping(bed.address)
 
 
-async def test_nobody_to_ask_is_not_stopping() -> None:
-    """Where nobody answers, a SIGTERM is a plain stop; the answer takes under a second."""
-    assert not await system_is_stopping("unix:path=/nonexistent")
-
-
 @pytest.mark.root
 async def test_a_soft_reboot_is_another_userspace(bed: LogindBed) -> None:
     """The count tells userspaces of one boot apart; before the first soft reboot it is the boot itself."""
@@ -258,16 +201,3 @@ async def test_a_container_that_starts_again_is_another_userspace(first: Path) -
     assert before == f"{system.boot_id()}.1000"
     stat(first, "systemd", 2000)
     assert await system.userspace_id(nobody) != before
-
-
-async def test_a_pods_own_first_process_says_nothing(first: Path) -> None:
-    """In a process namespace of its own a restarted daemon is still in the same userspace."""
-    stat(first, "ebbtide run", 1000)
-    assert await system.userspace_id(f"unix:path={first}/nobody") == system.boot_id()
-
-
-async def test_on_a_host_it_is_the_boot(first: Path) -> None:
-    """Where nobody says that this is a container, the boot id is enough."""
-    stat(first, "systemd", 0)
-    (first / "container").unlink()
-    assert await system.userspace_id(f"unix:path={first}/nobody") == system.boot_id()

@@ -6,11 +6,9 @@ A pod's process, a server or a user may choose a text. The journals are real one
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -76,23 +74,6 @@ def test_a_terminal_gets_nothing_to_obey(
         shown = COLOURS.sub("", ran.out) if terminal else ran.out
         assert not OBEYED.search(shown), (form, OBEYED.search(shown))
         assert not OBEYED.search(ran.err), form
-
-
-@pytest.mark.parametrize("verb", ["jsonl", "otlp-json"])
-def test_files_that_people_read_hold_nothing_to_obey(run: Run, hostile: Path, verb: str) -> None:
-    """They go to a terminal where no file is named."""
-    ran = run("export", verb, "--journal", hostile)
-    assert ran.code == 0
-    assert not OBEYED.search(ran.out)
-    # Nothing is lost by it.
-    assert NASTY in "".join(_texts([json.loads(line) for line in ran.out.splitlines()]))
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    parts = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
-    return [text for part in parts for text in _texts(part)]
 
 
 def test_a_configuration_is_shown_with_what_its_path_is_called(run: Run, tmp_path: Path) -> None:

@@ -112,11 +112,6 @@ def test_wrong_request(run: Run, folder: Path, line: str) -> None:
     assert sorted(folder.rglob("*")) == before
 
 
-def test_a_misspelt_command_is_answered_with_its_neighbour(run: Run) -> None:
-    """``jurnal`` is answered with ``journal``."""
-    assert "did you mean journal?" in run("jurnal", "ls").err
-
-
 def test_a_real_process_ends_so_as_well(folder: Path) -> None:
     """No traceback, no usage, the same code; what standard output cannot encode is replaced."""
     ran = ebbtide("config", "check", "--config", folder / "config-\u2713.yaml", PYTHONIOENCODING="ascii")

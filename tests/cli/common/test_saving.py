@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.saving import SIDE_FILES
-from ebbtide.cli.uninstall import JOURNAL_FILES
 from ebbtide.events.disk import LOCK_NAME, RESERVE_NAME
 from ebbtide.otel import meters as kept
 from ebbtide.otel.delivery import cursor
@@ -70,27 +69,6 @@ def test_what_is_spared(run: Run, journal: Path, tmp_path: Path, words: tuple[st
     refused(run, words, journal, other, other)
 
 
-@WORDS
-def test_what_is_named_to_be_read(run: Run, journal: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
-    """A packed journal may be the only copy there is, by whatever name it is called."""
-    file = tmp_path / "only.zip"
-    assert run("journal", "pack", "--journal", journal, "-o", file).code == 0
-    (tmp_path / "soft.zip").symlink_to(file)
-    os.link(file, tmp_path / "hard.zip")
-    for name in ("only.zip", "soft.zip", "hard.zip", "journal/../only.zip"):
-        refused(run, words, file, tmp_path / name, file)
-
-
-@WORDS
-def test_what_is_no_part_of_it_may_stand_beside_it(run: Run, journal: Path, words: tuple[str, ...]) -> None:
-    """A page of one's own may lie in the journal's directory, and be written again."""
-    before = content(journal)
-    for _ in range(2):
-        assert run(*words, "--journal", journal, "-o", journal / "mine.out").code == 0
-    (journal / "mine.out").unlink()
-    assert content(journal) == before
-
-
 def test_the_names_are_those_that_are_used() -> None:
     """Whoever puts another file beside the segments names it here."""
     used = (
@@ -104,4 +82,3 @@ def test_the_names_are_those_that_are_used() -> None:
         shipped.LOCK_NAME,
     )
     assert used == SIDE_FILES
-    assert ("*.ebj", *used) == JOURNAL_FILES  # what `uninstall --purge` takes along

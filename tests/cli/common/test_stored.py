@@ -34,35 +34,9 @@ def test_the_kubeconfig_is_that_of_kubectl(home: Path, monkeypatch: pytest.Monke
         find_kubeconfig()
 
 
-def test_without_one_it_is_said_how_to_name_one(run: Run, home: Path) -> None:
-    """In one line, before anything is asked."""
-    asked = run("journal", "ls", "--journal", "configmaps:ebbtide/node-1")
-    assert (asked.code, asked.out) == (2, "")
-    assert asked.err == "ebbtide: no kubeconfig at ~/.kube/config: name one with KUBECONFIG=FILE\n"
-
-
-@pytest.mark.parametrize(
-    "name", ["configmaps:", "configmaps:ebbtide", "configmaps:/node-1", "configmaps:a/b/c"]
-)
-def test_half_a_name_is_refused(run: Run, home: Path, name: str) -> None:
-    """With the form that it takes."""
-    asked = run("replay", "verify", "--journal", name)
-    assert asked.code == 2
-    assert "write configmaps:NAMESPACE/NODE" in asked.err
-
-
 @pytest.mark.parametrize("words", [("journal", "show", "-f"), ("replay", "timeline", "-f")])
 def test_what_is_read_once_is_not_followed(run: Run, home: Path, words: tuple[str, ...]) -> None:
     """It would wait for ever for what never comes."""
     asked = run(*words, "--journal", "configmaps:ebbtide/node-1")
     assert asked.code == 2
     assert "cannot be followed" in asked.err
-
-
-@pytest.mark.parametrize("words", [("simulate",), ("run", "--mode", "process")])
-def test_what_is_written_is_written_here(run: Run, home: Path, words: tuple[str, ...]) -> None:
-    """A folder of that name would hide the journal that is meant."""
-    asked = run(*words, "--journal", "configmaps:ns/n")
-    assert (asked.code, asked.out, asked.err.count("\n")) == (2, "", 1)
-    assert "name a directory of this machine" in asked.err
-    assert not Path("configmaps:ns").exists()

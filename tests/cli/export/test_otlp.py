@@ -14,9 +14,6 @@ import trio
 from benchmarks.episodes import lay_out
 from ebbtide.cli import config as view
 from ebbtide.config import ConfigError, Loaded, parse
-from ebbtide.otel.delivery.destination import Destination
-from ebbtide.otel.sdk import encode_traces_json
-from ebbtide.tracing import destination_of, with_trace_flush
 from tests.backends.compare import shutdowns
 from tests.commands import Ran, Run
 from tests.otel.delivery.collector import Collector, Reply, collecting
@@ -100,15 +97,6 @@ async def test_a_refusal_is_exit_code_1_with_the_servers_reason(
     assert reason in out
 
 
-async def test_how_long_it_tries_can_be_said(run: Run, journal: Path) -> None:
-    """With no time at all there is one request, and its reason."""
-    collector = Collector(lambda got: Reply(503, b"busy", (("content-type", "text/plain"),)))
-    async with collecting(collector):
-        code, out, _ = await export(run, journal, "otlp", "--endpoint", collector.endpoint, "--give-up", "0s")
-    assert (code, len(collector.got)) == (1, 1)
-    assert "HTTP 503: busy" in out
-
-
 WRONG = [
     ((), "name it with --endpoint"),
     (("--endpoint", f"ftp://{SECRET}"), "--endpoint: it must be a URL"),
@@ -125,13 +113,6 @@ def test_a_wrong_request_is_one_line(run: Run, journal: Path, words: tuple[str, 
     assert message in err
     assert err.count("\n") == 1
     assert SECRET not in err
-
-
-def test_the_json_is_one_line_for_one_shutdown(run: Run, journal: Path) -> None:
-    """The bytes of the projection."""
-    last = shutdowns(journal)[-1]
-    ran = run("export", "otlp-json", "--journal", journal)
-    assert (ran.code, ran.out.encode()) == (0, encode_traces_json(last.spans, last.resource) + b"\n")
 
 
 # --- the configuration -------------------------------------------------------------------------
@@ -151,27 +132,6 @@ tracing:
   compression: gzip
   flush: 300ms
 """
-
-
-def test_the_section_describes_the_destination() -> None:
-    """And the environment fills in what it leaves out."""
-    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://other", "OTEL_EXPORTER_OTLP_CLIENT_KEY": "/k.pem",
-                 "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/c.pem"}  # fmt: skip
-    assert destination_of(loaded(FULL), variables) == Destination(
-        endpoint="https://collector:4318/v1/traces",
-        headers=(("authorization", SECRET),),
-        certificate="/ca.pem",
-        client_certificate="/c.pem",
-        client_key="/k.pem",
-        timeout_ns=3_000_000_000,
-        compression="gzip",
-    )
-
-
-def test_a_daemon_that_exports_lets_the_core_wait() -> None:
-    """Also where the environment names the back end: the time is the section's."""
-    read = with_trace_flush(lambda: loaded(FULL))
-    assert read().settings.trace_flush_ns == 300_000_000
 
 
 def test_no_view_of_the_configuration_shows_a_header() -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.doctor import print_findings
-from ebbtide.cli.outage.doctor import LEASES_NAMESPACE, remediator_rights, rights
+from ebbtide.cli.outage.doctor import LEASES_NAMESPACE, rights
 from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck, examine
-from ebbtide.outage.configuration import parse_outage
 from tests.commands import same_as_golden
 from tests.deploy.rendering import rendered
 
@@ -110,21 +109,6 @@ def test_the_rights_are_those_of_the_role() -> None:
     """What is asked about is what the roles give, and nothing is forgotten."""
     assert _granted("outage") == {tuple(each) for each in rights("ebbtide")}
     assert any(each.namespace == LEASES_NAMESPACE for each in rights("ebbtide"))
-
-
-def test_the_rights_for_other_remediators() -> None:
-    """Those of their role, of what is installed, where a pool believes them; of Machines only here."""
-    groups = ("apps", *(f"{each}-remediation.medik8s.io" for each in ("fence-agents", "self-node")))
-    installed = (*groups, "cluster.x-k8s.io")
-    head = "apiVersion: ebbtide/v1alpha1\nkind: OutageConfiguration\n"
-    text = head + "pools: [{name: a, believe: [remediator]}]\n"
-    believing = parse_outage("a.yaml", text.encode())
-    found = {tuple(each) for each in remediator_rights(believing, installed)}
-    assert _granted("outage/remediators") == found
-    assert {tuple(each) for each in remediator_rights(believing, groups)} < found
-    elsewhere = parse_outage("a.yaml", (text + "clusterApi: {kubeconfig: /etc/manager}\n").encode())
-    assert {each.resource for each in remediator_rights(elsewhere, installed)}.isdisjoint({"machines"})
-    assert remediator_rights(parse_outage("a.yaml", head.encode()), installed) == []
 
 
 def _granted(folder: str) -> set[tuple[str, ...]]:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from ebbtide.cli.common.output import show
-from ebbtide.cli.outage.explain import lines
 from ebbtide.cli.outage.reasons import (
     AttachmentScene,
     NodeScene,
@@ -16,9 +12,7 @@ from ebbtide.cli.outage.reasons import (
     causes,
     timer_text,
 )
-from tests.commands import same_as_golden
 
-GOLDEN = Path(__file__).parent / "golden"
 DOWN = NodeScene("worker", ready="Unknown", heard="7 min 3 s ago", volumes_in_use=("kubernetes.io/csi/d^v",))
 OUT = DOWN._replace(taint="ours", effect="NoExecute")
 WELL = NodeScene("worker")
@@ -74,21 +68,6 @@ def test_the_cause_first(what: Scene, codes: list[str]) -> None:
     assert all(each.text for each in found)
 
 
-def test_what_to_do_with_a_dead_node() -> None:
-    """First make sure, then say it; by hand only where no controller leads."""
-    (found,) = causes(scene(DOWN, DB))
-    assert "declare worker --off" in found.do[1]
-    assert not any("kubectl taint" in step for step in found.do)
-    (alone,) = causes(scene(DOWN, DB)._replace(leader=""))
-    assert any("kubectl taint" in step for step in alone.do)
-    # Who says that it lives wins, whoever says that it is off.
-    (said,) = causes(scene(DOWN._replace(declared="ann", alive="db-2"), DB))
-    assert "db-2 has declared that it lives" in said.text
-    assert said.do[0].endswith("ebbtide outage declare worker --alive --withdraw")
-    (said,) = causes(scene(DOWN._replace(declared="ann"), DB))
-    assert "outage status worker" in said.do[0]
-
-
 @pytest.mark.parametrize(("what", "disk", "text"), [
     (scene(DOWN, DB), DISK, "never begins: the statuses of shop/db-0 say Running for ever"),
     (scene(DOWN, BOUND), DISK, "has not begun: shop/db-0 uses it and is not Terminating"),
@@ -104,16 +83,3 @@ def test_what_to_do_with_a_dead_node() -> None:
 def test_the_six_minute_timer(what: Scene, disk: AttachmentScene, text: str) -> None:
     said = timer_text(what, disk)
     assert said.startswith(text) if text else said == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
-        ("down", Scene("shop/db-0", DOWN, (DB,), (DISK,), "", ("you may not list leases",))),
-        ("refused", Scene("worker", OUT, (DB._replace(finalizers=("x/y",)),), (REFUSED,), "one_1234")),
-    ],
-)
-def test_one_screen(name: str, what: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    for each in lines(what, causes(what)):
-        show(each)
-    same_as_golden(GOLDEN / f"explain-{name}.txt", capsys.readouterr().out)

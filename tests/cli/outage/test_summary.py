@@ -12,23 +12,18 @@ from ebbtide.cli.outage import ls
 from ebbtide.cli.outage import summary as reading
 from ebbtide.cli.outage.common import Cluster
 from ebbtide.cli.outage.ls import HEADINGS, rows_of
-from ebbtide.cli.outage.status import NodeNow, facts, parts
-from ebbtide.cli.outage.summary import OutageSummary, summary_document, summary_of
+from ebbtide.cli.outage.summary import OutageSummary, summary_of
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage import OutageBegan
-from ebbtide.events.reader import History
-from ebbtide.events.record.outages import OutageBuilder, outage_records
+from ebbtide.events.record.outages import OutageBuilder
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.commands import same_as_golden
-from tests.conftest import Run
-from tests.journals import Memory
-from tests.otel.outage_story import OutageTeller, recovered, wrong
+from tests.otel.outage_story import OutageTeller, recovered
 from tests.otel.records import JOURNAL_ID
 from tests.replay import outages
 
 GOLDEN = Path(__file__).parent / "golden"
-NOW = NodeNow("uid-node", "Unknown", "ours", "3 min ago")
 
 
 def after(teller: OutageTeller, steps: int | None = None) -> OutageSummary:
@@ -56,32 +51,6 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     moments = [after(recovered(), steps) for steps in range(2, 18)]
     show(NarrowTable(HEADINGS, [row for each in moments for row in rows_of([each], now_of(each))]))
     same_as_golden(GOLDEN / "ls.txt", capsys.readouterr().out)
-
-
-@pytest.mark.parametrize(
-    ("name", "summary"),
-    [
-        ("recovering", after(recovered(), 11)),
-        ("wrong", after(wrong(), 11)),
-    ],
-)
-def test_one_node(name: str, summary: OutageSummary, capsys: pytest.CaptureFixture[str]) -> None:
-    for each in parts(summary, NOW, now_of(summary)):
-        show(each)
-    print(summary.reminder)
-    same_as_golden(GOLDEN / f"status-{name}.txt", capsys.readouterr().out)
-
-
-def test_a_taint_that_somebody_else_took_away_stands_no_more() -> None:
-    """The outage goes on, and nobody is told that our taint keeps the node from its work."""
-    (record,) = outage_records(History([Memory(outages.script("outage-bound-late").files)]))
-    taken = summary_of(record)
-    assert taken.waits == "somebody else has taken our taint away"
-    assert taken.is_open
-    assert not taken.tainted
-    assert dict(facts(taken, NOW, now_of(taken)))["taint"].endswith(", is gone again")
-    assert "somebody else has taken our taint away; it is not set again" in taken.reminder
-    assert summary_document(taken)["untainted"] is not None
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -112,12 +81,3 @@ async def test_the_same_list_of_many_journals(closed: bool, monkeypatch: pytest.
     assert [(each.node_uid, each.verdict.state) for each in together.damaged] == [("uid-2", "corrupt")]
     assert together.journals == len(scripts) + 1
     assert len(together.records) == (4 if closed else 2)
-
-
-def test_a_namespace_is_not_taken_for_the_reason(run: Run, tmp_path: Path) -> None:
-    """Whatever the reason ends with, it is not in that namespace."""
-    broken = tmp_path / "kubeconfig"
-    broken.write_text("current-context: away\n")
-    ran = run("outage", "ls", "--kubeconfig", broken)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("ebbtide: namespace ebbtide: the journals cannot be listed: ")

@@ -37,16 +37,6 @@ def told(run: Run, *arguments: str | Path) -> dict[str, Any]:
     return document
 
 
-def test_of_a_lost_begin_it_is_not_said_that_nothing_was_stopped(run: Run, tmp_path: Path) -> None:
-    """The first segment is gone, and with it every stop: what is not on record may have been."""
-    ran = run("simulate", "--synthetic", 3, "--calm", "--journal", tmp_path)
-    assert ran.code == 0
-    min(tmp_path.glob("*.ebj")).unlink()
-    ran = run("replay", "blame", "--journal", tmp_path)
-    assert "is on record without its begin" in ran.out
-    assert ran.out.splitlines()[-1] == "no stop is on record"
-
-
 def test_blame_as_json(run: Run) -> None:
     """Every figure in seconds, and which shutdown it is about."""
     document = told(run, "blame", "--journal", SHUTDOWN)
@@ -64,31 +54,6 @@ def test_blame_as_json(run: Run) -> None:
         "beganSeconds": 0.001,
         "ended": True,
     }
-
-
-def test_the_causes_as_json(run: Run, refused: Path) -> None:
-    """Each with its pods and its warnings, the gravest first."""
-    told_of = told(run, "blame", "--journal", refused)["episode"]
-    assert told_of["severity"] == "bad"
-    first, *others = told_of["causes"]
-    assert told_of["headline"].startswith(f"{first['text']}. ")
-    assert (first["code"], first["severity"], first["count"]) == ("stop-refused", "bad", 106)
-    assert len(first["pods"]) == len(first["warnings"]) == 106
-    assert {each["pod"] for each in first["pods"]} >= {"shop/web-3", "data/db-8"}
-    assert first["warnings"][0]["code"] == "pod-killed"
-    assert [each["code"] for each in others] == ["hook-timed-out", "hook-failed", "wave-overran", "bus-lost"]
-    assert sum(len(each["warnings"]) for each in told_of["causes"]) == 117
-
-
-def test_critical_chain_as_json(run: Run) -> None:
-    """In the order of time, with what lies within, and the restart beside it."""
-    document = told(run, "critical-chain", "--journal", SHUTDOWN)
-    assert (document["kind"], document["totalSeconds"]) == ("CriticalChain", 11.611)
-    segments = document["segments"]
-    assert [segment["what"] for segment in segments] == ["inventory", "wave", "wave", "wave", "statuses"]
-    assert (document["episode"]["endedSeconds"], document["releasedSeconds"]) == (11.611, 11.613)
-    assert [part["what"] for part in segments[2]["within"][0]["within"]] == ["stop", "stop"]
-    assert document["daemonAway"] == [{"beganSeconds": 1.301, "atMostSeconds": 0.8}]
 
 
 def test_diff_as_json(run: Run, two: Path) -> None:
@@ -110,15 +75,6 @@ def test_diff_as_json(run: Run, two: Path) -> None:
         "00010203-79",
         0,
     )
-
-
-def test_diff_between_two_journals(run: Run, two: Path) -> None:
-    """B may lie elsewhere: another node's journal, or the same one copied."""
-    same = told(run, "diff", "last", "last", "--journal", SHUTDOWN, "--other", SHUTDOWN)
-    assert (same["changes"], same["podsAlike"]) == ([], 5)
-    other = told(run, "diff", "last", "-2", "--journal", SHUTDOWN, "--other", two)
-    assert other["b"]["id"] == "00010203-12"
-    assert other["changes"]
 
 
 @pytest.mark.parametrize(

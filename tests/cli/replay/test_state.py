@@ -24,19 +24,11 @@ from tests.cli.replay.conftest import golden
 from tests.commands import Run
 from tests.handlers import replace_handler
 from tests.journals import SHUTDOWN, Memory, records_of
-from tests.replay import outages
 from tests.replay.journals import edit, write
 
 
 def history(journal: Path = SHUTDOWN) -> History:
     return History([DirectorySource(journal)])
-
-
-def document(replay: Run, *arguments: str, journal: Path = SHUTDOWN) -> dict[str, Any]:
-    ran = replay("state", *arguments, "-o", "json", journal=journal)
-    assert ran.code == 0
-    made: dict[str, Any] = json.loads(ran.out)
-    return made
 
 
 @pytest.mark.parametrize(
@@ -67,15 +59,6 @@ def test_after_a_step_it_is_what_the_system_has() -> None:
             assert {label: of.state for label, of in found.known.items()} == {
                 slot.label: slot.state for slot in slots
             }
-
-
-@pytest.mark.parametrize("at, seq", [
-    ("58", 58), ("+10.002s", 63), ("+10s", 56), ("+10.0021s", 63), ("2023-11-14T22:14:35.007Z", 63),
-    ("2023-11-14T22:14:35.0069Z", 56), ("2030-01-01T00:00:00Z", 96),
-])  # fmt: skip
-def test_at_an_instant_it_is_the_last_record_until_then(replay: Run, at: str, seq: int) -> None:
-    """By number, by the time since the signal, by the clock."""
-    assert document(replay, "--at", at)["seq"] == seq
 
 
 @pytest.mark.parametrize(
@@ -172,13 +155,3 @@ def test_a_moment_behind_the_record_is_said(run: Run, at: str, after: bool) -> N
     ran = run("replay", "state", "--at", at, "--journal", SHUTDOWN, "-o", "json")
     assert (ran.code, json.loads(ran.out)["afterEnd"]) == (0, after)
     assert ("nothing is on record so late: these are the states after the last record" in ran.err) == after
-
-
-def test_an_outages_moments_are_told_from_its_begin(replay: Run) -> None:
-    """Which of its times is a moment, the end of the name says; a length has none of these."""
-    ran = replay("state", "--at", "40", "--all", journal=outages.GOLDEN)
-    rows = [line.rsplit("  ", 1) for line in ran.out.splitlines() if "_ns " in line]
-    told = {name.split()[-1]: text for name, text in rows}
-    lengths = {name for name, text in told.items() if text[0].isdigit()}
-    assert lengths == {"proof_ns", "reminder_ns", "power_off_ns"}
-    assert (told["bmc-1].first_ns"], told["down_ns"]) == ("+40 ms", "+25.040 s")

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.guard import guarded
-from ebbtide.cli.replay.blame import TERMINAL_ROWS_MAX
 from tests.commands import Run
 from tests.journals import SHUTDOWN
 
@@ -103,29 +102,3 @@ def test_no_word_is_broken(screen: Screen, columns: int, verb: tuple[str, ...]) 
     words = " ".join(lines).split()
     assert set(WHOLE[verb]) <= set(words)
     assert all(len(line.rstrip()) <= columns for line in lines if "/" not in line or len(line.split()) > 1)
-
-
-def test_the_causes_stay_in_sight_on_a_terminal(screen: Screen, refused: Path) -> None:
-    """Of a hundred rows the longest are shown, and how many more there are; with --all each of them."""
-    lines = screen(250, "replay", "blame", journal=refused)
-    assert lines[0].startswith(
-        "✕ 106 pods: the runtime refused the stop signal (the runtime does not answer). "
-    )
-    rows = [line for line in lines if "SIGKILL after" in line or "timed-out" in line]
-    assert len(rows) == TERMINAL_ROWS_MAX
-    assert len(lines) <= 24
-    assert re.fullmatch(r"and \d+ more that took less: --all", lines[-1])
-    assert len(screen(250, "replay", "blame", "--all", journal=refused)) > 200
-
-
-def test_what_goes_on_in_another_line_hangs(screen: Screen, refused: Path) -> None:
-    """Below the headline each line of a cause is indented, and each of a tree stands behind its branch."""
-    blame = [line.rstrip() for line in screen(80, "replay", "blame", journal=refused)]
-    causes = blame[3 : blame.index("")]
-    assert causes[0] == "  6 pods: the preStop hook (exec) was cut (had not ended when the grace was"
-    assert all(line.startswith("  ") for line in causes)
-    chain = [line.rstrip() for line in screen(80, "replay", "critical-chain", journal=refused)]
-    assert chain[-2:] == [
-        "  └─44 pods had not ended: shop/search-1, shop/web-3, shop/web-5, 41 more @0 s",
-        "    +30 s",
-    ]

@@ -16,7 +16,6 @@ import pytest
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.replay.timeline import (
     WORDS_WIDTH_MIN,
-    shortened,
 )
 from ebbtide.events.base import Event
 from ebbtide.events.catalog import DirectorySource
@@ -24,7 +23,6 @@ from ebbtide.events.codec import FLAG_LAST, parse_frames
 from ebbtide.events.facts import DaemonStarted, OrderEnded, ReleaseRequested
 from ebbtide.events.reader import History
 from ebbtide.events.segment import parse_header
-from ebbtide.replay.timeline import SENTENCES, sentence, timeline
 from tests.cli.replay.conftest import golden
 from tests.commands import Run
 from tests.journals import DEMO, SHUTDOWN
@@ -42,15 +40,6 @@ def test_golden(replay: Run) -> None:
     ran = replay("timeline")
     assert (ran.code, ran.err) == (0, "")
     golden("timeline-shutdown-v1.txt", ran.out)
-
-
-def test_golden_json(replay: Run) -> None:
-    """One object a line."""
-    golden("timeline-pod.json", replay("timeline", "--pod", "stuck-0", "-o", "json").out)
-    lines = objects(replay, "--all")
-    assert [line["seq"] for line in lines] == list(range(12, 91))
-    since = [line["sinceSeconds"] for line in lines]
-    assert since == sorted(since)  # type: ignore[type-var]  # the next boot's clock starts anew
 
 
 @pytest.mark.parametrize(
@@ -81,14 +70,6 @@ def test_one_pods_story(replay: Run, journal: Path, pod: str) -> None:
     assert all(each.endswith(".") and each[14].isupper() for each in sentences)
 
 
-def test_a_sentence_for_whatever_comes(replay: Run) -> None:
-    """What has no sentence, or fields of another version, is told in the line's own words."""
-    (line, *_) = timeline(History([DirectorySource(DEMO)]).batches(), 68)
-    assert sentence(msgspec.structs.replace(line, type="Newer", text="something new")) == "Something new."
-    for tag in SENTENCES:
-        assert sentence(msgspec.structs.replace(line, type=tag, data=None, text="as told."))[-1] == "."
-
-
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """A terminal of so many columns."""
@@ -111,42 +92,6 @@ def test_it_fits_the_terminal(replay: Run, screen: Callable[[int], None], width:
     assert words == " ".join(line[75:] for line in plain).split()
     if width == 80:
         golden("timeline-demo-80.txt", out)
-
-
-def test_a_long_name_keeps_its_begin_and_its_end() -> None:
-    """And what is short enough is left as it is."""
-    name = "shop/checkout-7d9f8b6c5-x2x4z"
-    assert shortened(name, len(name)) == name
-    for width in range(4, len(name)):
-        cut = shortened(name, width)
-        head, tail = cut.split("…")
-        assert len(cut) == width
-        assert name.startswith(head)
-        assert name.endswith(tail)
-        assert 0 <= len(head) - len(tail) <= 1
-
-
-@pytest.mark.parametrize("since, until", [
-    ("58", "67"), ("+10.002s", "+10.007s"), ("+10002ms", "+10.4s"),
-    ("2023-11-14T22:14:35.007Z", "2023-11-14T22:14:35.012Z"),
-])  # fmt: skip
-def test_from_here_to_there(replay: Run, since: str, until: str) -> None:
-    """By number, by the time since the signal, by the clock: both ends are in."""
-    numbers = [line["seq"] for line in objects(replay, "--since", since, "--until", until)]
-    assert (numbers[0], numbers[-1]) == (58, 67)
-
-
-@pytest.mark.parametrize("arguments, words", [
-    (("--pod", "nobody"), "no pod 'nobody'"), (("--actor", "nobody"), "no actor is called 'nobody'"),
-    (("--since", "soon"), "--since 'soon' is neither"), (("--until", "later"), "--until 'later' is neither"),
-    (("-7",), "'-7' in this journal"),
-])  # fmt: skip
-def test_a_wrong_request_is_one_line(replay: Run, arguments: tuple[str, ...], words: str) -> None:
-    """What was wrong, and what to write instead."""
-    ran = replay("timeline", *arguments)
-    assert (ran.code, ran.out) == (2, "")
-    assert words in ran.err
-    assert ran.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(("filters", "said"), [

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from ebbtide import replay
 from ebbtide.config.loading import DEFAULT_PATH
 from tests.cli.replay.conftest import golden
 from tests.commands import Run
 from tests.journals import SHUTDOWN, write_files
-from tests.replay.whatif.bed import SECOND, settings
-from tests.replay.whatif.theatre import Theatre
 
 CONFIG = """\
 apiVersion: ebbtide/v1alpha1
@@ -82,35 +78,6 @@ def test_advice_tables(run: Run, fleet: Path, refused: Path, name: str) -> None:
     golden(f"advise-{name}.txt", ran.out)
 
 
-def test_a_plan_against_a_history(run: Run, fleet: Path) -> None:
-    """What the fleet's pods took decides, under the fleet's own waves and grant."""
-    (Path.cwd() / "rollout.yaml").write_text(rollout(sleep_seconds=28))
-    ran = run("plan", "--pods", "rollout.yaml", "--history", fleet)
-    assert ran.code == 1
-    golden("plan-history.txt", ran.out)
-    (Path.cwd() / "rollout.yaml").write_text(rollout(sleep_seconds=1))
-    assert run("plan", "--pods", "rollout.yaml", "--history", fleet).code == 0
-
-
-def rollout(sleep_seconds: int) -> str:
-    """A pod of a workload that the fleet knows, and one that it does not."""
-    hook = {"lifecycle": {"preStop": {"sleep": {"seconds": sleep_seconds}}}}
-    pods = [
-        _manifest("cart-77", 0, {"name": "cart", "image": "x", **hook}),
-        _manifest("other-0", 0, {"name": "other", "image": "x"}),
-    ]
-    return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": pods})
-
-
-def _manifest(name: str, priority: int, container: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "shop"},
-        "spec": {"terminationGracePeriodSeconds": 40, "priority": priority, "containers": [container]},
-    }
-
-
 # --- documents ---------------------------------------------------------------------------------
 
 
@@ -145,42 +112,12 @@ def test_advice_as_json(run: Run, fleet: Path) -> None:
     assert (deaf["stops"], deaf["censored"], deaf["maxSeconds"]) == (1, 1, None)
 
 
-def test_who_was_left_out_stands_in_the_json(run: Run, refused: Path) -> None:
-    """With the cause; and why a wave keeps its period, as a word."""
-    document = json.loads(run("replay", "advise", "--journal", refused, "-o", "json").out)
-    (left_out,) = document["leftOut"]
-    assert (left_out["count"], len(left_out["pods"])) == (106, 106)
-    assert left_out["text"] == "the runtime refused the stop signal (the runtime does not answer)"
-    assert [(each["kept"], each["leftOut"]) for each in document["waves"]] == [
-        ("few-pods", 63),
-        ("few-pods", 36),
-        ("left-out", 7),
-    ]
-    limits = [document[name] for name in ("marginPercent", "shrinkStopsMin", "shrinkShareMin")]
-    assert limits == [25, 10, 0.75]
-    pasted = run("replay", "advise", "--journal", refused, "-o", "yaml").out
-    assert pasted.startswith("# left out, since nobody saw how long it takes: 106 pods: ")
-
-
 def test_advice_is_a_configuration(run: Run) -> None:
     """``-o yaml`` prints what ``config check`` takes, and what-if takes it too."""
     Path("advice.yaml").write_text(run("replay", "advise", "--journal", SHUTDOWN, "-o", "yaml").out)
     assert run("config", "check", "--config", "advice.yaml").code == 0
     found = run("replay", "what-if", "--journal", SHUTDOWN, "--config", "advice.yaml", "-o", "json")
     assert json.loads(found.out)["lost"] == []
-
-
-def test_plan_against_a_history_as_json(run: Run, fleet: Path) -> None:
-    """The promised plan, and ``history`` beside it."""
-    Path("rollout.yaml").write_text(rollout(sleep_seconds=35))
-    ran = run("plan", "--pods", "rollout.yaml", "--history", fleet, "-o", "json")
-    document = json.loads(ran.out)
-    assert ran.code == 1
-    assert (document["kind"], document["requestedSeconds"]) == ("Plan", 60)
-    (finding,) = document["history"]["findings"]
-    assert (finding["code"], finding["name"], finding["wave"]) == ("hook-too-long", "cart-77", 0)
-    assert (finding["neededSeconds"], finding["hasSeconds"]) == (35, 30)
-    assert document["history"]["unknown"] == ["shop/other-0"]
 
 
 # --- what is refused ---------------------------------------------------------------------------
@@ -206,19 +143,3 @@ def test_what_if_refuses(run: Run, arguments: tuple[str, ...], says: str) -> Non
     assert (ran.code, ran.out) == (2, "")
     assert says in ran.err
     assert ran.err.count("\n") == 1
-
-
-def test_nothing_to_advise_from(run: Run, tmp_path: Path) -> None:
-    """A journal without a shutdown: exit code 1, and the reason."""
-    write_files(tmp_path, Theatre((), settings(), 60 * SECOND).journal.files())
-    ran = run("replay", "advise", "--journal", tmp_path)
-    assert (ran.code, ran.out) == (1, "")
-    assert "nothing can be advised" in ran.err
-
-
-def test_a_record_that_does_not_replay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another logic decides otherwise: exit code 3, and where to look."""
-    monkeypatch.setattr("ebbtide.actors.container.AUTOPSY_BEFORE_KILL_NS", 1)
-    ran = run("replay", "what-if", "--journal", SHUTDOWN, "--grant", "12s")
-    assert (ran.code, ran.out) == (3, "")
-    assert "see 'ebbtide replay verify'" in ran.err

@@ -19,7 +19,7 @@ BEGAN = d.ShutdownBegan(
     kind="reboot", grant_ns=1, requested_ns=1, budget_ns=1, deadline_ns=1, release_by_ns=1, lock_held=True
 )
 PLANNED = tuple(d.PodPlanned(wave=0, grace_seconds=1, pod=pod) for pod in PODS)
-INVENTORY = InventoryTaken(key="k", as_of_ns=0, source="cache", pods=PODS)
+INVENTORY = InventoryTaken(key="k", as_of_ns=0, source="cri", pods=PODS)
 RELEASE = d.ReleaseLock(key="LogindActor/ReleaseLock//0")
 
 

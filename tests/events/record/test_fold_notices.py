@@ -34,7 +34,6 @@ PLANNED = d.PodPlanned(wave=0, grace_seconds=5, pod=WEB)
 WAVE = d.WaveStarted(wave=0, priority=7, period_ns=10 * S, deadline_ns=110 * S, kill_by_ns=112 * S)
 API_PLANNED = d.PodPlanned(wave=0, grace_seconds=5, pod=WEB, means="api")
 HANDED_OVER = d.HandedOver(reason="the API server did not take a delete: 429")
-ADOPTED = d.ConfigAdopted(enabled=True, requested_ns=10 * S, reserve_ns=5 * S)
 
 
 def tell(*within: Event, before: Sequence[Event] = (), boot_id: str | None = None) -> ShutdownRecord:

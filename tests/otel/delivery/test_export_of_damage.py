@@ -6,17 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.events.base import Checkpoint, Stamp
+from ebbtide.events.base import Stamp
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Chain, segment_file_name
-from ebbtide.otel.delivery.exporter import Tail
 from tests.backends.compare import shutdowns
-from tests.events.making import IDENTITY, running, stamp, write_steps
-from tests.otel.delivery.collector import Collector, collecting
+from tests.events.making import IDENTITY
 from tests.otel.delivery.test_exporter import Bed, bed, export
-from tests.otel.delivery.test_exporter_tail import given
 
 __all__ = ["bed"]
 
@@ -26,24 +22,6 @@ def spoil(file: Path, share: float) -> None:
     data = bytearray(file.read_bytes())
     data[int(len(data) * share)] ^= 1
     file.write_bytes(data)
-
-
-async def test_reading_stops_where_every_reader_stops(tmp_path: Path) -> None:
-    """The next segment's link vouches for nothing behind a damaged frame."""
-    storage = DirectoryStorage(tmp_path)
-    async with running([storage]) as writer:
-        await write_steps(writer, 4, synced=True)
-        writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
-        await write_steps(writer, 2, synced=True)
-        last = writer.last_seq
-    file = min(tmp_path.glob("*.ebj"))
-    spoil(file, 0.75)
-    whole = [raw.seq for batch in History([storage.source]).batches() for raw in batch.records]
-    tail = Tail([storage.source])
-    tail.learn(last)
-    assert given(tail) + given(tail) == whole
-    assert 1 < whole[-1] < last
-    assert file.name in tail.damage
 
 
 def go_on(folder: Path) -> None:
@@ -66,15 +44,3 @@ async def test_what_stands_before_damage_is_sent_and_nothing_else(bed: Bed, shar
     assert len([each for each in bed.said if "damaged" in each]) == 1
     assert bed.cursor is not None
     assert bed.cursor.seq < History([DirectorySource(bed.folder)]).path.segments[-1].header.link.seq  # type: ignore[union-attr]
-
-
-async def test_nobody_waits_for_what_stands_behind_damage(bed: Bed) -> None:
-    """A flush is answered with the reason."""
-    go_on(bed.folder)
-    spoil(min(bed.folder.glob("*.ebj")), 0.6)
-    collector = Collector()
-    async with collecting(collector):
-        exporter = bed.exporter(collector)
-        await exporter.run(None)
-        assert "is damaged" in await exporter.flush(bed.spans[-1].seq)
-    assert not exporter.gave_up

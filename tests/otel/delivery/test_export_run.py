@@ -10,13 +10,10 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from ebbtide.config import ConfigError
-from ebbtide.config.loading import parse
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, Cursor, keep_from, load, save
-from ebbtide.otel.delivery.destination import BadDestination, Destination, from_environment, resolve
-from ebbtide.otel.delivery.export_run import METRICS_PATH, destination_for, meters_of
+from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from, load
+from ebbtide.otel.delivery.export_run import METRICS_PATH, meters_of
 from ebbtide.otel.delivery.exporter import Tail
 from ebbtide.otel.logs import LogRecord, Logs
 from ebbtide.otel.meters import Meters, fold
@@ -25,7 +22,6 @@ from tests.journals import SHUTDOWN
 from tests.otel.delivery.collector import OK, Collector, Got, Reply, collecting
 from tests.waiting import until
 
-OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 BOTH = ("logs", "metrics")
 
 
@@ -91,16 +87,6 @@ async def test_a_back_end_without_logs_gets_the_traces_all_the_same(tmp_path: Pa
     assert kept_from <= told(tmp_path)[0].episode
 
 
-def test_retention_keeps_what_either_still_needs(tmp_path: Path) -> None:
-    """The cursor that is further behind counts; one that is missing needs everything."""
-    journal = bytes(16)
-    save(tmp_path, Cursor(journal=journal.hex(), from_seq=70))
-    assert keep_from([tmp_path], journal, 99) == 70
-    assert keep_from([tmp_path], journal, 99, (FILE_NAME, LOGS_NAME)) == 1
-    save(tmp_path, Cursor(journal=journal.hex(), from_seq=50), LOGS_NAME)
-    assert keep_from([tmp_path], journal, 99, (FILE_NAME, LOGS_NAME)) == 50
-
-
 @pytest.mark.parametrize("kept_seq", [0, 40, 10_000])
 def test_metrics_are_those_of_the_whole_journal(tmp_path: Path, kept_seq: int) -> None:
     """Whatever the daemon kept of the sums, what is sent are the sums of everything durable."""
@@ -118,37 +104,3 @@ def test_metrics_are_those_of_the_whole_journal(tmp_path: Path, kept_seq: int) -
     assert found is not None
     assert found[0].pods == whole.pods
     assert found[0].shutdowns == whole.shutdowns
-
-
-@pytest.mark.parametrize(
-    "endpoint, expected",
-    [
-        ("http://c:4318/v1/traces", "http://c:4318/v1/metrics"),
-        ("http://c:4318/otlp/v1/traces?x=1", "http://c:4318/otlp/v1/metrics?x=1"),
-    ],
-)
-def test_the_place_of_a_signal_follows_from_that_of_the_traces(endpoint: str, expected: str) -> None:
-    """The same server, another path."""
-    assert destination_for(Destination(endpoint=endpoint), METRICS_PATH).endpoint == expected
-
-
-def test_a_place_of_its_own_for_traces_is_no_place_for_the_rest() -> None:
-    """Where the path of the traces is another one, nobody can know the others'."""
-    with pytest.raises(BadDestination, match="name the endpoint without a path"):
-        destination_for(Destination(endpoint="http://c:4318/ingest"), METRICS_PATH)
-    grpc = Destination(endpoint="http://c:4317", protocol="grpc")
-    assert destination_for(grpc, METRICS_PATH) is grpc
-
-
-def test_asked_for_by_file_or_by_environment() -> None:
-    """The section's word wins over the standard variables."""
-    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_LOGS_EXPORTER": "otlp"}
-    asked = resolve(from_environment(environ))
-    assert asked is not None
-    assert asked.signals == ("logs",)
-    given = parse([("c", f"{OWN}tracing: {{alsoSend: [metrics]}}\n".encode())]).options.tracing.given
-    both = resolve(given, from_environment(environ))
-    assert both is not None
-    assert both.signals == ("metrics",)
-    with pytest.raises(ConfigError, match="it must be logs or metrics"):
-        parse([("c", f"{OWN}tracing: {{alsoSend: [spans]}}\n".encode())])

@@ -11,7 +11,6 @@ import trio
 
 from benchmarks.episodes import lay_out
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.reader import History
 from ebbtide.otel.delivery import cursor as cursors
 from ebbtide.otel.delivery import exporter as exporters
 from ebbtide.otel.delivery import exporter as ledger
@@ -83,24 +82,6 @@ async def test_everything_is_sent_once_and_it_goes(bed: Bed) -> None:
     assert again.got == []
 
 
-async def test_what_is_not_taken_now_is_sent_again(bed: Bed) -> None:
-    """Each request fails once, with the bytes of the second try."""
-    failed: list[bytes] = []
-
-    def answer(got: Got) -> Reply:
-        if got.body in failed:
-            return OK
-        failed.append(got.body)
-        return Reply(503, b"busy", TEXT)
-
-    collector, reason = await export(bed, answer)
-    assert (len(collector.spans), reason) == (len(bed.spans), "")
-    assert len(collector.got) == 2 * len(failed)
-    assert "traces: HTTP 503: busy" in bed.said
-    assert bed.said[-1] == "traces: they arrive again"
-    assert bed.wells[-1]
-
-
 async def test_a_rejected_batch_is_on_record_with_the_reason(bed: Bed) -> None:
     """It is not sent again, and nothing else waits for it."""
     first = True
@@ -118,25 +99,6 @@ async def test_a_rejected_batch_is_on_record_with_the_reason(bed: Bed) -> None:
     assert rejection.spans + len(collector.spans) == len(bed.spans)
     again, _ = await export(bed)
     assert again.got == []
-
-
-async def test_what_is_too_large_is_sent_in_parts(bed: Bed) -> None:
-    """A server's limit is found by halving; every span fits by itself."""
-    collector, reason = await export(bed, lambda got: OK if len(got.spans) <= 3 else Reply(413, b"", TEXT))
-    assert (len(collector.spans), reason) == (len(bed.spans), "")
-    assert bed.cursor is not None
-    assert bed.cursor.rejections == ()
-
-
-async def test_a_refusal_keeps_the_spans_for_another_start(bed: Bed) -> None:
-    """Wrong credentials are nobody's end: the reason is on record, and the next start sends all."""
-    collector, reason = await export(bed, lambda got: Reply(401, b"who are you", TEXT))
-    assert (len(collector.got), reason) == (1, "HTTP 401: who are you")
-    assert bed.cursor is not None
-    assert (bed.cursor.seq < bed.spans[0].seq, bed.cursor.reason) == (True, "HTTP 401: who are you")
-    again, reason = await export(bed)
-    assert (len(again.spans), reason) == (len(bed.spans), "")
-    assert bed.cursor.reason == ""
 
 
 async def test_a_refusal_is_not_held_on_to_for_ever(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,17 +141,6 @@ async def test_it_dies_anywhere_and_begins_again(bed: Bed) -> None:
     assert collector.changed == []
 
 
-@pytest.mark.parametrize("seq, from_seq", [(10**9, 1), (0, 10**9)])
-async def test_a_cursor_beyond_the_journals_end_counts_for_nothing(bed: Bed, seq: int, from_seq: int) -> None:
-    """It is damaged: believed, it would keep all that is still to come from being sent."""
-    journal = History([DirectorySource(bed.folder)]).journal_id.hex()
-    cursors.save(bed.folder, Cursor(journal=journal, seq=seq, from_seq=from_seq))
-    collector, _ = await export(bed)
-    assert len(collector.spans) == len(bed.spans)
-    assert bed.cursor is not None
-    assert bed.cursor.seq < 10**9
-
-
 async def test_a_flush_waits_for_what_has_ended_and_not_for_a_silent_server(bed: Bed) -> None:
     """Answered when all has arrived, or at once with the reason, once the back end is known not to be
     well.
@@ -210,24 +161,3 @@ async def test_a_flush_waits_for_what_has_ended_and_not_for_a_silent_server(bed:
         await busy.until(lambda: len(busy.got) > 1)
         assert await exporter.flush(bed.spans[-1].seq) == "HTTP 503: busy"
         nursery.cancel_scope.cancel()
-
-
-async def test_another_versions_shutdown_is_told_of_and_left(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its spans are made by the version that recorded it, or not at all; each is told of once."""
-    monkeypatch.setattr("ebbtide.otel.traces.projection.VERSIONS", ())
-    collector, reason = await export(bed)
-    assert (collector.got, reason) == ([], "")
-    assert len(bed.said) == SHUTDOWNS
-    assert all("export it with the ebbtide that recorded it" in each for each in bed.said)
-
-
-async def test_it_leaves_when_the_daemon_has_gone(bed: Bed) -> None:
-    """What is there is sent first."""
-    collector = Collector()
-    async with collecting(collector):
-        exporter = bed.exporter(collector)
-        exporter.leave()
-        await exporter.run(None)
-    assert len(collector.spans) == len(bed.spans)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import trio
-
-from ebbtide.events.base import Checkpoint
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.otel.delivery.exporter import Tail
-from tests.events.making import running, stamp, step, write_steps
+from tests.events.making import running, step, write_steps
 
 
 def given(tail: Tail) -> list[int]:
@@ -29,60 +26,6 @@ async def test_what_is_not_synced_is_held_back(tmp_path: Path) -> None:
         tail.learn(writer.synced_seq)
         assert first + given(tail) == list(range(1, writer.synced_seq + 1))
         assert given(tail) == []
-
-
-async def test_each_record_comes_once_over_many_segments(tmp_path: Path) -> None:
-    """A later segment's link vouches for the one before; nothing is read twice, nothing left out."""
-    storage = DirectoryStorage(tmp_path)
-    seen: list[int] = []
-    async with running([storage]) as writer:
-        tail = Tail([storage.source])
-        for _ in range(5):
-            await write_steps(writer, 3, synced=True)
-            seen += given(tail)
-            writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
-            await writer.wait_synced(writer.last_seq)
-        last = writer.last_seq
-    tail.learn(last)
-    assert seen + given(tail) == list(range(1, last + 1))
-
-
-async def test_steps_stay_whole(tmp_path: Path) -> None:
-    """A durable half of a step is not handed out: none of its orders was released."""
-    storage = DirectoryStorage(tmp_path)
-    async with running([storage]) as writer:
-        whole = writer.last_seq
-        writer.append(step(writer.last_seq + 1, whole=False))
-        await writer.wait_synced(writer.last_seq)
-        tail = Tail([storage.source])
-        tail.learn(writer.last_seq)
-        assert given(tail) == list(range(1, whole + 1))
-        writer.append([step(writer.last_seq + 1)[0], *step(writer.last_seq + 2)[:0]])
-        await trio.lowlevel.checkpoint()
-
-
-async def test_reading_begins_at_the_segment_that_is_needed(tmp_path: Path) -> None:
-    """A cursor names a record: what stands in segments before its own is not read."""
-    storage = DirectoryStorage(tmp_path)
-    async with running([storage]) as writer:
-        await write_steps(writer, 3, synced=True)
-        writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
-        second = writer.last_seq
-        await write_steps(writer, 3, synced=True)
-    tail = Tail([storage.source], from_seq=second + 2)
-    tail.learn(10**9)
-    assert given(tail)[0] == second
-
-
-async def test_what_is_synced_in_memory_only_is_not_durable(tmp_path: Path) -> None:
-    """A location that goes with the boot vouches for nothing, whatever its frames say."""
-    storage = DirectoryStorage(tmp_path)
-    async with running([storage]) as writer:
-        await write_steps(writer, 3, synced=True)
-        lasting = Tail([storage.source])
-        volatile = Tail([storage.source], volatile=(str(tmp_path),))
-        assert given(lasting)
-        assert given(volatile) == []
 
 
 async def test_a_daemon_that_died_in_a_step_leaves_no_trace_of_it(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ What the SDK's exporter would make of it by itself, or take from the environment
 
 from __future__ import annotations
 
-import os
 import ssl
 from functools import partial
 from pathlib import Path
@@ -19,12 +18,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Refused, Rejected
-from ebbtide.otel.delivery.destination import BadDestination, Destination, Given, from_environment, resolve
+from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Refused
+from ebbtide.otel.delivery.destination import Destination
 from ebbtide.otel.delivery.exporters import sender_for
-from ebbtide.otel.sdk import readable_spans
 from tests.otel.delivery.collector import NO_GOOD, Collector, Reply, collecting, no_good
-from tests.otel.delivery.spans import RESOURCE, batch, payload, span
+from tests.otel.delivery.spans import batch, payload
 from tests.waiting import WATCHDOG_SECONDS
 
 PARTIAL = ExportTraceServiceResponse(
@@ -68,27 +66,6 @@ async def test_a_request_is_what_otlp_asks_for(compression: str) -> None:
     assert got.body == payload()
 
 
-async def test_a_connection_is_kept_and_one_that_was_closed_is_made_anew() -> None:
-    """A server may close between two requests; the second one is not an error then."""
-    collector = Collector()
-    async with collecting(collector):
-        port = collector.port
-        sender = sender_for(destination(collector.endpoint))
-        assert await sender.send(batch()) == Accepted()
-        assert await sender.send(batch()) == Accepted()
-    again = Collector()
-    async with collecting(again, port=port):
-        assert await sender.send(batch()) == Accepted()
-        await sender.aclose()
-    assert (len(collector.got), len(again.got)) == (2, 1)
-
-
-async def test_a_partial_success_says_how_many_and_why() -> None:
-    """Rejected spans of an accepted request are counted with the server's reason, and not sent again."""
-    answer = await once(Collector(lambda got: Reply(body=PARTIAL)))
-    assert answer == Accepted(2, "our words")
-
-
 @pytest.mark.parametrize("kind", [*NO_GOOD, "dead"])
 async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
     """Down, deaf, mute, rude or endless: the same bytes may be sent again later."""
@@ -126,41 +103,6 @@ async def test_an_answer_that_is_cut_short_is_none(timeout_ns: int, closes: bool
         nursery.cancel_scope.cancel()
 
 
-async def test_a_request_that_is_too_large_is_not_sent() -> None:
-    """3 MiB at most, before it is compressed: in halves it may go."""
-    collector = Collector()
-    large = [readable_spans([span(1)._replace(name="x" * 4 * 2**20)], RESOURCE)[0]]
-    async with collecting(collector):
-        sender = sender_for(destination(collector.endpoint, compression="gzip"))
-        answer = await sender.send(large)
-        await sender.aclose()
-    assert isinstance(answer, Rejected)
-    assert answer.too_large
-    assert "exceeds" in answer.reason
-    assert collector.got == []
-
-
-async def test_cancelling_cuts_the_connection() -> None:
-    """The server sees the end, long before the time of the request is over."""
-    asked, gone = trio.Event(), trio.Event()
-
-    async def serve(stream: trio.SocketStream) -> None:
-        while await stream.receive_some(65536):
-            asked.set()
-        gone.set()
-
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
-        endpoint = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
-        sender = sender_for(destination(endpoint, timeout_ns=10**6 * NS_PER_SECOND))
-        async with trio.open_nursery() as sending:
-            sending.start_soon(sender.send, batch())
-            await asked.wait()
-            sending.cancel_scope.cancel()
-        await gone.wait()
-        nursery.cancel_scope.cancel()
-
-
 # --- what the SDK would do by itself --------------------------------------------------------------
 
 
@@ -173,13 +115,6 @@ async def test_a_redirect_is_no_acknowledgement(status: int) -> None:
         collector = Collector(lambda got: Reply(status, b"", place))
         assert isinstance(await once(collector, headers=(("authorization", "Bearer x"),)), Refused)
     assert (len(collector.got), other.got) == (1, [])
-
-
-async def test_when_to_come_again_is_decided_here() -> None:
-    """One request, one answer: the SDK does not try six times in the meantime."""
-    collector = Collector(lambda got: Reply(503, b"", (("retry-after", "0"),)))
-    assert await once(collector) == Again("HTTP 503", 0)
-    assert len(collector.got) == 1
 
 
 async def test_a_server_that_hangs_up_is_asked_once() -> None:
@@ -195,17 +130,6 @@ async def test_a_server_that_hangs_up_is_asked_once() -> None:
         nursery.cancel_scope.cancel()
     assert isinstance(answer, Again)
     assert len(asked) == 1
-
-
-async def test_the_time_of_a_request_is_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the specification has it; the SDK waits that many seconds."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "200")
-    async with no_good("mute") as endpoint:
-        found = resolve(Given(endpoint=endpoint), from_environment(os.environ))
-        assert found is not None
-        sender = sender_for(found)
-        assert await sender.send(batch()) == Again("no answer within 200 ms")
-        await sender.aclose()
 
 
 @pytest.mark.parametrize("headers", [(("authorization", "Bearer ours"),), ()])
@@ -235,19 +159,6 @@ async def test_the_environment_adds_nothing_to_a_destination(monkeypatch: pytest
     assert await once(collector, headers=(("x-tenant", "a"),)) == Accepted()
     names = {"accept-encoding", "content-length", "content-type", "host", "user-agent", "x-tenant"}
     assert set(collector.got[0].headers) == names
-
-
-async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As everywhere: by HTTP_PROXY, but for the hosts of NO_PROXY."""
-    proxy = Collector()
-    async with collecting(proxy):
-        monkeypatch.setenv("http_proxy", proxy.endpoint)
-        monkeypatch.setenv("no_proxy", "nobody.example")
-        assert await send_to("http://collector.invalid:4318") == Accepted()
-        assert proxy.got[0].target == "http://collector.invalid:4318/v1/traces"
-        monkeypatch.setenv("no_proxy", "collector.invalid")
-        assert isinstance(await send_to("http://collector.invalid:4318"), Again)
-    assert len(proxy.got) == 1
 
 
 # --- TLS -----------------------------------------------------------------------------------------
@@ -281,18 +192,6 @@ def keys(tmp_path: Path) -> Keys:
     return Keys(tmp_path)
 
 
-async def test_tls_with_an_authority_of_ones_own(keys: Keys) -> None:
-    """The server is known by the named certificate, and by no other."""
-    collector = Collector()
-    async with collecting(collector, keys.context()):
-        good = await send_to(collector.endpoint, certificate=keys.ca)
-        bad = await send_to(collector.endpoint)
-    assert good == Accepted()
-    assert isinstance(bad, Again)
-    assert bad.reason.startswith("the server's certificate is not accepted: ")
-    assert len(collector.got) == 1
-
-
 async def test_mutual_tls(keys: Keys) -> None:
     """A server that wants to know the client gets its certificate; without one nothing arrives."""
     collector = Collector()
@@ -303,9 +202,3 @@ async def test_mutual_tls(keys: Keys) -> None:
     assert good == Accepted()
     assert isinstance(bad, Again)
     assert len(collector.got) == 1
-
-
-def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
-    """The path stands in the message, so that it can be put right."""
-    with pytest.raises(BadDestination, match=r"nowhere\.pem"):
-        sender_for(Destination(endpoint="https://localhost/", certificate=str(tmp_path / "nowhere.pem")))

@@ -8,12 +8,10 @@ from itertools import pairwise
 import pytest
 import trio
 
-from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Answer, Refused, Rejected
-from ebbtide.otel.delivery.backoff import BACKOFF_NS_MAX
+from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Answer, Rejected
 from ebbtide.otel.delivery.sender import (
     BATCH_SPANS_MAX,
     GIVE_UP_SECONDS,
-    PATIENCE_SECONDS,
     Backoff,
     GaveUp,
     Loss,
@@ -80,19 +78,6 @@ async def test_the_pauses_double_up_to_a_limit(autojump_clock: trio.testing.Mock
     assert script.troubles == ["busy", ""]
 
 
-@pytest.mark.parametrize("draw", [0.0, 0.3, 1.0])
-def test_half_of_each_pause_is_drawn(draw: float) -> None:
-    """Between half and all of the step; an answer in between begins anew."""
-    backoff = Backoff(lambda: draw)
-    for step_ns in (500_000_000, 1_000_000_000, 2_000_000_000):
-        assert backoff.next_ns() == int(step_ns * (1 + draw) / 2)
-    for _ in range(40):
-        backoff.next_ns()
-    assert backoff.next_ns() <= BACKOFF_NS_MAX
-    backoff.reset()
-    assert backoff.next_ns() <= 500_000_000
-
-
 async def test_after_a_while_it_gives_up(autojump_clock: trio.testing.MockClock) -> None:
     """The spans are kept, and the reason is the last one heard."""
     script = Script(Again("down"))
@@ -102,16 +87,6 @@ async def test_after_a_while_it_gives_up(autojump_clock: trio.testing.MockClock)
     assert not caught.value.refused
     assert GIVE_UP_SECONDS - 30 <= trio.current_time() - began <= GIVE_UP_SECONDS
     assert script.settled == []
-
-
-async def test_a_refusal_ends_it_at_once(autojump_clock: trio.testing.MockClock) -> None:
-    """Nothing was settled; whoever is asked to wait hears the reason."""
-    script = Script(Refused("HTTP 401"))
-    courier = script.courier()
-    with pytest.raises(GaveUp, match="HTTP 401") as caught:
-        await courier.deliver(spans(2), RESOURCE)
-    assert caught.value.refused
-    assert (len(script.sent), courier.unwell) == (1, "HTTP 401")
 
 
 async def test_requests_are_cut_by_number_and_by_size(autojump_clock: trio.testing.MockClock) -> None:
@@ -131,26 +106,3 @@ async def test_a_span_that_is_too_large_is_on_record(autojump_clock: trio.testin
     await script.courier().deliver(spans(2), RESOURCE)
     assert [loss.number for loss in script.losses] == [1, 1]
     assert len(script.settled) == 2
-
-
-async def test_a_rejected_batch_does_not_hold_the_next(autojump_clock: trio.testing.MockClock) -> None:
-    """Settled like any other, and told of with the server's words."""
-    script = Script(Rejected("HTTP 400: bad"), Accepted())
-    await script.courier().deliver(spans(BATCH_SPANS_MAX + 1), RESOURCE)
-    assert [(loss.number, loss.reason) for loss in script.losses] == [(BATCH_SPANS_MAX, "HTTP 400: bad")]
-    assert len(script.settled) == BATCH_SPANS_MAX + 1
-
-
-async def test_a_request_that_is_out_for_long_is_a_server_that_is_not_well(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """Before the patience is over it may still answer; nobody waits longer than that."""
-    script = Script(Accepted(), takes_seconds=5.0)
-    courier = script.courier()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(courier.deliver, spans(1), RESOURCE)
-        await trio.sleep(PATIENCE_SECONDS / 2)
-        assert courier.unwell == ""
-        await trio.sleep(PATIENCE_SECONDS)
-        assert courier.unwell.startswith("no answer")
-    assert courier.unwell == ""

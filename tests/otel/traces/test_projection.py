@@ -15,7 +15,7 @@ from ebbtide.events.codec import encode_event
 from ebbtide.events.model import ProcessReport
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Span, hook_span_id
-from ebbtide.otel.traces.projection import RESOURCES_MAX, Projection, UnknownProjection
+from ebbtide.otel.traces.projection import Projection, UnknownProjection
 from tests.journals import pod
 from tests.otel.records import (
     JOURNAL_ID,
@@ -23,7 +23,6 @@ from tests.otel.records import (
     RELEASE,
     TICK,
     Teller,
-    another,
     attributes,
     began,
     exited,
@@ -55,16 +54,6 @@ def done(key: str, result: str = "done", **more: object) -> f.OrderEnded:
 # --- the shutdown ------------------------------------------------------------------------------
 
 
-def test_pods_left_when_the_budget_is_over_are_an_error_of_the_shutdown() -> None:
-    """The deadline was missed: the root says by how many, and each pod for itself."""
-    teller = going_down(WEB)
-    left = ended(outcome="unknown", reason="main still running when the lock was released")
-    teller.tell(TICK, d.PodsEnded(unfinished=(WEB.uid,)), left, RELEASE, after_ms=30_000)
-    spans = teller.spans()
-    assert only(spans, "shutdown").status_text == "the budget was over with 1 pod left"
-    assert only(spans, "pod").status == "error"
-
-
 def test_a_release_before_the_pods_have_ended_is_an_error_of_the_shutdown() -> None:
     """The fallback lets the machine go in the actor's place: who is still there is counted then."""
     teller = going_down(WEB)
@@ -75,45 +64,7 @@ def test_a_release_before_the_pods_have_ended_is_an_error_of_the_shutdown() -> N
     assert attributes(root)[at.UNFINISHED_PODS] == 1
 
 
-def test_a_pod_whose_wave_never_came_has_missed_its_deadline() -> None:
-    """The budget was over before its stop signal; one that was found after that had none to miss."""
-    teller = going_down()
-    planned_one, found_late = pod("db-0"), pod("late-0")
-    teller.tell(TICK, d.PodPlanned(wave=1, grace_seconds=10, pod=planned_one))
-    fates = (ended(each.uid, "unknown", "never told") for each in (planned_one, found_late))
-    teller.tell(TICK, d.PodsEnded(unfinished=(planned_one.uid,)), *fates, RELEASE)
-    missed, passed_over = named(teller.spans(), "pod")
-    assert (missed.status, missed.status_text, passed_over.status) == ("error", "never told", "unset")
-
-
-def test_who_lets_go_misses_no_deadline() -> None:
-    """`ebbtide release` ends the waiting: that is an event of the shutdown, and no error."""
-    teller = going_down(WEB)
-    overran = d.WaveEnded(wave=0, outcome="overran", stragglers=(WEB.uid,))
-    left = ended(outcome="unknown", reason="main still running when the lock was released")
-    asked = f.ReleaseRequested(asked_by=1000)
-    teller.tell(asked, d.PodsEnded(unfinished=(WEB.uid,)), overran, left, RELEASE, after_ms=500)
-    spans = teller.spans()
-    assert {span.status for span in spans} == {"unset"}
-    assert [event.name for event in only(spans, "shutdown").events] == ["release.asked"]
-
-
 # --- cancels -----------------------------------------------------------------------------------
-
-
-def test_what_goes_on_twice_says_so_once() -> None:
-    """A stop may outlive two cancelled shutdowns."""
-    teller = going_down(WEB)
-    teller.tell(TICK, STOP)
-    for _ in range(2):
-        teller.tell(signal(), *another(), after_ms=100)
-        teller.tell(TICK, *planned(WEB), *wave(0, WEB), after_ms=1)
-    teller.tell(exited(WEB), ended(), RELEASE, after_ms=100)
-    assert [attributes(span).get(at.CONTINUED) for span in named(teller.spans(), "stop")] == [
-        None,
-        True,
-        True,
-    ]
 
 
 # --- a new process, a new boot -----------------------------------------------------------------
@@ -145,18 +96,6 @@ def test_only_another_boot_cuts_a_shutdown_short(in_a_wave: bool) -> None:
     assert (boot.start_ns, boot.end_ns) == (last_ns, teller.wall_ns)
     assert boot.trace_id != root.trace_id
     assert [(link.trace_id, link.span_id) for link in boot.links] == [(root.trace_id, root.span_id)]
-
-
-def test_another_userspace_of_the_same_boot_cuts_short_too() -> None:
-    """A soft reboot keeps the boot id: the start's own closing decides."""
-    teller = going_down(WEB)
-    teller.tell(TICK, after_ms=100)
-    last_ns = teller.wall_ns
-    closed = d.EpisodeClosed(outcome="truncated", last_wave=0)
-    teller.tell(start("boot-1"), ended(outcome="unknown"), closed, d.Resumed(action="close"), after_ms=9000)
-    spans = teller.spans()
-    assert only(spans, "shutdown").end_ns == only(spans, "pod").end_ns == last_ns
-    assert not named(spans, "resume")
 
 
 # --- waves and pods ----------------------------------------------------------------------------
@@ -253,53 +192,10 @@ def test_sigkill_is_an_error_where_it_was_what_ended_it(how: dict[str, object], 
     assert "secret" not in repr(spans)
 
 
-@pytest.mark.parametrize("result, status", [("done", "error"), ("failed", "unset")])
-def test_what_is_only_found_gone_was_killed_where_sigkill_had_met_it(result: str, status: str) -> None:
-    """As the pod's fate has it."""
-    teller = going_down(WEB)
-    teller.tell(TICK, KILL)
-    teller.tell(done(KILL.key, result))
-    teller.tell(exited(WEB, exit_code=None, gone=True), ended(), after_ms=5)
-    assert only(teller.spans(), "kill").status == status
-
-
-def test_sigkill_from_elsewhere_is_an_error_of_the_stop() -> None:
-    """The kernel, or somebody else, was first."""
-    teller = going_down(WEB)
-    teller.tell(TICK, STOP)
-    teller.tell(exited(WEB, exit_code=None, signal="SIGKILL"), after_ms=5)
-    assert only(teller.spans(), "stop").status == "error"
-
-
-def test_what_survives_sigkill_is_an_error_until_its_last_word() -> None:
-    """Nobody saw the container end: its stop and kill end with their pod, and say so."""
-    teller = going_down(WEB)
-    teller.tell(TICK, STOP)
-    teller.tell(TICK, KILL)
-    teller.tell(TICK, ended(outcome="failed", reason="main: still there after SIGKILL"), after_ms=100)
-    for name in ("stop", "kill", "pod"):
-        span = only(teller.spans(), name)
-        assert (span.status, span.status_text) == ("error", "main: still there after SIGKILL")
-
-
 # --- orders for the node -----------------------------------------------------------------------
 
 
 # --- the projection itself ---------------------------------------------------------------------
-
-
-def test_only_so_many_resources_are_remembered() -> None:
-    """A long journal takes no more memory than a short one."""
-    teller = Teller()
-    for _ in range(RESOURCES_MAX + 1):
-        teller.tell(signal(), began())
-        teller.tell(TICK, d.EpisodeClosed(outcome="cancelled"))
-    projection = Projection()
-    for step in teller.steps:
-        projection.feed(*step, JOURNAL_ID)
-    with pytest.raises(KeyError):
-        projection.resource(1)
-    assert projection.resource(teller.seq - 3).version == 1
 
 
 def test_a_shutdown_records_the_projection_in_force() -> None:

@@ -13,7 +13,7 @@ from ebbtide.otel.span import Span
 from ebbtide.otel.traces.projection import Projection
 from tests.journals import pod
 from tests.otel.node_story import node
-from tests.otel.records import JOURNAL_ID, RELEASE, TICK, Teller, exited, going_down
+from tests.otel.records import JOURNAL_ID, RELEASE, TICK, Teller, going_down
 from tests.otel.story import everything
 
 WEB = pod("web-7d4b9c6f5-x2x9k")
@@ -45,16 +45,6 @@ def test_nothing_but_names_and_texts_of_errors_is_another(story: Callable[[], Te
         assert one.status_text in two.status_text or "refused" in two.status_text
 
 
-def test_names_are_as_bounded_as_workloads() -> None:
-    """Thirty replicas have one name: a back end counts and groups by it."""
-    replicas = [pod(f"web-7d4b9c6f5-{first}{second}cfg") for first in "bcdfgh" for second in "jklmn"]
-    teller = going_down(*replicas).under(2)
-    for each in replicas:
-        ended = d.PodEnded(uid=each.uid, wave=0, outcome="graceful", reason="exit code 0")
-        teller.tell(exited(each), ended)
-    assert {span.name for span in teller.spans()} == {"plan", "pod shop/web"}
-
-
 def test_a_killed_pods_text_begins_with_what_kept_it_from_being_asked() -> None:
     """The runtime refused the signal: that is the cause, and not the grace that was waited for in vain."""
     reason = "SIGTERM did not reach main (no answer); SIGKILL for main after 10 s"
@@ -66,14 +56,6 @@ def test_a_killed_pods_text_begins_with_what_kept_it_from_being_asked() -> None:
     cause = "the runtime refused the stop signal (no answer); SIGKILL for main after 10 s"
     assert (span.status, span.status_text) == ("error", cause)
     assert dict(span.attributes)["ebbtide.reason"] == reason
-
-
-def test_a_delete_that_was_refused_is_the_cause_of_what_was_never_asked() -> None:
-    """In mode api, of a pod that was not handed over."""
-    teller = going_down(WEB).under(2)
-    teller.tell(TICK, d.DeleteRefused(uid=WEB.uid, reason="HTTP 500"))
-    text = told(teller, WEB.uid, "nobody saw its end", "unknown").status_text
-    assert text == "the API server did not take the delete (HTTP 500); nobody saw its end"
 
 
 def test_the_resource_is_the_journals() -> None:

@@ -5,18 +5,8 @@ from __future__ import annotations
 from ebbtide.events.decisions import DeletePod, PodEnded, PodPlanned
 from ebbtide.events.facts import OrderEnded
 from ebbtide.otel import attributes as at
-from ebbtide.otel.span import Span, span_of
 from tests.journals import pod
-from tests.otel.node_story import WEB, node
 from tests.otel.records import TICK, Teller, attributes, began, exited, named, signal, wave
-
-
-def of_pod(spans: list[Span], name: str, uid: str) -> Span:
-    (span,) = (span for span in named(spans, name) if attributes(span)[at.POD_UID] == uid)
-    return span
-
-
-SPANS = node().spans()
 
 
 def test_a_delete_that_is_given_again_is_another_span() -> None:
@@ -41,13 +31,3 @@ def test_a_delete_that_is_given_again_is_another_span() -> None:
     assert [attributes(each)[at.GRACE] for each in (first, second)] == [10_000, 1000]
     assert [attributes(each)[at.RESULT] for each in (first, second)] == ["done", "done"]
     assert second.links[0].span_id == first.span_id
-
-
-def test_a_log_line_of_a_node_stands_beside_its_order() -> None:
-    """The kubelet's stop and a delete name the span that they will have."""
-    trace = SPANS[0].trace_id
-    delete = of_pod(SPANS, "delete", WEB.uid)
-    order = DeletePod(
-        key=f"HookActor/delete/{WEB.uid}/0", uid=WEB.uid, namespace="shop", name="web-0", grace_seconds=1
-    )
-    assert span_of(trace, order) == delete.span_id

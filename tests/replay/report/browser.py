@@ -190,12 +190,6 @@ class Browser:
         paper = self.call("Page.printToPDF", printBackground=True, paperWidth=width, paperHeight=height)
         return base64.b64decode(paper["data"])
 
-    def processor_ms(self) -> float:
-        """Processor time of the page's main thread so far: nobody else's load is in it."""
-        self.call("Performance.enable", timeDomain="threadTicks")
-        metrics = self.call("Performance.getMetrics")["metrics"]
-        return 1000 * next(each["value"] for each in metrics if each["name"] == "TaskDuration")
-
     def complaints(self) -> list[str]:
         """What the page's console would show: exceptions, errors, refusals of the content policy."""
         thrown = [each["exceptionDetails"]["text"] for each in self.seen("Runtime.exceptionThrown")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,51 +86,6 @@ def test_timeline_by_keyboard(desk: Browser, urls: Urls) -> None:
     assert desk.run("document.activeElement.closest('details').open")
 
 
-def test_timeline_shows_what_happened(desk: Browser, urls: Urls) -> None:
-    """Hooks, stop signals, SIGKILL, bounds of grace, wave deadlines, and who held a wave are drawn."""
-    desk.open(urls("story"))
-    for kind, least in (("hook", 2), ("mark", 6), ("kill", 1), ("bound", 6), ("limit", 3), ("holder", 3)):
-        assert desk.run(f"document.querySelectorAll('#lanes .{kind}').length") >= least, kind
-    bars = desk.run("""[...document.querySelectorAll("#lanes rect[class^='f-']")].map((each) =>
-        [each.className.baseVal, each.getBoundingClientRect().width])""")
-    assert sorted(kind for kind, _ in bars) == ["f-graceful"] * 5 + ["f-killed"]
-    assert all(width > 0 for _, width in bars)
-
-
-def test_timeline_by_mouse(desk: Browser, urls: Urls) -> None:
-    """Dragging moves in time once zoomed, a click chooses a pod, Ctrl and the wheel zoom."""
-    desk.open(urls("story"))
-    desk.run("document.getElementById('chart').scrollIntoView({ block: 'center' })")
-    box = desk.run("JSON.parse(JSON.stringify(document.getElementById('chart').getBoundingClientRect()))")
-    x, y = box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.5
-    whole = value(desk, "range")
-    desk.call("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=-240, modifiers=2)
-    desk.frame()
-    zoomed = value(desk, "range")
-    assert zoomed != whole
-    mouse(desk, "mousePressed", x, y)
-    mouse(desk, "mouseMoved", x + 80, y)
-    mouse(desk, "mouseReleased", x + 80, y)
-    desk.frame()
-    assert value(desk, "range") != zoomed
-    assert value(desk, "said") == ""
-    row = middle_of(desk, "shop/web-0,")
-    mouse(desk, "mousePressed", x, row)
-    mouse(desk, "mouseReleased", x, row)
-    assert "shop/web-0, wave 0: graceful" in value(desk, "said")
-
-
-def middle_of(desk: Browser, hint: str) -> float:
-    """Where the row stands whose hint holds this text, from the window's top."""
-    found = desk.run(f"""(() => {{
-        const hint = [...document.querySelectorAll("#lanes title")].find((each) =>
-            each.textContent.includes("{hint}"));
-        const box = hint.parentNode.getBoundingClientRect();
-        return box.top + box.height / 2;
-    }})()""")
-    return float(found)
-
-
 def mouse(desk: Browser, what: str, x: float, y: float) -> None:
     desk.call("Input.dispatchMouseEvent", type=what, x=x, y=y, button="left", buttons=1, clickCount=1)
 
@@ -145,16 +99,6 @@ def hints(desk: Browser) -> list[str]:
     return made
 
 
-def pick(desk: Browser, field: str, value: str) -> None:
-    """Choose an entry of a list, as a person does."""
-    desk.run(f"""(() => {{
-        const field = document.getElementById("{field}");
-        field.value = "{value}";
-        field.dispatchEvent(new Event("change", {{ bubbles: true }}));
-    }})()""")
-    desk.frame()
-
-
 def walk_to(desk: Browser, text: str) -> None:
     """Arrow down in the timeline until it says this."""
     desk.run("document.getElementById('chart').focus()")
@@ -163,112 +107,6 @@ def walk_to(desk: Browser, text: str) -> None:
             return
         desk.press("ArrowDown")
     raise AssertionError(f"no row of the timeline says {text!r}")
-
-
-def test_the_clock(desk: Browser, urls: Urls) -> None:
-    """Moments stand since the signal, in UTC or the reader's time: on the axis, in the tables, in words."""
-    desk.call("Emulation.setTimezoneOverride", timezoneId="Australia/Adelaide")
-    desk.open(urls("story"))
-    began = "document.querySelectorAll('#waves [data-us]')[1].textContent"
-    axis = "[...document.querySelectorAll('#axis text')].map((each) => each.textContent)"
-    assert desk.run(began).startswith("+")
-    pick(desk, "clock", "utc")
-    assert desk.run(began).startswith("00:00:")
-    assert "00:00:20" in desk.run(axis)
-    pick(desk, "clock", "local")
-    assert desk.run(began).startswith("10:30:")
-    assert "10:30:20" in desk.run(axis)
-    assert value(desk, "signal") == "2026-01-01 10:30:10 Australia/Adelaide"
-    assert value(desk, "range").startswith("2026-01-01 10:30:10.")
-    walk_to(desk, "shop/api-0")
-    assert "began 10:30:" in value(desk, "said")
-    pick(desk, "clock", "signal")
-    assert desk.run(began).startswith("+")
-    assert value(desk, "signal") == "2026-01-01 00:00:10 UTC"
-
-
-#: What a link has to bring back.
-SEEN = """(() => {
-    const $ = (id) => document.getElementById(id);
-    return [
-        ...["find", "wave", "sort", "clock", "row-kind", "event-find", "event-type"].map((id) => $(id).value),
-        [...document.querySelectorAll("#fates input")].map((each) => each.checked), $("range").textContent,
-        ...["said", "found", "event-more", "event-found"].map((id) => $(id).textContent),
-        [...document.querySelectorAll("#lanes title")].map((each) => each.textContent),
-        [...document.querySelectorAll("#pod-rows > tr:not([hidden]) bdi")].map((each) => each.textContent)];
-})()"""
-
-
-def hash_of(desk: Browser) -> str:
-    """The address after its last change; the page writes it a moment later."""
-    desk.run("new Promise((done) => setTimeout(done, 300))")
-    return str(desk.run("location.hash"))
-
-
-def test_every_state_is_a_link(desk: Browser, urls: Urls) -> None:
-    """What was chosen, filtered, ordered, zoomed and opened stands in the address, and comes back from it."""
-    desk.open(urls("story"))
-    first = desk.run(SEEN)
-    assert hash_of(desk) == ""
-    for field, chosen in (
-        ("sort", "name"),
-        ("clock", "utc"),
-        ("row-kind", "single"),
-        ("find", "shop"),
-        ("event-find", "stuck"),
-    ):
-        pick(desk, field, chosen)
-    desk.run("[...document.querySelectorAll('.sort')].find((each) => each.textContent === 'Pod').click()")
-    walk_to(desk, "Wave 1")
-    desk.press("Enter")
-    walk_to(desk, "Wave 2")
-    desk.press("ArrowUp")
-    walk_to(desk, "Wave 2")
-    for _ in range(3):
-        desk.press("ArrowUp")
-    desk.press("+", "+")
-    desk.run("document.querySelector('#event-rows button').click()")
-    desk.frame()
-    seen, link = desk.run(SEEN), hash_of(desk)
-    assert seen != first
-    assert "pod=shop/" in link
-    assert "t=" in link
-    desk.open("about:blank")
-    desk.open(urls("story") + link)
-    desk.frame()
-    assert desk.run(SEEN) == seen
-    assert hash_of(desk) == link
-
-
-@pytest.mark.parametrize(
-    "link", ["#pod=nobody/here&t=x", "#t=9,1&sort=<b>&wave=99", "#=&&%", "#event=-1&table=77", "#pods"]
-)
-def test_a_link_that_leads_nowhere(desk: Browser, urls: Urls, link: str) -> None:
-    """What cannot be there is passed over, without a word on the console."""
-    desk.open("about:blank")
-    desk.open(urls("story") + link)
-    desk.frame()
-    assert desk.complaints() == []
-    assert len(desk.run(VISIBLE)) == 6
-    assert [each for each in hints(desk) if "shop/stuck-0" in each]
-
-
-def test_events(desk: Browser, urls: Urls) -> None:
-    """The events can be searched by keyboard; a record unfolds with its causes, back to the fact."""
-    desk.open(urls("story"))
-    desk.run("document.getElementById('wave').focus()")
-    tab_to(desk, "event-find")
-    desk.type("podended stuck")
-    assert value(desk, "event-found").startswith("1 of ")
-    desk.press("Tab")
-    desk.press("Tab")
-    desk.press("Tab")
-    assert desk.run("document.activeElement.tagName") == "BUTTON"
-    desk.press("Enter", "\r")
-    card = value(desk, "event-more")
-    assert "PodEnded by hook for shop/stuck-0" in card
-    assert "Because of" in card
-    assert "ContainerExited" in card
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -318,33 +156,6 @@ def test_names_for_screen_readers(desk: Browser, urls: Urls) -> None:
     assert nameless == []
 
 
-def test_focus_can_be_seen(desk: Browser, urls: Urls) -> None:
-    """Every stop of the Tab key has an outline, and is in sight."""
-    desk.open(urls("story"))
-    for _ in range(TABS_MAX):
-        desk.press("Tab")
-        stop = desk.run("""(() => {
-            const at = document.activeElement, style = getComputedStyle(at), box = at.getBoundingClientRect();
-            return [at.tagName, style.outlineStyle, parseFloat(style.outlineWidth), box.width * box.height,
-                box.bottom > 0 && box.top < innerHeight];
-        })()""")
-        if stop[0] == "BODY":
-            break
-        assert stop[1] == "solid", stop
-        assert stop[2] >= 2, stop
-        assert stop[3] > 0, stop
-        assert stop[4], stop
-
-
-@pytest.mark.parametrize("name", ["story", "hostile", "many", "hundred"])
-@pytest.mark.parametrize(("width", "height"), [(8.27, 11.69), (8.5, 11.0)])
-def test_two_pages(desk: Browser, urls: Urls, name: str, width: float, height: float) -> None:
-    """What happened and why, on a sheet's two sides, of any shutdown: A4 and Letter."""
-    desk.open(urls(name))
-    pages = len(re.findall(rb"/Type /Page\b", desk.pdf(width, height)))
-    assert 1 <= pages <= 2
-
-
 def test_without_script(desk: Browser, urls: Urls) -> None:
     """Where scripts are forbidden the account is there, and it is said what is not."""
     desk.call("Emulation.setScriptExecutionDisabled", value=True)
@@ -362,28 +173,8 @@ def test_without_script(desk: Browser, urls: Urls) -> None:
 
 # --- 1 000 pods stay smooth --------------------------------------------------------------------
 
-#: A function in the page: the steps of a gesture by its name.
-GESTURES = Path(__file__).with_name("gestures.js").read_text()
 
 #: What a step may cost, as a multiple of laying 300 plain rows out anew at that time (a machine with other
 #: work to do takes longer for both): what follows the hand, and what lays all rows out anew. Measured are
 #: 0.4 and 2.1; in milliseconds the figures stand in docs/performance.md.
 FLOWING_MAX, ANEW_MAX = 1.0, 4.0
-ANEW = ("filter", "sort", "order", "collapse", "open a group", "filter events")
-
-
-def test_gestures(desk: Browser, urls: Urls) -> None:
-    """Zooming, moving, walking, scrolling, filtering and sorting answer at once."""
-    desk.open(urls("many"))
-
-    def step_ms(name: str) -> float:
-        before = desk.processor_ms()
-        steps = len(desk.run(f"({GESTURES})('{name}')"))
-        return (desk.processor_ms() - before) / steps
-
-    before = step_ms("yardstick")
-    for name in desk.run(f"({GESTURES})()"):
-        cost, after = step_ms(name), step_ms("yardstick")
-        most = (ANEW_MAX if name in ANEW else FLOWING_MAX) * max(before, after)
-        assert 0 < cost <= most, f"{name}: {cost:.0f} ms a step, {most:.0f} at most"
-        before = after

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from ebbtide.cli.simulate_behaviour import BehaviourError, parse_behaviour
@@ -11,7 +9,6 @@ from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Container, Pod
 from ebbtide.replay.sim.scenario import (
-    SIGNAL_AFTER_NS,
     Behaviour,
     BehaviourRule,
     Draws,
@@ -109,15 +106,6 @@ def test_a_whole_file() -> None:
     )
 
 
-def test_json() -> None:
-    """A JSON file is as good, and an empty one says nothing."""
-    said = json.dumps({"pods": [{"match": {"name": "a"}, "stopTakes": "1s"}]}).encode()
-    assert parse_behaviour("b.json", said).rules == (
-        BehaviourRule(pod="a", stop=DurationQuantiles((NS_PER_SECOND,))),
-    )
-    assert parse_behaviour("b.yaml", b"") == Behaviour()
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -150,53 +138,6 @@ def test_wrong(text: str, message: str) -> None:
     with pytest.raises(BehaviourError) as caught:
         parse_behaviour("b.yaml", text.encode())
     assert message in str(caught.value)
-
-
-def test_quantiles() -> None:
-    """Draws keep to the bounds and to the quantiles: half below the median."""
-    takes, draws = DurationQuantiles((0, 100, 1000)), Draws(3)
-    found = sorted(takes.draw(draws) for _ in range(4000))
-    assert found[0] >= 0
-    assert found[-1] <= 1000
-    assert 80 <= found[2000] <= 125
-    uniform = sorted(DurationQuantiles((1000, 3000)).draw(draws) for _ in range(4000))
-    assert 1950 <= uniform[2000] <= 2050
-
-
-def test_rules() -> None:
-    """Later rules win field by field; who is not matched is calm."""
-    rules = (
-        BehaviourRule(stop=DurationQuantiles((NS_PER_SECOND,)), exit_code=3),
-        BehaviourRule(namespace="data", stop=DurationQuantiles((2 * NS_PER_SECOND,))),
-        BehaviourRule(priority_from=1000, ignores=True),
-        BehaviourRule(pod="cr*", crashes=DurationQuantiles((4 * NS_PER_SECOND,))),
-    )
-    pods = (a_pod("web"), a_pod("db", "data"), a_pod("dns", priority=2000), a_pod("crash"))
-    manners = [plan.containers["app"] for plan in Behaviour(rules).plans(pods, Draws(1))]
-    assert [manner.stop_ns for manner in manners] == [
-        NS_PER_SECOND,
-        2 * NS_PER_SECOND,
-        None,
-        NS_PER_SECOND,
-    ]
-    assert {manner.exit_code for manner in manners} == {3}
-    assert [manner.lives_ns for manner in manners] == [
-        None,
-        None,
-        None,
-        SIGNAL_AFTER_NS + 4 * NS_PER_SECOND,
-    ]
-    calm = Behaviour().plans(pods, Draws(1))[0].containers["app"]
-    assert calm.stop_ns is not None
-    assert 50 * MS <= calm.stop_ns <= 2000 * MS
-
-
-def test_chance() -> None:
-    """A rule that applies to one of four pods applies to about that many, whichever they are."""
-    rule = BehaviourRule(ignores=True, times=1, of=4)
-    plans = Behaviour((rule,)).plans(tuple(a_pod(f"p{index}") for index in range(1000)), Draws(9))
-    deaf = [plan for plan in plans if plan.containers["app"].stop_ns is None]
-    assert 200 <= len(deaf) <= 300
 
 
 def test_saying_more_changes_nothing_else() -> None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import gc
-import io
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ebbtide.cli.common.guard import guarded
-from ebbtide.config.loading import DEFAULT_PATH
 from ebbtide.replay.sim import simulate as simulating
 from ebbtide.replay.sim.invariants import Breach
 
@@ -21,28 +17,6 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "simulated-v1" / "seed-20.txt"
-
-POD = """
-apiVersion: v1
-kind: Pod
-metadata: {name: web-0, namespace: shop}
-spec:
-  terminationGracePeriodSeconds: 8
-  containers: [{name: app, image: app}]
-"""
-
-CONFIG = """
-apiVersion: ebbtide/v1alpha1
-kind: EbbtideConfiguration
-shutdownGracePeriod: 12s
-"""
-
-BEHAVIOUR = """
-pods:
-- match: {name: web-*}
-  ignoresSigterm: true
-node: {kind: reboot, crashAfter: 1s}
-"""
 
 
 @pytest.fixture
@@ -70,51 +44,6 @@ def test_json(run: Run, tmp_path: Path) -> None:
     assert sum(shutdown["pods"].values()) == 12
     again = json.loads(run("--synthetic", "12", "--seed", "3", "-o", "json", "--calm")[1])
     assert again == told
-
-
-@pytest.mark.parametrize(
-    "node, told",
-    [
-        (
-            "runtimeHangsAfter: 1s, runtimeWakesAfter: 3s",
-            ["the runtime hung at +1.000 s", "the runtime woke up at +3.000 s"],
-        ),
-        (
-            "kubeletHangsAfter: 1s, kubeletWakesAfter: 3s",
-            ["the kubelet hung at +1.000 s", "the kubelet woke up at +3.000 s"],
-        ),
-        ("kubelet: away", ["the kubelet is away"]),
-        ("kubelet: stays", ["the kubelet stays, whatever it is told"]),
-        ("kubelet: runs", []),
-    ],
-)
-def test_what_hangs_is_told_too(run: Run, tmp_path: Path, node: str, told: list[str]) -> None:
-    """Of a Kubernetes node: who reads a verdict about a silent runtime finds beside it that it hung."""
-    (tmp_path / "pod.yaml").write_text(POD)
-    (tmp_path / "behaviour.yaml").write_text(f"{BEHAVIOUR.partition('node:')[0]}node: {{{node}}}\n")
-    given = ("--pods", tmp_path / "pod.yaml", "--behaviour", tmp_path / "behaviour.yaml", "--mode", "api")
-    assert json.loads(run(*given, "-o", "json")[1])["misfortunes"] == told
-
-
-def test_given(run: Run, tmp_path: Path) -> None:
-    """Configuration, pods and behaviour from files are what is simulated."""
-    for name, text in (("config.yaml", CONFIG), ("pod.yaml", POD), ("behaviour.yaml", BEHAVIOUR)):
-        (tmp_path / name).write_text(text)
-    code, out, _ = run(
-        "--config",
-        tmp_path / "config.yaml",
-        "--pods",
-        tmp_path / "pod.yaml",
-        "--behaviour",
-        tmp_path / "behaviour.yaml",
-        "-o",
-        "json",
-    )
-    told = json.loads(out)
-    assert code == 0
-    assert told["misfortunes"] == ["the daemon died at +1.000 s"]
-    (shutdown,) = told["shutdowns"]
-    assert (shutdown["kind"], shutdown["budgetSeconds"], shutdown["pods"]) == ("reboot", 12.0, {"killed": 1})
 
 
 def test_many(run: Run, tmp_path: Path) -> None:
@@ -145,23 +74,6 @@ def test_a_breach(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         "ebbtide simulate --synthetic 3 --seed 0",
         "ebbtide simulate --synthetic 3 --seed 1",
     ]
-
-
-def test_nothing_is_read_unasked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run is what its options say: the machine's own configuration is not even looked for."""
-    looked_at: list[object] = []
-    stat_of, open_of = os.stat, io.open
-
-    def see(real: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda path, *rest, **named: (looked_at.append(path), real(path, *rest, **named))[1]
-
-    monkeypatch.setattr(os, "stat", see(stat_of))
-    monkeypatch.setattr(io, "open", see(open_of))
-    assert Path("/etc/hostname").exists() in (True, False)
-    assert run("--synthetic", "3")[0] == 0
-    names = [str(path) for path in looked_at if isinstance(path, str | os.PathLike)]
-    assert "/etc/hostname" in names  # who looks is seen
-    assert [name for name in names if name.startswith(str(DEFAULT_PATH.parent))] == []
 
 
 def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
@@ -201,15 +113,6 @@ def test_refused(run: Run, arguments: tuple[str, ...], message: str) -> None:
     assert err.count("\n") == 1
 
 
-def test_a_journal_is_never_mixed(run: Run, tmp_path: Path) -> None:
-    """A directory in which something lies is refused, and nothing in it is touched."""
-    (tmp_path / "here").write_text("mine")
-    code, _, err = run("--journal", tmp_path)
-    assert code == 2
-    assert "is there already: name a new directory with --journal" in err
-    assert [path.name for path in tmp_path.iterdir()] == ["here"]
-
-
 def test_golden(run: Run) -> None:
     """What a person sees of a run with a cancel and a second shutdown, but for ids and sizes."""
     code, out, _ = run("--synthetic", "12", "--seed", "20")
@@ -235,13 +138,3 @@ def test_outages_are_told_beside_what_was_true(run: Run, tmp_path: Path) -> None
         ["report", "--output", str(tmp_path / "page.html")],
     ):
         assert guarded(["replay", *verb, "--journal", str(tmp_path / "outage")]) == 0
-
-
-@pytest.mark.parametrize(
-    ("option", "name"), [(("--runs", "3"), "--runs"), (("--calm",), "--calm"), (("--mode", "cri"), "--mode")]
-)
-def test_what_outages_do_not_take(run: Run, option: tuple[str, ...], name: str) -> None:
-    """All is drawn from the seed."""
-    code, out, err = run("--outage", *option)
-    assert (code, out) == (2, "")
-    assert f"--outage draws all of one run from --seed: leave {name} out" in err

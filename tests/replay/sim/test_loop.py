@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from ebbtide.actors import runner as inbox
 from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND, Record
-from ebbtide.events.decisions import Arm, Armed
+from ebbtide.events.decisions import Arm
 from ebbtide.events.facts import (
     BusLost,
     ContainerStarted,
-    LogindRead,
     OrderEnded,
     PreparingRead,
     SettingsLoaded,
@@ -21,7 +19,7 @@ from ebbtide.events.facts import (
 )
 from ebbtide.events.model import Settings
 from ebbtide.replay.sim import loop as loops
-from ebbtide.replay.sim.loop import RANKS, Agenda, Loop, RanAway
+from ebbtide.replay.sim.loop import Agenda, Loop, RanAway
 
 SETTINGS = SettingsLoaded(settings=Settings(shutdown_grace_period_ns=10 * NS_PER_SECOND))
 
@@ -34,28 +32,6 @@ class Deaf:
 
     def answer(self, records: Sequence[Record]) -> None:
         self.seen += records
-
-
-class Prompt(Deaf):
-    """Arming succeeds a millisecond later, with enough of a grant."""
-
-    def __init__(self, agenda: Agenda) -> None:
-        super().__init__()
-        self.agenda = agenda
-
-    def answer(self, records: Sequence[Record]) -> None:
-        super().answer(records)
-        for record in records:
-            if isinstance(record.event, Arm):
-                self.agenda.after(500_000, LogindRead(owner=":1.1", grant_ns=1 << 40, preparing=False))
-                self.agenda.after(1_000_000, OrderEnded(key=record.event.key, result="done"))
-
-
-def test_the_lanes_are_the_inbox_s() -> None:
-    """Virtual time admits facts of one instant in the order in which the real inbox is emptied."""
-    assert list(RANKS) == list(inbox.FACT_PRIORITIES)
-    ranks = [(inbox.FACT_PRIORITIES[kind], RANKS[kind]) for kind in RANKS]
-    assert all((one < other) == (mine < yours) for one, mine in ranks for other, yours in ranks)
 
 
 def test_one_instant_goes_by_lane() -> None:
@@ -86,25 +62,6 @@ def test_a_tick_comes_at_its_deadline() -> None:
     tick = next(record for record in world.seen if isinstance(record.event, Tick))
     assert tick.mono_ns == 9 + NS_PER_SECOND
     assert tick.wall_ns == tick.mono_ns + 1000
-
-
-def test_a_world_answers() -> None:
-    """What the world puts on the agenda for an order comes back to the actor that gave it."""
-    agenda = Agenda()
-    world = Prompt(agenda)
-    agenda.put(0, SETTINGS)
-    Loop(System(), agenda, world, 0).run()
-    assert any(isinstance(record.event, Armed) for record in world.seen)
-
-
-def test_what_was_dropped_does_not_happen() -> None:
-    """An entry that is taken off the agenda is skipped; nothing is in its place."""
-    agenda, world = Agenda(), Deaf()
-    agenda.drop(agenda.put(1, BusLost(error="no")))
-    agenda.put(2, BusLost(error="yes"))
-    agenda.drop(None)
-    Loop(System(), agenda, world, 0).run()
-    assert [record.mono_ns for record in world.seen] == [2]
 
 
 def test_a_world_that_goes_in_circles(monkeypatch: pytest.MonkeyPatch) -> None:

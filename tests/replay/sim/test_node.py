@@ -9,27 +9,15 @@ from msgspec.structs import replace
 
 from ebbtide.actors import container
 from ebbtide.events.base import NS_PER_MS as MS
-from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import (
-    AwaitUnmounts,
-    DeletePod,
     DetachCertified,
-    HandedOver,
-    KillContainer,
-    KubeletStopped,
-    LeftUndone,
-    MeansChosen,
-    PodEnded,
     SendSignal,
-    StartKubelet,
-    StopKubelet,
-    WaveEnded,
 )
-from ebbtide.events.facts import ApiRead, InventoryTaken, KubeletRead, OrderEnded
-from ebbtide.replay.sim.node import KUBELET, NOT_LISTED_YET, Happening
-from ebbtide.replay.sim.scenario import ContainerPlan, HookPlan, NodeMode, PodPlan
+from ebbtide.events.facts import InventoryTaken
+from ebbtide.replay.sim.node import NOT_LISTED_YET, Happening
+from ebbtide.replay.sim.scenario import NodeMode, PodPlan
 from tests.replay.sim.nodes import MODES, Name, Tried, parts, shrink, try_out, whole_plan
-from tests.replay.sim.test_faults import PODS, Run, pod
+from tests.replay.sim.test_faults import Run
 
 
 def of(plan: PodPlan, **changes: Any) -> PodPlan:
@@ -39,29 +27,6 @@ def of(plan: PodPlan, **changes: Any) -> PodPlan:
 
 def seen(run: Run, *whats: str) -> list[Happening]:
     return list(run.machine.log.of(*whats))
-
-
-def test_api_deletes_and_the_kubelet_ends() -> None:
-    """Nothing is signalled by us; the certificate is safe, and its pods' statuses are all there."""
-    run = Run(kind="poweroff", mode="api")
-    assert run.fates == dict.fromkeys(("web", "slow", "db"), "graceful")
-    assert [event.means for event in run.events(MeansChosen)] == ["api"]
-    assert len(run.events(DeletePod)) == 3
-    assert not run.events(SendSignal)
-    assert {each.life for each in seen(run, "signal")} == {KUBELET}
-    assert [event.safe for event in run.events(DetachCertified)] == [True]
-
-
-def test_cri_stops_the_kubelet_and_a_cancel_starts_it_again() -> None:
-    """It is stopped beside the first wave, and runs again on the machine that stays up."""
-    run = Run(kind="reboot", mode="cri", cancel_after_ns=2 * NS_PER_SECOND)
-    assert [event.result for event in run.events(KubeletStopped)] == ["done"]
-    assert len(run.events(StartKubelet)) == 1
-    assert run.machine.boots[0].node.kubelet.running
-    assert [each.what for each in seen(run, "kubelet-start", "kubelet-stop")][-2:] == [
-        "kubelet-stop",
-        "kubelet-start",
-    ]
 
 
 @pytest.mark.parametrize(("hangs_ms", "source"), [(None, "simulated"), (-5000, "table")])
@@ -75,162 +40,7 @@ def test_a_runtime_that_is_not_asked(hangs_ms: int | None, source: str) -> None:
     assert [(event.safe, event.restarts) for event in run.events(DetachCertified)] == [(safe, not safe)]
 
 
-def test_a_kubelet_that_stays_starts_pods_again() -> None:
-    """Which the trail says: nobody could stop it."""
-    run = Run(kind="reboot", mode="cri", kubelet="stays")
-    assert [event.result for event in run.events(KubeletStopped)][:1] == ["failed"]
-    assert seen(run, "restart")
-
-
-def test_deletes_that_nobody_answers() -> None:
-    """A slow server may have taken a delete that has no answer: such a pod's hook is not run again."""
-    ways: dict[tuple[str, bool], int] = {}
-    for seed in range(12):
-        run = Run(seed=seed, kind="poweroff", mode="api", api_takes_ns=3 * NS_PER_SECOND)
-        results = {event.key: event.result for event in run.events(OrderEnded)}
-        taken = {each.uid: None for each in seen(run, "delete")}
-        hooks = {each.uid: None for each in seen(run, "hook") if each.life != KUBELET}
-        for order in run.events(DeletePod):
-            way = results[order.key], order.uid in taken
-            ways[way] = ways.get(way, 0) + 1
-            assert way[0] == "failed" or order.uid not in hooks
-    assert sorted(ways) == [("failed", False), ("timed-out", False), ("timed-out", True)]
-
-
-def test_a_node_that_may_not_be_tainted() -> None:
-    """What the API server's fact says stands in the choice of means."""
-    run = Run(kind="poweroff", mode="api", taints=False)
-    assert [event.taints for event in run.events(MeansChosen)] == [False]
-
-
-def test_observe_looks_on() -> None:
-    """The kubelet's own waves, its own lock; nothing is ordered for a pod."""
-    run = Run(kind="poweroff", mode="observe", kubelet_lock=True)
-    assert run.fates == dict.fromkeys(("web", "slow", "db"), "graceful")
-    assert not run.events(DeletePod) + run.events(SendSignal) + run.events(KillContainer)
-    assert not run.events(StopKubelet)
-    assert not run.events(LeftUndone)
-
-
-@pytest.mark.parametrize("after_ms", [-2000, 0, 2500])
-def test_an_api_server_that_goes_away_hands_over(after_ms: int) -> None:
-    """Before the signal, with it, or between two waves: no wave is lost, and it is one way."""
-    pods = (*PODS, pod("far", ContainerPlan(stop_ns=6000 * MS)))
-    lost_ns, back_ns = after_ms * MS, (after_ms + 7000) * MS
-    run = Run(pods, kind="poweroff", mode="api", api_lost_after_ns=lost_ns, api_back_after_ns=back_ns)
-    assert set(run.fates.values()) == {"graceful"}
-    assert len(run.events(HandedOver)) <= 1
-    assert run.account.outcome == "complete"
-
-
-def test_static_pods_come_last_over_the_runtime() -> None:
-    """Handed over by plan with the whole last range; the release does not wait for the kubelet."""
-    pods = (*PODS, of(pod("proxy", priority=1000), static=True))
-    run = Run(pods, kind="poweroff", mode="api")
-    assert len(run.events(HandedOver)) == 1
-    assert [event.uid for event in run.events(DeletePod)] == ["uid-web", "uid-slow"]
-    assert {event.uid for event in run.events(SendSignal)} == {"uid-db", "uid-proxy"}
-    assert run.account.by.handed_over_ns is not None
-    assert (run.account.ended_ns or 0) < 8 * NS_PER_SECOND
-
-
-def test_a_wave_waits_for_its_volumes_but_not_for_ever() -> None:
-    """Unmounted late, they cost its time; the certificate says so if they are mounted at the end."""
-    pods = (of(pod("db"), volumes=True), pod("web", priority=1000))
-    quick = Run(pods, kind="poweroff", mode="api", unmount_takes_ns=1500 * MS)
-    assert len(quick.events(AwaitUnmounts)) == 1
-    assert 1500 * MS < (quick.account.waves[0].ended_ns or 0) < 2300 * MS
-    assert [event.safe for event in quick.events(DetachCertified)] == [True]
-    late = Run(pods, kind="poweroff", mode="api", unmount_takes_ns=60 * NS_PER_SECOND)
-    assert [event.mounted for event in late.events(WaveEnded)][:1] == [("uid-db",)]
-    assert [event.safe for event in late.events(DetachCertified)] == [False]
-
-
-def test_a_hook_runs_once_over_a_hand_over() -> None:
-    """The kubelet has begun it; handed over, the pod is only signalled."""
-    hooked = pod("web", ContainerPlan(stop_ns=500 * MS, hook=HookPlan(takes_ns=6000 * MS)), hook="exec")
-    other = of(pod("db"), static=True)
-    run = Run((hooked, other), kind="poweroff", mode="api", api_lost_after_ns=500 * MS)
-    assert len(seen(run, "hook")) == 1
-
-
-@pytest.mark.parametrize(("again_ms", "spared"), [(900, ["db"]), (5000, ["web", "slow", "db"])])
-def test_a_delete_that_is_not_taken_before_a_cancel(again_ms: int, spared: list[str]) -> None:
-    """Its pod is spared, unless the next shutdown has begun by then; that one ends every pod."""
-    run = Run(
-        kind="poweroff", mode="api", api="fails", cancel_after_ns=500 * MS, again_after_ns=again_ms * MS
-    )
-    called_off = [event.uid for event in run.events(PodEnded) if event.outcome == "spared"]
-    assert sorted(called_off) == sorted(f"uid-{name}" for name in spared)
-    assert {event.uid for event in run.events(PodEnded) if event.outcome == "graceful"} == {
-        "uid-web",
-        "uid-slow",
-        "uid-db",
-    }
-
-
 # --- what hangs ----------------------------------------------------------------------------------
-
-
-def test_a_kubelet_that_hangs_is_found_silent() -> None:
-    """Its unit is active. Its health endpoint is asked each second, and says nothing for three."""
-    run = Run(kind="poweroff", mode="api", kubelet_hangs_after_ns=-500 * MS)
-    said = [(event.active, event.healthy) for event in run.events(KubeletRead)]
-    assert said[:2] == [(True, True), (True, False)]
-    (over,) = run.events(HandedOver)
-    assert "does not answer" in over.reason
-    assert {each.life for each in seen(run, "signal")} == {1}
-    assert set(run.fates.values()) == {"graceful"}
-
-
-def test_a_kubelet_that_hangs_where_nobody_can_ask_it() -> None:
-    """Only its pods show it: none of them is stopped."""
-    run = Run(kind="poweroff", mode="api", kubelet_hangs_after_ns=-500 * MS, kubelet_health=False)
-    assert [event.reason for event in run.events(HandedOver)] == ["the kubelet has stopped no container"]
-    assert {each.life for each in seen(run, "signal")} == {1}
-
-
-def test_a_kubelet_that_wakes_up_does_what_was_left() -> None:
-    """What it has heard before it is known to be silent it does late; nobody else does it."""
-    run = Run(
-        kind="poweroff",
-        mode="api",
-        kubelet_hangs_after_ns=-10 * MS,
-        kubelet_wakes_after_ns=2000 * MS,
-    )
-    assert not run.events(HandedOver)
-    assert {each.life for each in seen(run, "signal")} == {KUBELET}
-    assert min(each.at_ns for each in seen(run, "signal")) >= seen(run, "kubelet-wakes")[0].at_ns
-
-
-def test_what_a_kubelet_asked_before_it_hung_goes_on() -> None:
-    """The runtime ends the time of a stop that was given to it."""
-    stubborn = of(pod("stubborn", ContainerPlan(stop_ns=None)), grace_seconds=3)
-    run = Run((stubborn,), kind="poweroff", mode="api", kubelet_hangs_after_ns=500 * MS)
-    assert {each.life for each in seen(run, "kill")} == {KUBELET}
-
-
-def test_a_kubelet_that_hangs_is_killed_to_stop_it() -> None:
-    """Its service manager waits two seconds for it, and the first wave goes on beside that."""
-    run = Run(kind="reboot", mode="cri", kubelet_hangs_after_ns=-500 * MS)
-    stopped = seen(run, "kubelet-stop")[0].at_ns - seen(run, "shutdown")[0].at_ns
-    assert 2000 * MS <= stopped <= 2200 * MS
-    assert set(run.fates.values()) == {"graceful"}
-
-
-def test_an_api_server_that_hangs_is_noticed_by_a_delete() -> None:
-    """Long before its silent watch tells."""
-    run = Run(kind="poweroff", mode="api", api_hangs_after_ns=-200 * MS)
-    signal_ns = seen(run, "shutdown")[0].at_ns
-    away = [
-        run.machine.boots[0].since_ns + record.mono_ns - signal_ns
-        for record in run.machine.journal.records
-        if isinstance(record.event, ApiRead) and not record.event.reachable
-    ]
-    assert len(away) == 1
-    assert away[0] < 4000 * MS
-    assert len(run.events(HandedOver)) == 1
-    assert set(run.fates.values()) == {"graceful"}
 
 
 def test_a_delete_may_be_taken_when_the_api_server_wakes_up() -> None:
@@ -263,12 +73,6 @@ def test_a_signal_right_after_the_very_first_start(list_ms: int, known: bool) ->
     assert [event.uid for event in run.events(SendSignal)][-1:] == ["uid-db"]
     assert [len(wave.pods) for wave in run.account.waves] == ([2, 1] if known else [3, 0])
     assert len(run.events(InventoryTaken)) > 1
-
-
-def test_a_power_cut_while_the_last_status_is_on_its_way() -> None:
-    """The API server takes three seconds for it, which the release waits for: nobody dawdles."""
-    run = Run((pod("db"),), kind="halt", mode="cri", api_takes_ns=3000 * MS, power_cut_after_ns=3000 * MS)
-    assert not seen(run, "release")
 
 
 # --- seeds ---------------------------------------------------------------------------------------

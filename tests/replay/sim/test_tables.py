@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from importlib import import_module
@@ -11,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from ebbtide.cli.common.guard import CORRUPT, TORN, Refused, guarded
+from ebbtide.cli.common.guard import CORRUPT, TORN, guarded
 from ebbtide.cli.export.files import write_tables
 from ebbtide.cli.simulate import write_journal
-from ebbtide.extras import PackagesMissing
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
-from ebbtide.replay.tables import TABLES
 from tests.replay.sim import columns
 
 
@@ -42,22 +39,6 @@ def test_the_page_has_every_column() -> None:
     """The reference is made from the tables' own list."""
     text = columns.PAGE.read_text()
     assert columns.page(text) == text
-
-
-def test_no_shutdown_is_an_empty_table(tmp_path: Path) -> None:
-    """A journal without shutdowns gives tables with their columns and no row."""
-    parquet = import_module("pyarrow.parquet")
-
-    machine = Machine(plan_of(SimulationRequest(pods=(), calm=True), 1))
-    machine.plan = machine.plan._replace(settings=machine.plan.settings.__class__())
-    machine.run()
-    write_journal(tmp_path / "node", machine.journal.files())
-    assert write_tables([tmp_path / "node"], tmp_path / "tables") == 0
-    read = parquet.read_table(tmp_path / "tables" / "pods.parquet")
-    assert read.num_rows == 0
-    assert read.column_names == [
-        column.name for table in TABLES if table.name == "pods" for column in table.columns
-    ]
 
 
 def test_the_next_boot_is_no_crash(tmp_path: Path) -> None:
@@ -112,50 +93,7 @@ def test_damage(tmp_path: Path, damage: str, code: int, capsys: pytest.CaptureFi
     assert damage in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", ["no journal", "no directory", "taken"])
-def test_refused(tmp_path: Path, wrong: str) -> None:
-    """What cannot be done is refused in one line, and nothing is written."""
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "mine").write_text("mine")
-    node = a_node(tmp_path / "fleet", 1)
-    where, output, message = {
-        "no journal": (tmp_path / "empty", tmp_path / "t", "empty: name a node's journal directory"),
-        "no directory": (tmp_path / "gone", tmp_path / "t", "is no directory"),
-        "taken": (node, tmp_path / "taken", "is there already: name a new directory with -o"),
-    }[wrong]
-    with pytest.raises(Refused, match=message):
-        write_tables([where], output)
-    assert not (tmp_path / "t").exists()
-    assert (tmp_path / "taken" / "mine").read_text() == "mine"
-
-
-def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra the command says how to get it."""
-    import sys
-
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(PackagesMissing, match=r"export parquet needs pyarrow: pip install '.*\[tables\]'"):
-        write_tables([a_node(tmp_path / "fleet", 1)], tmp_path / "t")
-
-
 # --- journals that are one, and journals that end ------------------------------------------------
-
-
-def test_a_node_that_never_came_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A shutdown that no later boot closed is truncated, as for every other verb: it does not run."""
-    machine = Machine(plan_of(SimulationRequest(), 9)).run()
-    last = machine.boots[-1].records[0].seq
-    first_boot = dict(list(machine.journal.files().items())[:-1])
-    assert machine.boots[0].records[-1].seq == last - 1
-    write_journal(tmp_path / "node", first_boot)
-    assert guarded(["journal", "ls", "--journal", str(tmp_path / "node"), "-o", "json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["episodes"]
-    assert write_tables([tmp_path / "node"], tmp_path / "tables") == 0
-    found = [(row["shutdown"], row["outcome"]) for row in rows(tmp_path / "tables", "shutdowns")]
-    assert found == [(each["id"], each["outcome"]) for each in listed]
-    assert [outcome for _, outcome in found] == ["truncated"]
 
 
 @pytest.mark.parametrize("named", ["a folder", "each"])

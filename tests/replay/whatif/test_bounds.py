@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.events.decisions import PodOutcome, TakeAutopsy
-from ebbtide.events.facts import AutopsyTaken, PrepareForShutdown
+from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.facts import PrepareForShutdown
 from ebbtide.events.model import Hook
 from ebbtide.replay.sim.scenario import Faults, HookPlan
-from ebbtide.replay.whatif.run import Interval, PodNeed
+from ebbtide.replay.whatif.run import PodNeed
 from tests.replay.whatif.bed import HIGH, SECOND, Recorded, behaves, is_in, pod, record, settings, side
 
 
@@ -24,15 +24,6 @@ def test_a_killed_pod_needed_more_than_it_had() -> None:
     assert low == 20 * SECOND + 1
     assert high is not None
     assert 40 * SECOND < high < 41 * SECOND
-
-
-def test_less_time_loses_for_certain() -> None:
-    """A pod that took 12 s does not end by itself in 5 s, in neither run."""
-    found = record([behaves(pod("slow"), 12)]).compare(settings=settings(low=5))
-    slow = side(found, "slow")
-    assert (slow.outcomes, slow.change) == (("killed", "failed"), "lost")
-    assert slow.need is not None
-    assert not slow.need.at_least
 
 
 @pytest.mark.parametrize("reap_ns, fate", [(5_000_000, "killed"), (4 * SECOND, "killed"), (None, "failed")])
@@ -55,30 +46,6 @@ def test_how_long_sigkill_takes_is_not_known_of_who_was_not_killed(
     assert is_in(found.total, truth.total_ns)
 
 
-def test_a_pod_that_was_killed_is_killed_sooner_with_less() -> None:
-    """It was still there after 20 s, so it was after 10 s: no bound is touched."""
-    stuck = side(record([behaves(pod("stuck"), None)]).compare(settings=settings(low=10)), "stuck")
-    assert (stuck.outcomes, stuck.support.level) == (("killed", "killed"), "observed")
-
-
-def test_a_hook_that_is_cut_now_leaves_the_stop_assumed() -> None:
-    """Its container stopped in 1 s after a whole hook; after half of one nobody knows."""
-    hooked = behaves(pod("web", hook=Hook(kind="exec")), 1, HookPlan(takes_ns=8 * SECOND))
-    web = side(record([hooked]).compare(settings=settings(low=4)), "web")
-    assert web.support.level == "assumed"
-    assert web.outcomes == ("graceful", "failed")
-
-
-def test_an_exit_by_itself_keeps_its_time() -> None:
-    """A container that ended before anything was asked of it ends then again, in whatever wave."""
-    done = behaves(pod("job", HIGH), 5, lives_ns=22 * SECOND)
-    found = record([behaves(pod("web"), 18), done]).compare(settings=settings(low=15))
-    job = side(found, "job")
-    assert (job.outcomes, job.support.level) == (("graceful", "graceful"), "observed")
-    assert job.grim is not None
-    assert job.grim.reason.startswith("had ended before its stop signal")
-
-
 def test_what_was_never_stopped_is_assumed() -> None:
     """Spared by a cancel that is left out now: the record does not show how it stops."""
     known = record(
@@ -95,68 +62,6 @@ def test_what_was_never_stopped_is_assumed() -> None:
     assert (found.hopeful.outcome, found.grim.outcome) == ("complete", "complete")
     assert (db.support.level, db.outcomes) == ("assumed", ("graceful", "failed"))
     assert side(found, "web").support.level == "observed"
-
-
-def test_what_no_sigkill_ended_may_still_end_by_itself() -> None:
-    """Killed at 10 s, in vain: with 20 s it ends just after those 10 s, or is there for ever."""
-    stuck = behaves(pod("stuck"), 15)
-    stuck = stuck._replace(containers={"main": stuck.containers["main"]._replace(reap_ns=None)})
-    known = record([stuck], settings(10))
-    found, truth = known.compare(settings=settings(20)), known.truth(settings(20))
-    row = side(found, "stuck")
-    assert (row.outcomes, row.support.level) == (("graceful", "failed"), "bound")
-    assert truth.pods["uid-stuck"].outcome == "graceful"
-    assert is_in(found.total, truth.total_ns)
-
-
-def test_an_autopsy_comes_after_its_order() -> None:
-    """As long as it did, also where the outcome came before what it had found."""
-    known = record([behaves(pod("stuck"), None)])
-    for run in (known.ask(settings=settings(30)).grim, known.ask(settings=settings(10)).grim):
-        ((ordered_ns, taken_ns),) = [
-            (order.mono_ns, each.mono_ns)
-            for each in run.records
-            if isinstance(each.event, AutopsyTaken)
-            for order in run.records
-            if isinstance(order.event, TakeAutopsy)
-        ]
-        assert 0 <= taken_ns - ordered_ns < SECOND // 4
-
-
-def test_a_record_that_was_cut_says_nothing_beyond() -> None:
-    """The power went at 6 s: pods that had not ended then have no fate, under any settings."""
-    known = record(
-        [behaves(pod("web"), 10), behaves(pod("api"), 2)], faults=Faults(power_cut_after_ns=6 * SECOND)
-    )
-    found = known.compare(settings=settings(low=40))
-    assert found.then.outcome == found.grim.outcome == "truncated"
-    assert side(found, "api").outcomes == ("graceful", "graceful")
-    assert side(found, "web").outcomes == (None, None)
-    assert [code for code, _ in found.assumptions][-1] == "cut-short"
-
-
-def test_a_restart_stays_where_it_was() -> None:
-    """No daemon hears anything while none ran; dropping the start shows the run without it."""
-    faults = Faults(crash_after_ns=2 * SECOND, restart_takes_ns=6 * SECOND)
-    known = record([behaves(pod("web"), 4), behaves(pod("db", HIGH), 1)], faults=faults)
-    then = known.ask().then.pods["uid-web"].ended_ns
-    start = known.compare(settings=settings(low=30))
-    assert start.assumptions[-1][0] == "restart"
-    assert side(start, "web").grim is not None
-    assert side(start, "web").grim.ended_ns == then  # type: ignore[union-attr]
-    restarts = [each.seq for each in known.shutdown.facts if type(each.event).__name__ == "DaemonStarted"]
-    without = known.compare(drop=tuple(restarts))
-    assert "restart" not in [code for code, _ in without.assumptions]
-    assert then is not None
-    assert (side(without, "web").grim.ended_ns or then) <= then  # type: ignore[union-attr]
-
-
-def test_a_span_has_its_lower_bound_first() -> None:
-    """None is later than any time."""
-    assert Interval(5, 3).bounds == (3, 5)
-    assert Interval(None, 3).bounds == (3, None)
-    assert Interval(3, None).bounds == (3, None)
-    assert Interval(4, 4).is_one
 
 
 def in_its_hook() -> Recorded:

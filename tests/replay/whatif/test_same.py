@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
@@ -15,7 +14,6 @@ from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.whatif.record import Changes
 from ebbtide.replay.whatif.run import PodLine, what_if
 from tests.conftest import Sample
-from tests.journals import SHUTDOWN
 from tests.replay.whatif.bed import drawn, recorded
 from tests.world.worlds import Name, try_out
 
@@ -59,13 +57,6 @@ def test_what_was_is_what_the_account_says(seeds: Sequence[int]) -> None:
             assert found.is_same, where
             assert not any(code == "order" for code, _ in found.assumptions), where
             assert found.hopeful.outline == found.grim.outline == then, where
-
-
-def test_the_golden_shutdown_is_the_same_again() -> None:
-    """Also a journal of the first release, with a restart in the middle."""
-    history = History([DirectorySource(SHUTDOWN)])
-    for episode in episodes(History([DirectorySource(SHUTDOWN)])):
-        assert what_if(history, episode.first_seq, Changes()).is_same
 
 
 def test_what_the_real_daemon_recorded_is_the_same_again(sample: Sample) -> None:

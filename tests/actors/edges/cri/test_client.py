@@ -21,7 +21,6 @@ pytest.importorskip("trio_asyncio")
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri import runtime as runtime_module
 from ebbtide.actors.edges.cri.client import (
-    MESSAGE_BYTES_MAX,
     CallFailed,
     CriClient,
     Lost,
@@ -109,19 +108,6 @@ async def linked(server: Server, work: Callable[[CriClient], Any]) -> Any:
     return result
 
 
-async def test_a_call_carries_its_trace(server: Server) -> None:
-    """The request arrives as it was made, with the order's trace context beside it."""
-    server.answers["StopContainer"] = gives(api.StopContainerResponse())
-    trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
-    await linked(
-        server,
-        lambda link: link.call("StopContainer", STOP, api.StopContainerResponse, SECONDS, traceparent=trace),
-    )
-    ((name, request, metadata),) = server.seen
-    assert (name, api.StopContainerRequest.FromString(request)) == ("StopContainer", STOP)
-    assert metadata["traceparent"] == trace
-
-
 async def test_errors_by_their_kind(server: Server) -> None:
     """What the runtime says is told apart from its not being there; the text names the method."""
 
@@ -183,24 +169,6 @@ async def test_answers_that_are_none(server: Server) -> None:
     await linked(server, work)
 
 
-async def test_a_deadline_is_kept(server: Server) -> None:
-    """A runtime that does not answer costs no more than the call's time."""
-    over = threading.Event()
-
-    def never(request: bytes, context: grpc.ServicerContext) -> bytes:
-        over.wait()
-        return b""
-
-    async def work(link: CriClient) -> None:
-        await link.ready(SECONDS)
-        with pytest.raises(Lost, match=r"no answer in 100 ms"):
-            await link.call("StopContainer", STOP, api.StopContainerResponse, 0.1)
-        over.set()
-
-    server.answers["StopContainer"] = never
-    await linked(server, work)
-
-
 async def test_a_lost_call_is_repeated_where_it_may_be(server: Server) -> None:
     """`repeat` asks again until the runtime answers; `call` asks once."""
     refusals = [aborts(grpc.StatusCode.UNAVAILABLE)] * 2
@@ -233,27 +201,6 @@ async def test_a_runtime_that_comes_later_is_waited_for(server: Server) -> None:
         return (await link.call("Version", api.VersionRequest(), api.VersionResponse, SECONDS)).runtime_name
 
     assert await linked(server, work) == "r"
-
-
-async def test_a_dense_node_fits(server: Server) -> None:
-    """An answer of nearly 16 MiB arrives; gRPC's own limit is four."""
-    size = MESSAGE_BYTES_MAX - 1024
-    server.answers["ListContainers"] = gives(
-        api.ListContainersResponse(containers=[api.Container(id="x" * size)])
-    )
-    answer = await linked(
-        server,
-        lambda link: link.call(
-            "ListContainers", api.ListContainersRequest(), api.ListContainersResponse, SECONDS
-        ),
-    )
-    assert len(answer.containers[0].id) == size
-
-
-async def test_a_closed_connection_loses_calls() -> None:
-    """Who calls before or after the connection's life hears so."""
-    with pytest.raises(Lost, match="closed"):
-        await CriClient("unix:///nowhere").call("Version", api.VersionRequest(), api.VersionResponse, 1)
 
 
 async def test_probe(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

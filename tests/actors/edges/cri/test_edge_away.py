@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from ebbtide.actors.edges.cri.inventory import NOT_LISTED
 from ebbtide.actors.edges.cri.orders import NOWHERE
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import decisions as d
-from ebbtide.events.facts import ContainerExited, InventoryTaken, RuntimeRead
+from ebbtide.events.facts import ContainerExited, RuntimeRead
 from tests.actors.edges.cri.conftest import Told, kill, known, rig_on, stop, take
-from tests.actors.edges.cri.pods import CODE_3, NOTES, POLITE, Kubelet, Spec, Witness
+from tests.actors.edges.cri.pods import NOTES, POLITE, Kubelet, Spec, Witness
 from tests.beds.containerd import Containerd
 from tests.waiting import until
 
@@ -75,57 +76,17 @@ async def test_a_containerd_that_was_killed(
         await rig.outbox.wait_for(ContainerExited)
 
 
-async def test_without_the_runtime(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """The pods are those that the API server knows, and it tells of their ends, until the runtime answers."""
-    kubelet.pod("stays", Spec(CODE_3))
-    kubelet.pod("ours", Spec(POLITE))
-    lookup = Told(known("stays", priority=1), known("ends"), known("goes"), known("lost", "main", "other"))
-    bed.stop()
-    try:
-        async with rig_on(bed, tmp_path, lookup) as rig:
-            await rig.outbox.wait_for(RuntimeRead, reachable=False)
-
-            def exits() -> list[tuple[str, str, int | None]]:
-                found = rig.outbox.of(ContainerExited)
-                return [(fact.uid, fact.container, fact.exit_code) for fact in found]
-
-            assert await rig.do(take("signal")) == Ending()
-            (taken,) = rig.outbox.of(InventoryTaken)
-            assert taken.source == "cache"
-            assert [pod.name for pod in taken.pods] == ["stays", "ends", "goes", "lost"]
-            lookup.known[1:3] = [known("ends", ended={"main": 7})]
-            await rig.outbox.wait_for(ContainerExited, 2)
-            assert exits() == [("uid-ends", "main", 7), ("uid-goes", "main", None)]
-            bed.start()
-            await rig.outbox.wait_for(ContainerExited, 4)
-            assert exits()[2:] == [("uid-lost", "main", None), ("uid-lost", "other", None)]
-            assert await rig.do(stop("uid-stays")) == Ending()
-            await rig.outbox.wait_for(ContainerExited, uid="uid-stays")
-    finally:
-        if bed.process is None:
-            bed.start()
-
-
-async def test_a_container_that_nobody_has_seen(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """What the API server alone tells of is found by its control group, stopped, and seen to end."""
-    made = kubelet.pod("told", Spec(NOTES), Spec(NOTES, "other"))
-    told = known("told", "main", "other", running=made.containers)
+async def test_pods_that_the_runtime_never_showed(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
+    """The API server knows them, and the runtime hangs: there is no inventory, and nobody stops them."""
+    made = kubelet.pod("told", Spec(NOTES))
     witness = Witness(kubelet)
     witness.add("told", made)
     with bed.hung():
-        async with rig_on(bed, tmp_path, Told(told)) as rig:
-            taken = d.TakeInventory(key="first")
-            assert await rig.do(taken) == Ending()
-            (inventory,) = rig.outbox.of(InventoryTaken)
-            assert (inventory.source, len(inventory.pods)) == ("cache", 1)
-            for name in made.containers:
-                reason = "SIGTERM was sent to the first process: the runtime is on record as away"
-                assert await rig.do(stop(made.uid, name)) == Ending(reason=reason)
-            await rig.outbox.wait_for(ContainerExited, uid=made.uid, container="main", exit_code=5)
-            await rig.outbox.wait_for(ContainerExited, uid=made.uid, container="other", exit_code=5)
-            nobody = await rig.do(stop("uid-nobody"))
-            assert (nobody.result, nobody.reason) == ("failed", NOWHERE)
-    assert witness.told() == {"told/main": 1, "told/other": 1}
+        async with rig_on(bed, tmp_path, Told(known("told", running=made.containers))) as rig:
+            assert await rig.do(take("signal")) == Ending("failed", NOT_LISTED)
+            assert rig.edge.active() == []
+            assert await rig.do(stop(made.uid)) == Ending("failed", NOWHERE)
+    assert witness.told() == {"told/main": 0}
     witness.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -16,7 +16,6 @@ from ebbtide.actors.edges.cri.client import CriClient, RuntimeReach
 from ebbtide.actors.edges.cri.inventory import (
     FIRST_WORD_POLL_SECONDS,
     NOT_LISTED,
-    ContainerKey,
     Inventory,
     starting_pods,
     unseen_containers,
@@ -26,13 +25,10 @@ from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.bounds import Bounds
 from ebbtide.events.decisions import TakeInventory
 from ebbtide.events.facts import InventoryTaken, PodJoined
 from tests.actors.edges.cri.conftest import Told, known, take
 from tests.actors.edges.process.process_bed import Outbox
-
-BOUNDS = Bounds()
 
 
 def looked(table: PodTable, uid: str, name: str, key: str) -> ContainerEntry:
@@ -88,38 +84,6 @@ def test_what_is_about_to_start() -> None:
     assert starting_pods(lookup, table, ()) == []
 
 
-async def test_it_goes_away_below_a_wave(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
-    """One look is waited for and no more: who comes after it goes by the processes."""
-    names = [f"c{number}" for number in range(20)]
-    ids = {name: f"{number:064x}" for number, name in enumerate(names)}
-    lookup, table, found, warm = Told(known("web", running=ids)), PodTable(), list[str](), trio.Event()
-    reach = RuntimeReach(cast(CriClient, None), OperatorNotes(lambda level, line: None))
-    reach.answering = True
-    warm.set()
-
-    async def hang() -> None:
-        await trio.sleep(2)
-        reach.answering = False
-        await trio.sleep_forever()
-
-    async def take_processes(pods: object, wanted: Mapping[str, ContainerKey]) -> None:
-        for key, (uid, name) in wanted.items():
-            looked(table, uid, name, key)
-            found.append(name)
-
-    file = InventoryFile(tmp_path / "cri", "boot")
-    inventory = Inventory(
-        table, file, lookup, reach, warm, hang, lambda: -math.inf, lambda: False, take_processes
-    )
-    inventory.cached.expect("uid-web", ids)
-    began = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        for name in names:
-            nursery.start_soon(inventory.catch_up, "uid-web", name, Outbox())
-    assert trio.current_time() - began == BOUNDS.runtime_warm_seconds
-    assert found == names
-
-
 def inventory_of(
     table: PodTable,
     lookup: Told | None,
@@ -140,13 +104,8 @@ def inventory_of(
     async def ask() -> None:
         look()
 
-    async def take_processes(pods: object, wanted: object) -> None:
-        raise AssertionError("nobody looks for processes here")
-
     file = InventoryFile(folder / "cri", "boot")
-    made = Inventory(
-        table, file, lookup, reach, filled, ask, lambda: -math.inf, lambda: starts, take_processes
-    )
+    made = Inventory(table, file, lookup, reach, filled, ask, lambda: -math.inf, lambda: starts)
     made.settled.set()
     return made
 
@@ -189,19 +148,6 @@ async def test_what_did_not_run_at_the_signal(
     assert "second" in table.followed
 
 
-async def test_what_was_expected_does_not_join(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
-    """The inventory had it, as the API server told of it: what a look shows later is no news."""
-    table, outbox = PodTable(), Outbox()
-    looked(table, "uid-web", "main", "first")
-    lookup = Told(known("web", "main", "proxy", running={"main": "first", "proxy": "second"}))
-    inventory = inventory_of(table, lookup, tmp_path)
-    await inventory.take(take("signal", late=True), outbox)
-    looked(table, "uid-web", "proxy", "second")
-    await inventory.report_late(outbox)
-    await inventory.take(take("closer", refresh=True, late=True), outbox)
-    assert told_of(outbox) == []
-
-
 async def test_what_nobody_had_told_of(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
     """Beside what the API server had told of, a look shows what did not run at the signal: that joins."""
     table, outbox = PodTable(), Outbox()
@@ -213,19 +159,6 @@ async def test_what_nobody_had_told_of(autojump_clock: trio.abc.Clock, tmp_path:
     await inventory.report_settled(outbox)
     await inventory.report_late(outbox)
     assert told_of(outbox) == [("uid-web", [("main", True), ("crashing", True)])]
-
-
-async def test_another_shutdown_has_what_runs(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
-    """What was started since the last one is in its inventory, and does not join beside it."""
-    table, outbox = PodTable(), Outbox()
-    looked(table, "uid-web", "main", "first")
-    inventory = inventory_of(table, None, tmp_path)
-    await inventory.take(take("signal", late=True), outbox)
-    looked(table, "uid-web", "crashing", "second")
-    await inventory.take(take("another", late=True), outbox)
-    await inventory.report_late(outbox)
-    assert told_of(outbox) == []
-    assert [each.name for each in outbox.of(InventoryTaken)[-1].pods[0].containers] == ["main", "crashing"]
 
 
 @pytest.mark.parametrize(("away", "source"), [(False, "cri"), (True, "table")])
@@ -240,18 +173,6 @@ async def test_a_listing_says_whether_the_runtime_was_asked(
     assert await inventory.take(take("closer", refresh=True, late=True), outbox) == Ending()
     assert [fact.source for fact in outbox.of(InventoryTaken)] == ["cri", source]
     assert len(looks) == (0 if away else 1)
-
-
-async def test_what_is_learned_later_counts(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
-    """An inventory asks at its own moment, not when the pod was found."""
-    table, lookup, outbox = PodTable(), Told(), Outbox()
-    looked(table, "uid-web", "main", "first").pod.priority = 5
-    inventory = inventory_of(table, lookup, tmp_path)
-    await inventory.take(take("before"), outbox)
-    lookup.known.append(known("web", priority=9, owner="Deployment/web"))
-    await inventory.take(take("after"), outbox)
-    pods = [fact.pods[0] for fact in outbox.of(InventoryTaken)]
-    assert [(pod.priority, pod.owner) for pod in pods] == [(5, ""), (9, "Deployment/web")]
 
 
 @pytest.mark.parametrize(("by_seconds", "waits_seconds"), [(-1.0, 0.0), (0.5, 0.5), (60.0, 1.5)])
@@ -302,8 +223,19 @@ async def test_a_pod_that_comes_late(autojump_clock: trio.abc.Clock, tmp_path: P
     assert "uid-later" not in [uid for uid, _ in told_of(outbox)]
 
 
-async def test_nobody_knows(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
-    """No runtime, and a lookup that knows no pod: there is no inventory, and that is said."""
-    outbox, inventory = Outbox(), inventory_of(PodTable(), Told(), tmp_path, away=True, warm=False)
-    assert await inventory.take(take("signal"), outbox) == Ending("failed", NOT_LISTED)
-    assert outbox.facts == []
+@pytest.mark.parametrize("warm", [True, False])
+async def test_what_the_runtime_never_showed(
+    autojump_clock: trio.abc.Clock, tmp_path: Path, warm: bool
+) -> None:
+    """It does not answer: its last look is the inventory, and none is no inventory. What the API server shows
+    besides is nobody's to end.
+    """
+    table, lookup, outbox = PodTable(), Told(known("new", running={"main": "n"})), Outbox()
+    if warm:
+        looked(table, "uid-web", "main", "first")
+    inventory = inventory_of(table, lookup, tmp_path, away=True, warm=warm)
+    ending = await inventory.take(take("signal"), outbox)
+    assert ending == (Ending() if warm else Ending("failed", NOT_LISTED))
+    given = [pod.uid for fact in outbox.of(InventoryTaken) for pod in fact.pods]
+    assert given == ["uid-web"] * warm == [pod.uid for pod in inventory.views()]
+    assert not inventory.expected.expects("uid-new", "main")

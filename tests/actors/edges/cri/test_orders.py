@@ -16,11 +16,10 @@ import trio
 from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.client import CallFailed, Lost, RuntimeReach, RuntimeRefused, Unsent
+from ebbtide.actors.edges.cri.client import CallFailed, Lost, RuntimeReach, Unsent
 from ebbtide.actors.edges.cri.orders import (
     SENT_SECONDS,
     ContainerStops,
-    backstop_seconds,
 )
 from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry
 from ebbtide.actors.edges.linux.exits import ExitStatus
@@ -29,7 +28,6 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.units import bound_text
 from tests.actors.edges.process.process_bed import Outbox
-from tests.waiting import WATCHDOG_SECONDS
 
 BOUNDS = bounds.Bounds()
 
@@ -134,24 +132,6 @@ async def test_a_signal_that_is_known(
         assert (runtime.asked, rig.said, rig.process.wait()) == (0, [], -signal.SIGTERM)
 
 
-async def test_an_image_with_a_signal_of_its_own(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
-) -> None:
-    """The container gets its own, whatever was thought when its pod was listed; that is on record."""
-    async with stopping(Runtime(), process, knows="SIGUSR1") as rig:
-        assert await rig.stop() == Ending(reason="SIGUSR1 was sent, as its image asks")
-        assert rig.process.wait() == -signal.SIGUSR1
-
-
-async def test_a_signal_that_the_runtime_alone_knows(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
-) -> None:
-    """Then the runtime sends it, and nobody else does."""
-    async with stopping(Runtime(), process) as rig:
-        assert await rig.stop() == Ending()
-        assert (rig.runtime.asked, rig.said, rig.ended_by()) == (1, [], signal.SIGKILL)
-
-
 @pytest.mark.parametrize(
     ("runtime", "why"),
     [(Runtime(up=False), str(AWAY)), (Runtime(hangs=True), "Version: no answer in 500 ms")],
@@ -224,43 +204,6 @@ async def test_a_container_that_only_the_kubelets_runtime_could_tell(
         assert (runtime.asked, rig.process.wait()) == (0, -signal.SIGTERM)
 
 
-async def test_a_runtime_that_stops_reading(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
-) -> None:
-    """A call that is out is no call that was heard, when the next one has no answer."""
-    async with stopping(Runtime(seconds=60), process) as rig:
-
-        async def hang() -> None:
-            await trio.sleep(SENT_SECONDS / 2)
-            rig.runtime.hangs = True
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(hang)
-            assert await rig.stop() == Ending("timed-out", f"{NOT_KNOWN}: Version: no answer in 2 s")
-        assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
-
-
-async def test_a_runtime_that_refuses(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
-) -> None:
-    """An answer is an answer: its error is the order's, and nothing goes past it."""
-    async with stopping(Runtime(RuntimeRefused("no")), process) as rig:
-        assert await rig.stop() == Ending("failed", "no")
-        assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
-
-
-async def test_a_container_without_a_process_here(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
-) -> None:
-    """A virtual machine has nobody but its runtime, which is waited for."""
-    async with stopping(Runtime(up=False), process) as rig:
-        os.close(rig.entry.pidfd)
-        rig.entry.pidfd = -1
-        began = trio.current_time()
-        assert await rig.stop() == Ending("failed", str(AWAY))
-        assert trio.current_time() - began == pytest.approx(backstop_seconds(30))
-
-
 async def test_a_container_without_a_process_here_and_a_runtime_that_hangs(
     autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
 ) -> None:
@@ -270,11 +213,3 @@ async def test_a_container_without_a_process_here_and_a_runtime_that_hangs(
         rig.entry.pidfd = -1
         assert await rig.stop() == Ending("timed-out", f"{NOT_KNOWN}: Version: no answer in 2 s")
         assert rig.runtime.asked == 1
-
-
-async def test_sigkill_asks_nobody(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes to the first process, and its end is waited for."""
-    monkeypatch.setattr(bounds, "now", BOUNDS.widened(WATCHDOG_SECONDS))
-    async with stopping(Runtime(hangs=True), process) as rig:
-        assert await rig.kill() == Ending()
-        assert (rig.runtime.asked, rig.process.wait()) == (0, -signal.SIGKILL)

@@ -85,16 +85,6 @@ async def rig(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> 
     return made
 
 
-async def test_only_what_was_told_to_stop(rig: Rig, autojump_clock: trio.abc.Clock) -> None:
-    """A pod that ends by itself keeps its sandbox for its kubelet; one that was told goes, in a lull."""
-    rig.end(rig.pod("told"))
-    rig.end(rig.pod("alone", stopping=False))
-    await trio.sleep(LULL_SECONDS / 2)
-    assert rig.runtime.stopped == []
-    await trio.sleep(LULL_SECONDS)
-    assert rig.runtime.stopped == ["s-told"]
-
-
 @pytest.mark.parametrize("state", [api.CONTAINER_CREATED, api.CONTAINER_RUNNING])
 async def test_what_was_made_again_is_left_alone(
     rig: Rig, state: int, autojump_clock: trio.abc.Clock
@@ -115,14 +105,6 @@ async def test_the_nodes_network_comes_last(rig: Rig, autojump_clock: trio.abc.C
     rig.end(web)
     await trio.sleep(3 * LULL_SECONDS)
     assert rig.runtime.stopped == ["s-web", "s-cni"]
-
-
-async def test_one_that_cannot_be_stopped(rig: Rig, autojump_clock: trio.abc.Clock) -> None:
-    """It is counted, and holds nobody up."""
-    rig.runtime.refuses = True
-    rig.end(rig.pod("web"))
-    await trio.sleep(3 * LULL_SECONDS)
-    assert rig.sandboxes.failed == 1
 
 
 async def test_none_once_a_kubelet_is_about_to_start(
@@ -167,13 +149,3 @@ async def test_a_sandbox_that_is_used_again(rig: Rig, refused: bool, autojump_cl
     rig.sandboxes.look(web)
     await trio.sleep(3 * LULL_SECONDS)
     assert rig.runtime.stopped == ["s-web"]
-
-
-async def test_sandboxes_come_and_go(rig: Rig, autojump_clock: trio.abc.Clock) -> None:
-    """Nothing is kept of those that are no longer in the table."""
-    for number in range(50):
-        rig.end(rig.pod(str(number)))
-        await trio.sleep(3 * LULL_SECONDS)
-        rig.table.pods.clear()
-    assert len(rig.runtime.stopped) == 50
-    assert max(len(each) for each in vars(rig.sandboxes).values() if hasattr(each, "__len__")) <= 1

@@ -9,18 +9,13 @@ import pytest
 
 from ebbtide.actors.edges.cri.orders import backstop_seconds
 from ebbtide.actors.edges.cri.pods import (
-    GRACE_ANNOTATION,
     NAMED_PODS_MAX,
-    PORTS_ANNOTATION,
     PRE_STOP_ANNOTATION,
     ContainerEntry,
     OperatorNotes,
     PodEntry,
-    api_pod_view,
-    grace_seconds_of,
     known_pod_of,
     pod_view,
-    ports_of,
     pre_stop_of,
 )
 from ebbtide.actors.edges.kubernetes.pods import KnownPod
@@ -34,7 +29,7 @@ from ebbtide.actors.edges.pod_spec import (
     TcpSocketAction,
     hook_of,
 )
-from ebbtide.actors.interfaces import NOTICE, WARNING
+from ebbtide.actors.interfaces import WARNING
 from ebbtide.events.model import Container, Hook, Pod
 from tests.actors.edges.cri.conftest import Told
 
@@ -68,23 +63,6 @@ def test_handlers(handler: dict[str, Any], action: HookAction | None, hook: Hook
     assert hook_of(action) == hook
 
 
-def test_what_cannot_be_read_is_not_there() -> None:
-    """An annotation that is missing or damaged gives no hook, no ports and no grace."""
-    for text in ("{", "[]", '"x"', '{"exec": 1}', '{"httpGet": {"port": []}}'):
-        assert pre_stop_of({PRE_STOP_ANNOTATION: text}) is None
-        assert grace_seconds_of({GRACE_ANNOTATION: text}) is None
-    assert pre_stop_of({}) is None
-    assert ports_of({PORTS_ANNOTATION: "{"}) == {}
-    assert grace_seconds_of({}) is None
-
-
-def test_ports_and_grace() -> None:
-    """Ports that have a name, and the grace as a number."""
-    found = [{"name": "web", "containerPort": 8080, "protocol": "TCP"}, {"containerPort": 9}]
-    assert ports_of({PORTS_ANNOTATION: json.dumps(found)}) == {"web": 8080}
-    assert grace_seconds_of({GRACE_ANNOTATION: "45"}) == 45
-
-
 @pytest.mark.parametrize(("grace", "seconds"), [(0, 3), (1, 3), (2, 3), (30, 31), (None, 3601)])
 def test_the_runtime_never_kills_first(grace: int | None, seconds: int) -> None:
     """A stop's timeout lies behind the core's longest wait: the pod's grace or the floor of 2 s."""
@@ -114,11 +92,6 @@ def test_a_mirror_of_another_name(named: dict[str, str]) -> None:
     assert known_pod_of(entry(static=True), Told(theirs)) is None
     own = known(static=True, uid="", api_uid="m", grace_seconds=70)
     assert known_pod_of(entry(static=True), Told(theirs, own)) is own
-
-
-def test_a_mirror_of_no_static_pod() -> None:
-    """What the runtime's kubelet had from the API server has no mirror."""
-    assert known_pod_of(entry(), Told(known(static=True, api_uid="claim"))) is None
 
 
 def names(pod: Pod) -> list[tuple[str, bool, bool]]:
@@ -153,15 +126,6 @@ def test_what_is_known_wins() -> None:
     )
 
 
-def test_annotations_are_what_is_left() -> None:
-    """What the API does not say, or nobody has told, comes from the runtime."""
-    assert pod_view(entry("main"), known()).priority == pod_view(entry("main")).priority == 5
-    assert pod_view(entry("main"), known()).grace_seconds == pod_view(entry("main")).grace_seconds == 10
-    both = pod_view(entry("main", "proxy", sidecars=frozenset({"proxy"})))
-    assert names(both) == [("proxy", True, True), ("main", False, True)]
-    assert pod_view(entry("main", static=True)).static
-
-
 def test_the_manifests_order() -> None:
     """Sidecars stop in the reverse order of the manifest, however the runtime came to know them."""
     told = known(sidecars=("first", "second"), containers=("a", "b"))
@@ -176,12 +140,6 @@ def test_what_has_ended_well_adds_nothing() -> None:
     pod.containers["badly"].finish(ExitStatus(exit_code=3))
     pod.containers["lost"].finish(ExitStatus())
     assert names(pod_view(pod)) == [("main", False, True), ("badly", False, False), ("lost", False, False)]
-
-
-def test_what_ended_before_our_time() -> None:
-    """The API server knows the ends that no runtime's list shows; of a container that runs ours is newer."""
-    told = known(containers=("main", "well", "badly"), ended={"main": 1, "well": 0, "badly": 3})
-    assert names(pod_view(entry("main"), told)) == [("main", False, True), ("badly", False, False)]
 
 
 def test_what_has_never_begun() -> None:
@@ -202,37 +160,6 @@ def test_who_is_meant() -> None:
     assert known_pod_of(entry("main"), lookup) is None
     assert known_pod_of(entry("main"), Told(known(priority=1))) == known(priority=1)
     assert known_pod_of(entry("main"), None) is None
-
-
-def test_a_pod_from_the_cache() -> None:
-    """What only the API server tells of: its containers without hooks, those that ended badly beside them."""
-    told = known(
-        phase="Running",
-        priority=3,
-        sidecars=("proxy",),
-        containers=("main", "well", "badly"),
-        ended={"well": 0, "badly": 2},
-        volumes=True,
-    )
-    found = api_pod_view(told)
-    assert found is not None
-    assert (found.priority, found.volumes) == (3, True)
-    assert names(found) == [("proxy", True, True), ("main", False, True), ("badly", False, False)]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"phase": "Succeeded", "containers": ("main",)},
-        {"phase": "Pending", "containers": ("main",)},
-        {"phase": "", "containers": ("main",), "uid": ""},
-        {"phase": "Running", "containers": ("main",), "ended": {"main": 0}},
-    ],
-    ids=["ended", "not-begun", "manifest", "nothing-left"],
-)
-def test_nothing_runs_of_it(fields: dict[str, object]) -> None:
-    """A pod of which nothing runs is in no inventory."""
-    assert api_pod_view(known(**fields)) is None
 
 
 # What an operator is told of a runtime and its pods, once each time.
@@ -261,18 +188,4 @@ def test_pods_whose_priority_nobody_knows() -> None:
             "7 of 7 pods have no known priority (nor an annotation ebbtide/priority) and count as priority 0:"
             " ns/p0, ns/p1, ns/p2, ns/p3, ns/p4 and 2 more",
         ),
-    ]
-
-
-def test_a_runtime_that_goes_and_comes() -> None:
-    """Each is said once; one that answers from the start is no news."""
-    notes, said = told()
-    notes.back()
-    for _ in range(2):
-        notes.away(OSError("nobody there"))
-    for _ in range(2):
-        notes.back()
-    assert said == [
-        (WARNING, "container runtime: nobody there; pods that appear are not seen"),
-        (NOTICE, "container runtime: it answers again"),
     ]

@@ -60,17 +60,6 @@ async def following() -> AsyncIterator[Rig]:
         nursery.cancel_scope.cancel()
 
 
-async def test_it_answers_once_it_has_told_something(autojump_clock: MockClock) -> None:
-    """A connection alone is no answer; and the same is not said twice."""
-    async with following() as rig:
-        assert rig.facts() == []
-        assert not rig.reach.known.is_set()
-        for _ in range(2):
-            await rig.reach.answers(rig.outbox)
-        assert rig.facts() == [(True, "")]
-        assert rig.reach.known.is_set()
-
-
 async def test_a_connection_that_breaks(autojump_clock: MockClock) -> None:
     """After a second it is said, with the reason; when it is mended, the runtime is asked at once."""
     async with following() as rig:

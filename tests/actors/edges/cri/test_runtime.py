@@ -104,27 +104,6 @@ def test_an_id_in_a_group(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(each, at) for each, (at, _) in found.items()] == [(key, pid)]
 
 
-def test_what_has_ended_is_in_no_inventory() -> None:
-    """Only what runs has to be stopped: ended containers, and pods of which nothing runs, are out."""
-    table = PodTable()
-    both, gone = pod(table, "both", "a", "b"), pod(table, "gone", "a")
-    both.containers["a"].finish(ExitStatus(exit_code=0))
-    gone.containers["a"].finish(ExitStatus(exit_code=1))
-    assert [each.uid for each in table.active()] == ["both"]
-    assert [each.name for each in pod_view(both).containers] == ["b"]
-
-
-def test_what_runs_now_is_found_before_what_ran() -> None:
-    """A pod whose sandbox was made anew: a stop is for the container that runs."""
-    table = PodTable()
-    pod(table, "web", "main", sandbox="old").containers["main"].finish(ExitStatus(exit_code=0))
-    new = pod(table, "web", "main", sandbox="new")
-    assert table.find("web", "main") is new.containers["main"]
-    new.containers["main"].finish(ExitStatus(exit_code=2))
-    assert table.find("web", "main") is new.containers["main"]
-    assert table.find("web", "other") is None
-
-
 def test_what_former_shutdowns_were_given_is_forgotten() -> None:
     """A container that ended in one, and whose name the kubelet has started again, is not kept for ever. One
     that still runs is, also without its sandbox: a pod that a cancelled shutdown began to stop is waited for.
@@ -146,23 +125,6 @@ def test_what_former_shutdowns_were_given_is_forgotten() -> None:
     assert len(table.followed) == 2
     gc.collect()
     assert sum(isinstance(each, ContainerEntry) and each.pod is web for each in gc.get_objects()) <= 3
-
-
-def test_a_table_that_is_closed_keeps_no_descriptor() -> None:
-    """Also of a container that a shutdown was given and that was started again since."""
-    table = PodTable()
-    before = pod(table, "web", "main").containers["main"]
-    before.pidfd = os.open(os.devnull, os.O_RDONLY)
-    table.give([before.pod])
-    after = ContainerEntry(before.pod, id_of("again"), before.spec)
-    after.pidfd = os.open(os.devnull, os.O_RDONLY)
-    table.put(after)
-    opened = (before.pidfd, after.pidfd)
-    table.close()
-    assert (before.pidfd, after.pidfd) == (-1, -1)
-    for descriptor in opened:
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(descriptor)
 
 
 def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:
@@ -336,21 +298,6 @@ async def test_a_sandbox_with_a_dead_shim(autojump_clock: trio.abc.Clock) -> Non
     assert rig.table.pods["s1"].pod_ip == "10.0.0.1"
 
 
-async def test_a_container_that_is_refused(autojump_clock: trio.abc.Clock) -> None:
-    """It is left out and said, once; the rest is there; when it can be told of again it is taken."""
-    rig = Rig()
-    rig.shims.broken["c2"] = DEAD
-    for _ in range(3):
-        await rig.listing.refresh()
-    assert rig.known() == ["u1", "u3"]
-    assert rig.said == [f"container runtime: the container main of ns/p2 is left out: {DEAD}"]
-    assert rig.shims.asked.count("c2") == 1
-    rig.shims.broken.clear()
-    await trio.sleep(BROKEN_AGAIN_SECONDS)
-    await rig.listing.refresh()
-    assert rig.known() == ["u1", "u2", "u3"]
-
-
 async def test_a_container_that_is_late(autojump_clock: trio.abc.Clock) -> None:
     """It runs, as the list has it: a shutdown is given it, with what its list tells. It is asked for once
     more in the next look, then seldom, and said.
@@ -467,20 +414,6 @@ async def test_a_container_that_was_found_by_its_process(autojump_clock: trio.ab
     assert rig.table.find("other", "main") is other
 
 
-async def test_a_runtime_that_goes_in_the_middle() -> None:
-    """Then no object is to blame: the look fails, and the next one asks for it at once."""
-    rig = Rig()
-    rig.shims.broken["c2"] = HANGS
-    rig.shims.away = True
-    with pytest.raises(Lost):
-        await rig.listing.refresh()
-    assert rig.said == []
-    rig.shims.broken.clear()
-    rig.shims.away = False
-    await rig.listing.refresh()
-    assert rig.known() == ["u1", "u2", "u3"]
-
-
 class SlowShims(Shims):
     """Of which each state of an object that hangs takes the time that it was given, and the others' 0.3 s."""
 
@@ -514,16 +447,6 @@ async def test_states_that_do_not_come(name: str, autojump_clock: trio.abc.Clock
     rig.shims.hanging = ()
     await trio.sleep(BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
-    assert [pod.pod_ip for pod in rig.table.pods.values()] == ["10.0.0.1"] * 3
-
-
-async def test_one_state_that_does_not_come(autojump_clock: trio.abc.Clock) -> None:
-    """The others', though slow, are known with the first look."""
-    rig = Rig(SlowShims())
-    rig.shims.stop_signal = api.SIGUSR1
-    rig.shims.hanging = ("c1",)
-    await rig.listing.refresh()
-    assert [entry.stop_signal for entry in rig.table.entries()] == ["", "SIGUSR1", "SIGUSR1"]
     assert [pod.pod_ip for pod in rig.table.pods.values()] == ["10.0.0.1"] * 3
 
 
@@ -563,17 +486,3 @@ async def test_an_image_that_is_not_told_of(failure: str, autojump_clock: trio.a
     asked = len(rig.shims.asked_images)
     await rig.listing.refresh()
     assert len(rig.shims.asked_images) == asked
-
-
-async def test_containers_come_and_go(autojump_clock: trio.abc.Clock) -> None:
-    """Nothing is kept of those that are no longer listed, nor of their images."""
-    rig = Rig()
-    sizes = set[tuple[int, ...]]()
-    for number in range(40):
-        rig.shims.id_of = lambda each, number=number: f"c{each}-{number}"
-        rig.shims.broken = {f"c1-{number}": DEAD, f"c2-{number}": HANGS}
-        rig.shims.image_error = DEAD if number % 2 else None
-        await rig.listing.refresh()
-        kept = [value for value in vars(rig.listing).values() if isinstance(value, dict | set)]
-        sizes.add(tuple(len(each) for each in kept))
-    assert max(map(sum, sizes)) < 20

@@ -58,7 +58,6 @@ class Restart(Rig):
             self.look,
             lambda: self.listing.as_of,
             lambda: False,
-            cast(Any, None),
         )
         self.inventory.settled.set()
         start = lambda *work: None  # noqa: E731 - nothing of these tests goes through the runtime
@@ -160,13 +159,13 @@ async def test_what_only_the_api_server_has_shown(
     rig.shims.broken["c2"] = DEAD
     await rig.look()
     await trio.sleep(1)
-    rig.inventory.cached.expect("uid-web", {"main": key})
+    rig.inventory.expected.expect("uid-web", {"main": key})
     if not key:
         rig.listing.refresh = trio.sleep_forever  # type: ignore[method-assign]
     ending = await rig.orders.carry_out(stop("uid-web"), rig.outbox)
     assert ending == Ending("failed", NOT_KNOWN if key else NOWHERE)
     assert rig.ended() == []
-    assert rig.inventory.cached.expects("uid-web", "main")
+    assert rig.inventory.expected.expects("uid-web", "main")
 
 
 async def test_a_look_that_broke_off_has_shown_it(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import trio
-
 from ebbtide.actors.edges.kubernetes.calls import Answer
 from ebbtide.actors.edges.kubernetes.client import ApiClient
 from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
@@ -171,19 +169,6 @@ class Hand:
 
     def quarantine(self) -> SetQuarantine:
         return SetQuarantine(key=self._key(), node=self.kubelet.name, node_uid=self.kubelet.uid)
-
-
-@asynccontextmanager
-async def seeing(rights: Path, kubelet: Kubelet) -> AsyncIterator[Hand]:
-    """An edge that runs, with the watches behind it."""
-    async with linked(rights) as link, trio.open_nursery() as nursery:
-        view = ClusterView()
-        nursery.start_soon(view.run, link)
-        hand = Hand(link, view, kubelet)
-        nursery.start_soon(hand.edge.run, hand.outbox)
-        await hand.outbox.wait_for(NodeRead)
-        yield hand
-        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

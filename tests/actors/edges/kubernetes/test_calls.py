@@ -16,11 +16,10 @@ from ebbtide.actors.edges.kubernetes.calls import (
     QUICK_MAX,
     QUICK_SECONDS,
     Answer,
-    Unanswered,
     for_each,
 )
 from ebbtide.actors.edges.kubernetes.pods import API_ORDERS
-from ebbtide.actors.edges.kubernetes.runtime import Writes, event_name, event_object
+from ebbtide.actors.edges.kubernetes.runtime import Writes, event_name
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
@@ -156,21 +155,6 @@ async def test_no_ending_quotes_an_answer(
             assert f"{code} admission webhook, the object has been modified" in ended.reason
 
 
-@pytest.mark.parametrize("order", EACH, ids=lambda order: type(order).__name__)
-async def test_traced(order: Order, autojump_clock: MockClock) -> None:
-    """Every call of an order carries that order's trace."""
-    hand = Hand(answers(status(404, "not found")), "a")
-    await hand.do(order)
-    assert {each.traceparent for each in hand.server.asked} == {TRACEPARENT}
-
-
-async def test_adopted(autojump_clock: MockClock) -> None:
-    """An order that a crash left open is carried out again."""
-    hand = Hand(answers(OK))
-    assert await hand.writes.adopt(delete(), hand.outbox) == Ending()
-    assert hand.server.methods() == ["PATCH", "DELETE"]
-
-
 async def test_mark_first(autojump_clock: MockClock) -> None:
     """The mark comes before the delete, has half a second, and is not needed; the delete names its UID."""
     hand = Hand(lambda asked: None if asked.method == "PATCH" else (0.1, OK), "a")
@@ -256,27 +240,6 @@ async def test_a_silent_server_costs_one_time(autojump_clock: MockClock) -> None
     assert await hand.do(delete("next")) == Ending()
 
 
-async def test_a_turn_at_the_last_moment_is_none(autojump_clock: MockClock) -> None:
-    """What cannot be answered in time is not begun: it would be in doubt, and its pod without its hooks."""
-    late = trio.current_time() + 1.48
-    hand = Hand(lambda asked: (max(late - asked.at_seconds, 0), OK) if asked.method == "DELETE" else None)
-    ended, _ = await at_once(hand, autojump_clock, *WAVE[:40])
-    assert Counter(each.result for each in ended) == {"done": 32, "failed": 8}
-    assert hand.server.methods().count("DELETE") == 32
-
-
-async def test_a_refused_connection_is_nothing_sent(autojump_clock: MockClock) -> None:
-    """Nobody can have taken what never left: failed, so its hooks are still to be run."""
-    hand = Hand(answers(OK))
-
-    async def refuse(*args: object, **fields: object) -> Answer:
-        raise Unanswered("connection refused", sent=False)
-
-    hand.server.call = refuse  # type: ignore[method-assign]
-    ended = await hand.do(delete())
-    assert ended == Ending("failed", "not sent: connection refused")
-
-
 @pytest.mark.parametrize(
     ("row", "result"),
     [
@@ -306,21 +269,6 @@ async def test_the_watch_shows_that_it_was_taken(autojump_clock: MockClock) -> N
     assert (await hand.do(delete(grace_seconds=2))).result == "timed-out"
 
 
-async def test_time_that_has_passed_is_no_grace(autojump_clock: MockClock) -> None:
-    """What waiting has cost is not given to the pod again."""
-    hand = Hand(lambda asked: (0.01, OK) if asked.method == "DELETE" else None, "a")
-    assert await hand.do(delete(after_taint=True)) == Ending()
-    assert hand.server.asked[-1].body["gracePeriodSeconds"] == 8
-
-
-async def test_taint_is_part_of_the_time(autojump_clock: MockClock) -> None:
-    """A delete that waits for the taint in vain has half a second less for the rest."""
-    hand = Hand(answers(None))
-    began = trio.current_time()
-    assert (await hand.do(delete(after_taint=True))).result == "timed-out"
-    assert trio.current_time() - began == pytest.approx(1.5)
-
-
 async def test_await_says_who_is_missing(autojump_clock: MockClock) -> None:
     """Before the order ends it is on record whose status the API has not."""
     gone = b'{"metadata": {}, "items": [{"metadata": {"uid": "b"}, "status": {"phase": "Running"}}]}'
@@ -328,14 +276,6 @@ async def test_await_says_who_is_missing(autojump_clock: MockClock) -> None:
     ended = await hand.do(d.AwaitStatuses(key="k", uids=("a", "b"), timeout_ns=1_500_000_000))
     assert hand.outbox.of(StatusesSeen) == [StatusesSeen(key="k", missing=("b",))]
     assert (ended.result, ended.reason) == ("timed-out", "1 of 2 without a final status")
-
-
-async def test_await_asks_nothing_that_cannot_be_answered(autojump_clock: MockClock) -> None:
-    """A last list that its own time cuts short is no cause: the server has answered each that it could."""
-    hand = Hand(lambda asked: (0.09, Answer(200, RUNNING)), "a")
-    for timeout_ms in range(800, 1400, 20):
-        ended = await hand.do(d.AwaitStatuses(key="k", uids=("a",), timeout_ns=timeout_ms * 1_000_000))
-        assert ended.reason == "1 of 1 without a final status", f"{timeout_ms} ms"
 
 
 @pytest.mark.parametrize(("static", "seconds"), [(False, 0.52), (True, 2.0)])
@@ -392,16 +332,6 @@ async def test_an_earlier_boots_status_waits_for_the_server(autojump_clock: Mock
     assert trio.current_time() - began == pytest.approx(5)
 
 
-async def test_statuses_of_a_silent_server_are_bounded(autojump_clock: MockClock) -> None:
-    """However many they are, they have ten seconds together, and a list that failed does not stop them."""
-    hand = Hand(answers(None), *WAVE)
-    rows = tuple((uid, "Failed", "Terminated", "m") for uid in WAVE)
-    began = trio.current_time()
-    ended = await hand.do(d.DeliverStatuses(key="k", statuses=rows))
-    assert (ended.result, ended.reason[:28]) == ("failed", "105 of 105 not delivered: de")
-    assert trio.current_time() - began == pytest.approx(10)
-
-
 # How many calls for pods are out at once: few to a server that answers at once, more to a slow one.
 
 
@@ -426,20 +356,6 @@ async def test_how_many_at_once(autojump_clock: trio.testing.MockClock, seconds:
     assert peak == most
 
 
-async def test_work_that_raises(autojump_clock: trio.testing.MockClock) -> None:
-    """Its error comes out, as a group, and the others are given up."""
-
-    async def work(item: int) -> int:
-        if item == 3:
-            raise KeyError(item)
-        await trio.sleep_forever()
-        return item
-
-    with pytest.raises(ExceptionGroup) as caught:
-        await for_each(range(4), work)
-    assert caught.group_contains(KeyError)
-
-
 # --- Events -----------------------------------------------------------------------------------------
 
 
@@ -460,19 +376,3 @@ def test_names_of_events() -> None:
         assert len(name) < 253
         assert name == name.lower()
         assert ".." not in name
-
-
-def test_a_long_message_of_an_event() -> None:
-    """It is cut to what an Event may hold, between characters, and its trace is not."""
-    order = d.PostEvent(key="k", kind="Node", name="n", reason="r", message="ü" * 2000)
-    message = event_object(order, "n", TRACE)["message"]
-    assert len(message.encode()) <= 1024
-    assert message.endswith(f"ü (trace {TRACE})")
-
-
-async def test_await_believes_a_watch_that_has_a_final_status(autojump_clock: MockClock) -> None:
-    """It costs no call at all."""
-    hand = Hand(answers(None))
-    hand.lookup.add(structs.replace(seen("a"), phase="Succeeded"))
-    assert await hand.do(d.AwaitStatuses(key="k", uids=("a",), timeout_ns=1_000_000_000)) == Ending()
-    assert hand.server.asked == []

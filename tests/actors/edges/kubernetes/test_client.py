@@ -29,7 +29,6 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.decisions import AnnounceNode
 from ebbtide.events.facts import ApiRead
-from ebbtide.extras import install_command
 from tests.actors.edges.kubernetes.rig import Rig, linked, running
 from tests.actors.edges.kubernetes.work_fake import pod
 from tests.actors.edges.process.process_bed import Outbox
@@ -175,20 +174,6 @@ async def test_whether_anything_was_sent(
         assert not await unanswered(made)
 
 
-async def test_one_connection_for_many_calls(tmp_path: Path) -> None:
-    """Calls one after another go over one connection."""
-    connections: list[Any] = []
-
-    async def serve(stream: trio.SocketStream) -> None:
-        connections.append(stream)
-        await answer([], stream)
-
-    async with served(tmp_path, serve) as made:
-        for _ in range(5):
-            await made.call("GET", "/x", seconds_max=WATCHDOG_SECONDS)
-    assert len(connections) == 1
-
-
 async def test_connections_that_are_not_needed_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many calls at once leave as many connections; calls one after another keep one of them."""
     monkeypatch.setattr(session, "KEEPALIVE_SECONDS", 0.2)
@@ -210,18 +195,6 @@ async def test_connections_that_are_not_needed_end(tmp_path: Path, monkeypatch: 
                 nursery.start_soon(partial(made.call, "GET", "/x", seconds_max=WATCHDOG_SECONDS))
         while open_now > 1:
             await made.call("GET", "/x", seconds_max=WATCHDOG_SECONDS)
-
-
-async def test_a_server_that_says_nothing(tmp_path: Path) -> None:
-    """A call to a server that listens and is silent ends at its bound, and the next is on its own."""
-
-    async def serve(stream: trio.SocketStream) -> None:
-        await trio.sleep_forever()
-
-    async with served(tmp_path, serve) as made:
-        for _ in range(2):
-            with pytest.raises(Unanswered, match=r"GET /x: no answer in 50 ms"):
-                await made.call("GET", "/x?secret=1", seconds_max=0.05)
 
 
 @pytest.mark.parametrize(
@@ -412,18 +385,6 @@ async def test_a_call_that_is_cancelled(tmp_path: Path) -> None:
             await asked.wait()
             nursery.cancel_scope.cancel()
         assert (await made.call("GET", "/y", seconds_max=WATCHDOG_SECONDS)).ok
-
-
-async def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the client's package the API is away, with the cure; an order has that for its reason."""
-    monkeypatch.setattr(light, "PACKAGE", "no_such_package")
-    async with running(config(tmp_path, 1), tmp_path / "state") as rig:
-        (said,) = await rig.outbox.wait_for(ApiRead)
-        ended = await rig.edge.adopt(AnnounceNode(key="k", ready=True), rig.outbox)
-    assert not said.reachable
-    assert install_command("node") in said.error
-    assert ended == Ending("failed", said.error)
-    assert rig.told == [said.error]
 
 
 async def test_whatever_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

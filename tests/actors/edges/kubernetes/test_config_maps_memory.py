@@ -15,7 +15,6 @@ from trio.testing import MockClock
 from ebbtide.actors.edges.kubernetes import config_maps
 from ebbtide.actors.edges.kubernetes.calls import Answer, AnswerTooLong
 from ebbtide.actors.edges.kubernetes.config_maps import (
-    PIECE_BYTES_MAX,
     PREFIX,
     ConfigMapSource,
     ConfigMapStorage,
@@ -24,7 +23,6 @@ from ebbtide.actors.edges.kubernetes.config_maps import (
     read_journals,
 )
 from ebbtide.events.base import Checkpoint, Record
-from ebbtide.events.facts import BusLost
 from ebbtide.events.reader import History
 from ebbtide.events.retention import Limits, trim
 from ebbtide.events.segment import segment_file_name
@@ -46,31 +44,6 @@ def storage(server: ConfigMaps, writer: str = "one") -> ConfigMapStorage:
 
 def name(number: int) -> str:
     return f"{PREFIX}-{UID}-{number:010d}"
-
-
-async def test_what_waits_is_one_object(autojump_clock: MockClock) -> None:
-    """Group commit: while a create is under way, all that comes is the next one."""
-    server = ConfigMaps(Draws(1))
-    async with leading(storage(server, "one")) as (writer, _):
-        for _ in range(200):
-            writer.append(step(writer.last_seq + 1))
-        assert await writer.wait_synced(writer.last_seq)
-        assert server.creates <= 3
-
-
-async def test_a_large_write_is_several_objects(autojump_clock: MockClock) -> None:
-    """None is larger than the API server takes."""
-    server = ConfigMaps(Draws(1))
-    async with leading(storage(server, "one")) as (writer, _):
-        record = msgspec.structs.replace(
-            step(writer.last_seq + 1)[0], event=BusLost(error="x" * 3 * PIECE_BYTES_MAX), last=True
-        )
-        writer.append([record])
-        assert await writer.wait_synced(writer.last_seq)
-    assert (await read(storage(server)))[1].end.seq == 2
-    sizes = [len(text) * 3 // 4 for each in server.objects.values() for text in each["binaryData"].values()]
-    assert max(sizes) <= PIECE_BYTES_MAX + 2
-    assert len(sizes) >= 5
 
 
 async def test_of_two_leaders_one_is_fenced(autojump_clock: MockClock) -> None:
@@ -143,21 +116,6 @@ async def test_what_goes_is_no_part_of_the_journal_before(autojump_clock: MockCl
             assert (verdict.state, raws[0].seq) == ("intact", 31)
 
 
-async def test_somebody_elses_object_takes_its_number(autojump_clock: MockClock) -> None:
-    """It says nothing, and nobody is confused by it."""
-    server = ConfigMaps(Draws(1))
-    async with leading(storage(server, "one")) as (writer, _):
-        await write_steps(writer, 1, synced=True)
-    last = sorted(server.objects)[-1]
-    strange = {"metadata": {"name": name(int(last[-10:]) + 1), "uid": "x", "labels": {}}}
-    strange["metadata"]["labels"] = {"ebbtide.dev/node-uid": UID}
-    server.objects[strange["metadata"]["name"]] = strange  # type: ignore[index]  # a plain document
-    async with leading(storage(server, "two")) as (writer, _):
-        await write_steps(writer, 1, synced=True)
-    raws, verdict = await read(storage(server))
-    assert (verdict.state, len(raws)) == ("intact", 8)
-
-
 @pytest.mark.parametrize(
     ("number", "state"), [(2, "corrupt"), (5, "corrupt"), (8, "torn")], ids=["first", "middle", "last"]
 )
@@ -176,17 +134,6 @@ async def test_a_piece_that_is_missing(number: int, state: str, autojump_clock: 
     raws, verdict = await read(storage(server))
     assert verdict.state == state
     assert len(raws) < 19
-
-
-async def test_made_up_places_take_no_memory(autojump_clock: MockClock) -> None:
-    """Whoever may create ConfigMaps here can spoil a journal, and no more."""
-    server = ConfigMaps(Draws(1))
-    async with leading(storage(server, "one")) as (writer, _):
-        await write_steps(writer, 1, synced=True)
-    made = server.objects[name(2)]
-    made["metadata"]["annotations"]["ebbtide.dev/offset"] = "9" * 17
-    made["metadata"]["creationTimestamp"] = "0001-01-01T00:00:00Z"
-    assert (await read(storage(server)))[1].end.seq >= 1
 
 
 async def test_a_journal_is_read_by_its_nodes_name_or_uid(autojump_clock: MockClock) -> None:
@@ -268,12 +215,6 @@ async def all_contents(server: ConfigMaps) -> list[tuple[str, Contents]]:
     found: list[tuple[str, Contents]] = []
     await read_journals(server, "ebbtide", lambda uid, source: found.append((uid, contents_of(source))))
     return found
-
-
-def test_a_uid_that_no_name_can_hold_is_refused() -> None:
-    """Before anything is written."""
-    with pytest.raises(ValueError, match="no UID of a Node"):
-        ConfigMapStorage(ConfigMaps(Draws(1)), "ebbtide", "../x", "one")
 
 
 async def test_what_was_not_read_is_not_empty(autojump_clock: MockClock) -> None:

@@ -27,13 +27,11 @@ from ebbtide.actors.edges.kubernetes.client import ApiSession
 from ebbtide.actors.edges.kubernetes.credentials import (
     Access,
     Credentials,
-    ExecPlugin,
     UnusableCredentials,
     in_cluster,
     read_kubeconfig,
 )
 from ebbtide.events import bounds
-from tests.actors.edges.test_documents import deep_aliases, merge_bomb, merge_keys
 from tests.waiting import WATCHDOG_SECONDS
 
 SERVER = "https://10.0.0.1:6443"
@@ -88,17 +86,6 @@ def test_everything_in_the_file(tmp_path: Path) -> None:
         proxy="http://proxy:1",
         files=(path,),
     )
-
-
-def test_files_beside_it(tmp_path: Path) -> None:
-    """Files are relative to the kubeconfig's folder; each is one to watch. A token's file goes before it."""
-    for name in ("ca", "cert", "key"):
-        (tmp_path / name).write_text(name)
-    (tmp_path / "token").write_text("fresh\n")
-    user = {"client-certificate": "cert", "client-key": "key", "tokenFile": "token", "token": "stale"}
-    found = read_kubeconfig(written(tmp_path, config({"certificate-authority": "ca"}, user)))
-    assert (found.authority, found.certificate, found.key, found.token) == (b"ca", b"cert", b"key", "fresh")
-    assert {path.name for path in found.files} == {"kubeconfig", "ca", "cert", "key", "token"}
 
 
 @pytest.mark.parametrize(
@@ -160,35 +147,6 @@ def test_nothing_of_a_token_is_said(tmp_path: Path) -> None:
             read_kubeconfig(path)
         assert "SECR" not in str(wrong.value)
         assert str(path) in str(wrong.value)
-
-
-@pytest.mark.parametrize(
-    "user",
-    [
-        {"exec": {"command": "true", "env": [{"name": "A=B", "value": "x"}]}},
-        {"exec": {"command": "true", "args": ["a\0b"]}},
-        {"exec": {"command": "a\0b"}},
-        {"tokenFile": "a\0b"},
-        {"client-certificate": "a\0b"},
-    ],
-    ids=["env", "args", "command", "token", "certificate"],
-)
-async def test_what_no_system_call_takes(tmp_path: Path, user: Any) -> None:
-    """Names and arguments that nothing can be called with are refused like any other, in one line."""
-    credentials = Credentials(written(tmp_path, config(user=user)))
-    for _ in range(2):
-        with pytest.raises(UnusableCredentials) as wrong:
-            await credentials.refresh()
-        assert "\0" not in str(wrong.value)
-
-
-@pytest.mark.parametrize("text", [merge_bomb(14), deep_aliases(75), merge_keys(40_000)], ids=range(3))
-def test_a_kubeconfig_costs_no_more_than_its_size(tmp_path: Path, text: str) -> None:
-    """Less than a kilobyte of merges that would be expanded for a minute, and others of that kind."""
-    path = tmp_path / "config"
-    path.write_text(text)
-    with pytest.raises(UnusableCredentials, match=str(path)):
-        read_kubeconfig(path)
 
 
 def test_a_kubeconfig_that_is_no_file(tmp_path: Path) -> None:
@@ -256,19 +214,6 @@ async def test_a_certificate_behind_a_link(tmp_path: Path) -> None:
     assert first.connection() != second.connection()
 
 
-async def test_a_file_that_is_half_written(tmp_path: Path) -> None:
-    """What cannot be read for a moment leaves the last access in force, and is taken once it can."""
-    path = written(tmp_path, config())
-    credentials = Credentials(path)
-    first = await credentials.refresh()
-    path.write_text("{")
-    with pytest.raises(UnusableCredentials):
-        await credentials.refresh()
-    assert credentials.access is first
-    written(tmp_path, config({"server": "https://10.0.0.2"}))
-    assert (await credentials.refresh()).server == "https://10.0.0.2"
-
-
 # --- plugins -----------------------------------------------------------------------------------
 
 
@@ -299,14 +244,6 @@ async def test_a_plugin(tmp_path: Path) -> None:
     assert (await credentials.refresh(refused=True)).token == "t2"
     # A burst of refusals is one question.
     assert (await credentials.refresh(refused=True)).token == "t2"
-
-
-async def test_a_token_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plugin is asked again before what it gave has ended, by a margin."""
-    monkeypatch.setattr(plugins, "EXPIRY_MARGIN_SECONDS", 1e10)
-    counting(tmp_path, '"2090-01-01T00:00:00Z"')
-    credentials = Credentials(with_plugin(tmp_path))
-    assert [(await credentials.refresh()).token for _ in range(2)] == ["t1", "t2"]
 
 
 async def test_what_a_plugin_is_told(tmp_path: Path) -> None:
@@ -350,24 +287,6 @@ async def test_a_plugin_that_fails(
     program(tmp_path, script)
     with pytest.raises(UnusableCredentials, match=says):
         await Credentials(with_plugin(tmp_path)).refresh()
-
-
-async def test_a_plugin_that_goes_on_failing(tmp_path: Path) -> None:
-    """A plugin that failed is asked again after a while only, or when the kubeconfig has changed."""
-    program(tmp_path, f"echo x >> {tmp_path}/asked; exit 1")
-    credentials = Credentials(with_plugin(tmp_path))
-    for pause in (0.0, 0.0, plugins.PLUGIN_AGAIN_SECONDS):
-        credentials._asked_at -= pause
-        with pytest.raises(UnusableCredentials):
-            await credentials.refresh()
-    assert (tmp_path / "asked").read_text() == "x\nx\n"
-
-
-async def test_a_plugin_that_is_missing() -> None:
-    """A program that is not there is named, with the kubeconfig's own hint how to get it."""
-    plugin = ExecPlugin(command="/no/such/plugin", install_hint="install\nit")
-    with pytest.raises(UnusableCredentials, match="/no/such/plugin: No such file or directory; install it"):
-        await plugins.ask_plugin(plugin, Access(server=SERVER))
 
 
 # --- certificates ------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
-from ebbtide.actors.edges.kubernetes.leadership import LEASE_SECONDS, RENEW_SECONDS, Leadership
+from ebbtide.actors.edges.kubernetes.leadership import LEASE_SECONDS, Leadership
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.actors.edges.kubernetes.write_fake import status
@@ -152,56 +151,6 @@ async def test_of_two_that_start_at_once_one_leads(autojump_clock: MockClock) ->
         assert waiting.leadership.holder == first
 
 
-async def test_who_is_told_to_go_gives_it_back(autojump_clock: MockClock) -> None:
-    """The other one has it with its next try, and only when the first has ended."""
-    server = Leases(Draws(1))
-    async with replicas(server, ending_seconds=4.0) as log:
-        first = await log.until(1)
-        log.of(first).dead.cancel()
-        # As the process would: it still sends while it ends.
-        log.of(first).dead = trio.CancelScope()
-        began = trio.current_time()
-        second = await log.until(2)
-        assert second != first
-        assert 4.0 <= trio.current_time() - began <= 4.0 + 2.5
-        assert server.spec["leaseTransitions"] == 2 - 1
-        assert "the Lease ebbtide/outage is given back" in log.of(first).lines
-
-
-async def test_it_is_given_back_when_the_work_is_over(autojump_clock: MockClock) -> None:
-    """Also where it fails."""
-    server = Leases(Draws(1))
-
-    async def lead(error: Exception | None) -> None:
-        await trio.sleep(30)
-        assert server.spec["holderIdentity"] == "me"
-        if error is not None:
-            raise error
-
-    await Leadership(server, "ebbtide", "outage", "me").run(partial(lead, None))
-    assert server.spec["holderIdentity"] == ""
-    with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="broken")):
-        await Leadership(server, "ebbtide", "outage", "me").run(partial(lead, ValueError("broken")))
-    assert server.spec["holderIdentity"] == ""
-    # A holder that is nobody is no change of hands, and then the same one comes again.
-    assert server.spec["leaseTransitions"] == 1
-
-
-@pytest.mark.parametrize("seed", range(4))
-async def test_a_leader_that_is_killed(seed: int, autojump_clock: MockClock) -> None:
-    """It says nothing any more, at whatever moment: the other one leads in 20 s."""
-    draws = Draws(seed)
-    server = Leases(draws)
-    async with replicas(server) as log:
-        first = await log.until(1)
-        await trio.sleep(60 + draws.below(10_000) / 1000)
-        log.of(first).dead.cancel()
-        began = trio.current_time()
-        assert await log.until(2) != first
-        assert RENEW_SECONDS < trio.current_time() - began <= TAKEN_OVER_SECONDS_MAX
-        assert server.spec["leaseTransitions"] == 1
-
-
 async def test_a_leader_without_the_api_server_stops_before_the_other_begins(
     autojump_clock: MockClock,
 ) -> None:
@@ -253,18 +202,6 @@ async def test_the_times_in_the_record_are_not_believed(autojump_clock: MockCloc
         assert log.replicas[0].lines[2] == (
             "the Lease ebbtide/outage is lost, other has it: this replica leads no longer"
         )
-
-
-@pytest.mark.parametrize("promised, waited", [(1, 15), (30, 30), (1_000_000, 60)])
-async def test_a_holder_that_promises_longer(promised: int, waited: int, autojump_clock: MockClock) -> None:
-    """Of another version, perhaps: it is waited for, but not for ever."""
-    server = Leases(Draws(1))
-    server.objects["outage"] = {"metadata": {"name": "outage", "resourceVersion": "0"}}
-    server.objects["outage"]["spec"] = {"holderIdentity": "other", "leaseDurationSeconds": promised}
-    async with replicas(server, 1) as log:
-        began = trio.current_time()
-        await log.until(1)
-        assert waited <= trio.current_time() - began <= waited + 1
 
 
 @pytest.mark.parametrize(

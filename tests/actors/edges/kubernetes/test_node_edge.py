@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -12,12 +11,10 @@ import trio
 from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
-from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage import CHANGED, HeartbeatSeen, NodeDeleted, NodeRead
-from tests.actors.edges.kubernetes.outage_rig import OTHERS, UUID, Kubelet, asking, seeing
+from ebbtide.events.outage import CHANGED
+from tests.actors.edges.kubernetes.outage_rig import OTHERS, Kubelet, asking
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, LEASE_RULES, granted
 from tests.node.bed import Bed
-from tests.waiting import until
 
 pytestmark = [pytest.mark.node]
 
@@ -48,60 +45,6 @@ async def is_untouched(kubelet: Kubelet) -> bool:
 
 
 # --- what is seen ---------------------------------------------------------------------------------
-
-
-async def test_what_it_sees(rights: Path, kubelet: Kubelet) -> None:
-    """First the Node, then each renewal and each status as a heartbeat, and the Node when it has changed."""
-    async with seeing(rights, kubelet) as hand:
-        box = hand.outbox
-        (first,) = box.facts
-        assert first == NodeRead(
-            uid=kubelet.uid,
-            boot_id="boot-1",
-            ready="True",
-            resource_version=hand.last().resource_version,
-            system_uuid=UUID.lower(),
-            provider_id="test://worker",
-            lease_mark=hand.last().lease_mark,
-            status_mark=hand.last().status_mark,
-        )
-        assert first.lease_mark > "2026"
-        assert first.status_mark > "2026"
-
-        mark = await kubelet.renew()
-        await box.wait_for(HeartbeatSeen, mark=mark)
-        assert box.facts[1:] == [HeartbeatSeen(mark=mark)]
-
-        mark = await kubelet.report(volumes=("kubernetes.io/csi/d^v",))
-        await box.wait_for(NodeRead, status_mark=mark)
-        beat, read = box.facts[2:]
-        assert beat == HeartbeatSeen(mark=mark, source="status")
-        assert isinstance(read, NodeRead)
-        assert read.volumes_in_use == ("kubernetes.io/csi/d^v",)
-
-        await kubelet.unheard()
-        await box.wait_for(NodeRead, ready="Unknown")
-        assert isinstance(box.facts[4], NodeRead)
-        assert box.facts[4].status_mark == mark
-
-
-async def test_a_node_that_is_gone_is_gone(rights: Path, kubelet: Kubelet) -> None:
-    """One that is registered under its name is another: it is not told of, and nothing is written there."""
-    async with seeing(rights, kubelet) as hand, asking(rights, kubelet) as other:
-        order, untaint, quarantine = hand.taint(), hand.untaint(), hand.quarantine()
-        await kubelet.remove()
-        await hand.outbox.wait_for(NodeDeleted)
-        again = Kubelet(kubelet.bed, kubelet.name)
-        await again.register()
-        await again.renew()
-        for each in (hand, other):
-            assert await each.do(order) == Ending("failed", CHANGED)
-            assert (await each.do(untaint)).result == "failed"
-            assert (await each.do(quarantine)).result == "failed"
-            assert await each.read() == Ending()
-            facts = each.outbox.facts[1:]
-            assert {type(fact) for fact in facts} == {NodeDeleted}
-        assert await is_untouched(again)
 
 
 # --- the taint ------------------------------------------------------------------------------------
@@ -158,25 +101,6 @@ async def test_a_machine_that_has_spoken_is_not_switched_off(
         await kubelet.remove()
         await kubelet.register(ready="Unknown")
         assert await hand.edge.as_ordered(order, hand.outbox) == Ending("failed", CHANGED)
-
-
-async def test_silence_that_nobody_watched_switches_nothing_off(rights: Path, kubelet: Kubelet) -> None:
-    """It counts from when the watch of the leases stands again, whatever stands in the lease."""
-    await kubelet.report(ready="Unknown")
-    async with seeing(rights, kubelet) as hand:
-        order = hand.power_off(silent_ns=30 * NS_PER_SECOND)
-        # The watch itself says when it begins to see.
-        await until(lambda: hand.view.sees_since != math.inf, "the leases are watched")
-        # Renewed a minute ago, and watched since then.
-        hand.view.of(kubelet.name).renewed_at = trio.current_time() - 60
-        hand.view.sees(trio.current_time() - 60)
-        assert await hand.edge.as_ordered(order, hand.outbox) is None
-        hand.view.sees(math.inf)
-        assert await hand.edge.as_ordered(order, hand.outbox) == Ending("failed", CHANGED)
-        hand.view.sees(trio.current_time() - 20)
-        assert await hand.edge.as_ordered(order, hand.outbox) == Ending("failed", CHANGED)
-        hand.view.sees(trio.current_time() - 60)
-        assert await hand.edge.as_ordered(order, hand.outbox) is None
 
 
 # --- answers that are lost ------------------------------------------------------------------------
@@ -240,19 +164,6 @@ async def test_the_way_back_overtakes_the_quarantine(rights: Path, kubelet: Kube
 
 
 # --- whose taint ----------------------------------------------------------------------------------
-
-
-async def test_anothers_taint_is_left_alone(rights: Path, kubelet: Kubelet) -> None:
-    """Also where ours stood before it, and its note still says so."""
-    await kubelet.report(ready="Unknown")
-    async with asking(rights, kubelet) as hand:
-        assert await hand.do(hand.taint()) == Ending()
-        await _taint_elsewhere(kubelet)
-        assert await hand.read() == Ending()
-        assert hand.last().taint == "other"
-        assert await hand.do(hand.untaint()) == Ending()
-        assert await kubelet.taints() == [OTHERS, OUT_OF_SERVICE]
-        assert NOTE not in await kubelet.annotations()
 
 
 # --- rights ---------------------------------------------------------------------------------------

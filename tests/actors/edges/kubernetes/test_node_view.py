@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import permutations
@@ -248,25 +247,6 @@ def test_a_spoilt_word_says_nothing(fields: dict[str, Any]) -> None:
     assert saying(msgspec.json.encode(written() | fields).decode()).last_boot is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", "[" * 1000, "\ud800", '{"bootId":'])
-def test_what_is_no_object_says_nothing(text: str) -> None:
-    assert saying(text).last_boot is None
-
-
-def test_each_word_once() -> None:
-    """Behind the Node that it stands on; not again while the same stands there."""
-    first, other = (saying(msgspec.json.encode(written(wave=wave)).decode()) for wave in (1, 2))
-    none = first._replace(last_boot=None)
-    kinds = [type(fact) for fact in facts_between(None, Look(first, ""))]
-    assert kinds == [NodeRead, LastBootStated]
-    newer = first._replace(version="2")
-    assert [type(fact) for fact in facts_between(Look(first, ""), Look(newer, ""))] == [NodeRead]
-    assert [type(fact) for fact in facts_between(Look(first, ""), Look(first, ""), asked=True)] == [NodeRead]
-    assert facts_between(Look(first, ""), Look(other, ""))[1:] == [other.last_boot]
-    assert [type(fact) for fact in facts_between(Look(first, ""), Look(none, ""))] == [NodeRead]
-    assert facts_between(Look(none, ""), Look(first, ""))[1:] == [first.last_boot]
-
-
 # --- versions -------------------------------------------------------------------------------------
 
 
@@ -281,30 +261,6 @@ async def test_never_an_older_version_after_a_newer_one() -> None:
             seen.append(int(found.version))
         assert seen == sorted(seen)
         assert seen[-1] == 11
-
-
-async def test_what_is_gone_stays_gone() -> None:
-    """An answer from before the end is older than the end; one that is newer than a list is not in it yet."""
-    view = ClusterView()
-    view.nodes.put(NODE._replace(version="5"))
-    view.nodes.remove(NODE._replace(version="7"))
-    view.nodes.put(NODE._replace(version="6"))
-    assert view.of("n").node is None
-    view.nodes.put(NODE._replace(version="9"))
-    view.nodes.replace([], "8")
-    assert view.of("n").node is not None
-    view.nodes.replace([], "10")
-    assert view.of("n").node is None
-
-
-async def test_a_version_that_is_no_number_is_taken_for_newer() -> None:
-    """It cannot be compared."""
-    view = ClusterView()
-    for version in ("5", "x", "y"):
-        view.nodes.put(NODE._replace(version=version))
-        found = view.of("n").node
-        assert found is not None
-        assert found.version == version
 
 
 # --- silence --------------------------------------------------------------------------------------
@@ -363,21 +319,6 @@ async def test_a_missed_renewal_is_told_once(autojump_clock: MockClock) -> None:
             HeartbeatSeen,
             HeartbeatMissed,
         ]
-
-
-async def test_what_comes_with_the_end_of_the_wait_is_not_missed(autojump_clock: MockClock) -> None:
-    """A process that was held up hears of the renewal, or that its watch broke, when the time is over."""
-    async with watching(autojump_clock) as (view, box):
-        for number in range(2, 22):
-            await trio.sleep_until(view.silent_at("n"))
-            view.leases.put(LEASE._replace(version=str(number), mark=f"l{number}"))
-        await trio.sleep(1)
-        for _ in range(20):
-            await trio.sleep_until(view.silent_at("n"))
-            view.sees(math.inf)
-            await trio.sleep(1)
-            view.sees(trio.current_time())
-        assert missed(box) == []
 
 
 async def test_what_nobody_could_have_seen_is_no_silence(autojump_clock: MockClock) -> None:

@@ -7,13 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-from msgspec import structs
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.node_writes import (
-    CERTIFICATE_ANNOTATION,
-    CHANGED_ANNOTATION,
     LAST_BOOT_ANNOTATION,
 )
 from ebbtide.actors.edges.kubernetes.pods import PodStore
@@ -128,25 +125,6 @@ async def test_taken_back_is_taken_back(
         assert server.is_untouched(), server.node
 
 
-async def test_who_waits_for_a_write_is_overtaken(autojump_clock: MockClock) -> None:
-    """An order that is overtaken before its turn has come ends as one that was, and is never written."""
-    async with trio.open_nursery() as nursery:
-        server = Server(nursery, late_seconds=1.0)
-        hand = Hand(server)
-        ended: list[tuple[bool, str]] = []
-
-        async def announce(order: AnnounceNode) -> None:
-            ended.append((order.ready, (await hand.do(order)).result))
-
-        # The first one's write is under way, the second one waits for that, the third takes over from both.
-        for order in (DOWN, structs.replace(DOWN, key="k2"), UP):
-            nursery.start_soon(announce, order)
-            await trio.sleep(0.2)
-        await trio.sleep(60)
-        assert sorted(ended) == [(False, "cancelled"), (False, "cancelled"), (True, "done")]
-        assert server.is_untouched(), server.node
-
-
 async def test_a_certificate_that_is_still_refused(autojump_clock: MockClock) -> None:
     """One that waits to be sent again is given up at once, and never sent after what takes it away."""
     async with trio.open_nursery() as nursery:
@@ -165,34 +143,6 @@ async def test_a_certificate_that_is_still_refused(autojump_clock: MockClock) ->
         assert trio.current_time() - began < 0.2
         await trio.sleep(60)
         assert [each.result for each in ended] == ["cancelled"]
-        assert server.taken == []
-
-
-async def test_down_again(autojump_clock: MockClock) -> None:
-    """A second shutdown overtakes a restoring that the server carries out late: the node is shown."""
-    async with trio.open_nursery() as nursery:
-        server = Server(nursery)
-        hand = Hand(server)
-        assert await hand.do(DOWN) == Ending()
-        server.late_seconds = 8.0
-        nursery.start_soon(hand.do, UP)
-        await trio.sleep(0.1)
-        server.late_seconds = 0.0
-        assert await hand.do(DOWN) == Ending()
-        await trio.sleep(60)
-        assert server.node["unschedulable"]
-        assert server.node["conditions"]["DrainInProgress"]["status"] == "True"
-        assert server.node["annotations"][CHANGED_ANNOTATION].strip() != "{}"
-        assert CERTIFICATE_ANNOTATION not in server.node["annotations"]
-        assert await hand.do(UP) == Ending()
-        assert server.is_untouched(), server.node
-
-
-async def test_nothing_to_do_is_nothing_written(autojump_clock: MockClock) -> None:
-    """A node that was not changed, by a daemon that left nothing unanswered, is not written to."""
-    async with trio.open_nursery() as nursery:
-        server = Server(nursery)
-        assert await Hand(server).do(UP) == Ending()
         assert server.taken == []
 
 
@@ -235,14 +185,3 @@ async def test_the_last_boots_end_stays_beside_all_else(autojump_clock: MockCloc
         assert set(said) == {"bootId", "ending", "journal", "saidBy"}
         assert await hand.do(PublishLastBoot(key="gone", boot_id="", ending="unknown")) == Ending()
         assert server.is_untouched()
-
-
-async def test_a_refusal_is_tried_again(autojump_clock: MockClock) -> None:
-    """A node that has not joined yet, or rights that come later: it is told once."""
-    async with trio.open_nursery() as nursery:
-        server = Server(nursery)
-        server.refusals = [status(403, "no")] * 3
-        hand = Hand(server)
-        assert await hand.do(CUT) == Ending()
-        assert LAST_BOOT_ANNOTATION in server.node["annotations"]
-        assert len(hand.told) == 1

@@ -13,7 +13,7 @@ import trio
 
 from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet
 from tests.actors.edges.kubernetes.rights import RBAC
-from tests.actors.edges.kubernetes.test_work_edge import Hands, hands
+from tests.actors.edges.kubernetes.work_hands import Hands, hands
 from tests.beds.bmc import RedfishEmulator, redfish_emulator
 from tests.beds.skipping import or_skip
 from tests.commands import Ran, ebbtide

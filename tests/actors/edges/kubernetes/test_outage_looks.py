@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.calls import rfc3339_now
-from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
-from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT as REPLICAS
 from tests.actors.edges.kubernetes.test_outage_program import replica, tainted
 from tests.actors.edges.kubernetes.test_outage_program import rights as running_rights
 from tests.commands import Ran, ebbtide
 from tests.node.bed import Bed
-from tests.replay import outages
 
 __all__ = ["running_rights"]
 
@@ -31,8 +26,6 @@ ACCOUNT = "ebbtide-looks"
 RULES = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]
 NODE_RULES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
 LEASE_RULES = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}]
-#: The scripts' own name of their node.
-NODE = "node-1"
 
 
 @pytest.fixture
@@ -40,56 +33,9 @@ async def rights(api_bed: Bed) -> Path:
     return await granted(api_bed, ACCOUNT, RULES, NODE_RULES, {"kube-node-lease": LEASE_RULES})
 
 
-async def store(
-    bed: Bed, script: str, node: str, uid: str, *, at_rest: bool = False, pieces: int = 1
-) -> None:
-    """What that script tells, as the journal of a Node."""
-    async with linked(bed.kubeconfig) as link:
-        place = ConfigMapStorage(link, ACCOUNT, uid, "writer", node=node)
-        await place.acquire("")
-        place.at_rest = at_rest
-        for name, data in outages.script(script).files.items():
-            file = await place.create(name)
-            size = -(-len(data) // pieces)
-            for begin in range(0, len(data), size):
-                await file.write(bytes(data[begin : begin + size]))
-
-
-async def empty(bed: Bed) -> None:
-    path = f"/api/v1/namespaces/{ACCOUNT}/configmaps"
-    for each in (await bed.api.get(path))["items"]:
-        if each["metadata"]["name"].startswith("ebbtide-outage-"):
-            await bed.api.delete(f"{path}/{each['metadata']['name']}")
-
-
 async def outage(rights: Path, *arguments: str) -> Ran:
     words: tuple[str | Path, ...] = ("outage", *arguments, "--kubeconfig", rights, "--namespace", ACCOUNT)
     return await trio.to_thread.run_sync(partial(ebbtide, *words))
-
-
-async def test_a_journal_that_has_lost_its_end(api_bed: Bed, rights: Path) -> None:
-    """What is damaged may hide an open outage: it is named, and nobody is told that all is well."""
-    uid = str(uuid4())
-    path = f"/api/v1/namespaces/{ACCOUNT}/configmaps"
-    try:
-        await store(api_bed, "outage-leaders", NODE, uid, pieces=2)
-        pieces = sorted(
-            each["metadata"]["name"]
-            for each in (await api_bed.api.get(path))["items"]
-            if each["metadata"]["name"].startswith("ebbtide-outage-")
-        )
-        await api_bed.api.patch(
-            f"{path}/{pieces[-1]}", {"metadata": {"annotations": {"ebbtide.dev/offset": "nonsense"}}}
-        )
-        for words in (("ls",), ("ls", "--all"), ("status", NODE)):
-            ran = await outage(rights, *words)
-            assert ran.code == 4, words
-            assert ran.err.startswith(f"{NODE}: the journal's tail is torn; "), words
-            assert "no outage" not in ran.err, words
-            (said,) = json.loads((await outage(rights, *words, "-o", "json")).out)["damagedJournals"]
-            assert (said["node"], said["nodeUid"], said["state"]) == (NODE, uid, "torn"), words
-    finally:
-        await empty(api_bed)
 
 
 async def test_from_a_persons_word_to_the_end(api_bed: Bed, running_rights: Path, tmp_path: Path) -> None:
@@ -141,11 +87,3 @@ async def test_from_a_persons_word_to_the_end(api_bed: Bed, running_rights: Path
     finally:
         await kubelet.remove()
         await others.remove()
-
-
-async def test_what_is_no_name(rights: Path) -> None:
-    """Without a name the path would be one of a list."""
-    for subject in ("", "shop/", "/db-0", "a b", "No"):
-        ran = await outage(rights, "explain", subject)
-        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-        assert "is no name of a" in ran.err

@@ -19,7 +19,7 @@ from tests.actors.edges.kubernetes.config_map_fake import read
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, JOURNAL_RULES, LEASE_RULES, granted
-from tests.actors.edges.kubernetes.test_work_edge import WORK_RULES
+from tests.actors.edges.kubernetes.work_hands import WORK_RULES
 from tests.node.bed import Bed
 from tests.waiting import until
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import JSON, Answer, Unanswered, node_path
+from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered, node_path
 from ebbtide.actors.edges.kubernetes.node_view import lease_path
 from ebbtide.actors.edges.kubernetes.paced import (
     BURST,
@@ -67,41 +66,6 @@ def assert_paced(at_seconds: list[float], burst: int = BURST) -> None:
 def test_what_is_urgent(method: str, path: str, rank: int) -> None:
     """What stands between a permit and its taint, then journals, then the rest."""
     assert rank_of(method, path) == rank
-
-
-async def test_what_is_passed_on(autojump_clock: MockClock) -> None:
-    """All of it, and the time that is left."""
-    seen: dict[str, Any] = {}
-
-    class Caller:
-        async def call(self, method: str, path: str, **fields: Any) -> Answer:
-            seen.update(fields, method=method, path=path)
-            return Answer(201)
-
-    said: dict[str, Any] = {"body": {"a": 1}, "content_type": JSON, "traceparent": "t", "accept": "a"}
-    paced = PacedCaller(Caller(), burst=1)
-    for seconds in (4.0, 4.0 - 1 / REQUESTS_PER_SECOND):
-        assert await paced.call("PATCH", "/p", seconds_max=4.0, **said) == Answer(201)
-        assert seen == {**said, "method": "PATCH", "path": "/p", "seconds_max": pytest.approx(seconds)}
-
-
-async def test_urgent_ones_go_first(autojump_clock: MockClock) -> None:
-    """But for every fourth, which is of those that came first."""
-    asked = server()
-    paced = PacedCaller(asked, burst=1)
-    async with trio.open_nursery() as nursery:
-        for rank in (OTHER, JOURNAL, NODE):
-            for at in range(8):
-                nursery.start_soon(
-                    lambda path: paced.call("GET", path, seconds_max=60.0), f"{PATHS[rank]}{at}"
-                )
-                await trio.sleep(0)
-        await trio.testing.wait_all_tasks_blocked()
-        assert sum(paced.waiting) == 23
-    assert sum(paced.waiting) == 0
-    short = dict(zip(PATHS.values(), "njo", strict=True))
-    got = [short[each.path[:-1]] for each in asked.asked]
-    assert "".join(got) == "onnonnnonnnojjjojjjojjoo"
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -76,13 +76,6 @@ def mirror(name: str = "etcd-node-1", owner: dict[str, Any] = OF_NODE, **annotat
     return seen(metadata=meta, spec={})
 
 
-@pytest.mark.parametrize("source", ["file", "http"])
-def test_a_static_pod(source: str) -> None:
-    """A mirror's UID for the runtime is its annotation's, and its owner, the Node, is nobody to tell."""
-    found = mirror(source=source)
-    assert (found.uid, found.api_uid, found.static, found.owner) == ("hash", "api", True, "")
-
-
 @pytest.mark.parametrize(
     "found",
     [
@@ -155,23 +148,6 @@ def test_volumes(kind: str, concerns_others: bool) -> None:
     assert of_spec(volumes=[{"name": "v", kind: {}}]).volumes is concerns_others
 
 
-def test_sidecars() -> None:
-    """Restartable init containers are sidecars; the others have ended before the pod's own began."""
-    init = [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}]
-    found = of_spec(containers=[{"name": "main"}], initContainers=init)
-    assert (found.sidecars, found.containers) == (("proxy",), ("main",))
-
-
-def test_ends() -> None:
-    """A container that has ended is known by its exit code."""
-    states = [
-        {"name": "a", "state": {"terminated": {"exitCode": 3, "startedAt": "2026-01-01T00:00:01Z"}}},
-        {"name": "b", "state": {"running": {"startedAt": "2026-01-01T00:00:02Z"}}},
-    ]
-    found = seen(metadata={}, spec={}, status={"containerStatuses": states})
-    assert (found.ended, found.started_at) == ({"a": 3}, "2026-01-01T00:00:02Z")
-
-
 @pytest.mark.parametrize(
     ("spec", "number"),
     [
@@ -207,14 +183,6 @@ def test_what_runs() -> None:
         },
     )
     assert found.running == {"i": "f0" * 32, "a": "beef" * 16}
-
-
-@pytest.mark.parametrize("identity", [":/", "containerd:///", "kubelet.service", "cri-o://beef", "a" * 65])
-def test_a_container_s_id_that_is_none(identity: str) -> None:
-    """Processes of this machine are found by it: what no runtime has made is not taken."""
-    runs: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:02Z"}}
-    statuses = [{"name": "a", "containerID": identity, "state": runs}]
-    assert seen(metadata={"name": "a", "uid": "u"}, status={"containerStatuses": statuses}).running == {}
 
 
 def test_what_stands_among_the_static_pods(tmp_path: Path) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -18,20 +15,17 @@ from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes import pod_writes as late
 from ebbtide.actors.edges.kubernetes.calls import Answer
-from ebbtide.actors.edges.kubernetes.pod_writes import LATE_FILE_NAME, KnownThen, LateStatuses
+from ebbtide.actors.edges.kubernetes.pod_writes import KnownThen, LateStatuses
 from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodStore
 from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.base import Order
-from ebbtide.events.decisions import DeletePod, DeliverStatuses, WithdrawPods
+from ebbtide.events.decisions import DeliverStatuses, WithdrawPods
 from ebbtide.events.files import write_atomically
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted, status
 from tests.actors.edges.process.process_bed import Outbox
-from tests.waiting import WATCHDOG_SECONDS, until
-
-WRITERS = 8
-ROUNDS = 5
+from tests.waiting import until
 
 
 def found(uid: str) -> KnownPod:
@@ -42,21 +36,6 @@ async def is_kept(folder: Path, *uids: str) -> bool:
     """As the next boot reads it."""
     known = await LateStatuses(folder, lambda level, line: None).known()
     return dict(known) == {uid: KnownThen(f"v-{uid}") for uid in uids}
-
-
-async def test_reports_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is kept, whoever writes last, and nothing fails."""
-    monkeypatch.setattr(bounds, "now", bounds.Bounds(side_file_seconds=WATCHDOG_SECONDS))
-    said: list[str] = []
-    made = LateStatuses(tmp_path / "state", lambda level, line: said.append(line))
-    for turn in range(ROUNDS):
-        async with trio.open_nursery() as nursery:
-            for writer in range(WRITERS):
-                nursery.start_soon(made.keep, [f"{turn}-{writer}"], found)
-    uids = [f"{turn}-{writer}" for turn in range(ROUNDS) for writer in range(WRITERS)]
-    assert said == []
-    assert await is_kept(tmp_path / "state", *uids)
-    assert os.listdir(tmp_path / "state") == [LATE_FILE_NAME]
 
 
 async def test_a_writer_that_the_disk_holds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,14 +138,6 @@ async def test_one_that_gets_its_final_status(autojump_clock: MockClock) -> None
     assert withdrawn(server) == ["b", "b"]
 
 
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_one_that_has_it_already(phase: str, autojump_clock: MockClock) -> None:
-    """As the watch shows it."""
-    server = Scripted(behave)
-    assert await do(writes_on(server, known("a", phase), known("b")), WITHDRAW) == Ending()
-    assert withdrawn(server) == ["b"]
-
-
 async def test_one_whose_final_status_was_refused(autojump_clock: MockClock) -> None:
     """It still has to leave its Services."""
     server = Scripted(refuse)
@@ -178,25 +149,3 @@ async def test_one_whose_final_status_was_refused(autojump_clock: MockClock) -> 
 
 
 # --- what has gone is forgotten ----------------------------------------------------------------
-
-
-async def test_pods_that_come_and_go(autojump_clock: MockClock) -> None:
-    """Deleted, and given their final status, in one shutdown after another: only the last one is known."""
-    store, server = PodStore(), Scripted(behave)
-    writes = Writes(server, store, "node-1")
-    uids = [f"uid-of-{number}" for number in range(20)]
-    for uid in uids:
-        store.replace([known(uid)], "1")
-        await do(writes, DeletePod(key=f"x{uid}", uid=uid, namespace="default", name=uid, grace_seconds=2))
-        await do(writes, DeliverStatuses(key=f"d{uid}", statuses=((uid, "Failed", "Terminated", "m"),)))
-        server.asked.clear()
-    kept, left = set[str](), [writes]
-    seen = {id(writes)}
-    while left:
-        for each in gc.get_referents(left.pop()):
-            if isinstance(each, str):
-                kept.add(each.removeprefix("api-"))
-            elif id(each) not in seen and not isinstance(each, type | ModuleType | FunctionType):
-                seen.add(id(each))
-                left.append(each)
-    assert [uid for uid in uids if uid in kept] == uids[-1:]

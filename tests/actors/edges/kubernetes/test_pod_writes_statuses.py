@@ -12,7 +12,7 @@ from msgspec import structs
 
 from ebbtide.actors.edges.kubernetes import pod_writes as final
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events.decisions import DeliverStatuses, WithdrawPods
+from ebbtide.events.decisions import DeliverStatuses
 from tests.actors.edges.kubernetes.rig import kubeconfig, wire
 from tests.actors.edges.kubernetes.rig import running as edge_running
 from tests.actors.edges.kubernetes.write_rig import (
@@ -80,24 +80,6 @@ async def test_failed(alone: Bed, client: Client) -> None:
         assert not after["ready"]
         assert all(after[name] == before[name] for name in ("name", "image", "imageID", "restartCount"))
     assert state["podIP"] == made["status"]["podIP"]
-
-
-async def test_kept(bed: Bed) -> None:
-    """A Job's pod that succeeded by itself keeps what it has, and is not called disrupted."""
-    made = await bed.api.post(PODS, pod("one", NODE, "exit 0", restartPolicy="Never"))
-    done = await bed.api.until(f"{PODS}/one", lambda each: each["status"]["phase"] == "Succeeded")
-    async with writing(bed, [known(made)], NODE_CLIENT) as hand:
-        assert await hand.do(statuses(made)) == Ending()
-    assert (await bed.api.get(f"{PODS}/one"))["status"] == done["status"]
-
-
-async def test_not_known_ahead(alone: Bed, client: Client) -> None:
-    """A pod that no watch knows is found by one list."""
-    (made,) = await running(alone, pod("one", NODE))
-    await stop_kubelet(alone)
-    async with writing(alone, (), client) as hand:
-        assert await hand.do(statuses(made)) == Ending()
-    assert (await alone.api.get(f"{PODS}/one"))["status"]["phase"] == "Failed"
 
 
 async def test_removed(alone: Bed, client: Client) -> None:
@@ -193,20 +175,6 @@ async def test_stale(bed: Bed, change: str, tmp_path: Path, request: pytest.Fixt
     assert (await bed.api.get(f"{PODS}/one"))["status"]["phase"] == "Running"
 
 
-async def test_withdrawn(alone: Bed, client: Client) -> None:
-    """Ready=False on each pod, and nothing else of it changes."""
-    made = await running(alone, pod("one", NODE), pod("two", NODE))
-    await stop_kubelet(alone)
-    async with writing(alone, map(known, made), client) as hand:
-        order = WithdrawPods(key="k", uids=tuple(each["metadata"]["uid"] for each in made))
-        assert await hand.do(order) == Ending()
-    for each in made:
-        now = await alone.api.get(f"{PODS}/{each['metadata']['name']}")
-        assert of_kind(now, "Ready")["status"] == of_kind(now, "ContainersReady")["status"] == "False"
-        assert now["status"]["phase"] == "Running"
-        assert not of_kind(now, "DisruptionTarget")
-
-
 # --- deletes -------------------------------------------------------------------------------------
 
 
@@ -223,11 +191,3 @@ async def test_the_kubelet_keeps_the_mark(bed: Bed) -> None:
     finally:
         await bed.api.patch(path, {"metadata": {"finalizers": None}})
     assert of_kind(now, "DisruptionTarget")["reason"] == "TerminationByKubelet"
-
-
-async def test_of_another_node(bed: Bed) -> None:
-    """The node's identity is refused a pod of another node: gone from here, and not touched."""
-    made = await bed.api.post(PODS, pod("far", "node-of-somebody-else"))
-    async with writing(bed, [known(made)], NODE_CLIENT) as hand:
-        assert await hand.do(delete(made)) == Ending()
-    assert "deletionTimestamp" not in (await bed.api.get(f"{PODS}/far"))["metadata"]

@@ -17,9 +17,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes import pod_object as manifests
 from ebbtide.actors.edges.kubernetes import pods as caching
-from ebbtide.actors.edges.kubernetes.client import ApiClient
-from ebbtide.actors.edges.kubernetes.pods import API_ORDERS, LAST_ENDS_MAX, KnownPod, PodCache, PodStore
-from ebbtide.actors.edges.kubernetes.runtime import Writes
+from ebbtide.actors.edges.kubernetes.pods import LAST_ENDS_MAX, KnownPod, PodCache, PodStore
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.decisions import WithdrawPods
@@ -38,17 +36,6 @@ def silent(level: int, line: str) -> None:
 
 
 # --- the store ---------------------------------------------------------------------------------
-
-
-def test_a_mirror_that_was_made_anew() -> None:
-    """A mirror that is deleted and made again is another object of the same pod, which stays known."""
-    store = PodStore()
-    store.put(pod("static", api_uid="first"))
-    store.put(pod("static", api_uid="second"))
-    store.remove(pod("static", api_uid="first"))
-    assert store.find("static") == pod("static", api_uid="second")
-    store.remove(pod("static", api_uid="second"))
-    assert store.find("static") is None
 
 
 def mirror(uid: str, api_uid: str, **fields: Any) -> KnownPod:
@@ -87,44 +74,6 @@ def test_what_a_pods_object_went_with_is_known_for_a_while() -> None:
     assert (store.last_ends("web"), len(store.last_ends("0"))) == ({}, 1)
 
 
-def test_of_two_mirrors_the_kubelets() -> None:
-    """Who may create pods may not write their status: that is the kubelet's."""
-    true, claim = mirror("hash", "true", phase="Running"), mirror("hash", "claim", phase="Pending")
-    for shown in ([true, claim], [claim, true]):
-        store = PodStore()
-        store.replace(shown, "5")
-        assert (store.find("hash"), store.pods()) == (true, [true])
-
-
-def test_a_static_pods_name_is_a_mirrors() -> None:
-    """What only has the name of a static pod says nothing of it, and its manifest does."""
-    store = PodStore()
-    manifest = pod("", name="api-node-1", api_uid="", static=True)
-    store.set_manifests([manifest])
-    store.put(pod("web", name="api-node-1", api_uid="web"))
-    assert store.find_named("default", "api-node-1") == manifest
-
-
-def test_a_list_goes_before_the_cache() -> None:
-    """What was known before a restart counts until the first list, and not after it."""
-    store = PodStore()
-    store.restore([pod("old")])
-    assert store.find("old")
-    store.replace([pod("new")], "5")
-    store.restore([pod("old")])
-    assert [each.uid for each in store.pods()] == ["new"]
-
-
-def test_manifests_fill_the_gaps() -> None:
-    """A static pod's manifest answers by name until the API server has shown the pod."""
-    store = PodStore()
-    made = pod("", name="api-node-1", priority=7, api_uid="")
-    store.set_manifests([made])
-    assert store.find_named("default", "api-node-1") is made
-    store.put(mirror("uid", "mirror", name="api-node-1", priority=9))
-    assert [each.priority for each in store.pods()] == [9]
-
-
 # --- the cache ---------------------------------------------------------------------------------
 
 
@@ -156,32 +105,6 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
     assert PodCache(tmp_path, NODE, silent).load() == [one]
     assert PodCache(tmp_path, "node-2", silent).load() == []
     assert (tmp_path / "pods.json").stat().st_mode & 0o777 == 0o600
-
-
-async def test_membership_is_soon_and_the_rest_at_the_end(tmp_path: Path) -> None:
-    """A pod that comes is on disk at once; how it is may wait, at the latest until the daemon ends."""
-    store, cache = PodStore(), PodCache(tmp_path, NODE, silent)
-    one, changed = pod("one", phase="Pending"), pod("one", phase="Running")
-    async with followed(cache, store):
-        store.put(one)
-        await until(lambda: cache.load() == [one], "it is on disk")
-        store.put(changed)
-        await trio.testing.wait_all_tasks_blocked()
-        assert cache.load() == [one]
-    assert cache.load() == [changed]
-
-
-async def test_before_the_first_list(tmp_path: Path) -> None:
-    """A daemon that never reached the API server leaves the cache as it found it."""
-    before = PodStore()
-    async with followed(PodCache(tmp_path, NODE, silent), before):
-        before.replace([pod("one")], "5")
-    store = PodStore()
-    store.restore(PodCache(tmp_path, NODE, silent).load())
-    stamp = (tmp_path / "pods.json").stat().st_mtime_ns
-    async with followed(PodCache(tmp_path, NODE, silent), store):
-        pass
-    assert (tmp_path / "pods.json").stat().st_mtime_ns == stamp
 
 
 async def test_a_disk_that_refuses(tmp_path: Path) -> None:
@@ -269,19 +192,6 @@ def test_manifests(tmp_path: Path) -> None:
     assert manifests.read_manifests(tmp_path / "nothing", "node-1") == []
 
 
-async def test_a_folder_that_changes(tmp_path: Path) -> None:
-    """A manifest that appears or goes is noticed."""
-    taken: list[list[KnownPod]] = []
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(manifests.follow, tmp_path, NODE, taken.append)
-        await until(lambda: taken == [[]], "the folder is read")
-        (tmp_path / "etcd.yaml").write_text(MANIFEST)
-        await until(lambda: taken[-1], "the manifest is there")
-        (tmp_path / "etcd.yaml").unlink()
-        await until(lambda: not taken[-1], "the manifest is gone")
-        nursery.cancel_scope.cancel()
-
-
 # --- the edge without an API server ------------------------------------------------------------
 
 
@@ -338,11 +248,6 @@ async def test_what_may_still_come(tmp_path: Path) -> None:
     edge = KubernetesEdge(None, NODE, tmp_path, manifests=tmp_path)
     assert edge.expecting
     assert not KubernetesEdge(None, NODE, tmp_path).expecting
-
-
-def test_each_order_has_its_writer() -> None:
-    """What the edge takes from the start is what its writers carry out once it is awake."""
-    assert set(API_ORDERS) == set(Writes(ApiClient(None), PodStore(), NODE).effects)
 
 
 # --- the client's package ----------------------------------------------------------------------

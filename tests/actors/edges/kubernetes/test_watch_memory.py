@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.calls import PART_BYTES, Answer, Unanswered
-from ebbtide.actors.edges.kubernetes.client import LINE_BYTES_MAX, LineStream, SilentStream
+from ebbtide.actors.edges.kubernetes.client import LINE_BYTES_MAX, LineStream
 from ebbtide.actors.edges.kubernetes.pods import PodStore
 from ebbtide.actors.edges.kubernetes.watch import (
-    LIVENESS_PATH,
     SELF_SUBJECT_REVIEWS,
     ApiHealth,
     HeardCaller,
@@ -66,17 +65,6 @@ async def test_a_line_without_end() -> None:
         await stream_of([piece] * (LINE_BYTES_MAX // len(piece) + 2)).line(1.0)
 
 
-async def test_silence(autojump_clock: MockClock) -> None:
-    """After silence the stream can be asked again, and nothing is lost."""
-    send, receive = trio.open_memory_channel[bytes](1)
-    stream = LineStream(200, receive.receive)
-    await send.send(b"half ")
-    with pytest.raises(SilentStream):
-        await stream.line(5.0)
-    await send.send(b"and half\n")
-    assert await stream.line(5.0) == b"half and half"
-
-
 class Server:
     """Answers a list with these pods, and each watch with the next of these streams; the last one lasts.
 
@@ -122,50 +110,8 @@ async def watched(server: Server, clock: MockClock) -> tuple[PodStore, Outbox]:
     return store, outbox
 
 
-def event(what: str, /, **thing: Any) -> bytes:
-    return json.dumps({"type": what, "object": thing}).encode() + b"\n"
-
-
 def pod(uid: str, version: str = "10") -> dict[str, Any]:
     return {"metadata": {"name": uid, "namespace": "default", "uid": uid, "resourceVersion": version}}
-
-
-async def test_events(autojump_clock: MockClock) -> None:
-    """Pods come, change and go with their events; a bookmark only moves the place."""
-    lines = [
-        event("ADDED", **pod("b")),
-        event("MODIFIED", **pod("b", "11"), status={"phase": "Running"}),
-        event("DELETED", **pod("a", "12")),
-        event("BOOKMARK", metadata={"resourceVersion": "20"}),
-    ]
-    server = Server([pod("a")], lines)
-    store, _ = await watched(server, autojump_clock)
-    assert [(each.uid, each.phase) for each in store.pods()] == [("b", "Running")]
-    assert server.places[:2] == ["9", "20"]
-    assert len(server.lists) == 1
-
-
-@pytest.mark.parametrize(("code", "lists"), [(410, 2), (500, 1)], ids=["the place is gone", "anything else"])
-async def test_an_error(autojump_clock: MockClock, code: int, lists: int) -> None:
-    """An ERROR event ends the watch; only one that says that the place is gone makes it list again."""
-    error = event("ERROR", kind="Status", code=code, message="too old")
-    server = Server([pod("a")], [error])
-    await watched(server, autojump_clock)
-    assert len(server.lists) == lists
-
-
-async def test_a_place_that_never_was(autojump_clock: MockClock) -> None:
-    """A server that refuses our place again and again is asked for a list, and so a new place."""
-    error = event("ERROR", kind="Status", code=504, message="Too large resource version")
-    server = Server([pod("a")], *[[error]] * 5)
-    await watched(server, autojump_clock)
-    assert len(server.lists) == 2
-
-
-async def test_short_trouble(autojump_clock: MockClock) -> None:
-    """A few watches that end at once are no reason to call the server away."""
-    _, outbox = await watched(Server([pod("a")], [], [b"{"], [b"nonsense\n"], []), autojump_clock)
-    assert outbox.of(ApiRead) == [ApiRead(reachable=True)]
 
 
 class Moody:
@@ -214,33 +160,6 @@ async def test_a_write_that_is_not_answered(autojump_clock: MockClock) -> None:
         await heard.call("PATCH", "/pod", seconds_max=1)
         await outbox.wait_for(ApiRead, 2, reachable=True)
         assert [read.reachable for read in outbox.of(ApiRead)] == [True, False, True]
-
-
-async def test_a_slow_server_is_there(autojump_clock: MockClock) -> None:
-    """A write has less time than such a server takes; that is no reason to call it away."""
-    server = Moody()
-    async with writing(server) as (heard, outbox):
-        server.takes_seconds = 1.5
-        for _ in range(5):
-            with pytest.raises(Unanswered):
-                await heard.call("PATCH", "/pod", seconds_max=1)
-        await trio.sleep(60)
-        assert f"GET {LIVENESS_PATH}" in server.asked
-        assert outbox.of(ApiRead) == [ApiRead(reachable=True)]
-
-
-async def test_one_bad_write(autojump_clock: MockClock) -> None:
-    """Something else was answered meanwhile: nothing is said, whatever became of the question."""
-    server = Moody()
-    async with writing(server) as (heard, outbox):
-        server.takes_seconds = HOUR
-        with pytest.raises(Unanswered):
-            await heard.call("PATCH", "/pod", seconds_max=0.5)
-        await trio.sleep(0.5)
-        server.takes_seconds = 0
-        await heard.call("PATCH", "/pod", seconds_max=0.5)
-        await trio.sleep(60)
-        assert outbox.of(ApiRead) == [ApiRead(reachable=True)]
 
 
 lines = st.one_of(

@@ -12,11 +12,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes import work_view
 from ebbtide.actors.edges.kubernetes.work_edge import ATTACHER_SECONDS, WorkEdge
 from ebbtide.actors.edges.kubernetes.work_view import (
     ATTACHMENTS_PATH,
-    GRPC_CODES,
     PODS_PATH,
     VOLUMES_PATH,
     AttachmentObject,
@@ -175,11 +173,6 @@ def test_why_a_pod_is_not_ready(status: Object, words: str) -> None:
     assert seen(pod("a", status=status)).waiting == words
 
 
-def test_a_pod_that_its_kubelet_has_not_begun_with() -> None:
-    """It has a node, and nobody has said anything of it."""
-    assert seen(pod("a", "worker", status={"phase": "Pending"})).waiting == "nothing from its kubelet yet"
-
-
 # --- what is kept of an attachment ----------------------------------------------------------------
 
 
@@ -224,12 +217,6 @@ def test_what_an_attachment_waits_for(made: Object, error: str, *, unheard: bool
     assert (found.name, found.node, found.volume, found.driver) == ("a", "worker", "pv-a", "csi.example.test")
 
 
-def test_the_codes_are_in_their_order() -> None:
-    """``errorCode`` is a number: gRPC's, from 0."""
-    numbers = {"OK": 0, "NotFound": 5, "Aborted": 10, "Internal": 13, "Unauthenticated": 16}
-    assert {name: [each for each, _ in GRPC_CODES].index(name) for name in numbers} == numbers
-
-
 # --- what is kept of a volume ---------------------------------------------------------------------
 
 CLAIMS = {
@@ -239,14 +226,6 @@ CLAIMS = {
         {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
     ]
 }
-
-
-def test_which_claims_a_pod_has() -> None:
-    """Its own and those that are made for it; none once it has ended: nobody waits for its unmount."""
-    made = pod("db-0", spec=CLAIMS)
-    assert seen(made).claims == ("default/data", "default/db-0-scratch")
-    for phase in ("Succeeded", "Failed"):
-        assert seen({**made, "status": {"phase": phase}}).claims == ()
 
 
 @pytest.mark.parametrize(
@@ -470,78 +449,10 @@ async def test_what_follows(autojump_clock: MockClock) -> None:
         assert await hand.said() == [elsewhere("web-new")]
 
 
-async def test_an_attachment_that_is_made_again(autojump_clock: MockClock) -> None:
-    """It has the same name: the one that was listed is gone, though nobody saw that there was none."""
-    server = Server()
-    server.attach(attachment("va"))
-    async with working(server) as hand:
-        await hand.list()
-        server.remove(ATTACHMENTS_PATH, "uid-va")
-        server.attach(attachment("va", uid="again"))
-        server.forget()
-        assert await hand.said(10) == [AttachmentGone(name="va")]
-
-
-async def test_another_leaders_list(autojump_clock: MockClock) -> None:
-    """It is told who came since the first one's, also for pods that are gone meanwhile."""
-    server = Server()
-    for made in (db(uid="again", node="other", status=ready()), web("web-b", "other"), web("web-c", "other")):
-        server.pod(made)
-    found = [
-        PodLost(pod=lost("db-0", **OF_DB)),
-        PodLost(pod=lost("web-a", **OF_WEB), elsewhere=("uid-web-b",)),
-        # Found later, with what was there by then: it may be another's successor all the same.
-        PodLost(pod=lost("web-z", **OF_WEB), elsewhere=("uid-web-b", "uid-web-c")),
-    ]
-    async with working(server, lost=found) as hand:
-        listed, *facts = await hand.list()
-        assert listed == WorkListed(key="k")
-        assert facts == [elsewhere("db-0", "other", uid="again", is_ready=True), elsewhere("web-c", "other")]
-
-
-async def test_it_starts_anew(autojump_clock: MockClock) -> None:
-    """A second list has who came to the node since, and tells again who came elsewhere."""
-    server = Server()
-    server.pod(web("web-a", "worker"))
-    async with working(server) as hand:
-        await hand.list()
-        server.pod(web("web-b", "other"))
-        server.pod(db())
-        await hand.said()
-        listed, *facts = await hand.list()
-        pods = (lost("db-0", **OF_DB), lost("web-a", **OF_WEB))
-        # It takes somebody's place: whose, nobody can say before there are as many as are lost.
-        assert listed == WorkListed(key="k", pods=pods)
-        assert facts == [elsewhere("web-b", "other")]
-        server.remove(PODS_PATH, "uid-db-0")
-        assert await hand.said() == [LostPodGone(uid="uid-db-0")]
-
-
 def recorded(*events: Event) -> list[Record]:
     """As an actor's decisions."""
     step = {"mono_ns": 0, "wall_ns": 0, "episode": 1, "cause": 1, "actor": "a", "last": True}
     return [Record(seq=at, event=event, **step) for at, event in enumerate(events, 2)]
-
-
-async def test_who_is_bound_to_it_meanwhile(autojump_clock: MockClock) -> None:
-    """It is lost as well, and takes nobody's place any more; none takes its place that has another's."""
-    server = Server()
-    for made in (web("web-a", "worker"), web("web-b", "worker"), web("web-z", "other")):
-        server.pod(made)
-    async with working(server) as hand:
-        await hand.list()
-        server.remove(PODS_PATH, "uid-web-a")
-        server.pod(web("web-c"))
-        server.pod(web("web-d", "other", status=ready()))
-        await hand.said()
-        hand.edge.observe(recorded(PodRecovered(uid="uid-web-a", by="uid-web-d")))
-        server.pod(web("web-c", "worker"))
-        assert await hand.said() == [elsewhere("web-c", "worker")]
-        listed, *facts = await hand.list()
-        assert isinstance(listed, WorkListed)
-        assert [each.uid for each in listed.pods] == ["uid-web-b", "uid-web-c"]
-        assert set(listed.elsewhere["ReplicaSet/web"]) == {"uid-web-a", "uid-web-d", "uid-web-z"}
-        assert facts == [elsewhere("web-c"), elsewhere("web-d", "other", is_ready=True)]
 
 
 async def test_nothing_more_of_what_is_over(autojump_clock: MockClock) -> None:
@@ -644,21 +555,6 @@ async def test_an_attacher_that_says_nothing(autojump_clock: MockClock) -> None:
         server.attach(attachment("va", **DELETED, error={**said, "time": "2"}))
         refused = msgspec.structs.replace(deleting, error="its driver refuses: UNAVAILABLE")
         assert await hand.said(10 * ATTACHER_SECONDS) == [AttachmentRead(attachment=refused)]
-
-
-async def test_an_attacher_that_nobody_could_have_heard(autojump_clock: MockClock) -> None:
-    """While the watch is broken no time counts, and then it counts anew."""
-    server = Server()
-    server.attach(attachment("va", **DELETED))
-    async with working(server) as hand:
-        await hand.list()
-        assert await hand.said(ATTACHER_SECONDS - 10) == []
-        server.reachable = False
-        server.cut()
-        assert await hand.said(600) == []
-        server.reachable = True
-        assert await hand.said(ATTACHER_SECONDS - 10) == []
-        assert len(await hand.said(20)) == 1
 
 
 # --- whatever happens -----------------------------------------------------------------------------
@@ -805,29 +701,3 @@ async def test_the_list_and_its_changes_come_to_what_is_there(seed: int, autojum
 
 
 # --- how much it is -------------------------------------------------------------------------------
-
-
-async def test_who_follows_hears_until_it_is_forgotten() -> None:
-    """Of two that follow the same node only the other one."""
-    view, one, two = WorkView(), work_view.Changes(), work_view.Changes()
-    for each in (one, two):
-        view.follow(each, "worker", ())
-    view.forget(one)
-    view.pods.put(seen(pod("a", "worker")))
-    assert (one.take(), two.take()) == (([], []), (["uid-a"], []))
-
-
-def test_words_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whoever has them, and never more of them than the limit, however many come."""
-    view = WorkView()
-
-    def project(name: str, node: str) -> PodView:
-        return view.project_pod(msgspec.json.decode(msgspec.json.encode(web(name, node)), type=BoundPod))
-
-    first, second = project("web-a", "worker"), project("web-b", "worker")
-    for field in ("namespace", "node", "owner", "owner_uid", "tolerates", "finalizers"):
-        assert getattr(first, field) is getattr(second, field)
-    monkeypatch.setattr(work_view, "SHARED_MAX", 20)
-    for number in range(100):
-        project("web-a", f"node-{number}")
-        assert len(view._shared) <= 20

@@ -28,9 +28,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.trio import DBusConnection, open_dbus_connection
 
 from ebbtide.actors.edges.linux.bus import (
-    BODY_BYTES_MAX,
     HEADER_BYTES_MAX,
-    MESSAGE_BYTES_MAX,
     Bus,
     BusError,
     Incoming,
@@ -39,7 +37,6 @@ from ebbtide.actors.edges.linux.bus import (
 )
 from tests.actors.edges.logind.conftest import bed
 from tests.beds.logind import LogindBed
-from tests.descriptors import no_free_descriptor
 from tests.waiting import until
 
 __all__ = ["bed"]
@@ -128,27 +125,6 @@ async def test_what_is_not_understood_is_passed_over(data: bytes) -> None:
         os.close(descriptor)
 
 
-@pytest.mark.parametrize("fields", [{"body": MESSAGE_BYTES_MAX}, {"fields": 2**32 - 8}, {"order": b"?"}])
-async def test_what_is_no_message_ends_the_connection(fields: dict[str, Any]) -> None:
-    """Where the next message begins cannot be known: those who wait are told, and nothing is kept."""
-    async with linked() as (bus, peer), trio.open_nursery() as nursery:
-        errors: list[str] = []
-
-        async def ask() -> None:
-            with pytest.raises(BusError) as raised:
-                await bus.method(SOMEBODY, "Something")
-            errors.append(str(raised.value))
-
-        nursery.start_soon(ask)
-        await peer.connection.receive()
-        head = bytearray(signal("X")[:16])
-        head[0:1] = fields.get("order", b"l")
-        head[4:8] = fields.get("body", 0).to_bytes(4, "little")
-        head[12:16] = fields.get("fields", 8).to_bytes(4, "little")
-        await peer.say(bytes(head))
-    assert errors == ["the bus connection ended (BusError)"]
-
-
 # --- answers -----------------------------------------------------------------------------------
 
 
@@ -160,16 +136,6 @@ async def answer(
     if descriptors:
         reply.header.fields[HeaderFields.unix_fds] = len(descriptors)
     await peer.say(reply.serialise(serial=2, fds=array.array("i") if descriptors else None), descriptors)
-
-
-async def test_an_answer_that_is_too_long_fails_its_call() -> None:
-    """The one call ends at once, and says why; the next one on the same connection is answered."""
-    async with linked() as (bus, peer), trio.open_nursery() as nursery:
-        nursery.start_soon(answer, peer, "s", ("x" * BODY_BYTES_MAX,))
-        with pytest.raises(TooLong, match=r"^Much: an answer of 65\d+ bytes is too long$"):
-            await bus.method(SOMEBODY, "Much")
-        nursery.start_soon(answer, peer, "s", ("x" * (BODY_BYTES_MAX - 5),))
-        assert len((await bus.method(SOMEBODY, "Enough"))[0]) == BODY_BYTES_MAX - 5
 
 
 async def test_an_answer_that_cannot_be_read_fails_its_call() -> None:
@@ -186,21 +152,6 @@ async def test_an_answer_that_cannot_be_read_fails_its_call() -> None:
         with pytest.raises(BusError, match=r"^Ask: an answer cannot be read \(AssertionError\)$"):
             await bus.method(SOMEBODY, "Ask")
         await peer.last_word()
-
-
-async def test_without_a_free_descriptor_the_one_call_fails() -> None:
-    """An answer brings a descriptor and there is no number left for it: the next call has its own."""
-    passed = os.memfd_create("passed")
-    async with linked() as (bus, peer):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(answer, peer, "u", (0,), (passed,))
-            await trio.testing.wait_all_tasks_blocked()
-            with no_free_descriptor(), pytest.raises(BusError, match=r"^Inhibit: an answer cannot be read"):
-                await bus.method(SOMEBODY, "Inhibit")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(answer, peer, "s", ("here",))
-            assert await bus.method(SOMEBODY, "Again") == ("here",)
-    os.close(passed)
 
 
 @pytest.mark.gate

@@ -8,26 +8,6 @@ from pathlib import Path
 from ebbtide.actors.edges.linux.inotify import FolderWatch
 
 
-async def test_a_file_by_rename(tmp_path: Path) -> None:
-    """The last step of an atomic write is noticed, with the name."""
-    watch = FolderWatch([tmp_path])
-    (tmp_path / "new").write_text("x")
-    (tmp_path / "new").rename(tmp_path / "kept")
-    assert "kept" in await watch.changed()
-    watch.close()
-
-
-async def test_a_folder_that_does_not_exist_yet(tmp_path: Path) -> None:
-    """It is waited for through its nearest ancestor, and watched itself from then on."""
-    watch = FolderWatch([tmp_path / "a" / "b"])
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    await watch.changed()
-    (tmp_path / "a" / "b" / "file").touch()
-    while "file" not in await watch.changed():
-        pass
-    watch.close()
-
-
 async def test_a_folder_that_comes_back(tmp_path: Path) -> None:
     """Deleted and made again, a folder is still watched."""
     folder = tmp_path / "a"

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.kill_tree import (
     GAP_NS,
-    Cgroups,
     Mark,
     Marker,
     ProcessScanner,
@@ -27,13 +26,9 @@ from ebbtide.actors.edges.linux.kill_tree import (
     TreeRoot,
     delegated_group,
     kill_exactly,
-    kill_group,
-    remove_group,
     tree_keys,
     tree_members,
 )
-from ebbtide.actors.interfaces import Ending
-from tests.actors.edges.process.process_bed import bed_of, pod_of, shell
 from tests.waiting import WATCHDOG_SECONDS, until
 
 KEYS = [("p", "a"), ("p", "b"), ("q", "a")]
@@ -116,18 +111,6 @@ async def test_a_look_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest
     assert calls == [True]
 
 
-async def test_a_kill_works_without_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While marks cannot be read, session, group and parents still end the tree."""
-    async with bed_of(tmp_path, pod_of("p", shell("sleep 1000 & setsid sleep 1000 & wait"))) as bed:
-        monkeypatch.setattr(
-            ProcessScanner,
-            "look_now",
-            lambda self: [item._replace(mark=None) for item in self.look_without_marks()],
-        )
-        assert await bed.kill("p") == Ending()
-        monkeypatch.undo()
-
-
 async def test_leftovers_are_looked_for_together(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -155,30 +138,6 @@ async def test_leftovers_are_looked_for_together(
         assert len(looks) == 2
         await trio.sleep(0.2 * GAP_NS / 1_000_000_000)
         assert len(looks) == 3
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_look_that_hangs_delays_no_other_kill(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the sweep of one tree waits for its look, the next tree's SIGKILL goes out all the same."""
-    scanner = ProcessScanner(Marker(Path("/nowhere")))
-    looking = trio.Event()
-
-    async def hang() -> list[ScannedProcess]:
-        looking.set()
-        await trio.sleep_forever()
-        raise AssertionError
-
-    monkeypatch.setattr(scanner, "look", hang)
-    sweeper = TreeKiller(scanner)
-    child = subprocess.Popen(["sleep", "1000"])
-    stat = proc.read_stat(child.pid)
-    assert stat is not None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(sweeper.run)
-        sweeper.kill_soon(("p", "a"), TreeRoot())
-        await looking.wait()
-        sweeper.kill_soon(("q", "a"), TreeRoot(child.pid, stat.start_ticks))
-        await until(lambda: child.poll() == -9, "the child lives")
         nursery.cancel_scope.cancel()
 
 
@@ -234,21 +193,3 @@ BELOW = "36 24 0:31 /system.slice /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 def test_our_own_group_is_found_in_the_file_system(mounts: str, own: str, wanted: str | None) -> None:
     """Hybrid and unified hierarchies, bind mounts and groups outside of what is mounted."""
     assert delegated_group(mounts, own) == (Path(wanted) if wanted else None)
-
-
-def test_a_group_that_is_gone_is_empty(tmp_path: Path) -> None:
-    """Killing or removing what is not there is done; what cannot be killed is said."""
-    assert kill_group(str(tmp_path / "none"))
-    assert remove_group(str(tmp_path / "none"))
-    (tmp_path / "full" / "cgroup.kill").mkdir(parents=True)
-    assert not kill_group(str(tmp_path / "full"))
-    assert not remove_group(str(tmp_path / "full"))
-
-
-def test_without_a_kernel_that_kills_groups_there_are_none(tmp_path: Path) -> None:
-    """A folder without ``cgroup.kill`` is not used, and a group that cannot be made is done without."""
-    cgroups = Cgroups(tmp_path / "none" / "deeper", tmp_path)
-    assert not cgroups.usable()
-    assert not Cgroups(tmp_path, tmp_path).usable()
-    (tmp_path / "file").touch()
-    assert Cgroups(tmp_path / "file", tmp_path).make("x") == ""

@@ -14,8 +14,6 @@ from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.kill_tree import Mark, Marker
 from ebbtide.actors.edges.linux.proc import (
     FIRST_PROCESS_TEXT,
-    forecast_signal,
-    mask_names,
     signal_name,
     signal_number,
     verdict_of,
@@ -35,43 +33,11 @@ def test_a_stat_line_comes_back(
     assert proc.parse_stat(text) == proc.ProcessStat(pid, command, state, parent, group, session, start)
 
 
-@given(st.text())
-def test_any_text_is_a_stat_line_or_a_value_error(text: str) -> None:
-    """Nothing but ValueError comes of text that is no stat line."""
-    try:
-        proc.parse_stat(text)
-    except ValueError:
-        return
-    assert ")" in text
-
-
-@given(st.sets(st.integers(min_value=1, max_value=64)))
-def test_masks_are_named_bit_by_bit(numbers: set[int]) -> None:
-    """A mask and its names say the same."""
-    names = mask_names(sum(1 << (number - 1) for number in numbers))
-    assert [signal_name(number) for number in sorted(numbers)] == list(names)
-
-
 @given(st.integers(min_value=1, max_value=64).filter(lambda n: n not in (32, 33)))
 def test_every_signal_s_name_is_its_number(number: int) -> None:
     """Names and numbers are two ways to write one signal (32 and 33 belong to the C library)."""
     assert signal_number(signal_name(number)) == number
     assert signal_number(str(number)) == number
-
-
-@pytest.mark.parametrize("name", ["", "SIG", "SIGNONE", "0", "65", "-1", "1" * 5000, "SIGRTMIN+99", "٣"])
-def test_what_is_no_signal_is_refused(name: str) -> None:
-    """A stop signal that does not exist is an error that says what to write."""
-    with pytest.raises(ValueError, match="is no signal; use a name"):
-        signal_number(name)
-
-
-@pytest.mark.parametrize(
-    "name, number", [("term", 15), (" SIGKILL ", 9), ("RTMIN+3", int(signal.SIGRTMIN) + 3), ("SIGPOLL", 29)]
-)
-def test_names_are_read_generously(name: str, number: int) -> None:
-    """Case, spaces and the prefix do not matter."""
-    assert signal_number(name) == number
 
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
@@ -100,20 +66,6 @@ def test_connections_are_counted_when_they_are_established() -> None:
     assert proc.parse_tcp(text) == {12}
     assert proc.socket_inode("socket:[12]") == 12
     assert proc.socket_inode("pipe:[12]") is None
-
-
-def test_our_own_process_is_read() -> None:
-    """The readers agree with what the system calls say."""
-    stat, status = proc.read_stat(os.getpid()), proc.read_status(os.getpid())
-    assert stat is not None
-    assert status is not None
-    assert (stat.pid, stat.parent_pid, stat.session) == (os.getpid(), os.getppid(), os.getsid(0))
-    assert proc.is_same_process(os.getpid(), stat.start_ticks)
-    assert not proc.is_same_process(os.getpid(), stat.start_ticks + 1)
-    assert "SIGPIPE" in mask_names(status.ignored)
-    assert "SIGINT" in mask_names(status.caught)
-    assert os.getpid() in proc.all_pids()
-    assert proc.boot_id_with_dashes()
 
 
 def status_of(
@@ -146,11 +98,3 @@ def test_a_forecast_follows_from_the_masks(status: proc.ProcessStatus, name: str
     assert verdict_of(status, name)[0] == verdict
     if status == status_of(pids=(7, 1)):
         assert verdict_of(status, name)[1] == FIRST_PROCESS_TEXT
-
-
-def test_a_forecast_reads_a_real_process() -> None:
-    """Our own process ignores SIGPIPE; one that is gone has no forecast."""
-    found = forecast_signal("p", "main", os.getpid(), "SIGPIPE")
-    assert found is not None
-    assert (found.verdict, found.pid) == ("ignores", os.getpid())
-    assert forecast_signal("p", "main", 2**22 + 1, "SIGPIPE") is None

@@ -8,13 +8,12 @@ import sys
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.local_status import FILE_NAME, LocalStatusEdge
 from ebbtide.actors.edges.pod_spec import ExecAction
 from ebbtide.actors.edges.process import start as rings
-from ebbtide.actors.edges.process.start import KEEP_BYTES, OUTPUT_LINE_BYTES_MAX, TRIM_BYTES, OutputFiles
+from ebbtide.actors.edges.process.start import KEEP_BYTES, TRIM_BYTES, OutputFiles
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.codec import decode_event, encode_event
 from ebbtide.events.decisions import AnnounceNode, DeliverStatuses
@@ -59,20 +58,6 @@ async def test_an_autopsy_tells_why_it_does_not_end(tmp_path: Path) -> None:
         await bed.kill("p")
 
 
-async def test_output_stays_out_of_the_record_unless_asked_for(tmp_path: Path) -> None:
-    """By default an autopsy has no lines; of a container that has ended it is empty."""
-    async with bed_of(
-        tmp_path, pod_of("p", shell(f"echo secret; echo x > {tmp_path}/r; exec sleep 1000"))
-    ) as bed:
-        await bed.shows("r")
-        await bed.autopsy("p")
-        assert bed.outbox.of(AutopsyTaken)[0].last_lines == ()
-        await bed.kill("p")
-        await bed.exited("p")
-        await bed.autopsy("p")
-        assert bed.outbox.of(AutopsyTaken)[1].processes == ()
-
-
 def test_an_autopsy_stops_at_its_deadline() -> None:
     """What was not read in time is not in it, but for the first; nor is a process that has gone."""
     stat = proc.read_stat(os.getpid())
@@ -98,35 +83,6 @@ def test_a_ring_keeps_the_newest_lines(tmp_path: Path) -> None:
     os.close(fd)
 
 
-def test_a_ring_is_emptied_where_no_hole_can_be_punched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bound holds on every file system; a writer goes on at the new end."""
-    monkeypatch.setattr(rings, "_punch_hole", lambda fd, length: False)
-    ring = OutputFiles(tmp_path)
-    fd = ring.open("x")
-    os.write(fd, b"x" * (TRIM_BYTES + 4096))
-    ring.trim()
-    os.write(fd, b"after\n")
-    os.close(fd)
-    assert (tmp_path / "x").read_bytes() == b"after\n"
-
-
-def test_a_tail_is_bounded(tmp_path: Path) -> None:
-    """Long lines are cut, odd bytes replaced, and no lines are no lines."""
-    ring = OutputFiles(tmp_path)
-    os.write(ring_fd := ring.open("x"), b"a\n" + b"y" * 5000 + b"\n\xff\xfe\n")
-    os.close(ring_fd)
-    long, odd = ring.tail("x", 2)
-    assert len(long) == OUTPUT_LINE_BYTES_MAX
-    assert odd == "\ufffd\ufffd"
-    assert ring.tail("x", 0) == ()
-    assert ring.tail("none", 5) == ()
-    ring.remove("x")
-    ring.remove("x")
-    assert ring.tail("x", 5) == ()
-
-
 async def test_output_that_nobody_reads_is_not_kept(tmp_path: Path) -> None:
     """A pod that writes without end fills nothing, nor does its hook; both live as ever."""
     hook = ExecAction(argv=("sh", "-c", "yes 0123456789 | head -c 1000000"))
@@ -135,17 +91,6 @@ async def test_output_that_nobody_reads_is_not_kept(tmp_path: Path) -> None:
         (pid,) = {item.pid for item in bed.processes()}
         assert os.readlink(f"/proc/{pid}/fd/1") == "/dev/null"
         assert not list((bed.state_dir / "output").iterdir())
-        await bed.kill("p")
-
-
-async def test_output_is_trimmed_while_a_pod_runs(tmp_path: Path) -> None:
-    """A pod that writes without end is kept in bounds and lives."""
-    pod = pod_of("p", shell("exec yes 0123456789"))
-    async with bed_of(tmp_path, pod, capture_lines=1) as bed:
-        output = bed.state_dir / "output" / "p.main"
-        await until(lambda: output.stat().st_size > 20 * TRIM_BYTES, "it does not write")
-        await until(lambda: output.stat().st_blocks * 512 < output.stat().st_size // 4, "not trimmed")
-        assert len(bed.processes()) == 1
         await bed.kill("p")
 
 
@@ -204,14 +149,3 @@ async def test_statuses_are_in_a_file_that_survives(tmp_path: Path) -> None:
     assert node["conditions"][0]["status"] == "True"
     assert set(node["pods"]) == {"u", "v"}
     assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
-
-
-async def test_a_status_that_cannot_be_written_fails_with_its_place(tmp_path: Path) -> None:
-    """A file that cannot be replaced is named."""
-    edge = LocalStatusEdge(tmp_path)
-    (tmp_path / FILE_NAME).mkdir()
-    ending = await edge.adopt(AnnounceNode(key="a", ready=True), None)  # type: ignore[arg-type]
-    assert ending is not None
-    assert ending.result == "failed"
-    assert str(tmp_path / FILE_NAME) in ending.reason
-    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]

@@ -11,14 +11,13 @@ from jeepney import HeaderFields, Message
 
 from ebbtide.actors.edges.logind.connection import REJECTED_MAX, OwnerChanged, ShutdownSignal, SignalFilter
 from ebbtide.actors.edges.logind.manager import (
-    LOGIND_NAME,
     PREPARE_FOR_SHUTDOWN,
     PREPARE_FOR_SHUTDOWN_WITH_METADATA,
 )
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import Arm, Disarm
-from ebbtide.events.facts import LogindRead, PrepareForShutdown, PreparingRead, SignalRejected
+from ebbtide.events.facts import PrepareForShutdown, PreparingRead, SignalRejected
 from tests.actors.edges.logind.conftest import Rig
 from tests.beds.login1 import FakeLogin1, fake_login1
 from tests.beds.logind import LogindBed, manager_signal
@@ -84,17 +83,6 @@ async def test_a_wrong_body_is_rejected(
     assert (await rig.facts.wait(PrepareForShutdown)).active
 
 
-async def test_both_signals_of_newer_systemd_are_one_fact(rig: Rig, fake: FakeLogin1) -> None:
-    """From 255 on the signal with the kind comes first; the plain one after it says nothing new."""
-    await rig.do(Arm(key="a"))
-    fake.asked.clear()
-    await fake.emit(PREPARE_FOR_SHUTDOWN_WITH_METADATA, "ba{sv}", True, {"type": ("s", "soft-reboot")})
-    await fake.emit(PREPARE_FOR_SHUTDOWN, "b", True)
-    (fact,) = await settled(rig, fake)
-    assert (fact.active, fact.kind, fact.grant_ns) == (True, "soft-reboot", 5 * NS_PER_SECOND)
-    assert fake.asked == [], "no round trip stands between the signal and its fact"
-
-
 async def test_a_withdrawal_of_newer_systemd_is_one_fact(rig: Rig, fake: FakeLogin1) -> None:
     """The same for `false`, and the next episode's signals are two of their own."""
     await rig.do(Arm(key="a"))
@@ -130,24 +118,6 @@ async def test_a_logind_that_does_not_answer_delays_the_fact_by_a_bound(
     assert (fact.kind, fact.grant_ns) == ("unknown", 5 * NS_PER_SECOND)
 
 
-async def test_the_metadata_property_of_newer_systemd(rig: Rig, fake: FakeLogin1) -> None:
-    """From 257 on a property names the kind of a shutdown that runs already, in a bare dictionary."""
-    metadata = {"preparing": ("b", True), "type": ("s", "soft-reboot")}
-    fake.properties["PreparingForShutdown"] = ("b", True)
-    fake.properties["PreparingForShutdownWithMetadata"] = ("a{sv}", metadata)
-    await rig.do(Arm(key="a"))
-    assert rig.facts.of(LogindRead)[0].kind == "soft-reboot"
-
-
-@pytest.mark.parametrize("name", ["PreparingForShutdown", "InhibitDelayMaxUSec", "ScheduledShutdown"])
-async def test_a_property_of_another_type_is_an_outcome(rig: Rig, fake: FakeLogin1, name: str) -> None:
-    """What logind never answers fails the order with one line, and raises nothing."""
-    fake.properties[name] = ("s", "surprise")
-    ending = await rig.do(Arm(key="a"))
-    assert ending.result == "failed"
-    assert "logind answered 'surprise' where a" in ending.reason
-
-
 async def test_an_answer_of_another_form_is_an_outcome(bed: LogindBed, rig: Rig, fake: FakeLogin1) -> None:
     """Whatever an answer has in it: the order fails with one line, and looking beside it goes on."""
     for name, signature, body in (
@@ -172,14 +142,6 @@ async def test_an_answer_of_another_form_is_an_outcome(bed: LogindBed, rig: Rig,
     assert (await rig.do(Arm(key="b"))).result == "done"
 
 
-async def test_a_kind_of_another_form_stays_unknown(rig: Rig, fake: FakeLogin1) -> None:
-    """A dictionary of something else than variants; the signal counts."""
-    await rig.do(Arm(key="a"))
-    await fake.emit(PREPARE_FOR_SHUTDOWN_WITH_METADATA, "ba{ss}", True, {"type": ""})
-    fact = await rig.facts.wait(PrepareForShutdown)
-    assert (fact.active, fact.kind) == (True, "unknown")
-
-
 async def test_a_reading_never_overtakes_a_signal(bed: LogindBed, rig: Rig, fake: FakeLogin1) -> None:
     """`false` read just before `true` is signalled is not reported after it: it would look like a cancel."""
     await rig.do(Arm(key="a"))
@@ -189,14 +151,6 @@ async def test_a_reading_never_overtakes_a_signal(bed: LogindBed, rig: Rig, fake
         await fake.emit(PREPARE_FOR_SHUTDOWN, "b", False)
     await settled(rig, fake)
     assert all(not read.preparing for read in rig.facts.of(PreparingRead))
-
-
-async def test_a_missed_signal_is_found_by_looking(bed: LogindBed, rig: Rig, fake: FakeLogin1) -> None:
-    """The property says that a shutdown runs though no signal came: that is a fact within seconds."""
-    await rig.do(Arm(key="a"))
-    fake.properties["PreparingForShutdown"] = ("b", True)
-    make_it_look(bed)
-    assert (await rig.facts.wait(PreparingRead)).preparing
 
 
 def message(member: str, sender: str, signature: str, *body: Any) -> Message:
@@ -225,15 +179,3 @@ def test_the_owner_is_known_in_the_order_of_the_bus() -> None:
         True, "unknown", ":1.2"
     )
     assert isinstance(signal_filter.accept(message(PREPARE_FOR_SHUTDOWN, ":1.1", "b", True)), SignalRejected)
-
-
-def test_other_signals_are_passed_over() -> None:
-    """Other members, and other names' owners, are nothing to us."""
-    signal_filter = SignalFilter()
-    signal_filter.owner = ":1.1"
-    assert signal_filter.accept(message("PrepareForSleep", ":1.1", "b", True)) is None
-    other = message("NameOwnerChanged", "org.freedesktop.DBus", "sss", "org.example", "", ":1.9")
-    assert signal_filter.accept(other) is None
-    forged = message("NameOwnerChanged", ":1.66", "sss", LOGIND_NAME, ":1.1", ":1.66")
-    assert signal_filter.accept(forged) is None
-    assert signal_filter.owner == ":1.1"

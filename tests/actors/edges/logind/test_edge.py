@@ -5,15 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import time
 from pathlib import Path
 
 import pytest
-import trio
 from jeepney import HeaderFields, MessageType
 
-from ebbtide.actors.edges.linux.inotify import FolderWatch
-from ebbtide.actors.edges.logind import edge as watch
 from ebbtide.actors.edges.logind.drop_ins import DropIns
 from ebbtide.actors.edges.logind.edge import LogindEdge
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager
@@ -59,21 +55,6 @@ async def test_arming_takes_one_delay_lock_and_reports(bed: LogindBed, rig: Rig)
     assert rig.facts.of(f.LogindRead)[0].grant_ns == 5 * NS_PER_SECOND
 
 
-async def test_arming_again_keeps_the_lock(bed: LogindBed, rig: Rig) -> None:
-    """An order repeated after a crash, or after a lost bus, leads to one lock, not two."""
-    await rig.do(Arm(key="a"))
-    await rig.do(Arm(key="b", attempt=2))
-    assert len(await bed.ours()) == 1
-
-
-async def test_listening_takes_no_lock(bed: LogindBed, rig: Rig) -> None:
-    """`Arm(lock=False)` hears the signal without holding anything back."""
-    assert (await rig.do(Arm(key="a", lock=False))).result == "done"
-    assert await bed.ours() == []
-    await bed.power_off()
-    assert not (await rig.facts.wait(f.PrepareForShutdown)).lock_held
-
-
 async def test_a_running_shutdown_refuses_the_lock_and_is_reported(bed: LogindBed, rig: Rig) -> None:
     """Rule 1: `OperationInProgress` means that a shutdown runs; its state is reported before the outcome."""
     async with bed.inhibitor("somebody"):
@@ -112,14 +93,6 @@ async def test_a_list_of_locks_that_is_too_long_changes_nothing(bed: LogindBed, 
     assert not rig.facts.of(f.BusLost)
 
 
-async def test_a_kubelets_lock_is_seen_when_it_comes_later(bed: LogindBed, rig: Rig) -> None:
-    """Rule 8: a kubelet that starts after us is on record before the next signal."""
-    await rig.do(Arm(key="a"))
-    async with bed.inhibitor("kubelet"):
-        await rig.facts.wait(f.LogindRead, where=lambda read: read.kubelet_lock)
-    await rig.facts.wait(f.LogindRead, 2, where=lambda read: not read.kubelet_lock)
-
-
 @pytest.mark.parametrize("held", [True, False])
 async def test_the_signal_says_whether_a_kubelet_holds_a_lock(bed: LogindBed, rig: Rig, held: bool) -> None:
     """Rule 8: as last seen before it; nobody is asked between the signal and its fact."""
@@ -130,23 +103,6 @@ async def test_the_signal_says_whether_a_kubelet_holds_a_lock(bed: LogindBed, ri
             await rig.facts.wait(f.LogindRead, where=lambda read: read.kubelet_lock)
         await bed.power_off()
         assert (await rig.facts.wait(f.PrepareForShutdown)).kubelet_lock is held
-
-
-async def test_a_kubelets_lock_is_seen_without_inotify(
-    bed: LogindBed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the folder of locks cannot be watched, logind is asked every few seconds."""
-    monkeypatch.setattr(watch, "FolderWatch", _no_inotify)
-    monkeypatch.setattr(watch, "IDLE_SECONDS", 0.1)
-    async with running(LogindEdge(bed.address, root=bed.root)) as blind:
-        await blind.do(Arm(key="a"))
-        async with bed.inhibitor("kubelet"):
-            await blind.facts.wait(f.LogindRead, where=lambda read: read.kubelet_lock)
-            assert [read.kubelet_lock for read in blind.facts.of(f.LogindRead)] == [False, True]
-
-
-def _no_inotify(folders: object) -> FolderWatch:
-    raise OSError("no inotify instance is left")
 
 
 async def test_no_bus_is_one_clear_line(bed: LogindBed) -> None:
@@ -163,42 +119,7 @@ async def test_no_bus_is_one_clear_line(bed: LogindBed) -> None:
         assert (ending.result, "\n" in ending.reason) == ("failed", False)
 
 
-async def test_logind_absent_is_one_clear_line(bed: LogindBed, rig: Rig) -> None:
-    """A bus without logind fails the order, and the next attempt works once logind is there."""
-    await bed.stop_logind()
-    ending = await rig.do(Arm(key="a"))
-    assert ending.result == "failed"
-    assert "org.freedesktop.login1" in ending.reason
-    await bed.start_logind()
-    assert (await rig.do(Arm(key="b", attempt=2))).result == "done"
-    assert len(await bed.ours()) == 1
-
-
-async def test_start_state_before_there_is_a_loop(bed: LogindBed) -> None:
-    """`DaemonStarted` can say whether a shutdown runs, of what kind, and what is granted."""
-    edge = LogindEdge(bed.address, root=bed.root)
-    assert await edge.read_start_state() == (False, "unknown", 5 * NS_PER_SECOND)
-    async with bed.inhibitor("somebody"):
-        await bed.power_off("reboot")
-        assert await edge.read_start_state() == (True, "reboot", 5 * NS_PER_SECOND)
-    await bed.do("stop_bus")
-    assert await edge.read_start_state() == (None, "unknown", 0)
-
-
 # Rule 5: the lock in the service manager's store, its duplicates, and the proof that it is gone.
-
-
-async def test_closing_one_of_two_duplicates_releases_nothing(bed: LogindBed, tmp_path: Path) -> None:
-    """Rule 5: our process dies, the store's duplicate goes on to hold the machine."""
-    async with notify_bed(tmp_path) as manager:
-        edge = LogindEdge(bed.address, root=bed.root, service=ServiceManager(manager.address))
-        async with running(edge) as rig:
-            await rig.do(Arm(key="a"))
-            await manager.wait("FDSTORE")
-            rig.die()
-            assert len(await bed.ours()) == 1
-        manager.close()
-        assert await bed.none_of_ours()
 
 
 @pytest.mark.gate
@@ -254,21 +175,6 @@ async def test_a_service_manager_that_does_not_confirm(
         assert await bed.none_of_ours()
 
 
-async def test_a_new_lock_replaces_the_stored_one(bed: LogindBed, tmp_path: Path) -> None:
-    """A dead lock does not stay in the store beside the new one."""
-    async with notify_bed(tmp_path) as manager:
-        service = ServiceManager(manager.address)
-        async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
-            await rig.do(Arm(key="a"))
-            await bed.restart_logind(clean=True)
-            await rig.facts.wait(f.BusLost)
-            await rig.do(Arm(key="b"))
-            await service.barrier()
-            assert len(manager.store[LOCK_NAME]) == 1
-            rig.die()
-            assert len(await bed.ours()) == 1
-
-
 async def test_the_lock_is_not_inherited_by_children(bed: LogindBed) -> None:
     """A pod's process that held a duplicate would hold the machine: the descriptor is close-on-exec."""
     before = set(os.listdir("/proc/self/fd"))
@@ -306,19 +212,6 @@ async def test_a_drop_in_raises_the_limit(bed: LogindBed, rig: Rig) -> None:
     assert rig.facts.of(f.DropInsRead)[-1].ours_ns == 35 * NS_PER_SECOND
 
 
-async def test_it_wins_against_vendors_and_the_kubelet(bed: LogindBed, rig: Rig) -> None:
-    """Rule 4: the names that beat `99-kubelet.conf` (kubernetes#102818) do not beat ours."""
-    await bed.drop_in("99-kubelet.conf", "20s", "/etc")
-    await bed.drop_in("unattended-upgrades-logind-maxdelay.conf", "30", "/usr/lib")
-    await bed.restart_logind()
-    await rig.do(Arm(key="a"))
-    read = rig.facts.of(f.DropInsRead)[0]
-    name = "/usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf"
-    assert (read.others_ns, read.others_path) == (30 * NS_PER_SECOND, name)
-    assert (await rig.do(WRITE)).result == "done"
-    assert await bed.get("InhibitDelayMaxUSec") == 35_000_000
-
-
 async def test_a_file_that_wins_is_named(bed: LogindBed, rig: Rig) -> None:
     """Rule 4: a file that sorts after ours keeps the limit low; the outcome says which, and what to do."""
     await bed.drop_in("zzz-last.conf", "7s", "/usr/lib")
@@ -343,27 +236,6 @@ async def test_a_logind_that_does_not_listen_is_a_failure(bed: LogindBed, rig: R
     assert ending.reason.startswith("logind's limit is 5 s: it did not take up /run/systemd/logind.conf.d/")
 
 
-async def test_a_folder_that_cannot_be_written_is_a_failure(bed: LogindBed, rig: Rig) -> None:
-    """One line with the file and the reason; nothing is half done."""
-    bed.drop_ins.write_text("a file where the folder should be")
-    await rig.do(Arm(key="a"))
-    ending = await rig.do(WRITE)
-    assert ending.result == "failed"
-    assert ending.reason.startswith(f"cannot change /run/systemd/logind.conf.d/{OURS}: ")
-
-
-async def test_removing_gives_the_others_their_value_back(bed: LogindBed, rig: Rig) -> None:
-    """Rule 4: without ours, the next file's value is in force again."""
-    await bed.drop_in("50-site.conf", "11s", "/etc")
-    await rig.do(Arm(key="a"))
-    await rig.do(WRITE)
-    assert (await rig.do(RemoveDropIn(key="r"))).result == "done"
-    assert await bed.get("InhibitDelayMaxUSec") == 11_000_000
-    assert os.listdir(bed.drop_ins) == []
-    assert rig.facts.of(f.DropInsRead)[-1].ours_ns is None
-    assert (await rig.do(RemoveDropIn(key="r"))).result == "done"
-
-
 @pytest.mark.parametrize("place", ["/run", "/etc", "/usr/lib", "/usr/local/lib"])
 async def test_the_folders_are_watched(bed: LogindBed, rig: Rig, place: str) -> None:
     """Rule 4: a file that appears in any folder, also one that did not exist, is reported; and its end."""
@@ -373,15 +245,6 @@ async def test_the_folders_are_watched(bed: LogindBed, rig: Rig, place: str) -> 
     assert read.overridden_by == f"{place}/systemd/logind.conf.d/zzz-new.conf"
     (bed.root / read.overridden_by.lstrip("/")).unlink()
     await rig.facts.wait(f.DropInsRead, 2, where=lambda read: not read.overridden_by)
-
-
-async def test_somebody_raises_the_limit(bed: LogindBed, rig: Rig) -> None:
-    """A change by others is seen when logind is told of it a moment after the file was written."""
-    await rig.do(Arm(key="a"))
-    await bed.drop_in("70-site.conf", "44s", "/etc")
-    await rig.facts.wait(f.DropInsRead, where=lambda read: read.others_ns == 44 * NS_PER_SECOND)
-    await bed.hang_up()
-    await rig.facts.wait(f.LogindRead, where=lambda read: read.grant_ns == 44 * NS_PER_SECOND)
 
 
 LAYOUTS = {
@@ -450,13 +313,6 @@ async def test_release_lets_the_machine_go(bed: LogindBed, rig: Rig) -> None:
     assert await bed.none_of_ours()
 
 
-async def test_release_may_be_repeated(rig: Rig) -> None:
-    """A release whose record was lost is done again: nothing is held, and that is success."""
-    await rig.do(Arm(key="a"))
-    assert (await rig.do(ReleaseLock(key="r"))).result == "done"
-    assert (await rig.do(ReleaseLock(key="r"))).result == "done"
-
-
 def reads_since(rig: Rig, fact: f.PrepareForShutdown) -> list[f.PreparingRead]:
     """A look that comes before the first arming is through may be reported before that is."""
     later = rig.facts.all[rig.facts.all.index(fact) :]
@@ -488,29 +344,6 @@ async def test_the_lock_outlives_a_restart_of_logind(bed: LogindBed, rig: Rig) -
     assert (await rig.facts.wait(f.PrepareForShutdown)).lock_held
 
 
-async def test_a_lock_that_logind_lost_is_replaced(bed: LogindBed, rig: Rig) -> None:
-    """A logind that forgot its locks leaves ours dead; arming sees it and takes a new one."""
-    await rig.do(Arm(key="a"))
-    await bed.restart_logind(clean=True)
-    await rig.facts.wait(f.BusLost)
-    assert await bed.ours() == []
-    assert (await rig.do(Arm(key="b"))).result == "done"
-    assert len(await bed.ours()) == 1
-
-
-async def test_a_second_true_after_a_restart_is_a_fact_of_its_own(bed: LogindBed, rig: Rig) -> None:
-    """Rule 2: logind restarts in the delay and is asked again: two signals, the lock still held."""
-    await rig.do(Arm(key="a"))
-    await bed.power_off("reboot")
-    first = await rig.facts.wait(f.PrepareForShutdown)
-    await bed.restart_logind()
-    await bed.power_off("poweroff")
-    second = await rig.facts.wait(f.PrepareForShutdown, 2)
-    assert (first.kind, second.kind) == ("reboot", "poweroff")
-    assert first.owner != second.owner
-    assert second.lock_held
-
-
 @pytest.mark.parametrize("behaviour", ["failed", "error"])
 async def test_false_after_the_release_when_the_final_unit_failed(
     bed: LogindBed, rig: Rig, behaviour: str
@@ -539,34 +372,6 @@ async def test_shutdown_c_in_the_delay_is_no_cancel(bed: LogindBed, rig: Rig) ->
     assert reads_since(rig, signal) == []
 
 
-async def test_preparing_is_looked_at_every_second(bed: LogindBed, rig: Rig) -> None:
-    """Rule 2: in an episode the property is read once a second, and an unchanged value is no fact."""
-    await rig.do(Arm(key="a"))
-    await bed.power_off()
-    signal = await rig.facts.wait(f.PrepareForShutdown)
-    async with bed.monitor() as overheard:
-        await trio.sleep(2.2)
-    looks = [message for message in overheard if message.body[1:] == ("PreparingForShutdown",)]
-    assert len(looks) in (2, 3)
-    assert reads_since(rig, signal) == []
-
-
-async def test_the_limit_is_fixed_at_the_signal(bed: LogindBed, rig: Rig) -> None:
-    """Rule 3: raising the limit in the delay moves the property, not the timer."""
-    await bed.drop_in("10-two.conf", "2s")
-    await bed.restart_logind()
-    await rig.do(Arm(key="a"))
-    asked_ns = time.monotonic_ns()
-    await bed.power_off()
-    signal = await rig.facts.wait(f.PrepareForShutdown)
-    await bed.drop_in("20-more.conf", "60s")
-    await bed.hang_up()
-    await bed.until("InhibitDelayMaxUSec", 60_000_000)
-    _, at_ns = await bed.started()
-    assert signal.grant_ns == 2 * NS_PER_SECOND
-    assert 1.9 < (at_ns - asked_ns) / NS_PER_SECOND < 3
-
-
 @pytest.mark.parametrize("order", [WriteDropIn(key="w", seconds=30), RemoveDropIn(key="w")])
 async def test_no_drop_in_is_touched_while_preparing(
     bed: LogindBed, rig: Rig, order: WriteDropIn | RemoveDropIn
@@ -578,16 +383,6 @@ async def test_no_drop_in_is_touched_while_preparing(
     ending = await rig.do(order)
     assert (ending.result, ending.reason) == ("failed", "preparing")
     assert not bed.drop_ins.exists()
-
-
-async def test_a_limit_raised_behind_our_back_is_in_the_signal(bed: LogindBed, rig: Rig) -> None:
-    """On 252 the limit is read in the same round trip as the kind, so it is the one in force."""
-    await rig.do(Arm(key="a"))
-    await bed.drop_in("20-more.conf", "60s")
-    await bed.hang_up()
-    await bed.until("InhibitDelayMaxUSec", 60_000_000)
-    await bed.power_off()
-    assert (await rig.facts.wait(f.PrepareForShutdown)).grant_ns == 60 * NS_PER_SECOND
 
 
 async def test_bus_loss_is_a_fact_and_arming_anew_works(bed: LogindBed, rig: Rig) -> None:

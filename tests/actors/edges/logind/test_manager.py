@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from ebbtide.actors.edges.logind.manager import (
     NO_SCHEDULE,
-    WALL_CHARACTERS_MAX,
     is_kubelet_lock,
     parse_schedule,
 )
@@ -44,24 +43,6 @@ def test_a_kubelet_is_root() -> None:
     assert not is_kubelet_lock(("shutdown", "kubelet", "", "block", 0, 77))
 
 
-@pytest.mark.root
-async def test_a_schedule_from_before_we_armed(bed: LogindBed, rig: Rig) -> None:
-    """Rule 6: what was scheduled while nobody looked is on record after arming."""
-    at_ns = await bed.schedule("halt", 600)
-    await rig.do(Arm(key="a"))
-    read = await rig.facts.wait(ScheduleRead)
-    assert (read.at_wall_ns, read.kind) == (at_ns, "halt")
-
-
-def test_every_field() -> None:
-    """The file as logind writes it, with C escapes in the wall message."""
-    text = f"USEC={LATER_US}\nWARN_WALL=1\nMODE=kexec\nUID=1000\nTTY=pts/3\n"
-    text += "WALL_MESSAGE=a\\nb \\303\\274 \\x41\n"
-    assert parse_schedule(text, NOW_NS) == ScheduleRead(
-        at_wall_ns=LATER_US * 1000, kind="kexec", uid=1000, tty="pts/3", wall_message="a\nb ü A"
-    )
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -78,12 +59,6 @@ def test_every_field() -> None:
 def test_what_is_no_schedule(text: str) -> None:
     """Rule 6: a time of 0, past, or unreadable is no schedule; neither is a dry run."""
     assert parse_schedule(text, NOW_NS) == NO_SCHEDULE
-
-
-def test_long_messages_are_cut() -> None:
-    """The journal keeps the beginning of a wall message, not a megabyte of it."""
-    read = parse_schedule(f"USEC={LATER_US}\nMODE=reboot\nWALL_MESSAGE={'x' * 9000}\n", NOW_NS)
-    assert len(read.wall_message) == WALL_CHARACTERS_MAX
 
 
 @given(

@@ -16,14 +16,13 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.kill_tree import Cgroups, Mark, Marker
+from ebbtide.actors.edges.linux.kill_tree import Mark, Marker
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction
 from ebbtide.actors.edges.process import start
 from ebbtide.actors.edges.process.hooks import EXIT_UNKNOWN
 from ebbtide.actors.edges.process.pods import ContainerRecord, PodRecords
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events import bounds
-from ebbtide.events.decisions import RunHook, SendSignal, StartPod
+from ebbtide.events.decisions import RunHook, StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, InventoryTaken, PodAppeared
 from tests.actors.edges.process.process_bed import (
     SECOND,
@@ -37,10 +36,7 @@ from tests.actors.edges.process.process_bed import (
     running,
     shell,
 )
-from tests.waiting import WATCHDOG_SECONDS, until
-
-#: Ignores SIGTERM and says when it does.
-DEAF = "trap '' TERM; echo ready > {folder}/ready; while :; do sleep 1000; done"
+from tests.waiting import until
 
 #: A daemon made the classical way: two forks, a session of its own, and a parent that has gone.
 DOUBLE_FORK = """
@@ -130,31 +126,6 @@ async def test_a_pod_has_default_signals_whoever_started_the_daemon(
             assert (await bed.exited("p")).signal == "SIGQUIT"
 
 
-async def test_a_deaf_program_needs_the_kill(tmp_path: Path, use_cgroups: bool) -> None:
-    """A program that ignores SIGTERM lives until SIGKILL, which takes its children along."""
-    pod = pod_of("deaf", shell(DEAF.format(folder=tmp_path)))
-    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
-        await bed.shows("ready")
-        assert await bed.signal("deaf") == Ending()
-        await until(lambda: len(bed.processes()) >= 2, "it has no child")
-        assert not bed.outbox.of(ContainerExited)
-        assert await bed.kill("deaf") == Ending()
-        assert (await bed.exited("deaf")).signal == "SIGKILL"
-
-
-async def test_the_signal_goes_to_the_first_process_only(tmp_path: Path) -> None:
-    """As with PID 1 of a container, a child does not get the stop signal."""
-    child = f"trap 'echo child >> {tmp_path}/heard' TERM; echo x > {tmp_path}/ready; sleep 1000 & wait"
-    program = tmp_path / "child.sh"
-    program.write_text(child)
-    script = f"sh {program} & trap 'echo first >> {tmp_path}/heard; exit 0' TERM; wait"
-    async with bed_of(tmp_path, pod_of("pair", shell(script))) as bed:
-        await bed.shows("ready")
-        await bed.signal("pair")
-        assert (await bed.exited("pair")).exit_code == 0
-        assert bed.path("heard").read_text() == "first\n"
-
-
 @pytest.mark.parametrize("how", ["double fork", "no marks"])
 async def test_kill_finds_what_left_its_session(tmp_path: Path, use_cgroups: bool, how: str) -> None:
     """A daemon that forked twice is found by its marks; a child with an emptied environment by its parent."""
@@ -166,16 +137,6 @@ async def test_kill_finds_what_left_its_session(tmp_path: Path, use_cgroups: boo
         daemon = int(await bed.shows("daemon"))
         assert os.getsid(daemon) != bed.outbox.of(ContainerStarted)[0].pid
         assert await bed.kill("d") == Ending()
-        await until(lambda: not alive(daemon), "the daemon lives")
-
-
-async def test_a_natural_end_takes_the_rest_of_the_tree_along(tmp_path: Path, use_cgroups: bool) -> None:
-    """When the first process ends, its daemons end too, as they would with their pid namespace."""
-    after = f'while not os.path.exists("{tmp_path}/daemon"): time.sleep(0.001)'
-    pod = pod_of("d", python(DOUBLE_FORK.format(folder=tmp_path, after=after)))
-    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
-        daemon = int(await bed.shows("daemon"))
-        assert (await bed.exited("d")).exit_code == 0
         await until(lambda: not alive(daemon), "the daemon lives")
 
 
@@ -192,27 +153,6 @@ while True:
     async with bed_of(tmp_path, pod_of("grow", python(script))) as bed:
         await until(lambda: len(bed.processes()) > 20, "it does not grow")
         assert await bed.kill("grow") == Ending()
-
-
-async def test_killing_twice_is_done_twice(tmp_path: Path, use_cgroups: bool) -> None:
-    """A kill is idempotent, and one that finds the container gone says again that it ended."""
-    async with bed_of(tmp_path, pod_of("x", shell("sleep 1000")), use_cgroups=use_cgroups) as bed:
-        assert await bed.kill("x") == Ending()
-        await bed.exited("x")
-        assert await bed.kill("x") == Ending()
-        assert len(await bed.outbox.wait_for(ContainerExited, 2)) == 2
-
-
-async def test_what_is_not_known_is_refused_with_its_reason(tmp_path: Path) -> None:
-    """An unknown pod, container or signal fails in words, and touches nothing."""
-    async with bed_of(tmp_path, pod_of("x", shell("sleep 1000"))) as bed:
-        assert (await bed.signal("y")).result == "failed"
-        assert (await bed.signal("x", "z")).reason == "no such container is known here"
-        assert "no signal" in (await bed.signal("x", name="SIGNONE")).reason
-        assert (await bed.start("y")).reason == "no manifest of this pod is known here"
-        assert (await bed.kill("y")).result == "failed"
-        assert (await bed.autopsy("y")).result == "failed"
-        await bed.kill("x")
 
 
 async def test_init_containers_then_sidecars_then_the_others(tmp_path: Path, use_cgroups: bool) -> None:
@@ -273,29 +213,6 @@ async def test_what_cannot_start_takes_its_pod_along(
         await nothing_left(bed)
 
 
-async def test_a_stop_before_the_start_is_through(tmp_path: Path) -> None:
-    """A pod that is stopped while its init container runs starts nothing more, and says so."""
-    pods = [
-        pod_of("p", shell("sleep 1000"), init=(shell(f"echo x > {tmp_path}/ready; exec sleep 1000", "in"),))
-    ]
-    async with running(tmp_path, pods) as bed, trio.open_nursery() as nursery:
-        endings: list[Ending] = []
-
-        async def start() -> None:
-            endings.append(await bed.start("p"))
-
-        nursery.start_soon(start)
-        await bed.shows("ready")
-        await bed.inventory()
-        (pod,) = bed.outbox.of(InventoryTaken)[0].pods
-        assert pod.containers[0].running
-        assert await bed.signal("p") == Ending()
-        assert (await bed.exited("p")).exit_code is None
-        await until(lambda: endings, "the order does not end")
-        assert endings == [Ending("cancelled", "asked to stop before it was started")]
-        await nothing_left(bed)
-
-
 async def test_an_environment_is_what_the_manifest_says_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,78 +251,6 @@ async def test_an_inventory_comes_in_parts_with_running_flags(
             await bed.signal(pod.uid)
 
 
-async def test_a_pod_outlives_a_daemon_that_closes_its_descriptors(tmp_path: Path) -> None:
-    """Detaching ends nothing, and a pod that goes on writing is not killed by a broken pipe."""
-    pods = [pod_of("p", shell("while :; do echo line; sleep 0.01; done"))]
-    async with running(tmp_path, pods, capture_lines=1) as bed:
-        await bed.start("p")
-        pid = bed.outbox.of(ContainerStarted)[0].pid
-    output = bed.state_dir / "output" / "p.main"
-    size = output.stat().st_size
-    await until(lambda: output.stat().st_size > size + 50, "it does not write")
-    assert alive(pid)
-    async with running(tmp_path, pods) as bed:
-        await bed.known("p")
-        await bed.kill("p")
-        await nothing_left(bed)
-
-
-async def test_many_pods_leave_nothing_behind(tmp_path: Path, use_cgroups: bool) -> None:
-    """Many pods start, end by signal, and leave no process, no group and no descriptor."""
-    pods = [pod_of(f"p{n}", shell("sleep 1000 & exec sleep 1000")) for n in range(30)]
-    group = Cgroups.detect(tmp_path / "state")
-    async with bed_of(tmp_path, *pods, use_cgroups=use_cgroups) as bed:
-        for pod, _ in pods:
-            order = SendSignal(key=f"s/{pod.uid}", uid=pod.uid, container="main", signal="SIGTERM")
-            assert bed.edge.effects[SendSignal](order, bed.outbox) == Ending()
-        exits = await bed.outbox.wait_for(ContainerExited, 30)
-        assert {fact.signal for fact in exits} == {"SIGTERM"}
-    assert not held_pids()
-    assert group is None or not use_cgroups or not group.base.exists()
-
-
-async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
-    """Cancelling a start kills what it had begun; a detached edge would leave it."""
-    pods = [
-        pod_of("p", shell("sleep 1000"), init=(shell(f"echo x > {tmp_path}/ready; exec sleep 1000", "in"),))
-    ]
-    async with running(tmp_path, pods) as bed:
-        await bed.outbox.wait_for(PodAppeared)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(bed.order, StartPod(key="start/p", uid="p"))
-            await bed.shows("ready")
-            nursery.cancel_scope.cancel()
-        await until(lambda: not bed.processes(), "something is left")
-
-
-LIMITED = """
-import resource, sys, trio
-from pathlib import Path
-sys.path.insert(0, {root!r})
-resource.setrlimit(resource.RLIMIT_NOFILE, (30, 4096))
-from tests.actors.edges.process.process_bed import bed_of, pod_of, shell
-
-wait = "until [ $(ulimit -n) = 30 ]; do sleep 0.01; done"
-script = wait + "; echo 30 > {folder}/$EBBTIDE_POD_UID.limit; exec sleep 1000"
-
-async def main():
-    pods = [pod_of(f"p{{n}}", shell(script)) for n in range(35)]
-    async with bed_of(Path({folder!r}), *pods) as bed:
-        print(await bed.shows("p34.limit"), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        for pod, _ in pods:
-            await bed.kill(pod.uid)
-
-trio.run(main)
-"""
-
-
-def test_the_limit_on_files_is_raised_for_us_and_not_for_the_pods(tmp_path: Path) -> None:
-    """A pidfd a container needs room; the pods keep the limit that the daemon was started with."""
-    text = LIMITED.format(root=str(Path(__file__).parents[4]), folder=str(tmp_path))
-    found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["30", "4096"]
-
-
 # The daemon dies and comes back: what runs is found again, exactly, and nothing runs twice.
 
 
@@ -434,14 +279,6 @@ trio.run(main)
 """
 
 
-def facts_of(bed: Bed) -> list[object]:
-    return [
-        fact
-        for fact in bed.outbox.facts
-        if isinstance(fact, (ContainerStarted, ContainerExited, PodAppeared))
-    ]
-
-
 async def start_and_leave(folder: Path, *pods: object, **options: object) -> list[int]:
     """A first life: everything started and left alone; the first processes' pids."""
     async with running(folder, list(pods), **options) as bed:  # type: ignore[arg-type]
@@ -455,34 +292,6 @@ async def is_followed(bed: Bed, key: str) -> None:
     ours = [item for item in bed.processes() if item.stat.session == item.pid]
     (pid,) = (item.pid for item in ours if item.mark is not None and item.mark.order == key)
     await until(lambda: pid in held_pids(), "the process is not followed")
-
-
-async def test_a_running_pod_is_adopted_and_not_announced_again(tmp_path: Path, use_cgroups: bool) -> None:
-    """A new daemon knows the pod at once, starts nothing, and can stop it."""
-    pod = pod_of("p", shell("exec sleep 1000"), shell("exec sleep 1000", "two"))
-    pids = await start_and_leave(tmp_path, pod, use_cgroups=use_cgroups)
-    async with running(tmp_path, [pod], use_cgroups=use_cgroups) as bed:
-        await bed.known("p")
-        assert set(pids) <= held_pids()
-        await bed.signal("p")
-        await bed.exited("p")
-        assert await bed.kill("p", "two") == Ending()
-        await bed.exited("p", "two")
-        assert not bed.outbox.of(PodAppeared)
-        await nothing_left(bed)
-
-
-async def test_an_end_in_between_is_reported(tmp_path: Path) -> None:
-    """A container that ended while no daemon looked is reported, its leftovers end, and it stays ended."""
-    pod = pod_of("p", shell(f"setsid sleep 1000 & echo x > {tmp_path}/ready; exec sleep 1000"))
-    (pid,) = await start_and_leave(tmp_path, pod)
-    await until(lambda: (tmp_path / "ready").exists(), "the pod is not up")
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    async with running(tmp_path, [pod]) as bed:
-        assert await bed.exited("p") == ContainerExited(uid="p", container="main", gone=True)
-        await nothing_left(bed)
-        assert facts_of(bed) == [ContainerExited(uid="p", container="main", gone=True)]
 
 
 async def test_a_number_alone_is_not_believed(tmp_path: Path) -> None:
@@ -516,20 +325,6 @@ async def test_a_record_of_another_boot_means_nothing(tmp_path: Path) -> None:
         assert bed.outbox.of(PodAppeared) == [PodAppeared(pod=pod)]
         assert [path.name for path in folder.iterdir()] == ["p"]
         await bed.kill("p")
-
-
-async def test_a_container_that_the_record_does_not_name_is_found_by_its_marks(tmp_path: Path) -> None:
-    """The daemon died between starting a container and writing that down."""
-    pod, spec = pod_of("p", shell("setsid sleep 1000 & exec sleep 1000"))
-    (pid,) = await start_and_leave(tmp_path, (pod, spec))
-    PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(START, pod, spec, ())
-    async with running(tmp_path, [(pod, spec)]) as bed:
-        await bed.known("p")
-        assert facts_of(bed) == [ContainerStarted(uid="p", container="main", pid=pid)]
-        assert await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox) == Ending()
-        assert {fact.pid for fact in bed.outbox.of(ContainerStarted)} == {pid}
-        await bed.kill("p")
-        await nothing_left(bed)
 
 
 @contextmanager
@@ -666,22 +461,6 @@ def test_the_token_stays_with_the_folder(tmp_path: Path) -> None:
     assert shown_token(tmp_path / "state") not in ("short", token)
 
 
-async def test_a_pod_whose_record_is_lost_is_found_when_its_manifest_is_read(tmp_path: Path) -> None:
-    """Without any record a pod that is up is not started a second time."""
-    pod = pod_of("p", shell("exec sleep 1000"), shell("exit 0", "brief"))
-    pid, brief = await start_and_leave(tmp_path, pod)
-    await until(lambda: not alive(brief), "the other container lives")
-    (tmp_path / "state" / "pods" / "p").unlink()
-    async with running(tmp_path, [pod]) as bed:
-        await bed.known("p")
-        assert facts_of(bed) == [
-            ContainerStarted(uid="p", container="main", pid=pid),
-            ContainerExited(uid="p", container="brief", gone=True),
-        ]
-        await bed.kill("p")
-        await nothing_left(bed)
-
-
 async def test_a_start_that_was_cut_short_is_taken_up_again(tmp_path: Path) -> None:
     """An init container that was under way ends, runs again, and the rest of the pod follows."""
     log = tmp_path / "log"
@@ -759,40 +538,6 @@ async def test_a_daemon_killed_outright_is_succeeded_by_another(tmp_path: Path) 
         assert (await bed.exited("q")).exit_code in (None, 5)
         assert not bed.outbox.of(PodAppeared)
         await nothing_left(bed)
-
-
-SUBREAPER = """
-import ctypes, os, subprocess, sys
-ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1]])
-while True:
-    try:
-        os.wait()
-    except ChildProcessError:
-        break
-"""
-
-
-async def test_an_adopted_container_tells_its_exit_code_where_the_kernel_keeps_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a parent that waits for it, another's child tells its code on its pidfd (Linux 6.15)."""
-    monkeypatch.setattr(bounds, "now", bounds.now._replace(parent_seconds=WATCHDOG_SECONDS))
-    text = DAEMON.format(root=str(Path(__file__).parents[4]), folder=str(tmp_path), hook="exit 0")
-    text = text.replace("await trio.sleep_forever()", "os._exit(0)").replace("import sys,", "import os, sys,")
-    init = subprocess.Popen([sys.executable, "-c", SUBREAPER, text], stdout=subprocess.PIPE, text=True)
-    assert init.stdout is not None
-    with init.stdout:
-        assert init.stdout.readline() == "up\n"
-        async with running(tmp_path, []) as bed:
-            await bed.known("q")
-            await bed.signal("q")
-            fact = await bed.exited("q")
-            release = tuple(int(part) for part in os.uname().release.split(".")[:2])
-            assert fact.exit_code == (5 if release >= (6, 15) else None)
-            await bed.kill("p")
-            await nothing_left(bed)
-        init.wait()
 
 
 async def test_an_order_that_comes_before_the_pods_are_found_waits_for_that(tmp_path: Path) -> None:

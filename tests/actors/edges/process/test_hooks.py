@@ -13,7 +13,7 @@ import trio
 
 from ebbtide.actors.edges.pod_spec import ExecAction, HookAction, HttpGetAction, SleepAction, TcpSocketAction
 from ebbtide.actors.interfaces import Ending
-from tests.actors.edges.process.process_bed import Bed, bed_of, hook_pod, pod_of, shell
+from tests.actors.edges.process.process_bed import Bed, bed_of, hook_pod
 from tests.waiting import WATCHDOG_SECONDS, until
 
 #: Stands where a secret may stand, and nowhere else.
@@ -31,16 +31,6 @@ async def run_hook(bed: Bed, uid: str = "p", seconds: float = WATCHDOG_SECONDS) 
 
 
 # --- exec --------------------------------------------------------------------------------------
-
-
-async def test_an_exec_hook_runs_beside_its_container(tmp_path: Path, use_cgroups: bool) -> None:
-    """A hook has the container's environment and folder, and its own order's key as a mark."""
-    action = script("echo $COLOUR $PWD $EBBTIDE_ORDER > hooked")
-    pod = hook_pod("p", action, env={"COLOUR": "blue"}, working_dir=str(tmp_path))
-    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
-        assert await run_hook(bed) == Ending("done", exit_code=0)
-        assert await bed.shows("hooked") == f"blue {tmp_path} hook/p/main"
-        await bed.kill("p")
 
 
 async def test_an_exec_hook_gets_the_trace_context_of_its_order(tmp_path: Path) -> None:
@@ -90,28 +80,6 @@ async def test_a_hook_that_takes_too_long_is_killed_with_its_tree(tmp_path: Path
         await bed.kill("p")
 
 
-async def test_a_cancelled_hook_is_killed_with_its_tree(tmp_path: Path) -> None:
-    """Cancelling the effect ends the hook's processes."""
-    action = script(f"sleep 1000 & echo x > {tmp_path}/ready; wait")
-    async with bed_of(tmp_path, hook_pod("p", action)) as bed:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(run_hook, bed)
-            await bed.shows("ready")
-            nursery.cancel_scope.cancel()
-        await until(lambda: len(bed.processes()) == 1, "the hook is left")
-        await bed.kill("p")
-
-
-async def test_what_a_hook_leaves_running_ends_with_the_container(tmp_path: Path, use_cgroups: bool) -> None:
-    """Background children of a hook that is done live on in the container, and die with it."""
-    action = script("setsid sleep 1000 & exit 0")
-    async with bed_of(tmp_path, hook_pod("p", action), use_cgroups=use_cgroups) as bed:
-        assert await run_hook(bed) == Ending("done", exit_code=0)
-        await until(lambda: len(bed.processes()) == 2, "the child is not there")
-        await bed.signal("p")
-        await bed.exited("p")
-
-
 async def test_a_hook_dies_with_its_container(tmp_path: Path, use_cgroups: bool) -> None:
     """When the container's first process ends, so does its hook (kubernetes#39170)."""
     pod = hook_pod("p", script(f"echo x > {tmp_path}/ready; exec sleep 1000"))
@@ -126,14 +94,6 @@ async def test_a_hook_dies_with_its_container(tmp_path: Path, use_cgroups: bool)
         await bed.signal("p")
         await until(lambda: endings, "the hook does not end")
         assert endings == [Ending("failed", "ended by SIGKILL")]
-
-
-async def test_no_hook_runs_where_no_container_does(tmp_path: Path) -> None:
-    """A container that has ended, or was never known, has nowhere to run a hook."""
-    async with bed_of(tmp_path, pod_of("p", shell("exit 0", pre_stop=script("exit 0")))) as bed:
-        await bed.exited("p")
-        assert await run_hook(bed) == Ending("failed", "the container does not run")
-        assert await run_hook(bed, "q") == Ending("failed", "no such container is known here")
 
 
 # --- httpGet -----------------------------------------------------------------------------------
@@ -233,20 +193,6 @@ async def test_https_falls_back_to_http_without_the_secret(tmp_path: Path) -> No
         assert b"secret" not in b"".join(server.asked)
 
 
-async def test_a_long_answer_is_cut_off(tmp_path: Path) -> None:
-    """Ten KiB of an answer are read, however long it would go on."""
-    answer = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 5_000_000
-    async with serving(answer) as server:
-        assert await get(tmp_path, HttpGetAction(port=server.port)) == Ending()
-
-
-async def test_a_request_that_cannot_be_made_fails_with_its_reason(tmp_path: Path) -> None:
-    """In words; `test_http_get.py` has the others."""
-    ending = await get(tmp_path, HttpGetAction(port=1))
-    assert ending.result == "failed"
-    assert "no connection: Connection refused" in ending.reason
-
-
 @pytest.mark.parametrize(
     "action",
     [
@@ -263,12 +209,3 @@ async def test_no_failure_tells_what_a_command_holds(tmp_path: Path, action: Exe
         assert ending.result == "failed"
         assert CANARY not in ending.reason
         await bed.kill("p")
-
-
-async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
-    """A server that takes the request and says nothing is waited for until the hook's time is over."""
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port = listeners[0].socket.getsockname()[1]
-    ending = await get(tmp_path, HttpGetAction(port=port), seconds=0.1)
-    await listeners[0].aclose()
-    assert ending == Ending("timed-out", "the hook's time is over")

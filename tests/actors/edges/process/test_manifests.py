@@ -16,8 +16,6 @@ import trio
 from ebbtide.actors.edges.pod_spec import ProcessSpec
 from ebbtide.actors.edges.process.edge import ProcessEdge
 from ebbtide.actors.edges.process.manifests import HALF_WRITTEN_SECONDS, ManifestFound, ManifestSource
-from ebbtide.actors.edges.process.pods import PodRecords
-from ebbtide.actors.edges.process.start import OutputFiles
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, ManifestRejected, PodAppeared
@@ -96,23 +94,6 @@ async def test_a_folder_is_read_and_followed(tmp_path: Path) -> None:
         folder.write("a.json", "one: exit 1\n")
         assert await appeared(folder, 5) == ["one", "two", "three", "four", "one"]
         assert not folder.outbox.of(ManifestRejected)
-
-
-async def test_without_notifications_the_folder_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where inotify is used up, a new manifest is still found."""
-
-    def refuse(folders: object) -> None:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr("ebbtide.actors.edges.process.manifests.FolderWatch", refuse)
-    monkeypatch.setattr("ebbtide.actors.edges.process.manifests.POLL_SECONDS", 0.01)
-    folder = Folder(tmp_path)
-    async with watching(folder.edge(), folder.outbox):
-        await trio.sleep(0)
-        folder.write("a.yaml", "one: exit 0")
-        assert await appeared(folder, 1) == ["one"]
 
 
 async def test_a_broken_manifest_is_rejected_once_and_harms_no_other(tmp_path: Path) -> None:
@@ -221,17 +202,6 @@ async def test_a_half_written_manifest_is_given_time(
     await changes.aclose()
 
 
-async def test_one_pod_in_two_files_is_rejected(tmp_path: Path) -> None:
-    """The second file is named, and the first one's pod stands."""
-    folder = Folder(tmp_path)
-    folder.write("a.yaml", "one: exit 0")
-    folder.write("b.yaml", "one: exit 1")
-    async with watching(folder.edge(), folder.outbox):
-        (rejected,) = await folder.outbox.wait_for(ManifestRejected)
-        assert rejected.path.endswith("b.yaml")
-        assert rejected.error == f"pod test/one stands in {folder.manifests / 'a.yaml'} too"
-
-
 async def test_a_running_pod_is_not_disturbed_by_its_manifest(tmp_path: Path) -> None:
     """Changed, moved or removed: the pod runs on; taken away and put back after its end, it starts anew."""
     folder = Folder(tmp_path)
@@ -258,24 +228,6 @@ async def test_a_running_pod_is_not_disturbed_by_its_manifest(tmp_path: Path) ->
         await nothing_left(bed)
 
 
-async def test_an_ended_pod_stays_ended_for_the_next_daemon(tmp_path: Path) -> None:
-    """A restart does not start what had ended; touching its manifest does."""
-    folder = Folder(tmp_path)
-    folder.write("a.yaml", "one: exit 0")
-    edge = folder.edge()
-    bed = Bed(tmp_path, edge, folder.outbox)
-    async with watching(edge, folder.outbox):
-        await bed.start("one")
-        await bed.exited("one")
-    again = Folder(tmp_path)
-    async with watching(again.edge(), again.outbox):
-        again.write("b.yaml", "two: exit 0")
-        assert await appeared(again, 1) == ["two"]
-        assert again.outbox.of(ContainerExited) == [ContainerExited(uid="one", container="main", gone=True)]
-        again.write("a.yaml", "one: exit 0")
-        assert await appeared(again, 2) == ["two", "one"]
-
-
 async def test_a_folder_that_goes_and_comes_back_is_found_again(tmp_path: Path) -> None:
     """Removing the whole folder forgets pods that do not run; making it again announces them again."""
     folder, looks = Folder(tmp_path), list[None]()
@@ -291,27 +243,6 @@ async def test_a_folder_that_goes_and_comes_back_is_found_again(tmp_path: Path) 
         folder.manifests.mkdir()
         folder.write("a.yaml", "one: exit 0")
         assert await appeared(folder, 2) == ["one", "one"]
-
-
-@pytest.mark.parametrize("text, kind", [("one: exit 0", PodAppeared), ("nonsense", ManifestRejected)])
-async def test_a_single_file_is_read_once(tmp_path: Path, text: str, kind: type) -> None:
-    """A path that is no folder is one manifest."""
-    path = tmp_path / "pods"
-    path.write_text(text)
-    outbox = Outbox()
-    edge = ProcessEdge(tmp_path / "state", manifests=path, load=load)
-    async with watching(edge, outbox):
-        await outbox.wait_for(kind)
-        assert len(outbox.facts) == 1
-
-
-async def test_no_such_path_is_a_rejection(tmp_path: Path) -> None:
-    """A path that does not exist is reported with the system's own words."""
-    outbox = Outbox()
-    edge = ProcessEdge(tmp_path / "state", manifests=tmp_path / "none", load=load)
-    async with watching(edge, outbox):
-        (fact,) = await outbox.wait_for(ManifestRejected)
-    assert "No such file" in fact.error
 
 
 async def test_a_folder_that_cannot_be_read_keeps_its_pods(
@@ -335,9 +266,3 @@ async def test_a_folder_that_cannot_be_read_keeps_its_pods(
     folder.write("c.yaml", "three: exit 0")
     assert [change.path.name for change in await anext(changes)] == ["b.yaml", "c.yaml"]
     await changes.aclose()
-
-
-def test_folders_of_the_edge_that_are_gone_are_empty(tmp_path: Path) -> None:
-    """No records and no output to trim, and no error that would end the daemon."""
-    OutputFiles(tmp_path / "none").trim()
-    assert PodRecords(tmp_path / "none", "boot").load() == []

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
 
 from ebbtide.actors.edges.proof.cloud import (
     HIBERNATED,
-    NO_SUCH,
     NO_USE,
     STATE_UNKNOWN,
     Credentials,
@@ -25,7 +23,7 @@ from ebbtide.actors.edges.proof.cloud import (
     parse_provider_id,
     signed,
 )
-from ebbtide.actors.edges.proof.sources import GIVEN_UP, Machine, Said, Unread
+from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
 from tests.actors.edges.proof.serving import Server, answer, serving
 from tests.beds.ec2 import REGION, Ec2Emulator, UserKeys, ec2_emulator
 from tests.beds.skipping import or_skip
@@ -78,24 +76,6 @@ async def test_the_states_of_an_instance(aws: Ec2Emulator, keys: UserKeys) -> No
     bare, moved = machine(instance, ""), machine(instance, "eu-west-1c")
     assert await asked.read(bare) == Said("off", "providerID", bare.provider_id)
     assert await asked.read(moved) == Said("off", "providerID", node.provider_id)
-
-
-@pytest.mark.backend
-async def test_an_instance_that_is_not_there_is_not_off(aws: Ec2Emulator, keys: UserKeys) -> None:
-    """It may be of another account; and one that is there is told all the same in the same request."""
-    there, asked = aws.run_instance(), source(aws, of_keys(keys))
-    said: dict[str, Said | None] = {}
-
-    async def ask(name: str, node: Machine) -> None:
-        said[name] = await asked.read(node)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask, "there", machine(there))
-        nursery.start_soon(ask, "gone", Machine("n", "u", "b", "", "aws:///eu-west-1a/i-00000000"))
-        nursery.start_soon(ask, "elsewhere", Machine("n", "u", "b", "", "gce://project/zone/name"))
-    assert said["gone"] == Said("unknown", error=NO_SUCH)
-    assert said["there"] == Said("on", "providerID", machine(there).provider_id)
-    assert said["elsewhere"] is None
 
 
 @pytest.mark.backend
@@ -232,37 +212,6 @@ async def test_who_asks_at_the_same_time_asks_once(tmp_path: Path) -> None:
         assert found.count(Instance("z", "stopped", "")) == 2
         assert await ec2.find("i-00000001") == Instance("z", "stopped", "")
         assert len(server.asked) == 3
-
-
-async def test_who_waits_for_one_that_is_given_up_is_told_so(tmp_path: Path) -> None:
-    """And the next one asks anew."""
-    server, came = Server(tmp_path), trio.Event()
-
-    async def silent() -> AsyncGenerator[bytes, None]:
-        came.set()
-        await trio.sleep_forever()
-        yield b""
-
-    server.reply = lambda asked: silent()
-    async with serving(server):
-        ec2, refused = ec2_at(server), []
-
-        async def wait() -> None:
-            with pytest.raises(Unread) as caught:
-                await ec2.find("i-00000002")
-            refused.append(str(caught.value))
-
-        async with trio.open_nursery() as nursery:
-            with trio.CancelScope() as scope:
-                async with trio.open_nursery() as first:
-                    first.start_soon(ec2.find, "i-00000001")
-                    await wait_all_tasks_blocked()
-                    nursery.start_soon(wait)
-                    await came.wait()
-                    scope.cancel()
-        assert refused == [GIVEN_UP]
-        server.reply = lambda asked: answer(200, described("i-00000001"))
-        assert await ec2.find("i-00000001") == Instance("z", "stopped", "")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import trio
 
 from ebbtide.actors.edges.proof.ipmi import GuidOrder, Ipmi
 from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
-from ebbtide.events import bounds
 from tests.beds.bmc import PASSWORD, IpmiEmulator, Power, ipmi_emulator
 from tests.beds.skipping import or_skip
 from tests.waiting import until
@@ -85,17 +84,6 @@ async def test_the_order_of_the_bytes(bmc: IpmiEmulator, order: GuidOrder) -> No
 
 
 @pytest.mark.root
-async def test_another_machines_guid_is_told_as_it_is(bmc: IpmiEmulator) -> None:
-    """A controller that is wired to another board: whoever judges it must see that."""
-    other = MACHINE._replace(system_uuid=ANOTHER)
-    assert await source(bmc).read(other) == ON
-    assert await source(bmc).power_off(ANOTHER) == ("failed", "its GUID is not the Node's systemUUID", None)
-    assert await source(bmc).read(MACHINE._replace(system_uuid="")) == ON
-    assert (await source(bmc).power_off("")).result == "failed"
-    assert bmc.power() == "On"
-
-
-@pytest.mark.root
 async def test_switching_off(bmc: IpmiEmulator, changes: list[tuple[str, Power]]) -> None:
     """A user may read and no more; an operator switches, and the second time nothing is left to do."""
     assert await source(bmc).power_off(OURS) == (
@@ -123,14 +111,6 @@ async def test_names_passwords_and_suites_that_are_not_taken(bmc: IpmiEmulator) 
     assert await why(ipmi) == "it has no such user"
     bmc.secrets["username_file"].write_text("admin")
     assert await ipmi.read(MACHINE) == ON
-
-
-@pytest.mark.root
-async def test_nobody_answers(bmc: IpmiEmulator) -> None:
-    """Found within a reading's time."""
-    bmc.kill()
-    with trio.fail_after(bounds.now.source_seconds):
-        assert await why(source(bmc)) == "it does not answer"
 
 
 # --- the tool ----------------------------------------------------------------------------------
@@ -206,17 +186,6 @@ async def test_a_guid_that_many_have_names_no_machine(tool: Path, byte: str) -> 
     assert await by(tool).read(MACHINE) == Said("off")
 
 
-async def test_a_tool_that_fails_and_one_that_is_not_there(tool: Path) -> None:
-    """One clear line; whatever it said stays with it."""
-    assert await why(by(tool)) == "ipmitool is not there: it belongs into the controller's image"
-    program(tool, f"print({PASSWORD!r}, file=sys.stderr)", "sys.exit(3)")
-    assert await why(by(tool)) == "ipmitool ended with 3: run it by hand to see what it says"
-    program(tool, f"print({GUID!r} + '\\nChassis Power is off')", "sys.exit(1)")
-    assert (await why(by(tool))).startswith("ipmitool ended with 1")
-    tool.write_text("no program")
-    assert await why(by(tool)) == "ipmitool cannot be run: Exec format error"
-
-
 async def test_a_tool_that_ends_for_nobody(tool: Path) -> None:
     """It is killed, whatever it makes of a polite request."""
     deaf, scope = tool.parent.parent / "deaf", trio.CancelScope()
@@ -232,12 +201,6 @@ async def test_a_tool_that_ends_for_nobody(tool: Path) -> None:
         await until(deaf.exists, "it does not begin")
         scope.cancel()
     assert scope.cancelled_caught
-
-
-async def test_a_password_that_ipmi_cannot_have(tool: Path) -> None:
-    """Said before it is cut off in silence."""
-    (tool.parent.parent / "password").write_text("x" * 21)
-    assert (await why(by(tool))).endswith("password: IPMI takes no password of more than 20 bytes")
 
 
 @pytest.mark.parametrize("fields", [{"host": ""}, {"host": "-H"}, {"cipher_suite": 0}, {"cipher_suite": 2}])

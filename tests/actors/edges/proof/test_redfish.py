@@ -119,11 +119,6 @@ async def test_a_request_is_what_redfish_asks_for(server: Server) -> None:
 # --- which machine it is -----------------------------------------------------------------------
 
 
-async def test_a_uuid_is_told_in_lower_case(server: Server) -> None:
-    """As the Node's is."""
-    assert (await read(server, system(uuid=OURS.upper()))).identity == OURS
-
-
 async def test_another_machines_uuid_is_told_as_it_is(server: Server) -> None:
     """A controller that is wired to another board: whoever judges it must see that."""
     assert await read(server, system("Off", ANOTHER)) == Said("off", "systemUUID", ANOTHER)
@@ -208,14 +203,6 @@ async def test_a_system_that_is_not_found(server: Server, table: dict[str, objec
             await source(server, system="").read(MACHINE)
 
 
-async def test_a_system_by_its_id(server: Server) -> None:
-    """Below the collection, whatever is in it."""
-    server.resources({SYSTEM: system("Off"), f"{SYSTEMS}/a%2F..%3Fb": system("On")})
-    async with serving(server):
-        assert (await source(server, system="1").read(MACHINE)).verdict == "off"
-        assert (await source(server, system="a/..?b").read(MACHINE)).verdict == "on"
-
-
 async def test_a_node_without_a_uuid(server: Server) -> None:
     """Nothing to look for: nobody is asked. Where the path is configured, whoever judges it sees no match."""
     machine = MACHINE._replace(system_uuid="")
@@ -271,24 +258,6 @@ async def test_an_endless_answer(server: Server) -> None:
     async with serving(server):
         with pytest.raises(Unread, match="longer than"):
             await source(server).read(MACHINE)
-
-
-async def test_a_slow_answer_ends_with_its_readers_time(server: Server) -> None:
-    """A byte now and then keeps nobody."""
-    scope = trio.CancelScope()
-
-    async def drip() -> AsyncGenerator[bytes, None]:
-        for count, byte in enumerate(answer(200, system("Off"))):
-            yield bytes([byte])
-            if count == 20:
-                scope.cancel()
-                await trio.sleep_forever()
-
-    server.reply = lambda asked: drip()
-    async with serving(server):
-        with scope:
-            await source(server).read(MACHINE)
-    assert scope.cancelled_caught
 
 
 async def test_a_refused_password_is_not_sent_again_at_once(
@@ -355,13 +324,6 @@ async def test_a_certificate_of_nobody_we_know(server: Server, tmp_path: Path) -
     assert not named.asked
 
 
-async def test_a_certificate_that_the_system_does_not_know(server: Server) -> None:
-    """Without a word about trust it is the system's authorities that count."""
-    with pytest.raises(Unread, match="its certificate is not accepted"):
-        await read(server, system(), ca_file=None)
-    assert not server.asked
-
-
 async def test_a_pinned_certificate(server: Server) -> None:
     """Whoever signed it and for whichever name; another one is sent nothing."""
     pinned = ":".join(server.fingerprint[at : at + 2] for at in range(0, 64, 2)).upper()
@@ -385,21 +347,6 @@ async def test_a_server_that_speaks_no_tls(server: Server) -> None:
         with pytest.raises(Unread, match=r"TLS failed|the connection broke"):
             await source(server).read(MACHINE)
     assert not server.asked
-
-
-async def test_nobody_answers(server: Server) -> None:
-    """The system's words."""
-    async with serving(server):
-        pass
-    with pytest.raises(Unread, match="no connection: Connection refused"):
-        await source(server).read(MACHINE)
-
-
-async def test_a_name_that_nobody_can_have(server: Server) -> None:
-    """Whatever the library makes of it."""
-    server.url = f"https://{'x' * 64}.example"
-    with pytest.raises(Unread, match="no name that can be looked up"):
-        await source(server).read(MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -448,12 +395,6 @@ async def test_switching_off(server: Server, allowed: tuple[str, ...] | None) ->
     (post,) = posts(server)
     assert (post.target, post.body) == (TARGET, b'{"ResetType":"ForceOff"}')
     assert post.headers["content-type"] == "application/json"
-
-
-async def test_what_is_off_is_left_alone(server: Server) -> None:
-    """Already off is success."""
-    assert await switched(server, resettable("Off")) == ("done", "", None)
-    assert not posts(server)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ FAR, _ = KINDS
 #: As a node is read while nothing proves it off.
 READ_EVERY_SECONDS = 5.0
 MINUTE_SECONDS = 60.0
-READINGS = int(MINUTE_SECONDS / READ_EVERY_SECONDS)
 #: What an API server says of a path that it does not know, and of a kind that a group does not have.
 UNKNOWN_PATHS = [
     b"404 page not found\n",
@@ -91,24 +90,6 @@ async def test_a_list_is_for_all_nodes_whenever_they_ask(autojump_clock: MockClo
     assert per_second_max(server.asked, 10.0) <= 1.1 / LIST_EVERY_SECONDS
 
 
-async def test_a_node_alone_waits_for_no_other(autojump_clock: MockClock) -> None:
-    """Its list is asked for at each reading, at once."""
-    server = answering(200, b'{"items": []}')
-    await read_for(MINUTE_SECONDS, made(server, FAR, ClusterView()), ["n"])
-    assert len(server.asked) == READINGS
-
-
-@pytest.mark.parametrize("count", [1, 10, 19])
-async def test_machines_of_few_nodes_are_read_at_each_reading(autojump_clock: MockClock, count: int) -> None:
-    """From the second on; of up to ten from the first."""
-    nodes = [f"n-{number}" for number in range(count)]
-    body = b'{"metadata": {"uid": "u"}, "spec": {"providerID": "test://"}}'
-    server = answering(200, body)
-    told = await read_for(MINUTE_SECONDS, made(server, "machines", noted(*nodes)), nodes)
-    assert set(told) == set(nodes)
-    assert min(told.values()) >= READINGS - (count > 10)
-
-
 async def test_machines_of_many_nodes_are_read_in_turn(autojump_clock: MockClock) -> None:
     """Never more than their share of our requests, and no node is forgotten."""
     nodes = [f"n-{number}" for number in range(100)]
@@ -121,16 +102,6 @@ async def test_machines_of_many_nodes_are_read_in_turn(autojump_clock: MockClock
     # Some take their turn early, and others at their next reading after it.
     shifted = (MINUTE_SECONDS + TURNS_AHEAD_SECONDS + READ_EVERY_SECONDS) / MINUTE_SECONDS
     assert per_second_max(server.asked, MINUTE_SECONDS) <= MACHINES_PER_SECOND * shifted
-
-
-async def test_whoever_is_out_no_more_takes_nobodys_turn(autojump_clock: MockClock) -> None:
-    """A node that comes when a storm is over is read at once."""
-    nodes = [f"n-{number}" for number in range(100)]
-    server = answering(200, b'{"metadata": {"uid": "u"}, "spec": {"providerID": "test://"}}')
-    machines = made(server, "machines", noted(*nodes, "late"))
-    await read_for(MINUTE_SECONDS, machines, nodes)
-    await trio.sleep(MINUTE_SECONDS)
-    assert await machines.of("late") is not None
 
 
 @pytest.mark.parametrize("body", UNKNOWN_PATHS)
@@ -165,13 +136,3 @@ async def test_machines_that_are_kept_elsewhere(autojump_clock: MockClock, body:
     with pytest.raises(Unread) as refused:
         await machines.of("a")
     assert str(refused.value) == f"{NOTED} is not there"
-
-
-async def test_a_machine_that_is_not_there_says_nothing_of_another(autojump_clock: MockClock) -> None:
-    """One that is deleted is no proof, and no reason not to look for the next node's."""
-    body = b'{"metadata": {"uid": "u"}, "spec": {"providerID": "test://"}}'
-    server = Scripted(lambda asked: (0.02, no_such("a") if asked.path.endswith("/a") else Answer(200, body)))
-    machines = made(server, "machines", noted("a", "b"))
-    with pytest.raises(Unread, match="is not there"):
-        await machines.of("a")
-    assert await machines.of("b") is not None

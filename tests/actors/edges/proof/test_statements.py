@@ -20,7 +20,6 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     STATEMENT_CHARACTERS_MAX,
     Certificate,
     ClusterView,
-    Declared,
     LeaseView,
     NodeView,
     project_node,
@@ -33,7 +32,6 @@ from ebbtide.actors.edges.proof.statements import (
     NOT_SAFE,
     OTHER_BOOT,
     OTHER_NODE,
-    OVER,
     SPOKE,
     STATED,
     TAKEN_BACK,
@@ -82,18 +80,6 @@ def test_a_certificate_is_read_as_its_daemon_writes_it(fields: dict[str, Any], *
     assert projected({CERTIFICATE_ANNOTATION: text}).certificate == Certificate("b1", safe)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"safe": 1}', "x" * (STATEMENT_CHARACTERS_MAX + 1), "[" * 9999])
-def test_a_certificate_that_somebody_has_spoilt_says_nothing(text: str) -> None:
-    """Nobody waits for it."""
-    assert projected({CERTIFICATE_ANNOTATION: text}).certificate is None
-
-
-def test_a_persons_word_is_read() -> None:
-    """But not the reason: nobody's words go on record."""
-    said = projected({DECLARED_ANNOTATION: {**DECLARED, "reason": "the rack burns"}}).declared
-    assert said == Declared("u", "b1", "l1", "ann@example.test", 600)
-
-
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
@@ -115,17 +101,6 @@ def test_a_persons_word_that_cannot_be_read_is_told(said: Any, problem: str) -> 
     found = projected({DECLARED_ANNOTATION: said}).declared
     assert found is not None
     assert found.problem == problem
-
-
-def test_where_the_kubelet_is() -> None:
-    """Internal addresses, and the port that it says."""
-    status: dict[str, Any] = {
-        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname"}]
-    }
-    assert (projected(status=status).addresses, projected(status=status).port) == (("10.0.0.1",), 10250)
-    status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 99}}
-    found = projected(status=status, labels={"a": "b"})
-    assert (found.port, dict(found.labels)) == (99, {"a": "b"})
 
 
 # --- telling --------------------------------------------------------------------------------------
@@ -208,22 +183,6 @@ async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back() -> None
         await wait_all_tasks_blocked()
         assert told(box) == [("certificate", "", "unknown", ""), ("declared", "bob", "unknown", "")]
         view.nodes.put(projected(version="5", labels={"a": "b"}))
-        await wait_all_tasks_blocked()
-        assert told(box) == []
-
-
-async def test_the_same_words_written_again_are_another_statement() -> None:
-    """It says when it was written, and counts anew."""
-    first = projected({DECLARED_ANNOTATION: {**DECLARED, "at": "2026-01-01T00:00:00Z"}})
-    async with telling(first) as (view, box):
-        assert [each.at for each in box.of(EvidenceRead)] == ["2026-01-01T00:00:00Z"]
-        assert told(box) == [("declared", "ann@example.test", "off", "")]
-        again = {**DECLARED, "at": "2026-01-01T00:20:00Z"}
-        view.nodes.put(projected({DECLARED_ANNOTATION: again}, version="2"))
-        await wait_all_tasks_blocked()
-        assert [each.at for each in box.of(EvidenceRead)] == ["2026-01-01T00:20:00Z"]
-        assert told(box) == [("declared", "ann@example.test", "off", "")]
-        view.nodes.put(projected({DECLARED_ANNOTATION: again}, version="3"))
         await wait_all_tasks_blocked()
         assert told(box) == []
 
@@ -315,25 +274,6 @@ async def test_who_says_that_it_lives_contradicts_until_it_is_taken_back(autojum
         assert told(box) == [*said]
 
 
-async def test_that_it_lives_is_over_after_its_time_and_can_be_said_anew(autojump_clock: MockClock) -> None:
-    """Counted from when this process saw it first; said anew it begins anew."""
-    async with telling(alive()) as (view, box):
-        await trio.sleep(699)
-        # Something else has changed on the Node.
-        view.nodes.put(
-            projected({ALIVE_ANNOTATION: ALIVE}, version="2", status={"nodeInfo": {"bootID": "b1"}})
-        )
-        assert {each[2] for each in told(box)} == {"on"}
-        await trio.sleep(2)
-        assert told(box) == [("peer", "db-2", "off", OVER)]
-        assert await asked(view, "peer") == Said("off", error=OVER)
-        view.nodes.put(alive("3", at="2026-01-01T01:00:00Z"))
-        await wait_all_tasks_blocked()
-        assert told(box) == [("peer", "db-2", "on", "")]
-        await trio.sleep(2 * ALIVE_SECONDS)
-        assert told(box)[-1] == ("peer", "db-2", "off", OVER)
-
-
 @pytest.mark.parametrize(
     ("node", "error"),
     [
@@ -356,11 +296,3 @@ async def test_a_word_that_names_no_boot_counts_for_any() -> None:
     """What only holds the cure up is taken as it is meant."""
     async with telling(projected({ALIVE_ANNOTATION: ALIVE | {"boot": ""}})) as (_, box):
         assert told(box) == [("peer", "db-2", "on", "")]
-
-
-async def test_what_contradicts_is_told_first() -> None:
-    """Or a proof would be on record that counted for no moment."""
-    async with telling(
-        projected({DECLARED_ANNOTATION: DECLARED, ALIVE_ANNOTATION: ALIVE | {"boot": ""}})
-    ) as (_, box):
-        assert [each[0] for each in told(box)] == ["peer", "declared"]

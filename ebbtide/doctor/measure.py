@@ -1,0 +1,212 @@
+"""``doctor --measure``: time the calls that a shutdown makes, without ending anything.
+
+No process gets a signal, no hook runs, and the writes to the API server are dry runs: they go through
+admission and change nothing. A part that the doctor found to be away is not measured, since its finding has
+the cure.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import (
+    JSON,
+    STRATEGIC_PATCH,
+    Unanswered,
+    answer_text,
+    disruption_target,
+    node_path,
+    pod_path,
+)
+from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
+from ebbtide.actors.edges.logind.manager import read_preparing
+from ebbtide.actors.edges.process.start import CannotStart, spawn
+from ebbtide.doctor.gather import FoundPods, HookTarget
+from ebbtide.doctor.machine import unit_state
+from ebbtide.doctor.snapshot import DRY_DELETE, DRY_PATCH, LOGIND_CALL, SYNC, Measured, Snapshot
+from ebbtide.events import bounds
+from ebbtide.events.base import BARRIER_NS_MAX
+from ebbtide.modes import NodeParts
+
+#: Enough for a median and a bad case, few enough for a second in all.
+SAMPLES = 20
+#: Each sample of a dry run goes through every webhook.
+DRY_SAMPLES = 5
+#: An order and its outcome have some hundred bytes, rounded up to a page.
+WRITE_BYTES = 4096
+#: A port that takes longer to connect is as good as closed.
+CONNECT_SECONDS_MAX = 1.0
+API_SECONDS_MAX = 5.0
+#: A slower bus makes arming and release slow.
+BUS_NS_MAX = 50_000_000
+#: Starting the smallest process; a slower start takes more from every exec hook's grace.
+EXEC_NS_MAX = 100_000_000
+CONNECT_NS_MAX = 100_000_000
+#: A delete that is not taken in 2 s hands the shutdown over; a quarter of that leaves room for a bad day.
+API_NS_MAX = 500_000_000
+#: A runtime answers in some milliseconds; an inventory makes such a call for each container.
+CRI_NS_MAX = 100_000_000
+NO_OP = ("true",)
+
+Once = Callable[[], Awaitable[object]]
+
+
+async def measure_calls(snapshot: Snapshot, pods: FoundPods) -> tuple[Measured, ...]:
+    """One after another, so that no call is slow because of another."""
+    found = [await _sync(Path(snapshot.store.path)), await _exec()]
+    if snapshot.bus is not None:
+        found += [await _on_bus(LOGIND_CALL, system_bus_address(), read_preparing)]
+    node, parts = pods.seen, pods.parts
+    if node is not None and parts is not None:
+        if node.kubelet.loaded:
+            look = partial(unit_state, unit=parts.kubelet_unit)
+            found += [await _on_bus("kubelet unit", parts.kubelet_unit, look)]
+        if not node.runtime.problem:
+            found += await _runtime(parts.cri_socket, pods.container)
+        if node.api.answers:
+            # Only a server since 1.26 says who asks, so this one certainly knows dry runs (1.13). An older
+            # one would carry the delete out.
+            found += await _api(parts, pods if node.api.user else pods._replace(known=()))
+    return (*found, *[await measure_connection(target) for target in pods.targets])
+
+
+async def _timed(
+    made: Measured, failure: tuple[type[Exception], ...], once: Once, samples: int = SAMPLES
+) -> Measured:
+    taken = []
+    try:
+        for _ in range(samples):
+            began_ns = time.monotonic_ns()
+            await once()
+            taken.append(time.monotonic_ns() - began_ns)
+    except failure as error:
+        return made._replace(error=getattr(error, "strerror", None) or str(error))
+    # The first of several opens the connection.
+    return made._replace(samples_ns=tuple(sorted(taken[1:] or taken)))
+
+
+async def _now(call: Callable[[], object]) -> None:
+    call()
+
+
+async def _sync(journal: Path) -> Measured:
+    """A page appended and synced: orders that outlive the boot wait for that."""
+    # A journal that does not exist yet will be made below this folder: on the same disk, most likely.
+    place = next(folder for folder in (journal.absolute(), *journal.absolute().parents) if folder.is_dir())
+    made = Measured(SYNC, str(place), BARRIER_NS_MAX)
+    try:
+        with tempfile.TemporaryFile(dir=place, prefix=".measure-", buffering=0) as file:
+
+            def append_page() -> None:
+                os.write(file.fileno(), bytes(WRITE_BYTES))
+                os.fdatasync(file.fileno())
+
+            return await _timed(made, (OSError,), partial(_now, append_page))
+    except OSError as error:
+        return made._replace(error=f"cannot write: {error.strerror}")
+
+
+async def _exec() -> Measured:
+    """A hook that does nothing, started as hooks are, and waited for."""
+    with open(os.devnull, "wb") as output:
+
+        def run_no_op() -> None:
+            child = spawn(NO_OP, os.environ, "", output.fileno())
+            os.close(child.pidfd)
+            os.waitpid(child.pid, 0)
+
+        return await _timed(Measured("exec", NO_OP[0], EXEC_NS_MAX), (CannotStart,), partial(_now, run_no_op))
+
+
+async def _on_bus(what: str, target: str, call: Callable[[Bus], Awaitable[object]]) -> Measured:
+    """One question on the system bus, over one connection."""
+    made = Measured(what, target, BUS_NS_MAX)
+    try:
+        return await ask_once(system_bus_address(), lambda bus: _timed(made, (BusError,), partial(call, bus)))
+    except BusError as error:
+        return made._replace(error=str(error))
+
+
+async def measure_connection(target: HookTarget) -> Measured:
+    """Only a connection, no request: a request would begin to drain the pod."""
+    made = Measured("httpGet target", target.name, CONNECT_NS_MAX, error=target.error)
+
+    def connect() -> None:
+        socket.create_connection((target.host, target.port), CONNECT_SECONDS_MAX).close()
+
+    # Once: twenty connections in a row may look like an attack to that server.
+    return made if target.error else await _timed(made, (OSError,), partial(_now, connect), samples=1)
+
+
+async def _runtime(socket_path: Path, container: str) -> list[Measured]:
+    """A list, and one container's status: the runtime answers for each container in the same way."""
+    from ebbtide.actors.edges.cri import api_pb2 as cri
+    from ebbtide.actors.edges.cri.client import CallFailed, CriClient
+
+    link = CriClient(f"unix://{socket_path}")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        # Bounded as the daemon's own looks.
+        call = partial(link.call, seconds=bounds.now.runtime_look_seconds)
+        sandboxes = partial(call, "ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)
+        made = Measured("CRI list of sandboxes", str(socket_path), CRI_NS_MAX)
+        found = [await _timed(made, (CallFailed,), sandboxes)]
+        if container:
+            request = cri.ContainerStatusRequest(container_id=container, verbose=True)
+            status = partial(call, "ContainerStatus", request, cri.ContainerStatusResponse)
+            made = Measured("CRI container status", container[:12], CRI_NS_MAX)
+            found.append(await _timed(made, (CallFailed,), status))
+        nursery.cancel_scope.cancel()
+    return found
+
+
+class Refused(Exception):
+    """The API server answered with an error."""
+
+
+async def _api(parts: NodeParts, pods: FoundPods) -> list[Measured]:
+    """The Node, and dry runs of what a delete in a shutdown does to one pod."""
+    from ebbtide.actors.edges.kubernetes.client import ApiClient
+
+    link = ApiClient(parts.kubeconfig)
+
+    async def ask(method: str, path: str, body: object = None, content_type: str = JSON) -> None:
+        answer = await link.call(
+            method, path, body=body, content_type=content_type, seconds_max=API_SECONDS_MAX
+        )
+        if not answer.ok:
+            raise Refused(answer_text(answer))
+
+    failures = (Refused, Unanswered)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        read = partial(ask, "GET", node_path(parts.node))
+        found = [await _timed(Measured("API node", parts.node, API_NS_MAX), failures, read)]
+        # A static pod's mirror is not deleted in a shutdown.
+        pod = next((pod for pod in pods.known if not pod.static and not pod.deleting), None)
+        if pod is not None:
+            path, label = pod_path(pod.namespace, pod.name), f"{pod.namespace}/{pod.name}"
+            shown = {"status": {"conditions": [disruption_target([])]}}
+            delete = {
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "dryRun": ["All"],
+                "gracePeriodSeconds": max(1, pod.grace_seconds or 1),
+                "preconditions": {"uid": pod.api_uid},
+            }
+            patch = partial(ask, "PATCH", f"{path}/status?dryRun=All", shown, STRATEGIC_PATCH)
+            for what, call in (
+                (DRY_PATCH, patch),
+                (DRY_DELETE, partial(ask, "DELETE", f"{path}?dryRun=All", delete)),
+            ):
+                found.append(await _timed(Measured(what, label, API_NS_MAX), failures, call, DRY_SAMPLES))
+        nursery.cancel_scope.cancel()
+    return found
