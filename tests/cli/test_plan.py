@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_status import STATUS, Daemon, daemon
+from tests.cli.test_status import daemon
 from tests.commands import Run
 
 __all__ = ["daemon"]
@@ -90,38 +90,3 @@ def test_plan_table_golden(run: Run, config: Path, pods: Path) -> None:
     """The table in a pipe, as it stands in the golden file: plain, no wrapping, no trailing blanks."""
     out = run("plan", "--config", config, "--pods", pods, "--grant", "40s").out
     assert out == (GOLDEN / "plan.txt").read_text()
-
-
-def test_a_plan_says_what_is_kept_free_at_the_end_and_whence(
-    run: Run, config: Path, pods: Path, daemon: Daemon, tmp_path: Path
-) -> None:
-    """Beside a daemon that says it; where more was measured than the reserve has room for, with the cure."""
-    kept = {"lastEndsSeconds": 0.25, "lastStatusesSeconds": 0.25, "releaseSeconds": 0.25, "measured": None}
-    words = ("plan", "--config", config, "--pods", pods, "--grant", "40s", "--runtime", tmp_path)
-
-    def planned() -> str:
-        daemon.answer["data"] = {**STATUS, "margins": kept}
-        return run(*words).out
-
-    assert "kept free at its end: 750 ms: 250 ms for the last pods to go" in planned()
-    assert "(nobody has measured this node: see 'ebbtide drill')" in planned()
-    kept |= {"releaseSeconds": 1.0, "lastEndsSeconds": 1.0, "measured": 1_700_000_000.0}
-    assert "(by the drill of 2023-11-14 22:13:20.000 UTC)" in planned()
-    assert "reserve-too-small" not in planned()
-    config.write_text(CONFIG + "reserve: 2s\n")
-    assert "reserve-too-small: 2.250 s are kept free at the end as a drill measured" in planned()
-    assert "raise reserve to 5 s" in planned()
-
-
-def test_plan_says_what_it_could_not_know(run: Run, tmp_path: Path) -> None:
-    """An empty plan is no good news where nobody was found to ask; named pods and a grant need no remark."""
-    config = tmp_path / "config.yaml"
-    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
-    (tmp_path / "pods").mkdir()
-    plan = ("plan", "--config", config, "--runtime", tmp_path, "-o", "json")
-
-    def codes(*more: str | Path) -> list[str]:
-        return [warning["code"] for warning in json.loads(run(*plan, *more).out)["warnings"]]
-
-    assert codes() == ["no-pods", "grant-unknown"]
-    assert codes("--pods", tmp_path / "pods", "--grant", "40s") == []

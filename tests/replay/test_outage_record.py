@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -191,23 +190,3 @@ def test_the_verbs_that_tell(run: Run, tmp_path: Path) -> None:
     packed = run("journal", "pack", "--all", "-o", tmp_path / "pack.zip", "--journal", place)
     assert packed.out.startswith(f"{tmp_path / 'pack.zip'}: 1 outage, records 1 to ")
     assert run("export", "perfetto", "-o", tmp_path / "o.pftrace", "--journal", place).code == 0
-
-
-def test_the_tables_of_outages(run: Run, tmp_path: Path) -> None:
-    """Beside those of shutdowns where there are both, and alone where there are only outages."""
-    parquet = import_module("pyarrow.parquet")
-    shutdown = Path(__file__).parents[1] / "golden" / "demo-v1"
-    asked = ("export", "parquet", "--journal", outages.GOLDEN)
-    assert run(*asked, "-o", tmp_path / "one").code == 0
-    assert sorted(file.stem for file in (tmp_path / "one").iterdir()) == [
-        "outage_pods",
-        "outage_statements",
-        "outage_volumes",
-        "outages",
-    ]
-    (row,) = parquet.read_table(tmp_path / "one" / "outages.parquet").to_pylist()
-    assert (row["outcome"], row["proof"], row["tainted_ms"]) == ("recovered", "redfish bmc-1", 25_067)
-    pods = parquet.read_table(tmp_path / "one" / "outage_pods.parquet").to_pylist()
-    assert (pods[0]["name"], pods[0]["ready_on"]) == ("default/db-0", "node-2")
-    assert run(*asked, "--journal", shutdown, "-o", tmp_path / "both").code == 0
-    assert {"shutdowns", "outages"} < {file.stem for file in (tmp_path / "both").iterdir()}
