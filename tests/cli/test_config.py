@@ -14,7 +14,6 @@ from rich.console import Console, RenderableType
 
 from ebbtide.cli import config as view
 from ebbtide.config import Loaded, parse
-from ebbtide.config.schema import FIELDS
 from ebbtide.events.base import NS_PER_SECOND
 
 ROOT = Path(__file__).parents[2]
@@ -31,17 +30,6 @@ def printed(what: RenderableType) -> str:
     console.print(what)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
-
-
-def test_the_table_has_a_row_for_every_field_and_gate() -> None:
-    """With value and source."""
-    lines = printed(view.configuration_table(loaded(PAIR))).splitlines()
-    assert any(line.split() == ["shutdownGracePeriod", "30s", "a.yaml:3"] for line in lines)
-    assert any(line.split() == ["featureGates.PodLifecycleSleepAction", "true", "default"] for line in lines)
-    assert any(line.split() == ["node.leftPods", "keep", "default"] for line in lines)
-    # Of the three sections a line for each part: four gates, what a node and a trace have without a word.
-    assert len(lines) == 1 + len(FIELDS) - 3 + 4 + 4 + 1
-    assert max(map(len, lines)) <= 100
 
 
 @settings(max_examples=30)
@@ -88,17 +76,6 @@ def test_a_valid_configuration_is_checked_against_the_limit(
     assert view.check_document(checked)["honoured"] is honoured
     verdict = "valid, and can be honoured" if honoured else "valid, but it cannot be honoured"
     assert printed(view.check_text(checked)).startswith(verdict)
-
-
-def test_periods_in_the_kubelets_document_are_the_kubelets_too() -> None:
-    """Named with its place, and with what to do; not those of our own, and not where nothing is on."""
-    kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-    both = view.check_configuration(loaded(kubelet + "shutdownGracePeriod: 30s\n"), None)
-    assert [code for code, _ in both.findings] == ["kubelet-acts-too"]
-    assert both.exit_code == 0
-    assert both.findings[0][1].startswith("a.yaml:3: a period in the kubelet's document is the kubelet's too")
-    zero = view.check_configuration(loaded(f"{kubelet}shutdownGracePeriod: 0s\n---\n{PAIR}"), None)
-    assert [code for code, _ in zero.findings] == []
 
 
 def test_the_committed_references_are_current() -> None:

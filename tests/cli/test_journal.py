@@ -16,8 +16,11 @@ from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.selection import parse_moment
 from ebbtide.events import segment
 from ebbtide.events.base import NS_PER_SECOND
-from tests.cli.bed import WALL_NS, Node, whole_shutdown, write
+from ebbtide.events.facts import BusLost, PodAppeared
+from tests.cli.bed import WALL_NS, Node, pod, whole_shutdown, write
 from tests.commands import NOWHERE, Run
+
+GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture
@@ -82,6 +85,17 @@ def test_show_json_is_one_object_a_line_in_order(run: Run, journal: Path) -> Non
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z", line["time"])
         assert line["cause"] is None or line["cause"] < line["seq"]
         assert (line["cause"] is None) == (line["actor"] in ("edge", "journal"))
+
+
+def test_show_golden(run: Run, tmp_path: Path) -> None:
+    """The lines for people, as they stand in the golden file."""
+    node = Node([pod("web-0")])
+    node.feed_clock(3)
+    node.feed(PodAppeared(pod=node.pods[0]))
+    node.feed(BusLost(error="the bus connection ended (EOFError)"))
+    write(tmp_path, node.records)
+    shown = run("journal", "show", "--journal", tmp_path, "--actor", "edge").out
+    assert shown == (GOLDEN / "journal-show.txt").read_text()
 
 
 def test_since_is_a_number_a_duration_or_a_time() -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 
 #: Only a defect takes longer (`tests.waiting.WATCHDOG_SECONDS`; this runs alone).
 ANSWER_MS_MAX = 300_000
-TOO_LONG = 8192
 SIGN_SECONDS = 0.5
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.events.decisions import PodEnded, ReleaseLock, Resumed, ShutdownBegan
+from ebbtide.events.decisions import ReleaseLock, Resumed, ShutdownBegan
 from ebbtide.events.facts import DaemonStarted, OrderEnded
 from tests.daemon.rig import LOCK_NAME, Rig
 from tests.waiting import until
@@ -62,30 +62,4 @@ async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
     assert web[-1].at_ns < let_go_ns
     assert await kept.bed.none_of_ours()
     assert len(kept.events(ShutdownBegan)) == 1
-    assert len(kept.events(ReleaseLock)) == 1
-
-
-async def test_a_hung_daemon_does_not_cost_the_shutdown(kept: Rig) -> None:
-    """Rule 5: stopped for good in mid-shutdown, it is killed, and the next one gives each pod its signal."""
-    kept.configure({0: 60, 1000: 60})
-    kept.pod("web", "after=1")
-    kept.pod("mail", hook=1)
-    kept.pod("db", priority=1000)
-    await kept.start()
-    await kept.granted()
-    await kept.up("web", "mail", "db")
-    await kept.bed.power_off()
-    await kept.traced("web", "TERM")
-    await kept.traced("mail", "hook")
-    os.kill(only_child(kept.pid), signal.SIGSTOP)
-    _, let_go_ns = await kept.bed.started()
-    marks = {pod: kept.trace(pod) for pod in ("web", "mail", "db")}
-    assert {pod: [mark.what for mark in trace] for pod, trace in marks.items()} == {
-        "web": ["up", "TERM", "gone"],
-        "mail": ["up", "hook", "hooked", "TERM", "gone"],
-        "db": ["up", "TERM", "gone"],
-    }
-    assert max(trace[-1].at_ns for trace in marks.values()) < let_go_ns
-    assert [event.lock_inherited for event in kept.events(DaemonStarted)] == [False, True]
-    assert {event.outcome for event in kept.events(PodEnded)} == {"graceful"}
     assert len(kept.events(ReleaseLock)) == 1

@@ -12,11 +12,9 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
 from ebbtide.events.model import Container, Pod, ProcessReport
-from ebbtide.events.record.format import visible
 from ebbtide.log import (
     LineContext,
     SystemJournal,
-    failure_line,
     log_lines,
 )
 from tests.journals import steps
@@ -134,18 +132,3 @@ def test_an_order_is_told_in_words(key: str, words: str) -> None:
     late = f.DurabilityLate(key=key, barrier="synced", waited_ns=20_000_000)
     (line,) = said(f.PodAppeared(pod=POD), late)
     assert line.startswith(words)
-
-
-def test_an_actors_failure_is_one_line_with_its_places() -> None:
-    """The record says that it failed, this where: whoever mends it needs the function and the line."""
-
-    def handle() -> None:
-        raise KeyError(NASTY)
-
-    try:
-        handle()
-    except KeyError as error:
-        line = failure_line("HookActor:u", error)
-    assert line.isprintable()
-    assert line.startswith("HookActor:u failed at test_log.py:")
-    assert line.endswith(f" in handle: KeyError: {visible(repr(NASTY))}")

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.metrics import meters_of_daemon
-from ebbtide.events.base import NS_PER_SECOND, Record
+from ebbtide.events.base import Record
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.model import Period, Pod
 from ebbtide.events.reader import History
-from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder, at_risk
-from ebbtide.otel.meters import Meters, WorkloadNeed, fold
+from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder
+from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metrics import ShippingState, exposition
 from tests.journals import SHUTDOWN
 
@@ -89,22 +88,3 @@ async def test_only_what_is_durable_is_kept() -> None:
     metering.fold(records())
     await metering.save()
     assert side.kept == []
-
-
-@pytest.mark.parametrize(
-    "need, expected",
-    [
-        (None, 0),
-        (WorkloadNeed(longest_ns=10 * NS_PER_SECOND), 0),
-        (WorkloadNeed(longest_ns=10 * NS_PER_SECOND, needs_more=True), 1),
-        (WorkloadNeed(longest_ns=11 * NS_PER_SECOND), 1),
-        (WorkloadNeed(longest_ns=9 * NS_PER_SECOND, needs_more=True), 0),
-    ],
-)
-def test_at_risk(need: WorkloadNeed | None, expected: int) -> None:
-    """A pod is at risk where its workload needed more than it would get, or was killed with as much."""
-    meters = Meters(periods=(Period(priority=0, seconds=10),))
-    if need is not None:
-        meters.needs["shop/web"] = need
-    pod = Pod(uid="u", namespace="shop", name="web-0", priority=0, grace_seconds=30)
-    assert at_risk(meters, [pod]) == expected

@@ -22,7 +22,7 @@ import trio.testing
 from ebbtide.actors.edges.service_manager import ServiceManager
 from ebbtide.daemon import Daemon
 from ebbtide.host import LocalHost
-from ebbtide.supervisor import SILENT_SECONDS_MAX
+from ebbtide.supervisor import SILENT_SECONDS_MAX, waited_seconds
 from tests.beds.notify import drain, full_socket
 from tests.daemon.rig import EBBTIDE
 from tests.waiting import WATCHDOG_SECONDS, until_sync

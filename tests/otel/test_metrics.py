@@ -12,10 +12,10 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import LogindRead
-from ebbtide.events.model import Pod, workload_name
+from ebbtide.events.model import Pod
 from ebbtide.events.reader import History
-from ebbtide.otel.meters import WORKLOADS_MAX, Meters, fold
-from ebbtide.otel.metrics import CATALOG, ReadContext, ShippingState, exact_seconds, exposition
+from ebbtide.otel.meters import Meters, fold
+from ebbtide.otel.metrics import CATALOG, ReadContext, ShippingState, exposition
 from ebbtide.otel.span import Resource
 from tests.journals import SHUTDOWN, began, steps
 from tests.otel.wire import encode_metrics
@@ -94,54 +94,6 @@ def test_a_kill_has_its_cause(asked: int | None, hook: str, cause: str) -> None:
     meters = folded(BEGAN, d.PodPlanned(wave=0, grace_seconds=30, pod=pod), ran, ended("web-0", "killed"))
     (fates,) = meters.last.fates
     assert (fates.outcome, fates.cause, fates.pods) == ("killed", cause, 1)
-
-
-def test_workloads_are_bounded() -> None:
-    """A node that sees new workloads for ever forgets those that it saw longest ago."""
-    meters = Meters()
-    for at in range(WORKLOADS_MAX + 5):
-        meters.need(f"shop/job{at}")
-    assert len(meters.needs) == WORKLOADS_MAX
-    assert "shop/job4" not in meters.needs
-
-
-def test_what_nobody_knows_is_not_shown() -> None:
-    """An age without a shutdown, a risk without a list of pods, and a lag without an export are absent."""
-    names = {name for name, _ in values(exposition(Meters(), AROUND))}
-    assert not names & {
-        "ebbtide_seconds_since_last_graceful_shutdown",
-        "ebbtide_pods_at_risk",
-        "ebbtide_export_behind_seconds",
-    }
-    around = AROUND._replace(at_risk=2, export_pending=3, export_behind_ns=NS_PER_SECOND // 2)
-    found = values(exposition(Meters(), around))
-    assert found["ebbtide_pods_at_risk", ()] == 2
-    assert found["ebbtide_export_behind_seconds", ()] == 0.5
-
-
-@pytest.mark.parametrize(
-    "value_ns, text", [(0, "0"), (1, "0.000000001"), (1_500_000_000, "1.5"), (20 * NS_PER_SECOND, "20")]
-)
-def test_seconds_are_exact(value_ns: int, text: str) -> None:
-    """Nanoseconds are written without a float in between."""
-    assert exact_seconds(value_ns) == text
-
-
-@pytest.mark.parametrize(
-    "name, expected",
-    [
-        ("web-7d4b9c6f5-x2x9k", "web"),
-        ("node-exporter-x2x9k", "node-exporter"),
-        ("db-0", "db"),
-        ("web", "web"),
-        ("kube-apiserver-node-1", "kube-apiserver-node"),
-        ("-0", "-0"),
-        ("metrics-server", "metrics-server"),
-    ],
-)
-def test_workloads_by_name(name: str, expected: str) -> None:
-    """What a controller draws anew for each pod is left out, and nothing else."""
-    assert workload_name(name) == expected
 
 
 # --- of a Kubernetes node ----------------------------------------------------------------------

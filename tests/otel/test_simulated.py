@@ -6,8 +6,6 @@ from collections import Counter
 
 import pytest
 
-from ebbtide.events.codec import decode_event
-from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.otel import attributes as at
 from ebbtide.otel.traces.projection import Projection
 from ebbtide.otel.traces.shutdown import NEXT_BOOT
@@ -17,8 +15,6 @@ from tests.otel.records import attributes, named
 from tests.otel.simulated import FOLLOWED, SEEDS, fields_told, journal, journal_id, records_of, spans_of
 from tests.otel.worlds import steps
 
-CLOSED = EpisodeClosed.__name__
-
 PARTS = 2
 #: Sampled, one seed of so many.
 ONE_OF = 6
@@ -27,25 +23,6 @@ ONE_OF = 6
 @pytest.fixture(params=FOLLOWED)
 def followed(request: pytest.FixtureRequest) -> int:
     return int(request.param)
-
-
-def test_the_seeds_have_a_shutdown_that_is_followed(followed: int) -> None:
-    """Otherwise the laws below would hold of nothing."""
-    batches, _ = journal(followed)
-    closed = [decode_event(raw.tag, raw.payload) for b in batches for raw in b.records if raw.tag == CLOSED]
-    assert any(isinstance(event, EpisodeClosed) and event.followed for event in closed)
-
-
-def test_what_was_on_its_way_goes_on_in_the_second_trace(followed: int) -> None:
-    """Every stop or hook that the second one continues has a link to the one that the first began."""
-    spans = spans_of(followed)
-    first, second = named(spans, ROOT)
-    begun = {span.span_id for span in spans if span.trace_id == first.trace_id}
-    again = [span for span in spans if attributes(span).get(at.CONTINUED)]
-    links = [link for span in again for link in span.links if (at.LINK, "continued") in link.attributes]
-    assert len(links) == len(again) > 0
-    assert {span.trace_id for span in again} == {second.trace_id}
-    assert {(link.trace_id, link.span_id in begun) for link in links} == {(first.trace_id, True)}
 
 
 def test_a_step_at_a_time_gives_the_same_spans(followed: int) -> None:

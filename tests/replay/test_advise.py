@@ -24,8 +24,6 @@ from ebbtide.events.record.model import (
     ShutdownRecord,
 )
 from ebbtide.replay.advise import (
-    CAUTION,
-    SHRINK_STOPS_MIN,
     Advice,
     Caution,
     Evidence,
@@ -36,7 +34,6 @@ from ebbtide.replay.advise import (
     observed_stops,
     problems,
     wave_comment,
-    workload,
 )
 from ebbtide.replay.advise import advise as advise_with
 from tests.replay.whatif.bed import SECOND
@@ -182,22 +179,6 @@ def test_a_record_that_ends_first_is_no_fault_of_a_pods_own_grace(last: int, ver
     assert named(advise([account(open_pod, last_ns=last * SECOND)]), "shop/a").verdict == verdict
 
 
-@pytest.mark.parametrize(
-    "name, of",
-    [
-        ("web-5d4f8c7b9-x2k4z", "shop/web"),
-        ("agent-x2k4z", "shop/agent"),
-        ("db-0", "shop/db"),
-        ("etcd-node-1", "shop/etcd"),
-        ("nginx-proxy", "shop/nginx-proxy"),
-        ("web", "shop/web"),
-    ],
-)
-def test_workloads(name: str, of: str) -> None:
-    """Replicas, successors, numbered and static pods are told by what is left of their names."""
-    assert workload("shop", name, "node-1") == of
-
-
 def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
     """It loads, it can be honoured under the drop-in's value, and says what is advised whatever a name is."""
     evil = ended("web", 7)
@@ -246,17 +227,6 @@ def refused(name: str, priority: int = 0) -> PodRecord:
 
 def many(count: int, seconds: float = 3) -> list[PodRecord]:
     return [ended(f"web-{at}", seconds) for at in range(count)]
-
-
-def test_no_wave_is_shortened_on_a_few_stops() -> None:
-    """One less than enough keeps it, and says so; one that is too short is made longer on any evidence."""
-    few = advise([account(*many(SHRINK_STOPS_MIN - 1))], CAUTION).waves[0]
-    assert (few.seconds, few.kept) == (20, "few-stops")
-    assert wave_comment(few) == "as it is: 9 stops, too few to shorten it (10 are needed)"
-    enough = advise([account(*many(SHRINK_STOPS_MIN))], CAUTION).waves[0]
-    assert (enough.seconds, enough.kept) == (4, "")
-    longer = advise([account(ended("web-0", 25))], CAUTION).waves[0]
-    assert (longer.seconds, longer.kept) == (32, "")
 
 
 # --- evidence that adds up ---------------------------------------------------------------------

@@ -20,8 +20,6 @@ from ebbtide.cli.journal_pack import _redact as redact_to
 from ebbtide.events import facts as f
 from ebbtide.events.base import TYPES, Checkpoint, Fact, Order, Stamp
 from ebbtide.events.codec import RawRecord
-from ebbtide.events.decisions import PostEvent, PublishCertificate
-from ebbtide.events.model import Pod, ProcessReport
 from ebbtide.events.pack import PackedSource
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
@@ -261,49 +259,6 @@ def test_what_a_field_mostly_has_is_kept(field: str, kept: str, replaced: str) -
     blank = {"version": "", "mode": "", "pid": 1, "node": "", "boot_id": "", "userspace_id": ""}
     one, two = told(*(f.DaemonStarted(**{**blank, field: text}) for text in (kept, replaced)))  # type: ignore[arg-type]
     assert (getattr(one, field), getattr(two, field)) == (kept, "message~1")
-
-
-def test_outputs_are_dropped_and_messages_replaced() -> None:
-    """What a process wrote is not there at all; a message is another message; a command another command."""
-    autopsy, schedule, release = told(
-        f.AutopsyTaken(
-            uid="u",
-            container="c",
-            processes=(ProcessReport(pid=1, parent_pid=0, command="psql", state="sleeping"),),
-            last_lines=("password: hunter2",),
-        ),
-        f.ScheduleRead(uid=1000, tty="pts/3", wall_message="Bob reboots"),
-        f.ReleaseRequested(asked_by=1001),
-    )
-    assert autopsy.last_lines == ()
-    assert (autopsy.processes[0].command, autopsy.processes[0].state) == ("command~1", "sleeping")
-    assert (schedule.uid, schedule.tty, schedule.wall_message) == (60_001, "tty~1", "message~1")
-    assert release.asked_by == 60_002
-
-
-def test_a_nodes_volumes_and_owners_get_names_of_their_own() -> None:
-    """A volume belongs to its pod, a driver's path to nobody; of an owner the kind stays."""
-    taken, mounts, node, event, certificate, of_node = told(
-        f.InventoryTaken(
-            key="EpisodeActor/inventory//0",
-            as_of_ns=1,
-            source="api",
-            pods=(Pod(uid="0b1c", namespace="shop", name="web-0", owner="StatefulSet/web"),),
-        ),
-        f.MountsRead(key="NodeStatusActor/mounts//0", mounted=(("0b1c", "data"), ("", "/var/lib/kubelet/x"))),
-        f.DaemonStarted(
-            version="1", pid=1, mode="api", node="node-7", boot_id="b", userspace_id="b", preparing=False
-        ),
-        PostEvent(key="k", kind="StatefulSet", namespace="shop", name="web", reason="R", message="for 10 s"),
-        PublishCertificate(key="k", safe=False, running=("0b1c",), mounted=(("0b1c", "data"),)),
-        PostEvent(key="k", kind="Node", name="node-7", reason="R", message=""),
-    )
-    pod = taken.pods[0]
-    assert pod.owner == f"StatefulSet/{event.name}" == "StatefulSet/owner~1"
-    assert mounts.mounted == ((pod.uid, "volume~1"), ("", "/path~1"))
-    assert certificate.running == (pod.uid,)
-    assert certificate.mounted == ((pod.uid, "volume~1"),)
-    assert of_node.name == node.node != "node-7"
 
 
 # --- where it comes from -----------------------------------------------------------------------

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from ebbtide.cli.common.output import show
+from ebbtide.cli.outage.explain import lines
 from ebbtide.cli.outage.reasons import (
     AttachmentScene,
     NodeScene,
@@ -12,7 +16,9 @@ from ebbtide.cli.outage.reasons import (
     causes,
     timer_text,
 )
+from tests.commands import same_as_golden
 
+GOLDEN = Path(__file__).parent / "golden"
 DOWN = NodeScene("worker", ready="Unknown", heard="7 min 3 s ago", volumes_in_use=("kubernetes.io/csi/d^v",))
 OUT = DOWN._replace(taint="ours", effect="NoExecute")
 WELL = NodeScene("worker")
@@ -83,3 +89,16 @@ def test_the_cause_first(what: Scene, codes: list[str]) -> None:
 def test_the_six_minute_timer(what: Scene, disk: AttachmentScene, text: str) -> None:
     said = timer_text(what, disk)
     assert said.startswith(text) if text else said == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("down", Scene("shop/db-0", DOWN, (DB,), (DISK,), "", ("you may not list leases",))),
+        ("refused", Scene("worker", OUT, (DB._replace(finalizers=("x/y",)),), (REFUSED,), "one_1234")),
+    ],
+)
+def test_one_screen(name: str, what: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    for each in lines(what, causes(what)):
+        show(each)
+    same_as_golden(GOLDEN / f"explain-{name}.txt", capsys.readouterr().out)

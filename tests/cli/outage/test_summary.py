@@ -12,6 +12,7 @@ from ebbtide.cli.outage import ls
 from ebbtide.cli.outage import summary as reading
 from ebbtide.cli.outage.common import Cluster
 from ebbtide.cli.outage.ls import HEADINGS, rows_of
+from ebbtide.cli.outage.status import NodeNow, parts
 from ebbtide.cli.outage.summary import OutageSummary, summary_of
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage import OutageBegan
@@ -19,11 +20,12 @@ from ebbtide.events.record.outages import OutageBuilder
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.commands import same_as_golden
-from tests.otel.outage_story import OutageTeller, recovered
+from tests.otel.outage_story import OutageTeller, recovered, wrong
 from tests.otel.records import JOURNAL_ID
 from tests.replay import outages
 
 GOLDEN = Path(__file__).parent / "golden"
+NOW = NodeNow("uid-node", "Unknown", "ours", "3 min ago")
 
 
 def after(teller: OutageTeller, steps: int | None = None) -> OutageSummary:
@@ -51,6 +53,20 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     moments = [after(recovered(), steps) for steps in range(2, 18)]
     show(NarrowTable(HEADINGS, [row for each in moments for row in rows_of([each], now_of(each))]))
     same_as_golden(GOLDEN / "ls.txt", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("name", "summary"),
+    [
+        ("recovering", after(recovered(), 11)),
+        ("wrong", after(wrong(), 11)),
+    ],
+)
+def test_one_node(name: str, summary: OutageSummary, capsys: pytest.CaptureFixture[str]) -> None:
+    for each in parts(summary, NOW, now_of(summary)):
+        show(each)
+    print(summary.reminder)
+    same_as_golden(GOLDEN / f"status-{name}.txt", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("closed", [False, True])

@@ -37,25 +37,6 @@ def told(run: Run, *arguments: str | Path) -> dict[str, Any]:
     return document
 
 
-def test_blame_as_json(run: Run) -> None:
-    """Every figure in seconds, and which shutdown it is about."""
-    document = told(run, "blame", "--journal", SHUTDOWN)
-    assert (document["kind"], document["version"], document["episode"]["id"]) == ("Blame", 1, "00010203-12")
-    assert document["entries"][0] == {
-        "tookSeconds": 10.006,
-        "aloneSeconds": 8.701,
-        "wave": 0,
-        "pod": "shop/stuck-0",
-        "uid": "uid-stuck-0",
-        "outcome": "killed",
-        "container": "main",
-        "what": "killed",
-        "text": "SIGTERM, SIGKILL after 10.001 s, ended by SIGKILL",
-        "beganSeconds": 0.001,
-        "ended": True,
-    }
-
-
 def test_diff_as_json(run: Run, two: Path) -> None:
     """Durations say so; what one side does not have is null."""
     document = told(run, "diff", "-2", "-1", "--journal", two)

@@ -49,6 +49,14 @@ def test_jsonl_is_journal_show(run: Run) -> None:
     assert run("export", "jsonl").out.splitlines() == mine != []
 
 
+def test_golden_jsonl(run: Run, request: pytest.FixtureRequest) -> None:
+    """The golden shutdown's lines are what they were (``--rewrite`` as for the page's data)."""
+    kept, made = GOLDEN / "report" / "shutdown-v1.jsonl", run("export", "jsonl").out
+    if request.config.getoption("--rewrite", default=False):
+        kept.write_bytes(made)
+    assert kept.read_bytes() == made
+
+
 def test_an_existing_file_is_replaced_whole(run: Run, tmp_path: Path) -> None:
     """By a file as the umask says; nothing else is left in the folder, and an error leaves the old one."""
     path = tmp_path / "report.html"

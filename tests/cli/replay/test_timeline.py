@@ -42,6 +42,15 @@ def test_golden(replay: Run) -> None:
     golden("timeline-shutdown-v1.txt", ran.out)
 
 
+def test_golden_json(replay: Run) -> None:
+    """One object a line."""
+    golden("timeline-pod.json", replay("timeline", "--pod", "stuck-0", "-o", "json").out)
+    lines = objects(replay, "--all")
+    assert [line["seq"] for line in lines] == list(range(12, 91))
+    since = [line["sinceSeconds"] for line in lines]
+    assert since == sorted(since)  # type: ignore[type-var]  # the next boot's clock starts anew
+
+
 @pytest.mark.parametrize(
     "words, field, expected",
     [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from ebbtide import replay
 from ebbtide.config.loading import DEFAULT_PATH
@@ -78,6 +80,35 @@ def test_advice_tables(run: Run, fleet: Path, refused: Path, name: str) -> None:
     golden(f"advise-{name}.txt", ran.out)
 
 
+def test_a_plan_against_a_history(run: Run, fleet: Path) -> None:
+    """What the fleet's pods took decides, under the fleet's own waves and grant."""
+    (Path.cwd() / "rollout.yaml").write_text(rollout(sleep_seconds=28))
+    ran = run("plan", "--pods", "rollout.yaml", "--history", fleet)
+    assert ran.code == 1
+    golden("plan-history.txt", ran.out)
+    (Path.cwd() / "rollout.yaml").write_text(rollout(sleep_seconds=1))
+    assert run("plan", "--pods", "rollout.yaml", "--history", fleet).code == 0
+
+
+def rollout(sleep_seconds: int) -> str:
+    """A pod of a workload that the fleet knows, and one that it does not."""
+    hook = {"lifecycle": {"preStop": {"sleep": {"seconds": sleep_seconds}}}}
+    pods = [
+        _manifest("cart-77", 0, {"name": "cart", "image": "x", **hook}),
+        _manifest("other-0", 0, {"name": "other", "image": "x"}),
+    ]
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": pods})
+
+
+def _manifest(name: str, priority: int, container: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"terminationGracePeriodSeconds": 40, "priority": priority, "containers": [container]},
+    }
+
+
 # --- documents ---------------------------------------------------------------------------------
 
 
@@ -97,19 +128,6 @@ def test_what_if_as_json(run: Run) -> None:
     assert (stuck["now"]["best"]["outcome"], stuck["now"]["worst"]["outcome"]) == ("graceful", "killed")
     assert [wave["then"]["periodSeconds"] for wave in document["waves"]] == [10, 5, 5]
     assert {each["code"] for each in document["assumptions"]} == {"grant", "restart"}
-
-
-def test_advice_as_json(run: Run, fleet: Path) -> None:
-    """Every stop is saved, perhaps saved, or hopeless; what is not reached is null."""
-    document = json.loads(run("replay", "advise", "--journal", fleet, "-o", "json").out)
-    assert (document["kind"], document["version"], document["nodes"]) == ("Advice", 1, len(NODES))
-    parts = [len(document[name]) for name in ("saved", "perhaps", "hopeless")]
-    assert sum(parts) == sum(each["stops"] for each in document["workloads"])
-    assert document["inhibitDelayMaxSeconds"] == document["requestedSeconds"] + document["reserveSeconds"]
-    assert sum(wave["adviseSeconds"] for wave in document["waves"]) == document["requestedSeconds"]
-    stuck = json.loads(run("replay", "advise", "--journal", SHUTDOWN, "-o", "json").out)
-    deaf = next(each for each in stuck["workloads"] if each["verdict"] == "deaf")
-    assert (deaf["stops"], deaf["censored"], deaf["maxSeconds"]) == (1, 1, None)
 
 
 def test_advice_is_a_configuration(run: Run) -> None:

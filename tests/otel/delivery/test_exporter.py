@@ -82,25 +82,6 @@ async def test_everything_is_sent_once_and_it_goes(bed: Bed) -> None:
     assert again.got == []
 
 
-async def test_a_rejected_batch_is_on_record_with_the_reason(bed: Bed) -> None:
-    """It is not sent again, and nothing else waits for it."""
-    first = True
-
-    def answer(got: Got) -> Reply:
-        nonlocal first
-        first, bad = False, first
-        return Reply(400, b"no such tenant", TEXT) if bad else OK
-
-    collector, reason = await export(bed, answer)
-    assert reason == ""
-    assert bed.cursor is not None
-    (rejection,) = bed.cursor.rejections
-    assert rejection.reason == "HTTP 400: no such tenant"
-    assert rejection.spans + len(collector.spans) == len(bed.spans)
-    again, _ = await export(bed)
-    assert again.got == []
-
-
 async def test_a_refusal_is_not_held_on_to_for_ever(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a week what is refused there is put on record, so that the rest gets its turn; not before."""
     first_id, now_ns = bed.spans[0].span_id, [WALL_NS]

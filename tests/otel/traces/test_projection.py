@@ -14,12 +14,11 @@ from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event
 from ebbtide.events.codec import encode_event
 from ebbtide.events.model import ProcessReport
 from ebbtide.otel import attributes as at
-from ebbtide.otel.span import Span, hook_span_id
+from ebbtide.otel.span import Span
 from ebbtide.otel.traces.projection import Projection, UnknownProjection
 from tests.journals import pod
 from tests.otel.records import (
     JOURNAL_ID,
-    MS,
     RELEASE,
     TICK,
     Teller,
@@ -28,10 +27,8 @@ from tests.otel.records import (
     exited,
     going_down,
     named,
-    planned,
     signal,
     start,
-    wave,
 )
 from tests.replay.shutdown import Book, first_life
 
@@ -47,21 +44,7 @@ def only(spans: list[Span], name: str) -> Span:
     return span
 
 
-def done(key: str, result: str = "done", **more: object) -> f.OrderEnded:
-    return f.OrderEnded(key=key, result=result, **more)  # type: ignore[arg-type]
-
-
 # --- the shutdown ------------------------------------------------------------------------------
-
-
-def test_a_release_before_the_pods_have_ended_is_an_error_of_the_shutdown() -> None:
-    """The fallback lets the machine go in the actor's place: who is still there is counted then."""
-    teller = going_down(WEB)
-    left = ended(outcome="unknown", reason="main still running when the lock was released")
-    teller.tell(TICK, RELEASE, d.PodsEnded(unfinished=(WEB.uid,)), left, after_ms=39_000)
-    root = only(teller.spans(), "shutdown")
-    assert root.status_text == "the budget was over with 1 pod left"
-    assert attributes(root)[at.UNFINISHED_PODS] == 1
 
 
 # --- cancels -----------------------------------------------------------------------------------
@@ -101,58 +84,10 @@ def test_only_another_boot_cuts_a_shutdown_short(in_a_wave: bool) -> None:
 # --- waves and pods ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("period_seconds, status", [(10, "error"), (0, "unset")])
-def test_a_wave_that_overruns_has_missed_its_deadline(period_seconds: int, status: str) -> None:
-    """Except a wave of 0 s, which is signalled and not waited for."""
-    pods = tuple(pod(f"web-{at}") for at in range(5))
-    teller = going_down(WEB)
-    teller.tell(TICK, *planned(*pods), *wave(1, *pods, period_seconds=period_seconds))
-    late = tuple(each.uid for each in pods)
-    teller.tell(TICK, d.WaveEnded(wave=1, outcome="overran", stragglers=late), after_ms=10_000)
-    span = only(teller.spans(), "wave")
-    assert span.status == status
-    text = "deadline missed by 5 pods: shop/web-0, shop/web-1, shop/web-2 and 2 more"
-    assert span.status_text == (text if status == "error" else "")
-    assert attributes(span)[at.STRAGGLERS] == tuple(each.label for each in pods)
-
-
 # --- containers --------------------------------------------------------------------------------
 
-HOOK = d.RunHook(key="HookActor/hook:main/uid-web-0/0", uid=WEB.uid, container="main", timeout_ns=1)
 STOP = d.SendSignal(key="HookActor/stop:main/uid-web-0/0", uid=WEB.uid, container="main", signal="SIGTERM")
 KILL = d.KillContainer(key="HookActor/kill:main/uid-web-0/0", uid=WEB.uid, container="main")
-
-
-def hook_started(kind: str) -> d.HookStarted:
-    return d.HookStarted(uid=WEB.uid, container="main", kind=kind, until_ns=10 * NS_PER_SECOND)
-
-
-def hook_ended(result: str, reason: str = "", *, early: bool = False) -> d.HookEnded:
-    return d.HookEnded(uid=WEB.uid, container="main", result=result, reason=reason, early=early)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "result, status",
-    [
-        ("done", "unset"),
-        ("failed", "error"),
-        ("timed-out", "error"),
-        ("cancelled", "unset"),
-        ("unknown", "unset"),
-    ],
-)
-def test_a_hook_has_the_id_that_its_order_gives(result: str, status: str) -> None:
-    """Who runs the hook can name the span beforehand; a failure or a missed deadline is an error."""
-    teller = going_down(WEB)
-    teller.tell(TICK, hook_started("exec"), HOOK)
-    teller.tell(done(HOOK.key, exit_code=3), hook_ended(result, "why"), after_ms=700)
-    span = only(teller.spans(), "hook")
-    assert span.span_id == hook_span_id(span.trace_id, HOOK.key)
-    assert (span.status, span.end_ns - span.start_ns) == (status, 700 * MS)
-    assert span.status_text == (f"preStop {result}: why" if status == "error" else "")
-    assert attributes(span)["process.exit.code"] == 3
-    teller.tell(TICK, ended())
-    assert span.parent_id == only(teller.spans(), "pod").span_id
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.guard import guarded
-from ebbtide.replay.sim import simulate as simulating
-from ebbtide.replay.sim.invariants import Breach
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -44,36 +42,6 @@ def test_json(run: Run, tmp_path: Path) -> None:
     assert sum(shutdown["pods"].values()) == 12
     again = json.loads(run("--synthetic", "12", "--seed", "3", "-o", "json", "--calm")[1])
     assert again == told
-
-
-def test_many(run: Run, tmp_path: Path) -> None:
-    """Many seeds: counts over all of them, each journal in a folder of its own."""
-    code, out, err = run("--seeds", "4..6", "--synthetic", "5", "--journal", tmp_path / "fleet", "-o", "json")
-    told = json.loads(out)
-    assert (code, err, told["runs"], told["broken"]) == (0, "", 3, [])
-    assert 10 < sum(told["pods"].values()) <= 15  # one may have ended before the signal
-    folders = sorted(path.name for path in (tmp_path / "fleet").iterdir())
-    assert folders == ["node-4", "node-5", "node-6"]
-    code, out, _ = run("--runs", "3", "--seed", "4", "--synthetic", "5")
-    assert code == 0
-    assert "invariants hold in every run" in out
-
-
-def test_a_breach(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A seed that breaks an invariant exits 1 and prints the command that shows it again."""
-    broken = lambda machine: [Breach("an_invariant", "it did not hold")]  # noqa: E731
-    monkeypatch.setattr(simulating, "check_run", broken)
-    code, out, err = run("--synthetic", "3", "--seed", "9", "--calm")
-    assert code == 1
-    assert "1 breaches of 1 invariants" in out
-    assert "seed 9: an_invariant: it did not hold" in err
-    assert "ebbtide simulate --synthetic 3 --calm --seed 9 --journal simulated-9" in err
-    code, out, err = run("--synthetic", "3", "--runs", "2", "-o", "json")
-    assert code == 1
-    assert [each["command"] for each in json.loads(out)["broken"]] == [
-        "ebbtide simulate --synthetic 3 --seed 0",
-        "ebbtide simulate --synthetic 3 --seed 1",
-    ]
 
 
 def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:

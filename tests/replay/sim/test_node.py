@@ -43,22 +43,6 @@ def test_a_runtime_that_is_not_asked(hangs_ms: int | None, source: str) -> None:
 # --- what hangs ----------------------------------------------------------------------------------
 
 
-def test_a_delete_may_be_taken_when_the_api_server_wakes_up() -> None:
-    """It lay in its socket; the pod has its one hook and its one stop signal all the same."""
-    late = 0
-    for seed in range(12):
-        run = Run(
-            seed=seed,
-            kind="poweroff",
-            mode="api",
-            api_hangs_after_ns=-200 * MS,
-            api_wakes_after_ns=2500 * MS,
-        )
-        woke_ns = seen(run, "api-back")[0].at_ns
-        late += sum(each.at_ns == woke_ns for each in seen(run, "delete"))
-    assert late
-
-
 @pytest.mark.parametrize(("list_ms", "known"), [(900, True), (3500, False)])
 def test_a_signal_right_after_the_very_first_start(list_ms: int, known: bool) -> None:
     """With no list from before, the plan waits 1.5 s for the API server's; then it has no priorities."""
@@ -82,16 +66,6 @@ def test_a_signal_right_after_the_very_first_start(list_ms: int, known: bool) ->
 def test_many_seeds(mode: NodeMode) -> None:
     """Every invariant, in runs with everything that can go wrong."""
     for seed in range(60):
-        result = try_out(Name(seed, mode))
-        assert not result.breaches, str(result)
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("part", range(4))
-def test_very_many_seeds(mode: NodeMode, part: int) -> None:
-    """The same, longer. More by hand: python -m tests.replay.sim --seeds 100000 --fresh"""
-    for seed in range(60 + part, 1060, 4):
         result = try_out(Name(seed, mode))
         assert not result.breaches, str(result)
 
@@ -150,22 +124,6 @@ def test_seeds_that_broke_once(seed: int, mode: NodeMode) -> None:
     """By whose mistake stands beside each."""
     result = try_out(Name(seed, mode))
     assert not result.breaches, str(result)
-
-
-def test_everything_that_can_be_drawn_is_drawn() -> None:
-    """In the seeds that every run of the tests has, in one mode or another."""
-    drawn = {part for seed in range(60) for mode in MODES for part in parts(whole_plan(Name(seed, mode)))}
-    assert drawn >= {
-        "runtime_hangs_after_ns",
-        "runtime_wakes_after_ns",
-        "kubelet_hangs_after_ns",
-        "kubelet_wakes_after_ns",
-        "kubelet_health",
-        "api_hangs_after_ns",
-        "api_wakes_after_ns",
-        "first_start_after_ns",
-        "again_after_ns",
-    }
 
 
 def test_a_breach_shrinks_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

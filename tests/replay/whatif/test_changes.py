@@ -13,7 +13,7 @@ from ebbtide.replay.whatif.record import (
     WrongChange,
 )
 from ebbtide.replay.whatif.run import Comparison
-from tests.replay.whatif.bed import HIGH, SECOND, Recorded, behaves, pod, record, settings, side
+from tests.replay.whatif.bed import HIGH, SECOND, Recorded, behaves, pod, record, side
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +32,6 @@ def test_a_smaller_grant_is_shared_out_from_the_highest_priority(known: Recorded
     found = known.compare(grant_ns=14 * SECOND)
     assert [wave.grim.period_ns for wave in found.waves if wave.grim] == [4 * SECOND, 10 * SECOND]
     assert (found.then.grant_ns, found.grim.grant_ns) == (known.shutdown.grant_ns, 14 * SECOND)
-
-
-def test_settings_that_need_more_raise_the_grant(known: Recorded) -> None:
-    """The drop-in that the daemon would have ordered is assumed to be obeyed; with --grant it is not."""
-    found = known.compare(settings=settings(low=70))
-    assert found.grim.grant_ns == (70 + 10 + 5) * SECOND
-    assert ("grant", "logind grants 85 s, as the drop-in for these settings asks") in found.assumptions
-    held = known.compare(settings=settings(low=70), grant_ns=30 * SECOND)
-    assert held.grim.grant_ns == 30 * SECOND
-    assert not held.assumptions
 
 
 def test_a_new_pod_is_assumed(known: Recorded) -> None:
@@ -75,19 +65,6 @@ def sleeper() -> Recorded:
     sleepy = pod("orders", hook=Hook(kind="sleep", sleep_seconds=3))
     ends = behaves(sleepy, 30, HookPlan(), lives_ns=11 * SECOND)
     return record([behaves(pod("web"), 2), ends])
-
-
-def test_who_ended_before_a_late_inventory_is_found_gone(sleeper: Recorded) -> None:
-    """Nobody looks at a container before it is listed: its exit is heard of then, and nobody is killed."""
-    found = sleeper.compare(delay=((sleeper.seq_of(f.InventoryTaken), 5 * SECOND),))
-    orders = side(found, "orders")
-    assert (orders.outcomes, orders.change) == (("graceful", "graceful"), "same")
-    assert orders.grim is not None
-    assert orders.grim.took_ns is not None
-    assert orders.grim.took_ns < SECOND
-    assert found.then.total_ns is not None
-    assert found.total.is_one
-    assert found.total.grim == found.then.total_ns + 5 * SECOND
 
 
 @pytest.mark.parametrize(

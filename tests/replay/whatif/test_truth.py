@@ -12,9 +12,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 
-from ebbtide.events.base import Event
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.facts import PrepareForShutdown
 from ebbtide.events.model import Period, Settings
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import shutdown_records
@@ -22,7 +20,7 @@ from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.replay.advise import Advice, advise
 from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.whatif.record import Changes, attribute_facts, facts_under
-from ebbtide.replay.whatif.run import PodLine, PodSide, compare
+from ebbtide.replay.whatif.run import PodLine, PodSide
 from tests.conftest import Sample
 from tests.replay.test_advise import BARE
 from tests.replay.whatif.bed import SECOND, Recorded, drawn, is_in, recorded
@@ -95,32 +93,6 @@ def test_what_would_have_been_is_what_would_have_been(seeds: Sequence[int]) -> N
                 mistake = wrong(side, truth.pods[side.line.pod.uid])
                 assert not mistake, f"seed {seed}, {side.line.pod.label}: {mistake}, {side.support}"
     assert said > len(seeds) * 20
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("after_ns", [SECOND // 2, 2 * SECOND, 12 * SECOND])
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
-def test_without_its_cancel_a_shutdown_goes_on_as_it_would_have(seeds: Sequence[int], after_ns: int) -> None:
-    """Cancelled in the record and not in the new run: fates and total lie between what was said."""
-    said = 0
-    for seed in seeds:
-        calm = drawn(seed, 6, calm=True)
-        known = recorded(calm._replace(faults=calm.faults._replace(cancel_after_ns=after_ns)))
-        cancels = [each.seq for each in known.shutdown.facts if _is_cancel(each.event)]
-        truth = recorded(calm)
-        if not cancels or coincides(truth):
-            continue
-        found, real = known.compare(drop=tuple(cancels)), compare(truth.ask()).then
-        assert is_in(found.total, real.total_ns), f"seed {seed}: {found.total}, {real.total_ns}"
-        for side in found.pods:
-            said += 1
-            mistake = wrong(side, real.pods[side.line.pod.uid])
-            assert not mistake, f"seed {seed}, {side.line.pod.label}: {mistake}, {side.support}"
-    assert said > len(seeds)
-
-
-def _is_cancel(event: Event) -> bool:
-    return isinstance(event, PrepareForShutdown) and not event.active
 
 
 def told(known: Recorded) -> list[ShutdownRecord]:

@@ -205,20 +205,6 @@ async def at_once(hand: Hand, clock: MockClock, *uids: str) -> tuple[list[Ending
 WAVE = [str(number) for number in range(105)]
 
 
-async def test_a_slow_server_sees_all_at_once_and_a_fast_one_few(autojump_clock: MockClock) -> None:
-    """At 0.4 s a call all go out once it is known to answer, and all are taken in time. Quick answers need
-    few connections, and the next wave begins with as few.
-    """
-    hand = Hand(lambda asked: (0.4, OK))
-    ended, seconds = await at_once(hand, autojump_clock, *WAVE)
-    assert ended == [Ending()] * 105
-    assert seconds < 1.5
-    hand.server.at_once_max, hand.server.behaviour = 0, answers(OK)
-    ended, seconds = await at_once(hand, autojump_clock, *(f"next-{uid}" for uid in WAVE))
-    assert ended == [Ending()] * 105
-    assert (hand.server.at_once_max, seconds < 0.5) == (8, True)
-
-
 async def test_what_was_never_sent_has_failed(autojump_clock: MockClock) -> None:
     """A server that takes a second and more: all is over in its time, and whose delete went out is told."""
     hand = Hand(lambda asked: (1.2, OK))
@@ -257,25 +243,6 @@ async def test_what_may_have_been_taken(
 ) -> None:
     """A server that gave up may have written it all the same; one that refused has not."""
     assert (await Hand(answers(*row), "a").do(delete())).result == result
-
-
-async def test_the_watch_shows_that_it_was_taken(autojump_clock: MockClock) -> None:
-    """An answer that is lost is none that is needed, where the pod is seen to be deleted; but it says nothing
-    of a later delete, which would have shortened its grace.
-    """
-    hand = Hand(answers(OK, None), "a")
-    hand.lookup.add(structs.replace(seen("a"), deleting=True))
-    assert await hand.do(delete()) == Ending()
-    assert (await hand.do(delete(grace_seconds=2))).result == "timed-out"
-
-
-async def test_await_says_who_is_missing(autojump_clock: MockClock) -> None:
-    """Before the order ends it is on record whose status the API has not."""
-    gone = b'{"metadata": {}, "items": [{"metadata": {"uid": "b"}, "status": {"phase": "Running"}}]}'
-    hand = Hand(answers(Answer(200, gone)), "b")
-    ended = await hand.do(d.AwaitStatuses(key="k", uids=("a", "b"), timeout_ns=1_500_000_000))
-    assert hand.outbox.of(StatusesSeen) == [StatusesSeen(key="k", missing=("b",))]
-    assert (ended.result, ended.reason) == ("timed-out", "1 of 2 without a final status")
 
 
 @pytest.mark.parametrize(("static", "seconds"), [(False, 0.52), (True, 2.0)])

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import h11
@@ -22,7 +21,7 @@ from ebbtide.actors.edges.kubernetes import client as link
 from ebbtide.actors.edges.kubernetes import client as session
 from ebbtide.actors.edges.kubernetes import edge as keeping
 from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, ApiCall, Unanswered, find_pods
-from ebbtide.actors.edges.kubernetes.client import CONNECTIONS_MAX, ApiClient
+from ebbtide.actors.edges.kubernetes.client import ApiClient
 from ebbtide.actors.edges.kubernetes.pods import PodStore
 from ebbtide.actors.edges.kubernetes.watch import ApiHealth, PodWatch, list_all
 from ebbtide.actors.interfaces import Ending
@@ -428,33 +427,6 @@ async def until_done(rig: Rig, order: AnnounceNode) -> Ending:
         if "cannot be used" not in ended.reason:
             return ended
         await trio.sleep(0.01)
-
-
-async def test_a_session_that_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls that are under way, or wait for a connection, when theirs are closed are not answered."""
-    monkeypatch.setattr(link, "OLD_SESSION_SECONDS", 0.0)
-
-    connections: list[Any] = []
-
-    async def serve(stream: trio.SocketStream) -> None:
-        connections.append(stream)
-        await trio.sleep_forever()
-
-    async with served(tmp_path, serve) as made:
-        wrong: list[str] = []
-
-        async def ask() -> None:
-            with pytest.raises(Unanswered) as error:
-                await made.call("GET", "/x", seconds_max=WATCHDOG_SECONDS)
-            wrong.append(str(error.value))
-
-        async with trio.open_nursery() as nursery:
-            for _ in range(CONNECTIONS_MAX + 5):
-                nursery.start_soon(ask)
-            await until(lambda: len(connections) == CONNECTIONS_MAX, "all connections are open")
-            config(tmp_path, 1)
-            await made._renew()
-    assert len(wrong) == CONNECTIONS_MAX + 5
 
 
 LATE = """

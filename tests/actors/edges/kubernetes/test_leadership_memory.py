@@ -21,8 +21,6 @@ from tests.actors.edges.kubernetes.write_fake import status
 
 #: More of them on demand, by ``EBBTIDE_SEEDS=5000``.
 SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "12"))
-#: From a leader's death to the next one.
-TAKEN_OVER_SECONDS_MAX = 20.0
 
 
 class Leases(ConfigMaps):
@@ -149,31 +147,6 @@ async def test_of_two_that_start_at_once_one_leads(autojump_clock: MockClock) ->
         waiting = next(each for each in log.replicas if not each.leads)
         assert waiting.lines == [f"{first} leads, and this replica waits"]
         assert waiting.leadership.holder == first
-
-
-async def test_a_leader_without_the_api_server_stops_before_the_other_begins(
-    autojump_clock: MockClock,
-) -> None:
-    """Also where it takes nearly five seconds to stop; back again it waits like any other."""
-    server = Leases(Draws(1))
-    async with replicas(server, ending_seconds=4.5) as log:
-        first = await log.until(1)
-        await trio.sleep(60)
-        log.of(first).away = True
-        began = trio.current_time()
-        second = await log.until(2)
-        assert second != first
-        assert trio.current_time() - began <= TAKEN_OVER_SECONDS_MAX
-        log.of(first).away = False
-        await trio.sleep(3600)
-        assert log.terms == [first, second]
-        lines = log.of(first).lines
-        assert lines[1].startswith("the Lease ebbtide/outage cannot be asked for: ")
-        assert lines[2:] == [
-            "the Lease ebbtide/outage could not be renewed for 10 s: this replica leads no longer",
-            f"{second} leads, and this replica waits",
-            "the Lease ebbtide/outage can be asked for again",
-        ]
 
 
 async def test_the_times_in_the_record_are_not_believed(autojump_clock: MockClock) -> None:

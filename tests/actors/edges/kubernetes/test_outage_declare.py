@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -116,28 +115,6 @@ async def test_a_node_of_the_same_name(rights: Path, kubelet: Kubelet) -> None:
         with pytest.raises(Refused, match="was made anew meanwhile"):
             await verb.write(cluster, "worker", seen, verb.statement_of(seen, "ann", 60, ""))
     assert DECLARED_ANNOTATION not in await kubelet.annotations()
-
-
-async def test_a_node_that_others_change(rights: Path, kubelet: Kubelet) -> None:
-    """A label of somebody's between reading and writing is no reason to give up; a boot is."""
-    async with linked(rights) as link:
-        cluster = Cluster(link)
-        seen = await verb.read_node(cluster, "worker")
-        plain, changes = cluster.caller, [{"metadata": {"labels": {"some": "label"}}}]
-
-        class Meddling:
-            async def call(self, method: str, path: str, **fields: Any) -> Any:
-                if method == "PATCH" and changes:
-                    await kubelet.bed.api.patch(kubelet.path, changes.pop())
-                return await plain.call(method, path, **fields)
-
-        cluster.caller = Meddling()
-        said = verb.statement_of(seen, "ann", 60, "")
-        await verb.write(cluster, "worker", seen, said)
-        assert json.loads((await kubelet.annotations())[DECLARED_ANNOTATION]) == said
-        await kubelet.report(boot="boot-2", ready="Unknown")
-        with pytest.raises(Refused, match="has booted meanwhile"):
-            await verb.write(cluster, "worker", seen, said)
 
 
 async def test_bad_requests(rights: Path, kubelet: Kubelet) -> None:

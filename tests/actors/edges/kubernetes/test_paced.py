@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered, node_path
+from ebbtide.actors.edges.kubernetes.calls import Answer, node_path
 from ebbtide.actors.edges.kubernetes.node_view import lease_path
 from ebbtide.actors.edges.kubernetes.paced import (
     BURST,
@@ -18,7 +18,6 @@ from ebbtide.actors.edges.kubernetes.paced import (
     NODE,
     OTHER,
     REQUESTS_PER_SECOND,
-    WAIT_FRACTION,
     PacedCaller,
     rank_of,
 )
@@ -94,30 +93,3 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
     at_seconds = [each.at_seconds for each in asked.asked]
     assert_paced(at_seconds)
     assert max(ahead_max.values()) <= 0
-
-
-async def test_one_that_waits_too_long(autojump_clock: MockClock) -> None:
-    """It was not sent, and says so; asked again by the same task it goes before those that came meanwhile."""
-    asked = server()
-    paced = PacedCaller(asked, per_second=1, burst=1)
-    order: list[str] = []
-
-    async def one(name: str, seconds_max: float) -> None:
-        await paced.call("GET", PATHS[OTHER] + name, seconds_max=seconds_max)
-        order.append(name)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(one, "first", 100.0)
-        nursery.start_soon(one, "second", 100.0)
-        await trio.testing.wait_all_tasks_blocked()
-        began = trio.current_time()
-        with pytest.raises(Unanswered, match="wait to be sent") as raised:
-            await one("late", 1.0)
-        assert not raised.value.sent
-        assert trio.current_time() - began == pytest.approx(WAIT_FRACTION)
-        for name in ("third", "fourth"):
-            nursery.start_soon(one, name, 100.0)
-        await trio.testing.wait_all_tasks_blocked()
-        await one("late", 100.0)
-    assert sorted(order[:2]) == ["first", "second"]
-    assert order[2] == "late"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,10 +29,7 @@ from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, LEASE_RULES, granted
-from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT as REPLICAS
-from tests.actors.edges.kubernetes.test_outage_program import replica, tainted
 from tests.actors.edges.kubernetes.test_outage_program import rights as running_rights
-from tests.commands import ebbtide
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused
 
@@ -245,36 +241,3 @@ async def test_a_machine_whose_infrastructure_was_deleted(
             await api_bed.api.patch(f"{api.path}/machine-1", {"metadata": {"finalizers": None}})
             with pytest.raises(Unread, match=NOT_THERE):
                 await source.read(machine(kubelet))
-
-
-async def test_a_management_cluster_of_its_own(
-    api_bed: Bed, kubelet: Kubelet, running_rights: Path, tmp_path: Path
-) -> None:
-    """The controller as a process: its own account may not read the Machine, the other kubeconfig's may."""
-    manager = await granted(api_bed, "ebbtide-manager", [], LIST_RULES[-1:])
-    configuration = f"  believe: [remediator]\nclusterApi: {{kubeconfig: {manager}}}\n"
-    others = Kubelet(api_bed, "neighbour")
-    await others.register()
-    # It is not missed in all this time; ours after 1.15 s.
-    await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
-    await api_bed.api.patch(kubelet.lease_path, {"spec": {"leaseDurationSeconds": 4}})
-    ask = "outage", "status", kubelet.name, "--kubeconfig", api_bed.kubeconfig, "--namespace", REPLICAS
-    try:
-        async with managed(api_bed, kubelet) as api:
-            await status(api, infrastructure("InstanceTerminating"))
-            async with replica(running_rights, tmp_path, "one", configuration):
-                # The Lease of a replica that an earlier test killed is waited for.
-                with trio.fail_after(60):
-                    while True:
-                        told = (await trio.to_thread.run_sync(partial(ebbtide, *ask))).out
-                        if "unknown: it has not fenced the machine yet" in told:
-                            break
-                assert len(await kubelet.taints()) == 1
-                await status(api, infrastructure("ObjectDeleted"))
-                await tainted(kubelet, 2)
-                with trio.fail_after(60):
-                    while "remediator cluster-api" not in told.partition("SOURCE")[0]:
-                        told = (await trio.to_thread.run_sync(partial(ebbtide, *ask))).out
-                print(told)
-    finally:
-        await others.remove()

@@ -16,7 +16,6 @@ from ebbtide.actors.edges.kubernetes.work_edge import ATTACHER_SECONDS, WorkEdge
 from ebbtide.actors.edges.kubernetes.work_view import (
     ATTACHMENTS_PATH,
     PODS_PATH,
-    VOLUMES_PATH,
     AttachmentObject,
     AttachmentView,
     BoundPod,
@@ -31,15 +30,12 @@ from ebbtide.events.outage import (
     Attachment,
     AttachmentGone,
     AttachmentRead,
-    Detached,
     ElsewhereRead,
     ListWork,
     LostPod,
     LostPodGone,
     LostPodRead,
     OutageClosed,
-    PodLost,
-    PodRecovered,
     WorkListed,
 )
 from ebbtide.replay.sim.scenario import Draws
@@ -219,14 +215,6 @@ def test_what_an_attachment_waits_for(made: Object, error: str, *, unheard: bool
 
 # --- what is kept of a volume ---------------------------------------------------------------------
 
-CLAIMS = {
-    "volumes": [
-        {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
-        {"name": "b", "emptyDir": {}},
-        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
-    ]
-}
-
 
 @pytest.mark.parametrize(
     ("made", "claim", "unique_name"),
@@ -349,66 +337,6 @@ async def test_the_list(autojump_clock: MockClock) -> None:
         ]
 
 
-async def test_volumes_by_name(autojump_clock: MockClock) -> None:
-    """Of a pod those of its claims, of an attachment what its kubelet calls it."""
-    server = Server()
-    server.pod(db(spec=CLAIMS))
-    server.attach(attachment("va"))
-    for made in (
-        volume("pv-old", "data", "Released"),
-        volume("pv-va", "data", **csi("h")),
-        volume("pv-scratch", "db-0-scratch"),
-        volume("pv-other", "other"),
-    ):
-        server.put(VOLUMES_PATH, made)
-    async with working(server) as hand:
-        (listed,) = await hand.list()
-        assert isinstance(listed, WorkListed)
-        assert listed.pods == (lost("db-0", volumes=("pv-va", "pv-scratch"), **OF_DB),)
-        assert listed.attachments[0].unique_name == "kubernetes.io/csi/csi.example.test^h"
-        server.pod(db(spec=CLAIMS, meta=DELETED, status={"phase": "Failed"}))
-        assert await hand.said() == [LostPodRead(pod=lost("db-0", terminating=True, **OF_DB))]
-        server.remove(VOLUMES_PATH, "pv-va")
-        server.put(VOLUMES_PATH, volume("pv-new", "data"))
-        assert await hand.said() == []
-        (listed,) = (await hand.list())[:1]
-        assert isinstance(listed, WorkListed)
-        assert listed.attachments[0].unique_name == ""
-
-
-async def test_who_is_replaced_already(autojump_clock: MockClock) -> None:
-    """A pod that is on its way out when it is found is followed until it is gone, and no further, unless an
-    owner waits for its name, or it became so since.
-    """
-    server = Server()
-    for made in (
-        web("web-a", "worker", meta=DELETED),
-        web("web-b", "other"),
-        pod("job", "worker", owner="Job/once", meta=DELETED, status={"phase": "Succeeded"}),
-        db(status={"phase": "Succeeded"}),
-        pod("api", "worker", owner="ReplicaSet/api"),
-    ):
-        server.pod(made)
-    found = [PodLost(pod=lost("api", owner_uid="ReplicaSet/api"))]
-    async with working(server, lost=found) as hand:
-        server.pod(pod("api", "worker", owner="ReplicaSet/api", meta=DELETED))
-        await hand.said()
-        of_api = {"owner_uid": "ReplicaSet/api", "owner": "ReplicaSet/api", "terminating": True}
-        pods = (
-            lost("api", **of_api),
-            lost("db-0", **OF_DB),
-            lost("job", owner="Job/once", terminating=True),
-            lost("web-a", owner="ReplicaSet/web", terminating=True),
-        )
-        assert await hand.list() == [WorkListed(key="k", pods=pods)]
-        server.pod(web("web-new", "other"))
-        server.pod(web("web-a", "worker", meta={**DELETED, "finalizers": ["example.test/a"]}))
-        server.remove(PODS_PATH, "uid-job")
-        held = msgspec.structs.replace(pods[3], finalizers=("example.test/a",))
-        assert await hand.said() == [LostPodRead(pod=held), LostPodGone(uid="uid-job")]
-        assert (await hand.list())[0] == WorkListed(key="k", pods=(*pods[:2], held))
-
-
 async def test_what_follows(autojump_clock: MockClock) -> None:
     """Each change of what was listed, and of pods that came since; nothing of anybody else, nothing twice."""
     server = Server()
@@ -453,32 +381,6 @@ def recorded(*events: Event) -> list[Record]:
     """As an actor's decisions."""
     step = {"mono_ns": 0, "wall_ns": 0, "episode": 1, "cause": 1, "actor": "a", "last": True}
     return [Record(seq=at, event=event, **step) for at, event in enumerate(events, 2)]
-
-
-async def test_nothing_more_of_what_is_over(autojump_clock: MockClock) -> None:
-    """Of an owner until all of its pods are; of a pod that is spared, and of an attachment that is kept,
-    nothing: an outage may be open for weeks.
-    """
-    server = Server()
-    for made in (web("web-a", "worker"), web("web-b", "worker"), db()):
-        server.pod(made)
-    server.attach(attachment("va", **DELETED))
-    async with working(server) as hand:
-        await hand.list()
-        hand.edge.observe(recorded(PodRecovered(uid="uid-web-a"), Detached(name="va", kept=True)))
-        server.pod(web("web-a", "worker", status=ready()))
-        server.attach(attachment("va", **DELETED, error={}))
-        server.pod(web("web-new", "other"))
-        assert await hand.said(2 * ATTACHER_SECONDS) == [elsewhere("web-new", "other")]
-        server.pod(db(node="other", uid="again"))
-        assert await hand.said() == [elsewhere("db-0", "other", uid="again")]
-        hand.edge.observe(recorded(PodRecovered(uid="uid-web-b"), PodRecovered(uid="unknown")))
-        server.pod(db(node="other", uid="again", meta={"labels": {"a": "b"}}))
-        server.pod(web("web-newer", "other"))
-        server.remove(PODS_PATH, "uid-web-b")
-        server.remove(PODS_PATH, "uid-web-new")
-        server.pod(db(meta=DELETED))
-        assert await hand.said() == [LostPodRead(pod=lost("db-0", terminating=True, **OF_DB))]
 
 
 async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
@@ -536,25 +438,6 @@ async def test_a_watch_that_is_refused_is_said(autojump_clock: MockClock) -> Non
 
 
 # --- attachers ------------------------------------------------------------------------------------
-
-
-async def test_an_attacher_that_says_nothing(autojump_clock: MockClock) -> None:
-    """It is told once, by its driver's name; and what it says then."""
-    server = Server()
-    server.attach(attachment("va"))
-    async with working(server) as hand:
-        await hand.list()
-        assert await hand.said(10 * ATTACHER_SECONDS) == []
-        server.attach(attachment("va", **DELETED))
-        deleting = msgspec.structs.replace(VA, deleting=True)
-        assert await hand.said(ATTACHER_SECONDS - 1) == [AttachmentRead(attachment=deleting)]
-        silent = msgspec.structs.replace(deleting, error="no attacher has answered for csi.example.test")
-        assert await hand.said(10 * ATTACHER_SECONDS) == [AttachmentRead(attachment=silent)]
-        said = {"message": "rpc error: code = Unavailable desc = secret", "time": "1"}
-        server.attach(attachment("va", **DELETED, error=said))
-        server.attach(attachment("va", **DELETED, error={**said, "time": "2"}))
-        refused = msgspec.structs.replace(deleting, error="its driver refuses: UNAVAILABLE")
-        assert await hand.said(10 * ATTACHER_SECONDS) == [AttachmentRead(attachment=refused)]
 
 
 # --- whatever happens -----------------------------------------------------------------------------

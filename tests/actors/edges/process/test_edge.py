@@ -140,21 +140,6 @@ async def test_kill_finds_what_left_its_session(tmp_path: Path, use_cgroups: boo
         await until(lambda: not alive(daemon), "the daemon lives")
 
 
-async def test_kill_reaches_a_tree_that_grows(tmp_path: Path) -> None:
-    """Looks are repeated until one finds nothing new, so a program that keeps forking ends as well."""
-    script = """
-import os, time
-while True:
-    if os.fork() == 0:
-        os.setsid()
-        time.sleep(1000)
-    time.sleep(0.002)
-"""
-    async with bed_of(tmp_path, pod_of("grow", python(script))) as bed:
-        await until(lambda: len(bed.processes()) > 20, "it does not grow")
-        assert await bed.kill("grow") == Ending()
-
-
 async def test_init_containers_then_sidecars_then_the_others(tmp_path: Path, use_cgroups: bool) -> None:
     """Init containers end before the next one starts; a sidecar is started in its turn and stays."""
     log = tmp_path / "log"
@@ -211,23 +196,6 @@ async def test_what_cannot_start_takes_its_pod_along(
         assert (await bed.exited("p", "bad")).exit_code == 128
         await bed.exited("p", "main")
         await nothing_left(bed)
-
-
-async def test_an_environment_is_what_the_manifest_says_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pod gets its manifest's variables and a few harmless ones, never the daemon's secrets."""
-    monkeypatch.setenv("DAEMON_TOKEN", "secret")
-    spec = shell(
-        f"env > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/env; exec sleep 1000",
-        env={"COLOUR": "blue", "EBBTIDE_POD_UID": "forged"},
-    )
-    async with bed_of(tmp_path, pod_of("p", spec)) as bed:
-        text = await bed.shows("env")
-        assert "COLOUR=blue" in text
-        assert "EBBTIDE_POD_UID=p" in text
-        assert "secret" not in text
-        await bed.kill("p")
 
 
 async def test_an_inventory_comes_in_parts_with_running_flags(
@@ -312,19 +280,6 @@ async def test_a_number_alone_is_not_believed(tmp_path: Path) -> None:
     finally:
         stranger.kill()
         stranger.wait()
-
-
-async def test_a_record_of_another_boot_means_nothing(tmp_path: Path) -> None:
-    """After a reboot the pod is started afresh; the old record is removed."""
-    folder = tmp_path / "state" / "pods"
-    folder.mkdir(parents=True)
-    pod, spec = pod_of("p", shell("exec sleep 1000"))
-    PodRecords(folder, "another boot").store(START, pod, spec, ())
-    (folder / "torn").write_bytes(b"\x81")
-    async with bed_of(tmp_path, (pod, spec)) as bed:
-        assert bed.outbox.of(PodAppeared) == [PodAppeared(pod=pod)]
-        assert [path.name for path in folder.iterdir()] == ["p"]
-        await bed.kill("p")
 
 
 @contextmanager

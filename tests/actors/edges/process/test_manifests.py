@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +17,7 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, ManifestRejected, PodAppeared
 from ebbtide.events.model import Pod
-from ebbtide.manifests import LOCAL_BYTES_MAX, load_local_pods
+from ebbtide.manifests import load_local_pods
 from tests.actors.edges.process.process_bed import (
     Bed,
     Outbox,
@@ -29,7 +26,7 @@ from tests.actors.edges.process.process_bed import (
     shell,
 )
 from tests.actors.edges.test_documents import merge_keys
-from tests.waiting import WATCHDOG_SECONDS, until
+from tests.waiting import until
 
 
 def load(path: Path) -> list[tuple[Pod, ProcessSpec]]:
@@ -129,56 +126,6 @@ async def test_what_stands_among_the_manifests_holds_nobody_up(tmp_path: Path) -
         fifo, merged = await folder.outbox.wait_for(ManifestRejected, 2)
     assert "no regular file" in fifo.error
     assert "b.yaml" in merged.path
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize(
-    "text",
-    [merge_keys(40_000), "- []\n" * 95_000, "a: " + "x" * (LOCAL_BYTES_MAX - 3)],
-    ids=["merges", "values", "word"],
-)
-async def test_reading_the_largest_manifests_leaves_the_loop_its_turns(tmp_path: Path, text: str) -> None:
-    """The longest turn is below 50 ms of processor time (docs/performance.md), in one of three readings: who
-    waits for a processor waits while the reader's thread goes on.
-    """
-    longest = []
-    for place in (tmp_path / "first", tmp_path / "second", tmp_path / "third"):
-        place.mkdir()
-        folder, stalls = Folder(place), [0.0]
-        edge = ProcessEdge(
-            place / "state", manifests=folder.manifests, load=load_local_pods, use_cgroups=False
-        )
-        # As a daemon does once it is armed: a collection need not look at all the tests that were loaded.
-        gc.collect()
-        gc.freeze()
-        async with watching(edge, folder.outbox):
-            folder.write("a.yaml", text)
-            while not folder.outbox.of(ManifestRejected):
-                began = time.process_time()
-                await trio.sleep(0.001)
-                stalls.append(time.process_time() - began)
-        gc.unfreeze()
-        longest.append(max(stalls))
-    assert min(longest) < 0.05, longest
-
-
-async def test_a_manifest_that_takes_long_to_read_holds_up_nothing_else(tmp_path: Path) -> None:
-    """A disk that hangs, say: the loop goes on, and the daemon can leave."""
-    reading, answer = threading.Event(), threading.Event()
-
-    def hang(path: Path) -> list[tuple[Pod, ProcessSpec]]:
-        reading.set()
-        assert answer.wait(WATCHDOG_SECONDS)
-        return []
-
-    folder = Folder(tmp_path)
-    folder.write("a.yaml", "one: exit 0")
-    edge = ProcessEdge(tmp_path / "state", manifests=folder.manifests, load=hang, use_cgroups=False)
-    try:
-        async with watching(edge, folder.outbox):
-            await until(reading.is_set, "the manifest is not read")
-    finally:
-        answer.set()
 
 
 async def test_a_half_written_manifest_is_given_time(
