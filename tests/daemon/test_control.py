@@ -17,6 +17,7 @@ import trio
 import trio.testing
 
 from ebbtide.control import CLIENTS_MAX, Request, Verb, ask, serve
+from ebbtide.host import RuntimeTaken, lock_runtime
 from tests.descriptors import no_free_descriptor
 
 
@@ -62,6 +63,15 @@ async def test_what_is_no_request_is_answered_and_nothing_ends(tmp_path: Path, l
             "pod": "a",
             "uid": os.getuid(),
         }
+
+
+async def test_a_bug_in_a_verb_costs_its_own_client_only(tmp_path: Path) -> None:
+    """The client is dropped, the log names the exception, and the next request is served."""
+    path, said = tmp_path / "s", list[str]()
+    async with served(path, said):
+        assert await said_back(path, b'{"verb": "bug"}') == b""
+        assert json.loads(await said_back(path, b'{"verb": "echo"}'))["ok"]
+    assert said == ["a request on the control socket was dropped: RuntimeError: a bug"]
 
 
 async def test_the_socket_is_for_root_alone_whatever_the_umask(tmp_path: Path) -> None:
@@ -118,6 +128,13 @@ async def _served(path: Path) -> object:
         answer = await trio.to_thread.run_sync(ask, "status", path)
         nursery.cancel_scope.cancel()
     return answer
+
+
+def test_a_second_daemon_on_one_runtime_folder_is_refused_by_name_and_pid(tmp_path: Path) -> None:
+    """Two daemons would both adopt the same pods and run their hooks twice."""
+    lock_runtime(tmp_path)
+    with pytest.raises(RuntimeTaken, match=r"ebbtide \(process \d+\) runs with .*: end it first"):
+        lock_runtime(tmp_path)
 
 
 async def test_a_file_that_is_not_a_socket_is_never_removed(tmp_path: Path) -> None:

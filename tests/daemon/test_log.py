@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from ebbtide.log import (
     SystemJournal,
     log_lines,
 )
-from tests.journals import steps
+from tests.journals import began, steps
 
 
 def fields_in(datagram: bytes) -> dict[str, str]:
@@ -132,3 +133,20 @@ def test_an_order_is_told_in_words(key: str, words: str) -> None:
     late = f.DurabilityLate(key=key, barrier="synced", waited_ns=20_000_000)
     (line,) = said(f.PodAppeared(pod=POD), late)
     assert line.startswith(words)
+
+
+def release(events: Sequence[Event]) -> str:
+    return said(*events, d.ReleaseLock(key="k"))[-1].partition(" s ")[2]
+
+
+def test_a_lock_that_was_never_held_is_not_called_released() -> None:
+    """Without a lock there is nothing to release; a shutdown that an earlier process began had one."""
+    assert release([began(lock_held=True)]) == "lock released"
+    assert release([]) == "lock released"
+    assert release([began(lock_held=False)]) == "no lock was held, nothing to release"
+
+
+def test_pods_that_outlive_the_budget_have_not_ended() -> None:
+    """Either all have ended, or some were given up on."""
+    assert said(d.PodsEnded())[-1].endswith(" s all pods ended")
+    assert said(d.PodsEnded(unfinished=("u",)))[-1].endswith(" s not ended in time: u")

@@ -63,6 +63,13 @@ def test_the_running_daemons_configuration_counts(running: Running) -> None:
     assert node.source == "with the running daemon's configuration"
 
 
+def test_nothing_secret_is_handed_out(running: Running) -> None:
+    """Whatever a header holds, and where traces go, is not in what the reader makes of the answer."""
+    text = json.dumps(running.answers["configuration"])
+    assert "hunter2" not in text
+    assert running.node.configuration.config.tracing == parse([("x", HEAD.encode())]).config.tracing
+
+
 def test_the_files_that_a_reload_would_read_are_checked_too(running: Running, tmp_path: Path) -> None:
     """The daemon goes on with what it has, and the doctor says that its next start would not."""
     broken = tmp_path / "site.yaml"

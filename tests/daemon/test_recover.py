@@ -23,6 +23,7 @@ from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import System
 from ebbtide.control import Request
 from ebbtide.daemon import control_verbs, recover_in_time
+from ebbtide.events import bounds
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
 from ebbtide.events.catalog import DirectorySource
@@ -160,6 +161,20 @@ async def test_two_starts_that_came_to_nothing_lead_to_the_fallback(tmp_path: Pa
         assert failed_actors == ["EpisodeActor", "HookActor"]
 
 
+async def test_starts_that_ended_at_different_places_have_not_failed(tmp_path: Path) -> None:
+    """Somebody killed them: the pods keep the grace that their wave has left."""
+    async with life(tmp_path) as first:
+        await first.begin_shutdown()
+    for at, (lost, count) in enumerate([("hook", 0), ("stop", 1), ("stop", 1)]):
+        async with life(tmp_path) as again:
+            assert again.recovered.failed_starts == count
+            await again.start(2 + at, preparing=True)
+            await again.admit(SETTINGS, 2 + at)
+            await again.admit(f.OrderEnded(key=f"HookActor/{lost}:x/u/{at}", result="unknown"), 2 + at)
+    async with life(tmp_path) as last:
+        assert last.recovered.failed_starts == 2
+
+
 async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Written by a version that decided otherwise: the hook's end and the exit behind that did happen.
 
@@ -211,6 +226,25 @@ class AtOnce(DirectoryStorage):
         if self.hangs:
             await trio.sleep_forever()
         return function(*args)
+
+
+@pytest.mark.parametrize("hung", [1, 2])
+async def test_a_location_that_hangs_is_left_behind_in_time(
+    tmp_path: Path, autojump_clock: MockClock, hung: int
+) -> None:
+    """Each location has its own bound; what is begun without a history counts as the newest afterwards."""
+    storages = [AtOnce(tmp_path / name) for name in ("disk", "ram")]
+    for storage in storages[:hung]:
+        storage.hangs = True
+    said: list[str] = []
+    wall_ns = 1_700_000_000 * NS_PER_SECOND
+    began = trio.current_time()
+    recovered = await recover_in_time(
+        storages, MACHINE, FRESH, wall_ns, lambda level, line: said.append(line)
+    )
+    assert trio.current_time() - began == hung * bounds.now.recover_seconds
+    assert [storage.location in line for storage, line in zip(storages, said, strict=False)] == [True] * hung
+    assert recovered.verdict.start(FRESH).number == 1_700_000_000
 
 
 async def test_another_versions_journal_leaves_no_node_unprotected(
