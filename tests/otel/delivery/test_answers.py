@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import json
 from functools import partial
 from typing import Any
 
@@ -25,11 +28,13 @@ from ebbtide.otel.delivery.answers import (
     Rejected,
     answer_of_grpc,
     answer_of_http,
+    mask_for,
     parse_partial_success,
     parse_status,
     printable_line,
 )
 from tests.otel.delivery.collector import Collector, Got, Reply
+from tests.otel.delivery.test_otlp_grpc import Service, send, serving
 from tests.otel.delivery.test_otlp_http import once
 
 
@@ -133,3 +138,27 @@ async def test_an_echo_over_http_is_starred_out(value: str) -> None:
         answer: Any = await once(collector, headers=(("x-last", value),))
         assert "TOP" not in answer.reason
     assert answer.reason.startswith("HTTP 401: ...")
+
+
+async def test_an_echo_over_grpc_is_starred_out() -> None:
+    """The details of a status are a server's words too."""
+    service = Service(grpc.StatusCode.UNAUTHENTICATED, f"authorization: Bearer {SECRET}, who is that")
+    with serving(service) as endpoint:
+        answer = await send(endpoint, headers=(("authorization", f"Bearer {SECRET}"),))
+    assert SECRET not in answer.reason
+    assert answer.reason.endswith(", who is that")
+
+
+def test_a_basic_password_is_starred_out_in_clear_too() -> None:
+    """A proxy that tells whom it does not know has unpacked the credentials."""
+    pair = base64.b64encode(b"me:pass-word").decode()
+    mask = mask_for((("authorization", f"Basic {pair}"),))
+    assert mask(f"{pair} me:pass-word pass-word".encode()) == b"%s %s %s" % (b"*" * 16, b"*" * 12, b"*" * 9)
+    assert mask_for((("authorization", "Basic ?"),))(b"no such user") == b"no such user"
+
+
+def test_escaped_values_are_found() -> None:
+    """A page in HTML, a JSON document, a URL."""
+    mask = mask_for((("x-key", SECRET),))
+    for shown in (html.escape(SECRET), json.dumps(SECRET), "TOPSECRET%2F%2B%22x"):
+        assert b"TOP" not in mask(shown.encode())
