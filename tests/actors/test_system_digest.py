@@ -89,11 +89,6 @@ def test_every_pod_is_digested_once_it_is_over() -> None:
     assert {"WaveActor:0", "WaveActor:1", "WaveActor:2", "EpisodeActor"} <= covered
 
 
-def test_without_the_flag_there_is_none() -> None:
-    """A journal of the time before it replays as it stands."""
-    assert digests(shutdown.write(()).records) == []
-
-
 def test_a_checkpoint_starts_the_digests_anew() -> None:
     """A reader that begins at the checkpoint must expect the same bytes as one that has read all."""
     system = System()

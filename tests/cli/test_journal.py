@@ -106,7 +106,7 @@ def test_ls_table(run: Run, journal: Path) -> None:
     assert re.search(r"complete  3 graceful  [0-9a-f]{32}$", line)
 
 
-@pytest.mark.parametrize("name", ["cancelled-v1", "shutdown-v1-unreleased", "cut"])
+@pytest.mark.parametrize("name", ["cancelled-v1", "shutdown-v1", "cut"])
 def test_the_counter_of_shutdowns_counts_what_is_listed(run: Run, tmp_path: Path, name: str) -> None:
     """Each that is over, under its outcome: also the last one, of which no daemon has said how it ended."""
     folder = Path(__file__).parents[1] / "golden" / name

@@ -29,7 +29,7 @@ def edit(written: list[Record], seq: int, change: Callable[[Event], Event]) -> l
 
 def cancelled_and_begun_again(folder: Path) -> Path:
     """A shutdown is cancelled, and in the very step that closes it the next one begins."""
-    book = Book(())
+    book = Book()
     signal = PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
 
     def facts() -> Iterator[tuple[int, Event]]:

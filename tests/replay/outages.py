@@ -1,6 +1,6 @@
 """Journals of outages: what scripts tell (`tests/scripts/outage-*.txt`), and what happens in worlds.
 
-    python -m tests.replay.outages tests/golden/outage-v1-unreleased
+    python -m tests.replay.outages tests/golden/outage-v1
 
 writes the golden one anew, what `STORY` tells: to be done with every change of what an outage decides, until
 a release has it.
@@ -31,7 +31,7 @@ SCRIPTS = {
 
 #: Of which the golden journal is made.
 STORY = "outage-story"
-GOLDEN = Path(__file__).parents[1] / "golden" / "outage-v1-unreleased"
+GOLDEN = Path(__file__).parents[1] / "golden" / "outage-v1"
 
 
 def book(records: Iterable[Record], *, rotate: bool = False) -> Book:

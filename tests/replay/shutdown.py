@@ -1,10 +1,7 @@
 """A whole shutdown, written down with fixed ids and times: the golden journal, and how it was made.
 
-    python -m tests.replay.shutdown tests/golden/shutdown-v1                              # never again
-    python -m tests.replay.shutdown tests/golden/shutdown-v1-states-digest states-digest # never again
-    python -m tests.replay.shutdown tests/golden/shutdown-v1-unreleased today
+    python -m tests.replay.shutdown tests/golden/shutdown-v1     # when the logic or the format has changed
 
-The flags are the logic's (`actors.actor`): a golden journal of each set that was in force in a release stays.
 Three waves, two boots, a restart in the middle; a hook that fails, a sleep that ends early, a straggler.
 """
 
@@ -43,7 +40,7 @@ class Book:
     ``stored``: each step is known to be durable by the next one's frames.
     """
 
-    def __init__(self, flags: tuple[str, ...], *, stored: bool = False) -> None:
+    def __init__(self, flags: tuple[str, ...] = LOGIC_FLAGS, *, stored: bool = False) -> None:
         self.system = System(flags=flags)
         self.records: list[Record] = []
         self.now_ns = 5 * NS_PER_SECOND
@@ -132,9 +129,9 @@ def third_life() -> Iterator[tuple[int, Event]]:
     yield 1, f.SettingsLoaded(settings=Settings(by_pod_priority=WAVES))
 
 
-def write(flags: tuple[str, ...] = LOGIC_FLAGS) -> Book:
+def write() -> Book:
     """The whole story: two processes of one boot, and the next boot."""
-    book = Book(flags)
+    book = Book()
     book.process("boot-1", first_life())
     book.process("boot-1", _with_statuses(book, second_life()))
     book.process("boot-2", third_life())
@@ -152,5 +149,4 @@ def _with_statuses(book: Book, facts: Iterator[tuple[int, Event]]) -> Iterator[t
 
 
 if __name__ == "__main__":
-    named = LOGIC_FLAGS if sys.argv[2:] == ["today"] else tuple(sys.argv[2:])
-    write_files(Path(sys.argv[1]), write(named).files)
+    write_files(Path(sys.argv[1]), write().files)
