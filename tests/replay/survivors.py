@@ -114,7 +114,7 @@ UNTOLD = (
     "episode._listing_ended: event.key != state.listing_key -> event.key == state.listing_key",
     "node_status._call_back: key not in open_keys -> key in open_keys",
     "hook._killed_text: rest >= 100000000 -> rest > 100000000",
-    "episode.handle: by_ns >= now + FIRST_WORD_NS -> by_ns > now + FIRST_WORD_NS",
+    "episode._list_for_plan: by_ns >= now + FIRST_WORD_NS -> by_ns > now + FIRST_WORD_NS",
     "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
     " -> down.hook_since_ns >= daemon_ns > now - steps.FOLLOWED_NS",
     "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
@@ -140,9 +140,9 @@ UNRELEASED = (
     "container.stood_still: down.stop_by_ns <= due_ns -> down.stop_by_ns < due_ns",
     "container.stood_still: down.stop_by_ns <= due_ns -> down.stop_by_ns > due_ns",
     "episode._move_deadline_listing: state.release_by_ns <= before_ns -> state.release_by_ns < before_ns",
-    "episode._late_pods_once: uid not in found -> uid in found",
+    "episode._late_pods: uid not in found -> uid in found",
     "episode._refresh_listed: event.key not in state.overtaken -> event.key in state.overtaken",
-    "episode.handle: now > state.kill_by_ns - FLOOR_NS -> now >= state.kill_by_ns - FLOOR_NS",
+    "episode._joined: now > state.kill_by_ns - FLOOR_NS -> now >= state.kill_by_ns - FLOOR_NS",
     "hook._tick: down.due_ns() <= due_ns -> down.due_ns() < due_ns",
     "hook._tick: down.due_ns() <= due_ns -> down.due_ns() > due_ns",
     "hook._tick: waited_ns > steps.STANDSTILL_NS -> waited_ns <= steps.STANDSTILL_NS",
