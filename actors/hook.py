@@ -93,13 +93,11 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     refused: bool = False
     #: It took it, perhaps after somebody had lost patience: the object is going.
     deleted: bool = False
-    #: The shutdown was cancelled while a delete was under way; under `STARTED_AGAIN` while it was stopped.
+    #: The shutdown was cancelled while a delete was under way, or while it was stopped.
     withdrawn: bool = False
     #: What the last delete gave, as a time: another one only ever shortens it.
     delete_until_ns: int = 0
     first_ordinal: int = 0
-    #: Does a delete give a whole second more rather than less? (`DELETE_ROUNDED_UP`)
-    rounded_up: bool = False
     #: The runtime was away for a moment, and what the kubelet asks of it may be lost until then.
     doubt_until_ns: int = 0
     #: Handed over before the kubelet has shown that it stops this pod: as far as its grace may go now.
@@ -273,11 +271,7 @@ def _describe_fate(
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
         return PodFate("killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs), False)
-    unheard = [
-        down
-        for down in downs
-        if down.outcomes and down.delegated and down.stop_since_ns and down.exit_code is None
-    ]
+    unheard = [down for down in downs if down.delegated and down.stop_since_ns and down.exit_code is None]
     # It was the kubelet's to kill, and it has taken the container away before anybody asked how it ended.
     if unheard and not any(down.exit_signal for down in unheard):
         names = ", ".join(down.spec.name for down in unheard)
@@ -382,8 +376,7 @@ def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, D
     key = order_key(NAME, "delete", state.pod.uid, state.first_ordinal + state.deletes)
     # The API counts whole seconds. The one that is begun is the pod's: 9.999 s of grace are not 9, and what
     # it may take longer than its wave is less than the floor that SIGKILL waits for in any case.
-    begun_second_ns = NS_PER_SECOND - 1 if state.rounded_up else 0
-    whole_seconds = (until_ns - now + begun_second_ns) // NS_PER_SECOND
+    whole_seconds = -((now - until_ns) // NS_PER_SECOND)
     order = DeletePod(
         key=key,
         uid=state.pod.uid,
@@ -600,7 +593,6 @@ def _plan(event: PodPlanned) -> Result:
             spec=spec,
             phase="running" if spec.running else "exited",
             first_ordinal=event.first_ordinal,
-            outcomes=True,
         )
         for spec in event.pod.containers
     )
@@ -612,7 +604,6 @@ def _plan(event: PodPlanned) -> Result:
         downs=downs,
         means=event.means,
         first_ordinal=event.first_ordinal if event.means == "api" else 0,
-        rounded_up=event.means == "api",
     ), ()
 
 
@@ -703,9 +694,7 @@ def _with_unknown(state: PodState, pod: Pod) -> PodState:
     first_ordinal = max((down.first_ordinal for down in state.downs), default=state.first_ordinal)
     unknown = (each for each in pod.containers if each.running and each.name not in names)
     found = tuple(
-        ContainerState(
-            uid=pod.uid, spec=spec, phase="exited", first_ordinal=first_ordinal, outcomes=True, tries=-1
-        )
+        ContainerState(uid=pod.uid, spec=spec, phase="exited", first_ordinal=first_ordinal, tries=-1)
         for spec in unknown
     )
     return replace(state, downs=(*state.downs, *found)) if found else state

@@ -106,7 +106,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     #: By us, so that it is ours to start again.
     stopped: bool = False
     stops: int = 0
-    #: Under `STARTED_AGAIN`: it has come back after the last of these, and was said not to be stopped.
+    #: It has come back after the last of these, and was said not to be stopped.
     runs_on: bool = False
     cancelled: bool = False
     starts: int = 0
@@ -121,7 +121,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     plain: BoundedDict[str, int] = {}
     #: A container of a deleted pod has ended in this wave: somebody ends them.
     ends: bool = False
-    #: Under `RUNTIME_LOST`: the runtime has answered in this userspace; and does so no longer.
+    #: The runtime has answered in this userspace; and does so no longer.
     runtime_lost: bool = False
     runtime_answered: bool = False
     #: The wave that runs, and its deadline.

@@ -197,7 +197,7 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     #: Of ``followed``, by UID, those whose delete is not known to be taken: would a final phase have their
     #: DaemonSet make them again? Handed over, they stay there until it is known.
     undeleted: BoundedDict[str, bool] = {}
-    #: Under `STARTED_AGAIN`: the kubelet may have started again what has ended, as it has not stopped, or
+    #: The kubelet may have started again what has ended, as it has not stopped, or
     #: nobody has looked since. By this listing somebody will have.
     restarts: bool = False
     look_key: str = ""
@@ -924,10 +924,10 @@ def _api_read_after_cancel(state: NodeStatusState, event: ApiRead, now: int) -> 
     return (_api_back if event.reachable else _api_read_flushing)(state, event, now)
 
 
-def _deliver_late(state: NodeStatusState, decisions: list[Event]) -> Result:
+def _deliver_late(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
     """From an earlier boot: only where nothing has changed since, or it would end what runs again."""
     if not state.late_statuses or state.api is not True:
-        return state, decisions
+        return state, [*decisions]
     state, order = _send_statuses(
         state, state.late_statuses, remove=_removes_objects(state), unchanged_only=True
     )
@@ -1016,7 +1016,7 @@ def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
     observed = state.means == "observe" and event.outcome == "cancelled"
     state, restored = _restore(state)
     state = replace(state, means="", kubelet_stopped=False, kubelet_stopping=False)
-    decisions = list(restored)
+    decisions: Sequence[Event] = restored
     if event.outcome == "cancelled":
         state, decisions = _deliver(state, decisions)
     elif state.node:

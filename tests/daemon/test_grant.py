@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ebbtide.actors.actor import LOGIC_FLAGS
+from ebbtide.events.segment import SHUTDOWN_LOGIC
 from tests.scripts.bench import Bench
 from tests.scripts.parse import parse
 from tests.scripts.verbs import run
@@ -29,7 +29,7 @@ def test_a_grant_that_is_too_small_is_shared_out(case: dict[str, Any]) -> None:
         f"start\nsettings {settings} raise=no\narmed grant={case['grant_s']}s\n"
         f"signal poweroff grant={case['grant_s']}s\ninventory\n{pods}\n"
     )
-    bench = Bench(LOGIC_FLAGS)
+    bench = Bench(SHUTDOWN_LOGIC)
     lines = [line for block in parse(text) for command in block.commands for line in run(bench, command)]
     (plan,) = [line for line in lines if " PlanMade " in line]
     found = plan.partition("waves=[")[2].partition("]")[0]

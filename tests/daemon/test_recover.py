@@ -30,6 +30,7 @@ from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.model import Container, Hook, Period, Settings
 from ebbtide.events.segment import (
     HEADER_PREFIX,
+    SHUTDOWN_LOGIC,
     Identity,
     Link,
     WriterStart,
@@ -97,7 +98,7 @@ async def life(folder: Path) -> AsyncIterator[Life]:
     recovered = recover([storage.source], MACHINE, FRESH)
     writer = Writer(
         [storage],
-        Identity("n", MACHINE, "b", "0"),
+        Identity("n", MACHINE, "b", "0", SHUTDOWN_LOGIC),
         recovered.verdict.start(FRESH),
         on_failed=lambda location, error: pytest.fail(error),
         on_moved=lambda location, seq: pytest.fail(location),

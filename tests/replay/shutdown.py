@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.system import System
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, Stamp
 from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
+from ebbtide.events.segment import SHUTDOWN_LOGIC
 from tests.journals import IDENTITY, Journal, checkpoint, pod, started, write_files
 
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
@@ -40,8 +40,8 @@ class Book:
     ``stored``: each step is known to be durable by the next one's frames.
     """
 
-    def __init__(self, flags: tuple[str, ...] = LOGIC_FLAGS, *, stored: bool = False) -> None:
-        self.system = System(flags=flags)
+    def __init__(self, logic: str = SHUTDOWN_LOGIC, *, stored: bool = False) -> None:
+        self.system = System(logic=logic)
         self.records: list[Record] = []
         self.now_ns = 5 * NS_PER_SECOND
         self._journal, self._stored = Journal(), stored
@@ -52,7 +52,7 @@ class Book:
 
     def process(self, boot: str, facts: Iterator[tuple[int, Event]]) -> None:
         """One process's life: facts with the milliseconds that passed before each."""
-        identity = IDENTITY._replace(boot_id=boot, logic_flags=self.system.flags)
+        identity = IDENTITY._replace(boot_id=boot, logic=self.system.logic)
         self._journal.restart(identity).begin(self._stamp())
         self._add([checkpoint(self.system.next_seq, self._stamp(), take_checkpoint(self.system))])
         self.system.next_seq += 1

@@ -18,7 +18,6 @@ EQUIVALENT = (
 NOT_REPLAYED = (
     "checkpoint.restore: kind in system.actors.singletons -> kind not in system.actors.singletons",
     "outage_proof._pause_ns: state.readings >= count -> state.readings > count",
-    "actor.__init__: row in in_use -> row not in in_use",
     "actor.targets: EVERY in to -> EVERY not in to",
     "actor.targets: name in region -> name not in region",
     "actor.targets: name != part -> name == part",
@@ -130,9 +129,8 @@ UNTOLD = (
     "policy.plan.first_names: len(names) > NAMES_MAX -> len(names) >= NAMES_MAX",
 )
 
-#: Of the coming release's logic flags, on a Kubernetes node: no golden journal of a node is written under
-#: them yet. Scripts hold them to what they do; the next kept journals of the real node take them off.
-UNRELEASED = (
+#: Of a Kubernetes node, which no golden journal among these tells of: scripts hold them to what they do.
+OF_A_NODE = (
     "container.stood_still: down.kill_at_ns <= due_ns -> down.kill_at_ns < due_ns",
     "container.stood_still: down.kill_at_ns <= due_ns -> down.kill_at_ns > due_ns",
     "container.stood_still: down.phase == 'hook' -> down.phase != 'hook'",
@@ -147,8 +145,6 @@ UNRELEASED = (
     "hook._tick: down.due_ns() <= due_ns -> down.due_ns() > due_ns",
     "hook._tick: waited_ns > steps.STANDSTILL_NS -> waited_ns <= steps.STANDSTILL_NS",
     "hook._tick: waited_ns > steps.STANDSTILL_NS -> waited_ns >= steps.STANDSTILL_NS",
-    "container._stop_outcome: down.phase == 'stopping' -> down.phase != 'stopping'",
-    "container._stop_outcome: event.result == 'failed' -> event.result != 'failed'",
     "container.exited: down.error != '' -> down.error == ''",
     "container.due_tell: down.tell_at_ns > now -> down.tell_at_ns >= now",
     "hook._delete_ended: now < state.doubt_until_ns -> now <= state.doubt_until_ns",
@@ -198,4 +194,4 @@ UNRELEASED = (
     "policy.last_boot._crashed: read.crash == 'oops' -> read.crash != 'oops'",
 )
 
-SURVIVORS = (*EQUIVALENT, *NOT_REPLAYED, *NEEDS_A_FAILURE, *UNTOLD, *UNRELEASED)
+SURVIVORS = (*EQUIVALENT, *NOT_REPLAYED, *NEEDS_A_FAILURE, *UNTOLD, *OF_A_NODE)

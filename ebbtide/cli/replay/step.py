@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, INCOMPATIBLE, Refused, worst
 from ebbtide.cli.common.options import EpisodeCommand, episode_argument, journals_option, output_option
 from ebbtide.cli.common.output import json_line, remark
@@ -24,6 +23,7 @@ from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.selection import MOMENT_FORMS, MOMENT_METAVAR, choose_episode, parse_moment
 from ebbtide.cli.replay.timeline import BAD_GLYPH, GLYPHS
 from ebbtide.events.record.format import rfc3339, utc_text, visible
+from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import json_seconds, offset
 from ebbtide.replay.states import plain_state, seq_at_moment, value_text
 from ebbtide.replay.step import (
@@ -68,7 +68,7 @@ def step(episode: str, journals: tuple[Path, ...], at: str, output: str) -> int:
     place = parse_moment(at, "--at") if at else None
     # The verdict before the walk: what stops it should be known before somebody has walked for half an hour.
     chosen = choose_episode(journals, episode)
-    history = open_journal(journals, logic_flags=KNOWN_FLAGS)
+    history = open_journal(journals, logics=LOGICS)
     verdict = history.read()
     if verdict.exit_code == INCOMPATIBLE:
         return conclude(verdict)

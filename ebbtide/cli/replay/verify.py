@@ -17,7 +17,6 @@ import click
 import msgspec
 
 from ebbtide import __version__
-from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import CORRUPT, DIVERGED, DONE, NOT_SO, Refused, code_of, unreadable, worst
 from ebbtide.cli.common.options import (
     EpisodeCommand,
@@ -32,6 +31,7 @@ from ebbtide.events.record.episodes import headless_episode
 from ebbtide.events.record.format import plural, utc_text, visible
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.seal import KEY_BYTES, SEALS_BYTES_MAX, SEALS_FILE, BrokenSeal, checked_seals, parse_seals
+from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import span_s
 from ebbtide.replay.replayer import STATEMENTS, Side, ValueChange
 from ebbtide.replay.verify import HIDES, HeadState, NotedHead, Verification, parse_head, verify
@@ -86,7 +86,7 @@ def verify_command(
         from ebbtide.cli.common.selection import choose_episode
 
         only = choose_episode(journals, episode).first_seq
-    history = open_journal(journals, logic_flags=KNOWN_FLAGS)
+    history = open_journal(journals, logics=LOGICS)
     gc.disable()  # nothing here makes cycles, and looking for them takes a twentieth of the time
     try:
         began = time.perf_counter()
@@ -99,10 +99,10 @@ def verify_command(
         # Imported and read a second time only now: most runs have nothing to explain.
         from ebbtide.replay.divergence import explain
 
-        again = open_journal(journals, logic_flags=KNOWN_FLAGS)
+        again = open_journal(journals, logics=LOGICS)
         explained = explain(again, result.divergence, __version__)
     # Older segments may be gone by retention: then it is intact, and yet not all of that shutdown is here.
-    number = headless_episode(open_journal(journals, logic_flags=KNOWN_FLAGS))
+    number = headless_episode(open_journal(journals, logics=LOGICS))
     headless = "" if number is None else episode_id(result.verdict.journal_id, number)
     if output == "json":
         show_json(verification_document(result, explained, seconds, noted, headless))

@@ -200,7 +200,7 @@ class Growing:
     """A journal of this boot that is still being written: ``grow(seq)`` writes up to that record."""
 
     def __init__(self, folder: Path) -> None:
-        book = Book(())
+        book = Book()
         book.process(boot_id(), _on_this_boot(book))
         (name, self._data), self._path = next(iter(book.files.items())), folder
         folder.mkdir()

@@ -227,14 +227,14 @@ def test_what_cannot_be_read_is_not_called_identical(run: Run, spoiled: Path) ->
     assert "the journal is corrupt" in document["reason"]
 
 
-def test_an_unknown_logic_flag_is_6(run: Run, tmp_path: Path) -> None:
+def test_another_logic_is_6(run: Run, tmp_path: Path) -> None:
     """Logic that this version does not know is not guessed at; reading still works."""
     node = Node()
     node.start()
-    write(tmp_path, node.records, flags=("from-the-future",))
+    write(tmp_path, node.records, logic="shutdown-2")
     ran = run("replay", "verify", "--journal", tmp_path)
     assert ran.code == 6
-    assert "from-the-future" in ran.err
+    assert "unknown logic 'shutdown-2'" in ran.err
     assert run("journal", "show", "--journal", tmp_path).code == 0
 
 
