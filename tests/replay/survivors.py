@@ -119,8 +119,6 @@ UNTOLD = (
     "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
     " -> down.hook_since_ns <= daemon_ns > now - steps.FOLLOWED_NS",
     "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
-    " -> down.hook_since_ns < daemon_ns <= now - steps.FOLLOWED_NS",
-    "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
     " -> down.hook_since_ns < daemon_ns >= now - steps.FOLLOWED_NS",
     "hook._adopted: down.since_ns == max(now, 1) -> down.since_ns != max(now, 1)",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
@@ -150,7 +148,6 @@ OF_A_NODE = (
     "hook._delete_ended: now < state.doubt_until_ns -> now <= state.doubt_until_ns",
     "hook._hurry: down.tell_at_ns != NEVER_NS -> down.tell_at_ns == NEVER_NS",
     "hook._runtime_back: state.means != 'api' -> state.means == 'api'",
-    "hook._hurry: state.means == 'api' -> state.means != 'api'",
     "hook.step: down.phase != 'stopping' -> down.phase == 'stopping'",
     "hook.step: down.spec.hook is not None -> down.spec.hook is None",
     "hook.step: state.begun_ns < since_ns -> state.begun_ns <= since_ns",
@@ -166,7 +163,6 @@ OF_A_NODE = (
     "node_status._delete_ended: state.means == 'cri' -> state.means != 'cri'",
     "node_status._delete_ended: each != uid -> each == uid",
     "node_status._delete_ended: each[0] == uid -> each[0] != uid",
-    "node_status._unseen: event.outcome in UNSEEN_OUTCOMES -> event.outcome not in UNSEEN_OUTCOMES",
     "episode._last_boot_read: ended is None -> ended is not None",
     "episode._last_boot_read: ended.boot_id != event.boot_id -> ended.boot_id == event.boot_id",
     "episode._last_boot_read: ended.last in ('open', 'released') -> ended.last not in ('open', 'released')",
