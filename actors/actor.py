@@ -22,10 +22,6 @@ from it (`docs/tools/draw_actors.py`), and is held to the truth by `Transitions.
 switches it on in every test, script, golden journal and simulated world. A daemon does without: there a wrong
 row must not cost a shutdown that the handler carries out.
 
-What an actor decided yesterday must be decided again from yesterday's journal. A changed rule is therefore a
-further row, with the name of its *logic flag*: where that is in force it stands in place of the row of before
-for its pairs (`Transitions.under`), and elsewhere it does not exist.
-
 Where an actor does two things side by side, holding a lock while a shutdown runs, its phases have two
 *regions* (a statechart's orthogonal regions): it is in one phase of each, together ``armed+preparing``. A row
 names phases of that region which its event concerns, and so stands for all pairs with them; what it leads to
@@ -37,7 +33,7 @@ handlers; where it depends on the event, or on what else the state holds, one ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,88 +41,6 @@ import msgspec
 
 from ebbtide.events.base import Event
 from ebbtide.events.model import Handover
-from ebbtide.events.outage import LOGIC_FLAG
-
-# Logic flags: the names of what has changed in the logic since the first release.
-#
-# The same facts must lead an old journal to its old decisions. So every change of behaviour has a name here;
-# a journal says which ones were in force (in each segment's header, and in the checkpoint that it begins
-# with), a replay executes it under those, and an open shutdown is carried out to its end under those that it
-# began with. A reader that re-executes refuses a name that it does not know.
-
-#: The states of all actors are digested into the journal at the end of each wave (`system.state_digest`).
-STATES_DIGEST = "states-digest"
-
-#: A pod that joins when the node is certified safe to detach takes that back (node_status).
-CERTIFICATE_REVOKED = "certificate-revoked"
-#: What an earlier boot has left on the Node is also taken back after a cancelled shutdown in which we only
-#: looked on (node_status).
-RESTORED_AFTER_OBSERVED = "restored-after-observed"
-#: A stop signal of which its edge cannot tell whether it was heard is not sent again, and what is not known
-#: of a stop, a hook or a SIGKILL is told as such (hook, container).
-STOP_OUTCOMES = "stop-outcomes"
-#: A runtime that has stopped answering is no means of the kubelet's either: what the API was to end is handed
-#: over, and a shutdown that begins then is over the containers' processes (kubelet). One that was away for a
-#: moment may have lost what the kubelet asked of it: the pods that it concerns are told by us too (hook).
-RUNTIME_LOST = "runtime-lost"
-
-#: A pod's final status is written when it ends, not when its wave does (node_status).
-STATUS_AT_POD_END = "status-at-pod-end"
-#: What a cancelled shutdown has not said of the pods that it ended is said by the next one; who ended before
-#: its delete was taken is neither deleted nor seen to end until it is (node_status), and a refusal that comes
-#: then is heard (hook).
-STATUS_AFTER_CANCEL = "status-after-cancel"
-#: A delete gives whole seconds: as many as the pod has, or one more (hook).
-DELETE_ROUNDED_UP = "delete-rounded-up"
-#: A kubelet that is there and ends no pod is known by what it does not do: mode api hands over (kubelet).
-KUBELET_SILENCE = "kubelet-silence"
-#: An API server that is known to be silent is waited for no longer than a call takes (node_status).
-API_SILENCE = "api-silence"
-#: That nobody has said yet whether the API server answers is another reason than that it does not (kubelet).
-API_UNHEARD = "api-unheard"
-
-#: What is kept free at a shutdown's end follows what `ebbtide drill` measured on this node (episode).
-MEASURED_MARGINS = "measured-margins"
-#: A lost bus is looked for at once also where the lock was given back because a kubelet has one (logind).
-BUS_REFOUND = "bus-refound"
-#: What a kubelet has started again in mid-shutdown is stopped again; the pods are listed anew after a restart
-#: of the daemon, and when the kubelet has stopped after some of them (episode, hook, node_status). And what a
-#: daemon that stood still had ordered last gets its time all the same (hook, container).
-STARTED_AGAIN = "started-again"
-#: A listing waits for the pods' priorities only as long as they have the floor of a stop left (episode).
-LISTED_IN_TIME = "listed-in-time"
-#: How the last boot ended, and why so, is concluded from what the machine has of it (episode), and shown on
-#: the Node (node_status).
-LAST_BOOT = "last-boot"
-
-#: In force in whatever begins anew, in the order in which they came; each is also what this version can
-#: re-execute.
-LOGIC_FLAGS: tuple[str, ...] = (
-    STATES_DIGEST,
-    CERTIFICATE_REVOKED,
-    RESTORED_AFTER_OBSERVED,
-    STOP_OUTCOMES,
-    STATUS_AT_POD_END,
-    STATUS_AFTER_CANCEL,
-    DELETE_ROUNDED_UP,
-    KUBELET_SILENCE,
-    RUNTIME_LOST,
-    API_SILENCE,
-    API_UNHEARD,
-    MEASURED_MARGINS,
-    BUS_REFOUND,
-    STARTED_AGAIN,
-    LISTED_IN_TIME,
-    LAST_BOOT,
-)
-
-#: Which actors there are is not a change of logic but another journal (`actors.sets`): with this flag those
-#: of the controller in the cluster, which recovers nodes that died, without it those of the daemon on a node.
-OUTAGE = LOGIC_FLAG
-#: In force in an outage's journal that begins anew.
-OUTAGE_FLAGS: tuple[str, ...] = (OUTAGE, STATES_DIGEST)
-#: What this version can re-execute.
-KNOWN_FLAGS: tuple[str, ...] = (*LOGIC_FLAGS, OUTAGE)
 
 #: A deadline that never comes: larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1
@@ -172,17 +86,13 @@ AND = "+"
 
 
 class Row(NamedTuple):
-    """``phases`` and ``to`` are names with spaces between; ``decides`` are event types, orders among them.
-
-    ``flag``: the logic flag under which this row replaces those of its pairs.
-    """
+    """``phases`` and ``to`` are names with spaces between; ``decides`` are event types, orders among them."""
 
     phases: str
     event: type[Event]
     handler: Handler
     to: str = SAME
     decides: tuple[type[Event], ...] = ()
-    flag: str = ""
 
 
 def ignored(phases: str, *events: type[Event]) -> tuple[Row, ...]:
@@ -196,8 +106,7 @@ class Transitions:
     ``phases`` are names, or, of several regions, the names of each; ``phase_of`` gives one of each, `AND`
     between them. ``handlers`` is what `System` dispatches from, phase -> event -> handler; ``rows`` has the
     same pairs, ``table`` each row of them once, and ``events`` all that the actor hears, in the order of the
-    rows. A table is written with all its rows, and as such is the first release's, without any logic flag;
-    the one to dispatch from is `under` those that are in force.
+    rows.
     """
 
     def __init__(
@@ -205,64 +114,36 @@ class Transitions:
         phases: Sequence[str] | Sequence[Sequence[str]],
         phase_of: Callable[[Any], str],
         *rows: Row | tuple[Row, ...],
-        flags: tuple[str, ...] = (),
     ) -> None:
         names = [(each,) if isinstance(each, str) else tuple(each) for each in phases]
         #: The phases of each region: one region, unless ``phases`` has several.
         self.regions = (sum(names, ()),) if isinstance(phases[0], str) else tuple(names)
         self.phases = tuple(map(AND.join, product(*self.regions)))
         self.phase_of = phase_of
-        self._written: tuple[Row, ...] = tuple(
+        self.table: tuple[Row, ...] = tuple(
             each for row in rows for each in ((row,) if isinstance(row, Row) else row)
         )
-        self.events = tuple(dict.fromkeys(row.event for row in self._written if not row.flag))
+        self.events = tuple(dict.fromkeys(row.event for row in self.table))
         self.rows: dict[tuple[str, type[Event]], Row] = {}
         #: What `targets` said of a pair: `check` asks again for every event of every simulated node.
         self._known_targets: dict[tuple[str, type[Event]], tuple[str, ...]] = {}
-        self._variants: dict[tuple[str, ...], Transitions] = {flags: self}
-        for row in self._written:
+        for row in self.table:
             self._check_names(row.phases, EVERY)
             self._check_names(row.to, EVERY, SAME)
-        # The later flag is the newer rule: of two that concern a pair its row counts.
-        for flag in ("", *flags):
-            found: dict[tuple[str, type[Event]], Row] = {}
-            for row in (each for each in self._written if each.flag == flag):
-                named = row.phases.split()
-                for phase in self.phases:
-                    if EVERY not in named and not any(part in named for part in phase.split(AND)):
-                        continue
-                    # One row may name phases of both regions and then meets itself: that states the pair
-                    # once, so it is identity that counts and not whether there is a row.
-                    if found.setdefault((phase, row.event), row) is not row:
-                        raise ValueError(f"{row.event.__name__} in phase {phase!r} has two rows")
-            # An event that is new with a flag gets its rows of before too, as ignored: who hears of what does
-            # not depend on flags.
-            new = [pair for pair in found if flag and pair not in self.rows]
-            if new:
-                raise ValueError(f"under {flag} only: {_pairs(new)}; mark the pair as ignored without it")
-            self.rows.update(found)
+            named = row.phases.split()
+            for phase in self.phases:
+                if EVERY not in named and not any(part in named for part in phase.split(AND)):
+                    continue
+                # One row may name phases of both regions and then meets itself: that states the pair once, so
+                # it is identity that counts and not whether there is a row.
+                if self.rows.setdefault((phase, row.event), row) is not row:
+                    raise ValueError(f"{row.event.__name__} in phase {phase!r} has two rows")
         absent = [pair for pair in product(self.phases, self.events) if pair not in self.rows]
         if absent:
             raise ValueError(f"without a row: {_pairs(absent)}; write one, or mark the pair as ignored")
-        in_use = dict.fromkeys(self.rows.values())
-        self.table = tuple(row for row in self._written if row in in_use)
         self.handlers: dict[str, dict[type[Event], Handler]] = {phase: {} for phase in self.phases}
         for (phase, event), row in self.rows.items():
             self.handlers[phase][event] = row.handler
-
-    def under(self, flags: Collection[str]) -> Transitions:
-        """The table in which the rows of these logic flags have replaced those that they concern."""
-        asked = tuple(flags)
-        # Each pod's actor asks, and nearly always for the same flags.
-        found = self._variants.get(asked)
-        if found is None:
-            named = dict.fromkeys(row.flag for row in self._written)
-            mine = tuple(flag for flag in asked if flag in named)
-            if mine not in self._variants:
-                phases = self.regions[0] if len(self.regions) == 1 else self.regions
-                self._variants[mine] = Transitions(phases, self.phase_of, *self._written, flags=mine)
-            found = self._variants[asked] = self._variants[mine]
-        return found
 
     def _check_names(self, names: str, *wildcards: str) -> None:
         known: tuple[str, ...] = sum(self.regions, ())

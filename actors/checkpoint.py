@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ebbtide.actors.sets import SETS
 from ebbtide.actors.system import OpenedOrder, Slot, System, mark_recorded
 from ebbtide.events.base import ActorState, Checkpoint, OpenOrder, Order
 from ebbtide.events.codec import BadPayload, decode_event, encode_event
@@ -25,7 +26,7 @@ def as_checkpoint(system: System) -> Checkpoint:
         episode=system.episode,
         actors=tuple(map(_pack_actor, system.slots.values())),
         open_orders=tuple(map(_pack_order, system.open_orders.values())),
-        logic_flags=system.flags,
+        logic=system.logic,
     )
 
 
@@ -41,8 +42,11 @@ def _pack_order(opened: OpenedOrder) -> OpenOrder:
 
 def restore(checkpoint: Checkpoint, next_seq: int) -> System:
     """A system that goes on at ``next_seq``. Raises BadPayload on a state that this version cannot read."""
-    # Under the flags of then: an open shutdown is carried out as it began.
-    system = System(next_seq, checkpoint.logic_flags)
+    if checkpoint.logic not in SETS:
+        raise BadPayload(
+            f"the checkpoint is of the logic {checkpoint.logic!r}, which this version does not know"
+        )
+    system = System(next_seq, checkpoint.logic)
     system.episode = checkpoint.episode
     for kept in checkpoint.open_orders:
         order = decode_event(kept.type, bytes(kept.order))

@@ -78,8 +78,6 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     delegated: bool = False
     #: Before the kubelet's SIGKILL, not only before ours.
     autopsy_at_ns: int = NEVER_NS
-    #: Under `STOP_OUTCOMES`: what is not known of its stop and its SIGKILL is told as such.
-    outcomes: bool = False
     #: What the stop's outcome leaves to say.
     stop_note: str = ""
     #: SIGKILL is ordered, and its outcome not known yet.
@@ -91,7 +89,7 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     told: bool = False
     #: Nobody saw it end, and that our SIGKILL has met it is not known.
     end_unseen: bool = False
-    #: Under `KUBELET_SILENCE`: before it comes to our SIGKILL we tell it, if we never have; when we did.
+    #: Before it comes to our SIGKILL we tell it, if we never have; when we did.
     warn: bool = False
     warned_ns: int = 0
     #: Started again by its kubelet since its end was on record: the first of its tries since then.
@@ -147,7 +145,6 @@ def started_again(down: ContainerState, spec: Container, since_ns: int) -> Conta
         spec=spec,
         first_ordinal=down.first_ordinal,
         tries=down.tries + 1,
-        outcomes=down.outcomes,
         again=down.tries + 1,
         since_ns=since_ns,
         killed_before=down.killed_before or died_of_our_kill(down),
@@ -235,9 +232,7 @@ def cut_hook(down: ContainerState, now: int, *, lost: bool = False) -> Container
         return end_hook(down, now, "timed-out", "the grace was over before the sleep was", early=True)
     cancel = CancelOrder(key=down.key("cut"), target=down.hook_key, timed_out=True)
     # Of a call to a runtime that has stopped answering nobody knows whether the hook has begun.
-    why = (
-        "had not ended when the grace was over" if down.outcomes else "still running when the grace was over"
-    )
+    why = "had not ended when the grace was over"
     result: HookResult = "unknown" if lost else "timed-out"
     down, ended = end_hook(down, now, result, LOST if lost else why)
     return down, [cancel, *ended]
@@ -328,7 +323,7 @@ def kill(down: ContainerState) -> ContainerStep:
     if down.killed:
         down = replace(down, tries=down.tries + 1)
     order = KillContainer(key=down.key("kill"), uid=down.uid, container=down.spec.name)
-    return replace(down, phase="killed", killed=True, kill_open=down.outcomes), [order]
+    return replace(down, phase="killed", killed=True, kill_open=True), [order]
 
 
 def exited(
@@ -345,7 +340,7 @@ def exited(
         decisions = [cancel, *ended]
     # A SIGKILL that is done has met it: whom it does not find is said to be gone before its outcome is.
     unmet = down.killed and (down.kill_open or down.error != "")
-    end_unseen = down.outcomes and gone and unmet
+    end_unseen = gone and unmet
     down = replace(down, phase="exited", exit_code=exit_code, exit_signal=signal, end_unseen=end_unseen)
     return down, decisions
 
@@ -378,21 +373,12 @@ def _hook_order_ended(down: ContainerState, event: OrderEnded, now: int) -> Cont
     return end_hook(down, now, event.result, event.reason)
 
 
-def _stop_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
-    if down.outcomes:
-        return _stop_outcome(down, event, now)
-    down = replace(down, stop_open=False)
-    if down.phase == "stopping" and event.result == "unknown":
-        return repeat_stop(down)
-    return replace(down, error=event.reason if event.result == "failed" else ""), []
-
-
 def _is_former(down: ContainerState, event: OrderEnded) -> bool:
     """Is it the outcome of an order from before the first of these tries?"""
     return int(parse_order_key(event.key).ordinal) < down.first_ordinal + down.again
 
 
-def _stop_outcome(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
+def _stop_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
     """Lost with its daemon it is sent again. What an edge has sent without an answer (``timed-out``) is not:
     somebody may have heard it, also where that edge has adopted the order and sent it a second time.
     """

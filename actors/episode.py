@@ -25,11 +25,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import (
     EVERY,
-    LAST_BOOT,
-    LISTED_IN_TIME,
-    MEASURED_MARGINS,
     NEVER_NS,
-    STARTED_AGAIN,
     ActorType,
     Handler,
     Result,
@@ -173,7 +169,7 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     overtaken: tuple[str, ...] = ()
     #: It may still start again what has ended: nothing is over before it has stopped.
     kubelet_stopping: bool = False
-    # Under `LAST_BOOT`: what it would be asked for, were this boot to end here; None: nobody has said.
+    # What it would be asked for, were this boot to end here; None: nobody has said.
     enabled: bool | None = None
     armed: bool | None = None
     #: The daemon is about to end, as it was told to.
@@ -218,24 +214,13 @@ def _list_pods(state: EpisodeState, *, refresh: bool) -> tuple[EpisodeState, Tak
     return state, TakeInventory(key=key, refresh=refresh, late_until_ns=late_until_ns)
 
 
-def _in_time(begin: Handler) -> Handler:
-    """With a small grant a plan is made while the pods still have the floor of a stop, also without their
+def _list_for_plan(state: EpisodeState, now: int) -> tuple[EpisodeState, TakeInventory]:
+    """With a small grant the plan is made while the pods still have the floor of a stop, also without their
     priorities.
     """
-
-    def handle(state: EpisodeState, event: Event, now: int) -> Result:
-        state, decisions = begin(state, event, now)
-        by_ns = max(1, state.kill_by_ns - FLOOR_NS)
-        if by_ns >= now + FIRST_WORD_NS:
-            return state, decisions
-        return state, [
-            replace(each, priorities_by_ns=by_ns)
-            if isinstance(each, TakeInventory) and not each.refresh
-            else each
-            for each in decisions
-        ]
-
-    return handle
+    state, order = _list_pods(state, refresh=False)
+    by_ns = max(1, state.kill_by_ns - FLOOR_NS)
+    return state, order if by_ns >= now + FIRST_WORD_NS else replace(order, priorities_by_ns=by_ns)
 
 
 def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result:
@@ -377,18 +362,12 @@ def _refreshed(state: EpisodeState, now: int) -> Result:
     return (replace(state, refreshing=""), ()) if state.refreshing else (state, ())
 
 
-def _late_pods_listed(state: EpisodeState, now: int) -> Result:
-    state, decisions = _late_pods(state, now)
-    state, _ = _refreshed(state, now)
-    return state, decisions
-
-
 def _refresh_listed(state: EpisodeState, event: InventoryTaken, now: int) -> Result:
     """Each part of each, also of one that was overtaken: the later one may fail. It alone is waited for."""
     newest = event.key == state.listing_key
     if not newest and event.key not in state.overtaken:
         return state, ()
-    state, decisions = _late_pods_once(replace(state, listing=event.pods), now)
+    state, decisions = _late_pods(replace(state, listing=event.pods), now)
     state = replace(state, listing=())
     if newest and event.part >= event.parts:
         state, _ = _refreshed(state, now)
@@ -401,34 +380,23 @@ def _too_late_listed(state: EpisodeState, now: int) -> Result:
     return state, decisions
 
 
-def _joined(then: Callable[[EpisodeState, int], Result]) -> Handler:
-    """One that no inventory had: it was admitted while the node goes down. A listing may be under way."""
-
-    def handle(state: EpisodeState, event: PodJoined, now: int) -> Result:
-        found, decisions = then(replace(state, listing=(event.pod,)), now)
-        return replace(found, listing=state.listing), decisions
-
-    return handle
-
-
-def _joined_again(then: Callable[[EpisodeState, int], Result]) -> Handler:
-    """Or one whose end was said, and which its kubelet has started again: that is planned anew. Of a pod that
-    has not ended the HookActor goes on with what runs now.
+def _joined(state: EpisodeState, event: PodJoined, now: int) -> Result:
+    """One that no inventory had: it was admitted while the node goes down. Or one whose end was said, and
+    which its kubelet has started again: that is planned anew. Of a pod that has not ended the HookActor goes
+    on with what runs now.
     """
-
-    def handle(state: EpisodeState, event: PodJoined, now: int) -> Result:
-        uid = event.pod.uid
-        if uid not in state.pods:
-            return _joined(then)(state, event, now)
+    uid = event.pod.uid
+    if uid in state.pods:
         if state.roll.is_open(uid):
             return state, ()
         if now > state.kill_by_ns - FLOOR_NS:  # there is no time to tell it
-            return _again_too_late(state, event, now)
+            return _joined_too_late(state, event, now)
         # Another plan's ordinals: its orders are other ones than those of its first end.
         pods = {known: pod for known, pod in state.pods.items() if known != uid}
-        return _joined(then)(replace(state, pods=pods, plans=state.plans + 1), event, now)
-
-    return handle
+        state = replace(state, pods=pods, plans=state.plans + 1)
+    # A listing may be under way.
+    found, decisions = _late_pods(replace(state, listing=(event.pod,)), now)
+    return replace(found, listing=state.listing), decisions
 
 
 def _list_again(state: EpisodeState) -> tuple[EpisodeState, TakeInventory]:
@@ -438,11 +406,12 @@ def _list_again(state: EpisodeState) -> tuple[EpisodeState, TakeInventory]:
     return _list_pods(state, refresh=True)
 
 
-def _again_too_late(state: EpisodeState, event: PodJoined, now: int) -> Result:
-    """What was said of it is true no longer, so it is said."""
+def _joined_too_late(state: EpisodeState, event: PodJoined, now: int) -> Result:
+    """Of one that has ended, what was said is true no longer, so it is said."""
     uid = event.pod.uid
     if uid not in state.pods:
-        return _joined(_report_too_late)(state, event, now)
+        found, decisions = _report_too_late(replace(state, listing=(event.pod,)), now)
+        return replace(found, listing=state.listing), decisions
     wave = _wave_of(state, event.pod)
     return state, [PodEnded(uid=uid, wave=wave, outcome="unknown", reason=AGAIN_TOO_LATE, again=True)]
 
@@ -468,7 +437,7 @@ def _listing_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
         return state, ()
     # The daemon died: nothing is known against the listing, so this does not count as its one failure.
     if event.result == "unknown":
-        state, order = _list_pods(state, refresh=False)
+        state, order = _list_for_plan(state, now)
         return state, [order]
     # Twice: then what is known is that nothing can be known, and the time of a third try would be the
     # release's.
@@ -491,10 +460,14 @@ def _refresh_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
 def _late_pods(state: EpisodeState, now: int) -> Result:
     """Pods that the signal's inventory did not have join their wave, or the running one if theirs is over.
 
-    While stragglers are waited for, a wave that was skipped because it was empty begins after all.
+    While stragglers are waited for, a wave that was skipped because it was empty begins after all. A pod of
+    the cancelled shutdown that is still here is this one's from now on: it is waited for once.
     """
     decisions: list[Event] = []
     unplanned = _unplanned(state)
+    found = {pod.uid: pod for pod in unplanned}
+    carried = {uid: wave for uid, wave in state.carried.items() if uid not in found}
+    state = replace(state, carried=carried)
     skipped = [index for pod in unplanned if (index := _wave_of(state, pod)) > state.wave]
     earliest = min(skipped, default=state.wave) if state.phase == "draining" else state.wave
     for pod in unplanned:
@@ -511,13 +484,6 @@ def _late_pods(state: EpisodeState, now: int) -> Result:
     if earliest > state.wave:
         return _next_wave(replace(state, phase="waves", carried_ns=0), now, decisions)
     return state, decisions
-
-
-def _late_pods_once(state: EpisodeState, now: int) -> Result:
-    """One of the cancelled shutdown that is still here is this one's from now on: it is waited for once."""
-    found = {pod.uid: pod for pod in _unplanned(state)}
-    carried = {uid: wave for uid, wave in state.carried.items() if uid not in found}
-    return _late_pods(replace(state, carried=carried), now)
 
 
 def _unplanned(state: EpisodeState) -> list[Pod]:
@@ -558,12 +524,8 @@ def _config_adopted(state: EpisodeState, event: ConfigAdopted, now: int) -> Resu
         sleep_action=event.sleep_action,
         projection_version=event.projection_version,
         resource=event.resource,
+        enabled=event.enabled,
     ), ()
-
-
-def _config_known(state: EpisodeState, event: ConfigAdopted, now: int) -> Result:
-    state, decisions = _config_adopted(state, event, now)
-    return replace(state, enabled=event.enabled), decisions
 
 
 def _lock_taken(state: EpisodeState, event: Armed, now: int) -> Result:
@@ -596,7 +558,8 @@ def _handed_over(state: EpisodeState, event: HandedOver, now: int) -> Result:
 def _daemon_started(state: EpisodeState, event: DaemonStarted, now: int) -> Result:
     """In another boot, or userspace, an episode that is open is closed: its pods went with it.
 
-    Nothing is waited for, or killed, in this one; what the last one was like is said in ``previous``.
+    Nothing is waited for, or killed, in this one; what the last one was like is said in ``previous``. How far
+    a boot that is over had come is kept until the machine has been asked about its end.
     """
     same_boot = event.boot_id == state.boot_id
     same_userspace = same_boot and event.userspace_id == state.userspace_id
@@ -611,7 +574,26 @@ def _daemon_started(state: EpisodeState, event: DaemonStarted, now: int) -> Resu
         previous = f"cut short at wave {state.wave}" if state.wave >= 0 else "never begun"
     elif state.boot_id and not same_userspace and last == "none":
         previous = "ended without a shutdown that was seen"
-    state = replace(state, boot_id=event.boot_id, userspace_id=event.userspace_id)
+    ended = state.ended
+    if state.boot_id not in ("", event.boot_id):
+        ended = EndedBoot(
+            boot_id=state.boot_id,
+            last=last,
+            wave=state.wave,
+            overtime=state.overtime,
+            enabled=state.enabled,
+            armed=state.armed,
+            left=state.left,
+        )
+    # A new process has armed nothing yet.
+    state = replace(
+        state,
+        boot_id=event.boot_id,
+        userspace_id=event.userspace_id,
+        ended=ended,
+        armed=False,
+        left=False,
+    )
     resumed = Resumed(action=action, previous=previous)
     if same_userspace:
         return state, [resumed]
@@ -634,29 +616,6 @@ def _daemon_started_listing(state: EpisodeState, event: DaemonStarted, now: int)
         return state, decisions
     state, order = _list_pods(state, refresh=True)
     return state, [*decisions, order]
-
-
-def _then_remembered(start: Handler) -> Handler:
-    """Of a boot that is over: how far it had come is kept until the machine has been asked about its end."""
-
-    def handle(state: EpisodeState, event: DaemonStarted, now: int) -> Result:
-        before = state
-        state, decisions = start(state, event, now)
-        if before.boot_id not in ("", event.boot_id):
-            ended = EndedBoot(
-                boot_id=before.boot_id,
-                last=LAST_EPISODE_BY_PHASE[before.phase],
-                wave=before.wave,
-                overtime=before.overtime,
-                enabled=before.enabled,
-                armed=before.armed,
-                left=before.left,
-            )
-            state = replace(state, ended=ended)
-        # A new process has armed nothing yet.
-        return replace(state, armed=False, left=False), decisions
-
-    return handle
 
 
 def _last_boot_read(state: EpisodeState, event: LastBootRead, now: int) -> Result:
@@ -711,18 +670,11 @@ def _begin_shutdown(state: EpisodeState, event: ShutdownDetected, now: int) -> R
         listing_failed=False,
         kind=event.kind,
         grant_ns=event.grant_ns,
+        overtime=event.overtime,
         **layout._asdict(),
     )
-    state, order = _list_pods(state, refresh=False)
+    state, order = _list_for_plan(state, now)
     return state, [began, order]
-
-
-def _noting_overtime(begin: Handler) -> Handler:
-    def handle(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
-        state, decisions = begin(state, event, now)
-        return replace(state, overtime=event.overtime), decisions
-
-    return handle
 
 
 def _followed_by_another(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
@@ -817,21 +769,16 @@ def _released_early(state: EpisodeState, event: ReleaseLock, now: int) -> Result
 
 
 def _withdrawn(state: EpisodeState, event: ShutdownWithdrawn, now: int) -> Result:
-    """Honoured in the middle; the kubelet would wait until all groups are done."""
-    cancelled = ShutdownCancelled(reason=event.reason)
-    state, decisions = _end_cancelled(replace(state, phase="cancelling"))
-    return state, [cancelled, *decisions]
+    """Honoured in the middle; the kubelet would wait until all groups are done.
 
-
-def _withdrawn_in_time(state: EpisodeState, event: ShutdownWithdrawn, now: int) -> Result:
-    """No release is near any more, and its limits are none: who is told to stop only now, by a daemon that
-    was away, has the floor, and is waited for until SIGKILL has ended it.
+    No release is near any more, and its limits are none: who is told to stop only now, by a daemon that was
+    away, has the floor, and is waited for until SIGKILL has ended it.
     """
-    state, decisions = _withdrawn(state, event, now)
+    state, decisions = _end_cancelled(replace(state, phase="cancelling"))
     short_ns = max(0, max(now, state.kill_by_ns) + 2 * FLOOR_NS - give_up_ns(state))
     if state.phase == "cancelling":
         state = replace(state, release_by_ns=state.release_by_ns + short_ns)
-    return state, decisions
+    return state, [ShutdownCancelled(reason=event.reason), *decisions]
 
 
 def _end_cancelled(state: EpisodeState) -> Result:
@@ -879,53 +826,33 @@ TRANSITIONS = Transitions(
     Row("idle",       ShutdownDetected, _begin_shutdown,       "listing",  (ShutdownBegan, TakeInventory)),
     Row("cancelling", ShutdownDetected, _followed_by_another,  "listing",
         (EpisodeClosed, ShutdownBegan, TakeInventory)),
-    Row("idle",       ShutdownDetected, _in_time(_begin_shutdown), "listing",
-        (ShutdownBegan, TakeInventory), flag=LISTED_IN_TIME),
-    Row("cancelling", ShutdownDetected, _in_time(_followed_by_another), "listing",
-        (EpisodeClosed, ShutdownBegan, TakeInventory), flag=LISTED_IN_TIME),
-    Row("idle",       ShutdownDetected, _noting_overtime(_in_time(_begin_shutdown)), "listing",
-        (ShutdownBegan, TakeInventory), flag=LAST_BOOT),
-    Row("cancelling", ShutdownDetected, _noting_overtime(_in_time(_followed_by_another)), "listing",
-        (EpisodeClosed, ShutdownBegan, TakeInventory), flag=LAST_BOOT),
-    Row("listing waves draining flushing", ShutdownDetected, _move_deadline, "=", (DeadlineMoved,)),
-    Row("waves draining", ShutdownDetected, _move_deadline_listing, "=", (DeadlineMoved, TakeInventory),
-        flag=STARTED_AGAIN),
+    Row("listing flushing", ShutdownDetected, _move_deadline,  "=",        (DeadlineMoved,)),
+    Row("waves draining", ShutdownDetected, _move_deadline_listing, "=", (DeadlineMoved, TakeInventory)),
     ignored("released", ShutdownDetected),
 
     Row("listing",    InventoryTaken,   _once_listed(_plan_waves), "= waves draining flushing",
         (PlanMade, PodPlanned, TakeInventory, WaveStarted, PodsEnded)),
-    Row("waves",      InventoryTaken,   _once_listed(_late_pods_listed), "=", (PodPlanned,)),
-    Row("draining",   InventoryTaken,   _then_drain(_once_listed(_late_pods_listed)), "= waves flushing",
-        (PodPlanned, WaveStarted, PodsEnded)),
-    Row("waves",      InventoryTaken,   _refresh_listed,       "=",        (PodPlanned,), flag=STARTED_AGAIN),
+    Row("waves",      InventoryTaken,   _refresh_listed,       "=",        (PodPlanned,)),
     Row("draining",   InventoryTaken,   _then_drain(_refresh_listed), "= waves flushing",
-        (PodPlanned, WaveStarted, PodsEnded), flag=STARTED_AGAIN),
+        (PodPlanned, WaveStarted, PodsEnded)),
     Row("flushing released", InventoryTaken, _once_listed(_too_late_listed), "=", (PodEnded,)),
     Row("cancelling", InventoryTaken,   _once_listed(_refreshed)),
     ignored("idle", InventoryTaken),
 
-    Row("waves",      PodJoined,        _joined(_late_pods),   "=",        (PodPlanned,)),
-    Row("draining",   PodJoined,        _joined(_late_pods),   "= waves",  (PodPlanned, WaveStarted)),
-    Row("flushing released", PodJoined, _joined(_report_too_late), "=",    (PodEnded,)),
+    Row("waves",      PodJoined,        _joined,               "=",        (PodPlanned, PodEnded)),
+    Row("draining",   PodJoined,        _joined,               "= waves",
+        (PodPlanned, WaveStarted, PodEnded)),
+    Row("flushing released", PodJoined, _joined_too_late,      "=",        (PodEnded,)),
     # While the pods are listed, the listing has it, or the one after the plan.
     ignored("idle listing cancelling", PodJoined),
-    Row("waves",      PodJoined,        _joined_again(_late_pods_once), "=", (PodPlanned, PodEnded),
-        flag=STARTED_AGAIN),
-    Row("draining",   PodJoined,        _joined_again(_late_pods_once), "= waves",
-        (PodPlanned, WaveStarted, PodEnded),
-        flag=STARTED_AGAIN),
-    Row("flushing released", PodJoined, _again_too_late,       "=",        (PodEnded,), flag=STARTED_AGAIN),
-    ignored(EVERY,    StopKubelet, KubeletStopped),
-    Row("listing waves draining", StopKubelet, _kubelet_stops, flag=STARTED_AGAIN),
-    Row("listing waves", KubeletStopped, _kubelet_stopped,     "=",        (TakeInventory,),
-        flag=STARTED_AGAIN),
+    Row("listing waves draining", StopKubelet, _kubelet_stops),
+    Row("listing waves", KubeletStopped, _kubelet_stopped,     "=",        (TakeInventory,)),
     Row("draining",   KubeletStopped,   _then_drain(_kubelet_stopped), "= flushing",
-        (TakeInventory, PodsEnded), flag=STARTED_AGAIN),
+        (TakeInventory, PodsEnded)),
+    ignored("idle flushing released cancelling", StopKubelet, KubeletStopped),
 
     Row("listing",    OrderEnded,       _listing_ended,        "= waves draining flushing",
         (TakeInventory, PlanMade, WaveStarted, PodsEnded)),
-    Row("listing",    OrderEnded,       _in_time(_listing_ended), "= waves draining flushing",
-        (TakeInventory, PlanMade, WaveStarted, PodsEnded), flag=LISTED_IN_TIME),
     Row("waves",      OrderEnded,       _refresh_ended,        "=",          (TakeInventory,)),
     Row("draining",   OrderEnded,       _then_drain(_refresh_ended), "= flushing",
         (TakeInventory, PodsEnded)),
@@ -953,35 +880,24 @@ TRANSITIONS = Transitions(
 
     Row(EVERY,        ShutdownWithdrawn, _withdrawn,           "cancelling idle",
         (ShutdownCancelled, EpisodeClosed)),
-    Row(EVERY,        ShutdownWithdrawn, _withdrawn_in_time,   "cancelling idle",
-        (ShutdownCancelled, EpisodeClosed), flag=STARTED_AGAIN),
     Row("idle",       DaemonStarted,    _daemon_started,       "=",          (PodEnded, Resumed)),
-    Row("listing waves draining flushing released cancelling", DaemonStarted, _daemon_started, "= idle",
+    Row("listing released cancelling", DaemonStarted, _daemon_started, "= idle",
         (PodEnded, EpisodeClosed, Resumed)),
     Row("waves draining flushing", DaemonStarted, _daemon_started_listing, "= idle",
-        (PodEnded, EpisodeClosed, Resumed, TakeInventory), flag=STARTED_AGAIN),
+        (PodEnded, EpisodeClosed, Resumed, TakeInventory)),
 
-    Row("idle",       DaemonStarted,    _then_remembered(_daemon_started), "=", (PodEnded, Resumed),
-        flag=LAST_BOOT),
-    Row("listing released cancelling", DaemonStarted, _then_remembered(_daemon_started), "= idle",
-        (PodEnded, EpisodeClosed, Resumed), flag=LAST_BOOT),
-    Row("waves draining flushing", DaemonStarted, _then_remembered(_daemon_started_listing), "= idle",
-        (PodEnded, EpisodeClosed, Resumed, TakeInventory), flag=LAST_BOOT),
-    ignored(EVERY,    LastBootRead, Armed, Disarmed, Leave),
-    Row(EVERY,        LastBootRead,     _last_boot_read,       "=",        (LastBootEnded,), flag=LAST_BOOT),
-    Row(EVERY,        Armed,            _lock_taken, flag=LAST_BOOT),
-    Row(EVERY,        Disarmed,         _lock_lost, flag=LAST_BOOT),
-    Row(EVERY,        Leave,            _leaves, flag=LAST_BOOT),
-
+    Row(EVERY,        LastBootRead,     _last_boot_read,       "=",        (LastBootEnded,)),
+    Row(EVERY,        Armed,            _lock_taken),
+    Row(EVERY,        Disarmed,         _lock_lost),
+    Row(EVERY,        Leave,            _leaves),
     Row(EVERY,        ConfigAdopted,    _config_adopted),
-    Row(EVERY,        ConfigAdopted,    _config_known, flag=LAST_BOOT),
     Row(EVERY,        HookEnded,        _hook_ended),
     Row(EVERY,        MeansChosen,      _mode_chosen),
     Row(EVERY,        HandedOver,       _handed_over),
 
     # A shutdown keeps what it began with: else it would give up sooner than it has told its waves.
-    ignored(EVERY, NodeMeasured),
-    Row("idle",       NodeMeasured,     _node_measured, flag=MEASURED_MARGINS),
+    Row("idle",       NodeMeasured,     _node_measured),
+    ignored("listing waves draining flushing released cancelling", NodeMeasured),
 )
 # fmt: on
 

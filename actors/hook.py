@@ -20,14 +20,8 @@ from msgspec.structs import replace
 
 from ebbtide.actors import container as steps
 from ebbtide.actors.actor import (
-    DELETE_ROUNDED_UP,
     EVERY,
-    KUBELET_SILENCE,
     NEVER_NS,
-    RUNTIME_LOST,
-    STARTED_AGAIN,
-    STATUS_AFTER_CANCEL,
-    STOP_OUTCOMES,
     ActorType,
     Result,
     Row,
@@ -99,13 +93,11 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     refused: bool = False
     #: It took it, perhaps after somebody had lost patience: the object is going.
     deleted: bool = False
-    #: The shutdown was cancelled while a delete was under way; under `STARTED_AGAIN` while it was stopped.
+    #: The shutdown was cancelled while a delete was under way, or while it was stopped.
     withdrawn: bool = False
     #: What the last delete gave, as a time: another one only ever shortens it.
     delete_until_ns: int = 0
     first_ordinal: int = 0
-    #: Does a delete give a whole second more rather than less? (`DELETE_ROUNDED_UP`)
-    rounded_up: bool = False
     #: The runtime was away for a moment, and what the kubelet asks of it may be lost until then.
     doubt_until_ns: int = 0
     #: Handed over before the kubelet has shown that it stops this pod: as far as its grace may go now.
@@ -279,11 +271,7 @@ def _describe_fate(
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
         return PodFate("killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs), False)
-    unheard = [
-        down
-        for down in downs
-        if down.outcomes and down.delegated and down.stop_since_ns and down.exit_code is None
-    ]
+    unheard = [down for down in downs if down.delegated and down.stop_since_ns and down.exit_code is None]
     # It was the kubelet's to kill, and it has taken the container away before anybody asked how it ended.
     if unheard and not any(down.exit_signal for down in unheard):
         names = ", ".join(down.spec.name for down in unheard)
@@ -388,8 +376,7 @@ def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, D
     key = order_key(NAME, "delete", state.pod.uid, state.first_ordinal + state.deletes)
     # The API counts whole seconds. The one that is begun is the pod's: 9.999 s of grace are not 9, and what
     # it may take longer than its wave is less than the floor that SIGKILL waits for in any case.
-    begun_second_ns = NS_PER_SECOND - 1 if state.rounded_up else 0
-    whole_seconds = (until_ns - now + begun_second_ns) // NS_PER_SECOND
+    whole_seconds = -((now - until_ns) // NS_PER_SECOND)
     order = DeletePod(
         key=key,
         uid=state.pod.uid,
@@ -568,26 +555,19 @@ def _doubt(state: PodState, now: int, since_ns: int) -> PodState:
 
 
 def _adopted(state: PodState, event: PodPlanned, now: int) -> Result:
-    """By a second episode: hooks run and grace used stay so."""
-    # No new grace: whoever began under the first shutdown would otherwise gain by its cancel.
-    state = replace(state, wave=event.wave, withdrawn=False)
-    return (state, ()) if event.means == state.means else _handed_over(state, event, now)
+    """By a second episode: hooks run and grace used stay so.
 
-
-def _adopted_observed(state: PodState, event: PodPlanned, now: int) -> Result:
-    """Nobody of ours has told one to stop that was only looked on: it begins with its new wave."""
-    if state.means != "observe" or event.means == "observe":
-        return _adopted(state, event, now)
-    state, decisions = _planned_rounding_up(state, event, now)
-    # The kubelet may have run its hooks, and a hook runs once.
-    return replace(state, downs=tuple(_hook_spent(down) for down in state.downs)), decisions
-
-
-def _adopted_again(state: PodState, event: PodPlanned, now: int) -> Result:
-    """What a kubelet has started again after a cancel is stopped with the rest of its pod, but has its own
-    grace: it has begun anew, and nothing of it is used up.
+    One that was only looked on begins with its new wave: nobody of ours has told it to stop. What a kubelet
+    has started again after a cancel is stopped with the rest of its pod, but has its own grace.
     """
-    state, decisions = _adopted_observed(state, event, now)
+    if state.means == "observe" != event.means:
+        state, decisions = _plan(event)
+        # The kubelet may have run its hooks, and a hook runs once.
+        return replace(state, downs=tuple(_hook_spent(down) for down in state.downs)), decisions
+    # No new grace: whoever began under the first shutdown would otherwise gain by its cancel.
+    state, decisions = replace(state, wave=event.wave, withdrawn=False), ()
+    if event.means != state.means:
+        state, decisions = _handed_over(state, event, now)
     if not state.means or not state.begun or state.over:
         return state, decisions
     deadline_ns = now + event.grace_seconds * NS_PER_SECOND
@@ -606,7 +586,7 @@ def _hook_spent(down: ContainerState) -> ContainerState:
     return replace(down, spec=replace(down.spec, hook=None), hook_note=note)
 
 
-def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
+def _plan(event: PodPlanned) -> Result:
     downs = tuple(
         ContainerState(
             uid=event.pod.uid,
@@ -627,20 +607,9 @@ def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
     ), ()
 
 
-def _planned_with_outcomes(state: PodState, event: PodPlanned, now: int) -> Result:
-    """A pod keeps to the end what it began with, also one that a second shutdown adopts."""
-    state, decisions = _planned(state, event, now)
-    return replace(state, downs=tuple(replace(down, outcomes=True) for down in state.downs)), decisions
-
-
-def _planned_rounding_up(state: PodState, event: PodPlanned, now: int) -> Result:
-    state, decisions = _planned_with_outcomes(state, event, now)
-    return replace(state, rounded_up=event.means == "api"), decisions
-
-
-def _planned_again(state: PodState, event: PodPlanned, now: int) -> Result:
+def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
     """A delete of its first life that nobody has answered may still reach the kubelet, which runs hooks."""
-    planned, decisions = _planned_rounding_up(state, event, now)
+    planned, decisions = _plan(event)
     if event.again and _perhaps_deleted(state):
         planned = replace(planned, downs=tuple(map(_hook_spent, planned.downs)))
     return planned, decisions
@@ -654,7 +623,15 @@ def _stop_began(state: PodState, event: PodStopBegan, now: int) -> Result:
     # A stamp of 0 would read as "not begun"; no clock that runs shows it.
     state = replace(state, begun_ns=max(now, 1), grace_ns=0 if state.hurried else event.grace_ns)
     if state.means in ("api", "observe"):
-        return _begin_delegated(state, event, now)
+        state, decisions = _begin_delegated(state, event, now)
+        if state.means == "observe":
+            return state, decisions
+        # A delete gives a second at least: with no grace at all SIGKILL came before the kubelet was given up.
+        least_ns = min(now + DELETE_SECONDS_MIN * NS_PER_SECOND + FLOOR_NS, event.kill_by_ns)
+        downs = tuple(
+            replace(down, kill_at_ns=max(down.kill_at_ns, least_ns), warn=True) for down in state.downs
+        )
+        return replace(state, downs=downs), decisions
     deadline_ns = now + state.grace_ns
     return _each_container(
         state,
@@ -662,16 +639,6 @@ def _stop_began(state: PodState, event: PodStopBegan, now: int) -> Result:
         "running",
         lambda down: steps.begin(down, now, deadline_ns, event.kill_by_ns, sleep_action=state.sleep_action),
     )
-
-
-def _stop_began_asking(state: PodState, event: PodStopBegan, now: int) -> Result:
-    """A delete gives a second at least: with no grace at all SIGKILL came before the kubelet was given up."""
-    state, decisions = _stop_began(state, event, now)
-    if state.means != "api":
-        return state, decisions
-    least_ns = min(now + DELETE_SECONDS_MIN * NS_PER_SECOND + FLOOR_NS, event.kill_by_ns)
-    downs = tuple(replace(down, kill_at_ns=max(down.kill_at_ns, least_ns), warn=True) for down in state.downs)
-    return replace(state, downs=downs), decisions
 
 
 def _container_exited(state: PodState, event: ContainerExited, now: int) -> Result:
@@ -727,9 +694,7 @@ def _with_unknown(state: PodState, pod: Pod) -> PodState:
     first_ordinal = max((down.first_ordinal for down in state.downs), default=state.first_ordinal)
     unknown = (each for each in pod.containers if each.running and each.name not in names)
     found = tuple(
-        ContainerState(
-            uid=pod.uid, spec=spec, phase="exited", first_ordinal=first_ordinal, outcomes=True, tries=-1
-        )
+        ContainerState(uid=pod.uid, spec=spec, phase="exited", first_ordinal=first_ordinal, tries=-1)
         for spec in unknown
     )
     return replace(state, downs=(*state.downs, *found)) if found else state
@@ -744,10 +709,6 @@ def _started_again(down: ContainerState, pod: Pod, since_ns: int) -> ContainerSt
 
 
 def _tick(state: PodState, event: Tick, now: int) -> Result:
-    return _each_container(state, now, "", lambda down: _container_due(down, now))
-
-
-def _tick_late(state: PodState, event: Tick, now: int) -> Result:
     # What fell due while no daemon ran has waited for the first look of the one that runs.
     waited_ns = now - state.daemon_ns if state.daemon_ns else NEVER_NS
     due_ns = now - steps.STANDSTILL_NS
@@ -782,15 +743,13 @@ def _last_kill_moved(state: PodState, event: PodStopBegan | DeadlineMoved, now: 
 
 
 def _delete_noted(state: PodState, event: OrderEnded, now: int) -> Result:
-    """That the object goes is worth knowing also once the pod has ended."""
-    what = parse_order_key(event.key).what
-    return (_note_delete(state, event), ()) if what == "delete" else (state, ())
-
-
-def _refusal_noted(state: PodState, event: OrderEnded, now: int) -> Result:
-    """Not taken, or nobody knows: the kubelet may start again what has ended by itself."""
+    """That the object goes is worth knowing also once the pod has ended. Not taken, or nobody knows: the
+    kubelet may start again what has ended by itself.
+    """
+    if parse_order_key(event.key).what != "delete":
+        return state, ()
     asked = state.means == "api" and event.key == state.delete_key
-    state, _ = _delete_noted(state, event, now)
+    state = _note_delete(state, event)
     if state.pod is None or not asked or state.deleted:
         return state, ()
     return state, [DeleteRefused(uid=state.pod.uid, reason=event.reason or event.result)]
@@ -813,18 +772,11 @@ def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
 
 
 def _daemon_started(state: PodState, event: DaemonStarted, now: int) -> Result:
-    return replace(state, downs=tuple(steps.resume_stop(down, now) for down in state.downs)), ()
-
-
-def _daemon_started_giving_again(state: PodState, event: DaemonStarted, now: int) -> Result:
     """An open delete is given again, and the outcome is that of a second one: the first may be taken."""
-    state, _ = _daemon_started(state, event, now)
-    return (replace(state, deletes=state.deletes + 1), ()) if state.delete_key else (state, ())
-
-
-def _daemon_started_noted(state: PodState, event: DaemonStarted, now: int) -> Result:
-    state, decisions = _daemon_started_giving_again(state, event, now)
-    return (replace(state, daemon_ns=max(now, 1)) if state.begun and not state.over else state), decisions
+    downs = tuple(steps.resume_stop(down, now) for down in state.downs)
+    deletes = state.deletes + 1 if state.delete_key else state.deletes
+    daemon_ns = max(now, 1) if state.begun and not state.over else state.daemon_ns
+    return replace(state, downs=downs, deletes=deletes, daemon_ns=daemon_ns), ()
 
 
 def _autopsy_taken(state: PodState, event: AutopsyTaken, now: int) -> Result:
@@ -854,6 +806,8 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
         return state, ()
     state = replace(
         state,
+        # Also for when the kubelet loses it: no time is given again to who is hurried.
+        hurried=state.hurried or state.means == "api",
         grace_ns=min(state.grace_ns, now - state.grace_since_ns),
         finding=f"hurried by uid {event.asked_by}",
     )
@@ -873,13 +827,7 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
     downs = tuple(steps.shorten(down, now) for down in state.downs)
     # At once: whoever is due by the shorter time would otherwise be so by a tick of its own, one record
     # later.
-    return _tick(replace(state, downs=downs), Tick(), now)
-
-
-def _hurry_noted(state: PodState, event: HurryRequested, now: int) -> Result:
-    """Also for when the kubelet loses it: no time is given again to who is hurried."""
-    noted = state.means == "api" and _is_named(state, event)
-    return _hurry(replace(state, hurried=True) if noted else state, event, now)
+    return _each_container(replace(state, downs=downs), now, "", lambda down: _container_due(down, now))
 
 
 def _spared(state: PodState, event: ShutdownCancelled, now: int) -> Result:
@@ -888,12 +836,9 @@ def _spared(state: PodState, event: ShutdownCancelled, now: int) -> Result:
 
 
 def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
-    """What has begun is finished, but a delete that is not taken has begun nothing."""
-    return (replace(state, withdrawn=True), ()) if state.delete_key else (state, ())
-
-
-def _all_cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
-    """Nor is what its kubelet starts again from now on. And no last SIGKILL has to come before a release."""
+    """What has begun is finished, but a delete that is not taken has begun nothing; nor is what its kubelet
+    starts again from now on. And no last SIGKILL has to come before a release.
+    """
     downs = tuple(replace(down, limit_ns=NEVER_NS) for down in state.downs)
     return replace(state, downs=downs, withdrawn=True), ()
 
@@ -937,19 +882,10 @@ TRANSITIONS = Transitions(
     phase_of,
     # phases          event           handler             leads to        decides
     Row("new planned ended", PodPlanned, _planned,        "planned"),
-    Row("new planned ended", PodPlanned, _planned_with_outcomes, "planned", flag=STOP_OUTCOMES),
-    Row("new planned ended", PodPlanned, _planned_rounding_up, "planned", flag=DELETE_ROUNDED_UP),
-    Row("new planned ended", PodPlanned, _planned_again,  "planned", flag=STARTED_AGAIN),
-    Row("stopping",   PodPlanned,     _adopted,           "= ended",
-        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
-    Row("stopping",   PodPlanned,     _adopted_observed,  "= planned ended",
-        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=KUBELET_SILENCE),
-    Row("stopping",   PodPlanned,     _adopted_again,     "= planned ended",
-        (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=STARTED_AGAIN),
+    Row("stopping",   PodPlanned,     _adopted,           "= planned ended",
+        (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("planned",    PodStopBegan,   _stop_began,        "stopping ended",
         (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
-    Row("planned",    PodStopBegan,   _stop_began_asking, "stopping ended",
-        (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=KUBELET_SILENCE),
     Row("stopping",   PodStopBegan,   _last_kill_moved,   "=",            (DeletePod,)),
     Row("stopping",   DeadlineMoved,  _last_kill_moved,   "=",            (DeletePod,)),
     Row("ended",      PodStopBegan,   _note_last_kill),
@@ -959,40 +895,27 @@ TRANSITIONS = Transitions(
     Row("stopping",   ContainerExited, _container_exited, "= ended",      (*HOOK_ENDS, SendSignal, PodEnded)),
     Row("stopping",   Tick,           _tick,              "=",
         (*HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer)),
-    Row("stopping",   Tick,           _tick_late,             "=",
-        (*HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer), flag=STARTED_AGAIN),
     Row("planned",    OrderEnded,     _order_ended),
     Row("stopping",   OrderEnded,     _order_ended,       "= ended",
         (DeletePod, DeleteRefused, *HOOK_BEGINS, HookEnded, SendSignal, KillContainer, PodEnded)),
-    Row("ended",      OrderEnded,     _delete_noted),
-    Row("ended",      OrderEnded,     _refusal_noted,     "=",            (DeleteRefused,),
-        flag=STATUS_AFTER_CANCEL),
+    Row("ended",      OrderEnded,     _delete_noted,      "=",            (DeleteRefused,)),
     Row(EVERY,        AutopsyTaken,   _autopsy_taken),
     Row(EVERY,        DaemonStarted,  _daemon_started),
-    Row(EVERY,        DaemonStarted,  _daemon_started_giving_again, flag=STOP_OUTCOMES),
-    Row(EVERY,        DaemonStarted,  _daemon_started_noted, flag=STARTED_AGAIN),
-    Row("planned stopping", RuntimeRead, _runtime_back, flag=RUNTIME_LOST),
-    ignored(EVERY, RuntimeRead),
-
-    ignored(EVERY, PodJoined),
-    Row("planned",    PodJoined,      _runs_again, flag=STARTED_AGAIN),
-    Row("stopping",   PodJoined,      _stopped_again,         "=",
-        (*HOOK_BEGINS, HookEnded, SendSignal), flag=STARTED_AGAIN),
+    Row("planned stopping", RuntimeRead, _runtime_back),
+    Row("planned",    PodJoined,      _runs_again),
+    Row("stopping",   PodJoined,      _stopped_again,     "=",
+        (*HOOK_BEGINS, HookEnded, SendSignal)),
+    ignored("new ended", RuntimeRead, PodJoined),
 
     Row("planned",    HandedOver,     _await_handed_over),
-    Row("stopping",   HandedOver,     _handed_over,       "= ended",
-        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("stopping",   HandedOver,     _handed_over_anew,  "= ended",
-        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=KUBELET_SILENCE),
+        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("planned",    HurryRequested, _hurry_later),
     Row("stopping",   HurryRequested, _hurry,             "=",
         (DeletePod, *HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer)),
-    Row("stopping",   HurryRequested, _hurry_noted,       "=",
-        (DeletePod, *HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer), flag=KUBELET_SILENCE),
 
     Row("planned",    ShutdownCancelled, _spared,         "ended",        (PodEnded,)),
     Row("stopping",   ShutdownCancelled, _cancelled),
-    Row("stopping",   ShutdownCancelled, _all_cancelled, flag=STARTED_AGAIN),
     Row("planned",    PodsEnded,      _never_begun,       "ended",        (PodEnded,)),
     Row("stopping",   PodsEnded,      _given_up,          "ended",        (CancelOrder, PodEnded)),
     Row("planned stopping", PodEnded, _ended_elsewhere,   "ended"),

@@ -15,14 +15,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import (
-    API_UNHEARD,
     EVERY,
-    KUBELET_SILENCE,
     NEVER_NS,
-    RUNTIME_LOST,
-    STARTED_AGAIN,
     ActorType,
-    Handler,
     Result,
     Row,
     State,
@@ -111,7 +106,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     #: By us, so that it is ours to start again.
     stopped: bool = False
     stops: int = 0
-    #: Under `STARTED_AGAIN`: it has come back after the last of these, and was said not to be stopped.
+    #: It has come back after the last of these, and was said not to be stopped.
     runs_on: bool = False
     cancelled: bool = False
     starts: int = 0
@@ -126,7 +121,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     plain: BoundedDict[str, int] = {}
     #: A container of a deleted pod has ended in this wave: somebody ends them.
     ends: bool = False
-    #: Under `RUNTIME_LOST`: the runtime has answered in this userspace; and does so no longer.
+    #: The runtime has answered in this userspace; and does so no longer.
     runtime_lost: bool = False
     runtime_answered: bool = False
     #: The wave that runs, and its deadline.
@@ -194,10 +189,6 @@ def _lock_read(state: KubeletState, event: LogindRead | PrepareForShutdown, now:
     return replace(state, kubelet_lock=event.kubelet_lock), ()
 
 
-def _runtime_read(state: KubeletState, event: RuntimeRead, now: int) -> Result:
-    return replace(state, runtime=event.reachable), ()
-
-
 def _runtime_noted(state: KubeletState, event: RuntimeRead, now: int) -> Result:
     """One that has never answered may be one that was not ours to ask; the kubelet knows its own."""
     answered = state.runtime_answered or event.reachable
@@ -216,43 +207,29 @@ def _api_read(state: KubeletState, event: ApiRead, now: int) -> Result:
 
 
 def _kubelet_read(state: KubeletState, event: KubeletRead, now: int) -> Result:
-    return replace(state, kubelet=event.active, stoppable=event.stoppable), ()
+    return replace(state, kubelet=event.active, stoppable=event.stoppable, healthy=event.healthy), ()
 
 
 def _kubelet_read_api(state: KubeletState, event: KubeletRead, now: int) -> Result:
-    """One that dies carries no delete out."""
+    """One that dies, or hangs, carries no delete out."""
     state, _ = _kubelet_read(state, event, now)
+    if event.active and event.healthy is False:
+        return _hand_over(state, "the kubelet does not answer, or says that it is not healthy")
     return _hand_over(state, "the kubelet does not run") if event.active is False else (state, ())
 
 
-def _with_health(read: Handler) -> Handler:
-    def handle(state: KubeletState, event: KubeletRead, now: int) -> Result:
-        return read(replace(state, healthy=event.healthy), event, now)
-
-    return handle
-
-
-def _kubelet_read_health(state: KubeletState, event: KubeletRead, now: int) -> Result:
-    """One that hangs carries no delete out either."""
-    if event.active and event.healthy is False:
-        return _hand_over(state, "the kubelet does not answer, or says that it is not healthy")
-    return _kubelet_read_api(state, event, now)
-
-
 def _kubelet_read_ours(state: KubeletState, event: KubeletRead, now: int) -> Result:
-    """One that comes back while we end its pods would start them again."""
+    """One that comes back while we end its pods would start them again. Nor may it be taken for stopped once
+    it is not stopped any more.
+    """
     state, _ = _kubelet_read(state, event, now)
-    if not event.active or state.stop_key or state.stops >= STOPS_MAX:
+    if not event.active or state.stop_key:
         return state, ()
-    state, order = _order_stop(state)
-    return state, [order]
-
-
-def _kubelet_read_again(state: KubeletState, event: KubeletRead, now: int) -> Result:
-    """Nor may it be taken for stopped once it is not stopped any more."""
-    state, decisions = _kubelet_read_ours(state, event, now)
-    if not event.active or state.stop_key or state.runs_on:
-        return state, decisions
+    if state.stops < STOPS_MAX:
+        state, order = _order_stop(state)
+        return state, [order]
+    if state.runs_on:
+        return state, ()
     return replace(state, runs_on=True), [KubeletStopped(result="failed")]
 
 
@@ -260,20 +237,11 @@ def _kubelet_read_again(state: KubeletState, event: KubeletRead, now: int) -> Re
 
 
 def _began(state: KubeletState, event: ShutdownBegan, now: int) -> Result:
-    return _choose(state, event, _health(state))
-
-
-def _began_unheard(state: KubeletState, event: ShutdownBegan, now: int) -> Result:
-    return _choose(state, event, _health(state)._replace(api_unheard=state.api is None))
-
-
-def _health(state: KubeletState) -> NodeHealth:
     # One that we stopped does not run, whatever was read before: nobody may have looked since.
     kubelet = False if state.stopped else state.kubelet
-    return NodeHealth(kubelet, state.runtime, state.api, state.stoppable, state.healthy)
-
-
-def _choose(state: KubeletState, event: ShutdownBegan, health: NodeHealth) -> Result:
+    health = NodeHealth(
+        kubelet, state.runtime, state.api, state.stoppable, state.healthy, api_unheard=state.api is None
+    )
     # Does a wave that was to have time get none?
     granted = granted_periods(state.periods, event.grant_ns)
     starved = any(
@@ -297,10 +265,6 @@ def _choose(state: KubeletState, event: ShutdownBegan, health: NodeHealth) -> Re
         return state, [chosen]
     state, order = _order_stop(state)
     return state, [chosen, order]
-
-
-def _wave_started(state: KubeletState, event: WaveStarted, now: int) -> Result:
-    return _hand_over(state, "no delete ends the pods that are left") if event.handover else (state, ())
 
 
 def _delete_refused(state: KubeletState, event: DeleteRefused, now: int) -> Result:
@@ -361,11 +325,11 @@ def _container_exited(state: KubeletState, event: ContainerExited, now: int) -> 
     return (replace(state, ends=True) if due_ns else state), ()
 
 
-def _wave_began(state: KubeletState, event: WaveStarted, now: int) -> Result:
+def _wave_started(state: KubeletState, event: WaveStarted, now: int) -> Result:
     # Stragglers of the wave before are no sign of what becomes of this one.
     ahead = {uid: at for uid, at in state.plain.items() if at == 0}
     state = replace(state, ends=False, plain=ahead, wave=event.wave, wave_until_ns=event.deadline_ns)
-    return _wave_started(state, event, now)
+    return _hand_over(state, "no delete ends the pods that are left") if event.handover else (state, ())
 
 
 def _pods_ended(state: KubeletState, event: PodsEnded, now: int) -> Result:
@@ -467,6 +431,7 @@ def _afresh(state: KubeletState, now: int, in_episode: bool, start: DaemonStarte
     return replace(state, means=means, stop_key="", start_key="", retry_at_ns=retry_at_ns)
 
 
+_OVER = (HandedOver, StopKubelet)
 _NODE = "idle observe api cri handed-over cancelled"
 
 # fmt: off
@@ -484,45 +449,29 @@ KUBELET = ActorType(
         ignored("no-node", LogindRead),
         Row(_NODE, PrepareForShutdown, _lock_read),
         ignored("no-node", PrepareForShutdown),
-        Row(EVERY, RuntimeRead, _runtime_read),
-        Row("no-node idle observe cri handed-over cancelled", RuntimeRead, _runtime_noted, flag=RUNTIME_LOST),
-        Row("api", RuntimeRead, _runtime_noted_api, "= handed-over stopping", flag=RUNTIME_LOST,
-            decides=(HandedOver, StopKubelet)),
+        Row("no-node idle observe cri handed-over cancelled", RuntimeRead, _runtime_noted),
+        Row("api", RuntimeRead, _runtime_noted_api, "= handed-over stopping", decides=_OVER),
         Row(EVERY, ApiRead, _api_read),
-        Row("api", KubeletRead, _kubelet_read_api, "= handed-over stopping",
-            decides=(HandedOver, StopKubelet)),
-        Row("cri handed-over", KubeletRead, _kubelet_read_ours, "= stopping", decides=(StopKubelet,)),
+        Row("api", KubeletRead, _kubelet_read_api, "= handed-over stopping", decides=_OVER),
+        Row("cri handed-over", KubeletRead, _kubelet_read_ours, "= stopping",
+            decides=(StopKubelet, KubeletStopped)),
         Row("no-node idle observe cancelled", KubeletRead, _kubelet_read),
-        Row("api", KubeletRead, _with_health(_kubelet_read_health), "= handed-over stopping",
-            decides=(HandedOver, StopKubelet), flag=KUBELET_SILENCE),
-        Row("cri handed-over", KubeletRead, _with_health(_kubelet_read_ours), "= stopping",
-            decides=(StopKubelet,), flag=KUBELET_SILENCE),
-        Row("cri handed-over", KubeletRead, _with_health(_kubelet_read_again), "= stopping",
-            decides=(StopKubelet, KubeletStopped), flag=STARTED_AGAIN),
-        Row("no-node idle observe cancelled", KubeletRead, _with_health(_kubelet_read),
-            flag=KUBELET_SILENCE),
         # --- a shutdown
         Row(_NODE, ShutdownBegan, _began, "observe api cri untouched stopping stopped starting",
             decides=(MeansChosen, StopKubelet)),
-        Row(_NODE, ShutdownBegan, _began_unheard, "observe api cri untouched stopping stopped starting",
-            decides=(MeansChosen, StopKubelet), flag=API_UNHEARD),
         ignored("no-node", ShutdownBegan),
-        Row("api", WaveStarted, _wave_started, "= handed-over stopping", decides=(HandedOver, StopKubelet)),
-        ignored("no-node idle observe cri handed-over cancelled", WaveStarted),
-        Row("api", WaveStarted, _wave_began, "= handed-over stopping", decides=(HandedOver, StopKubelet),
-            flag=KUBELET_SILENCE),
-        Row("api", PodPlanned, _pod_planned, flag=KUBELET_SILENCE),
-        Row("api", PodStopBegan, _pod_stop_began, flag=KUBELET_SILENCE),
-        Row("api", DeletePod, _pod_deleted, flag=KUBELET_SILENCE),
-        Row("api", ContainerExited, _container_exited, flag=KUBELET_SILENCE),
-        Row("api", PodsEnded, _pods_ended, flag=KUBELET_SILENCE),
-        ignored(EVERY, PodPlanned, PodStopBegan, DeletePod, ContainerExited, PodsEnded),
+        Row("api", WaveStarted, _wave_started, "= handed-over stopping", decides=_OVER),
+        Row("api", PodPlanned, _pod_planned),
+        Row("api", PodStopBegan, _pod_stop_began),
+        Row("api", DeletePod, _pod_deleted),
+        Row("api", ContainerExited, _container_exited),
+        Row("api", PodsEnded, _pods_ended),
+        ignored("no-node idle observe cri handed-over cancelled", WaveStarted, PodPlanned, PodStopBegan,
+            DeletePod, ContainerExited, PodsEnded, DeleteRefused, FallbackEngaged),
         Row("api", DeleteRefused, _delete_refused, "handed-over stopping",
             decides=(HandedOver, StopKubelet)),
-        ignored("no-node idle observe cri handed-over cancelled", DeleteRefused),
         Row("api", FallbackEngaged, _fallback_engaged, "handed-over stopping",
             decides=(HandedOver, StopKubelet)),
-        ignored("no-node idle observe cri handed-over cancelled", FallbackEngaged),
         Row("observe api cri handed-over cancelled", ShutdownCancelled, _cancelled,
             "cancelled untouched stopping start-due starting"),
         ignored("no-node idle", ShutdownCancelled),
@@ -534,11 +483,9 @@ KUBELET = ActorType(
             decides=(StartKubelet, StopKubelet, KubeletStopped)),
         Row("starting", OrderEnded, _start_ended, "= untouched start-due"),
         ignored("untouched stopped start-due", OrderEnded),
-        Row("start-due", Tick, _tick, "starting stopped untouched", decides=(StartKubelet,)),
-        Row("stopping starting", Tick, _tick),
-        ignored("untouched stopped", Tick),
-        Row("api", Tick, _tick_api, "= handed-over stopping untouched stopped",
-            decides=(HandedOver, StopKubelet), flag=KUBELET_SILENCE),
+        Row("api", Tick, _tick_api, "= handed-over stopping untouched stopped", decides=_OVER),
+        Row("no-node idle observe cri handed-over cancelled", Tick, _tick, "= starting stopped untouched",
+            decides=(StartKubelet,)),
     ),
     deadline=lambda state: min(state.retry_at_ns, _sign_due_ns(state)),
     afresh=_afresh,

@@ -25,7 +25,6 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import (
-    BUS_REFOUND,
     EVERY,
     NEVER_NS,
     ActorType,
@@ -467,8 +466,9 @@ LOGIND = ActorType(
         Row("armed listening retrying refused releasing", OrderEnded, _order_ended,
             "= arming", decides=(Arm, Leave)),
         Row("arming armed listening", BusLost, _bus_lost, "retrying", decides=(Disarmed,)),
-        ignored("off retrying refused releasing", BusLost),
-        Row("refused", BusLost, _bus_lost, "=", decides=(Disarmed,), flag=BUS_REFOUND),
+        # Also where the lock was given back because a kubelet has one.
+        Row("refused", BusLost, _bus_lost, "=", decides=(Disarmed,)),
+        ignored("off retrying releasing", BusLost),
         Row("armed", LogindRead, _logind_read_armed, "= refused arming releasing cancelled",
             decides=(Disarm, Disarmed, ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
         Row("refused releasing", LogindRead, _logind_read_refused, "= arming releasing cancelled",

@@ -17,15 +17,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import (
-    API_SILENCE,
-    CERTIFICATE_REVOKED,
     EVERY,
-    LAST_BOOT,
     NEVER_NS,
-    RESTORED_AFTER_OBSERVED,
-    STARTED_AGAIN,
-    STATUS_AFTER_CANCEL,
-    STATUS_AT_POD_END,
     ActorType,
     Handler,
     Result,
@@ -204,7 +197,7 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     #: Of ``followed``, by UID, those whose delete is not known to be taken: would a final phase have their
     #: DaemonSet make them again? Handed over, they stay there until it is known.
     undeleted: BoundedDict[str, bool] = {}
-    #: Under `STARTED_AGAIN`: the kubelet may have started again what has ended, as it has not stopped, or
+    #: The kubelet may have started again what has ended, as it has not stopped, or
     #: nobody has looked since. By this listing somebody will have.
     restarts: bool = False
     look_key: str = ""
@@ -248,19 +241,16 @@ def phase_of(state: NodeStatusState) -> str:
 
 
 def _started(state: NodeStatusState, event: DaemonStarted, now: int) -> Result:
-    """Whatever a former process has left on the Node is taken back once the API server answers."""
+    """Whatever a former process has left on the Node is taken back once the API server answers. In another
+    boot, or userspace, whatever had ended may run again.
+    """
     if event.mode not in NODE_MODES and not state.node:
         return state, ()
-    return replace(state, node=event.mode in NODE_MODES, api=None, restore_due=not state.in_episode), ()
-
-
-def _started_in_boot(state: NodeStatusState, event: DaemonStarted, now: int) -> Result:
-    """In another boot, or userspace, whatever had ended may run again."""
-    state, decisions = _started(state, event, now)
     home = f"{event.boot_id}/{event.userspace_id}"
+    state = replace(state, node=event.mode in NODE_MODES, api=None, restore_due=not state.in_episode)
     if not state.node or home == state.home:
-        return state, decisions
-    return replace(state, held=(), held_deleted=(), held_before=(), home=home), decisions
+        return state, ()
+    return replace(state, held=(), held_deleted=(), held_before=(), home=home), ()
 
 
 def _config_adopted(state: NodeStatusState, event: ConfigAdopted, now: int) -> Result:
@@ -280,22 +270,17 @@ def _config_adopted(state: NodeStatusState, event: ConfigAdopted, now: int) -> R
 KEPT_FIELDS = (
     *("flush_ns", "trace_flush_ns", "node", "unready", "left_pods", "api", "taints", "ordinal"),
     *("pending", "deliveries", "late_statuses", "last_boot", "last_boot_key"),
+    *("held", "held_deleted", "held_before", "home"),
 )
 
 
 def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
     kind: ShutdownKind = event.kind if state.node else "unknown"
-    state = fresh_but(state, KEPT_FIELDS, in_episode=True, kind=kind, release_by_ns=event.release_by_ns)
+    earlier = tuple(key for key, each in state.deliveries.items() if each) if state.node else ()
+    times = {"release_by_ns": event.release_by_ns}
+    state = fresh_but(state, KEPT_FIELDS, in_episode=True, kind=kind, earlier=earlier, **times)
     # On a Kubernetes node it is the termination mode that decides whether anything is shown.
     return (state, ()) if state.node else _announce(state, ready=False)
-
-
-def _began_with_held(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
-    before = state
-    state, decisions = _began(state, event, now)
-    state = replace(state, held=before.held, held_deleted=before.held_deleted, held_before=before.held_before)
-    earlier = tuple(key for key, each in state.deliveries.items() if each) if state.node else ()
-    return replace(state, home=before.home, earlier=earlier), decisions
 
 
 def _mode_chosen(state: NodeStatusState, event: MeansChosen, now: int) -> Result:
@@ -343,30 +328,24 @@ def _plan_made(state: NodeStatusState, event: PlanMade, now: int) -> Result:
 
 
 def _pod_planned(state: NodeStatusState, event: PodPlanned, now: int) -> Result:
-    """It runs again, whatever the shutdown before this one made of it: nothing final is said of that."""
+    """It runs again, whatever the shutdown before this one made of it: nothing final is said of that. Nor is
+    it counted as ended, where this shutdown said so.
+    """
     uid = event.pod.uid
-    if uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]:
-        return state, ()
-    return replace(
-        state,
-        held=_without(state.held, uid),
-        held_deleted=_without(state.held_deleted, uid),
-        held_before=tuple(each for each in state.held_before if each != uid),
-        pending=_without(state.pending, uid),
-        orphaned=_without(state.orphaned, uid),
-    ), ()
+    if uid in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]:
+        state = replace(
+            state,
+            held=_without(state.held, uid),
+            held_deleted=_without(state.held_deleted, uid),
+            held_before=tuple(each for each in state.held_before if each != uid),
+            pending=_without(state.pending, uid),
+            orphaned=_without(state.orphaned, uid),
+        )
+    return (_not_ended(state, uid), ()) if event.again and state.node else (state, ())
 
 
 def _without(statuses: tuple[PodStatus, ...], uid: str) -> tuple[PodStatus, ...]:
     return tuple(status for status in statuses if status[0] != uid)
-
-
-def _pod_planned_again(state: NodeStatusState, event: PodPlanned, now: int) -> Result:
-    """It has not ended after all, so it is not counted as such."""
-    state, decisions = _pod_planned(state, event, now)
-    if not event.again or not state.node:
-        return state, decisions
-    return _not_ended(state, event.pod.uid), decisions
 
 
 def _not_ended(state: NodeStatusState, uid: str) -> NodeStatusState:
@@ -421,24 +400,19 @@ def _wave_started_without_kubelet(state: NodeStatusState, event: WaveStarted, no
 
 
 def _handed_over(state: NodeStatusState, event: HandedOver, now: int) -> Result:
-    """What the kubelet has not written by now it may never write, nor take deleted objects away."""
-    orphaned = (*state.orphaned, *state.followed)
-    return replace(state, means="cri", kubelet_stopping=True, followed=(), orphaned=orphaned), ()
-
-
-def _handed_over_undeleted(state: NodeStatusState, event: HandedOver, now: int) -> Result:
-    """Whose delete has not been taken is like any other pod that we end: its object stays, and it may come
-    back. And no status of the kubelet's is waited for any more.
+    """What the kubelet has not written by now it may never write, nor take deleted objects away. Whose delete
+    has not been taken is like any other pod that we end: its object stays, and it may come back. And no
+    status of the kubelet's is waited for any more.
     """
     alone = tuple(status for status in state.followed if status[0] in state.undeleted)
     written = tuple(status for status in alone if not state.undeleted[status[0]])
-    followed = tuple(status for status in state.followed if status not in alone)
-    state, _ = _handed_over(replace(state, followed=followed), event, now)
-    state, decisions = _call_back(replace(state, followed=alone), (state.await_key,))
-    state = replace(state, await_key="")
-    if pods_come_back(state.kind):
-        return replace(state, held=(*state.held, *written)), decisions
-    return replace(state, pending=(*state.pending, *written)), decisions
+    deleted = tuple(status for status in state.followed if status not in alone)
+    state = replace(
+        state, means="cri", kubelet_stopping=True, orphaned=(*state.orphaned, *deleted), followed=alone
+    )
+    state, decisions = _call_back(state, (state.await_key,))
+    where = "held" if pods_come_back(state.kind) else "pending"
+    return replace(state, await_key="", **{where: (*getattr(state, where), *written)}), decisions
 
 
 def _delete_ended(state: NodeStatusState, event: OrderEnded) -> Result:
@@ -481,37 +455,22 @@ def _certify_again(before: NodeStatusState, state: NodeStatusState) -> Result:
 
 
 def _kubelet_stopped(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
-    """From now on nobody sets back what we write of the node and its pods."""
-    stopped = event.result in ("done", "unknown")
+    """From now on nobody sets back what we write of the node and its pods. One that could not be stopped, or
+    not for good, goes on starting pods, whatever a look finds by now; of one that has stopped, whatever had
+    ended by then has to be looked at once more.
+    """
+    before, stopped = state, event.result in ("done", "unknown")
     state = replace(state, kubelet_stopping=False, kubelet_stopped=stopped)
-    if stopped and state.withheld:
+    if not stopped:
+        return _certify_again(before, replace(state, restarts=True, look_key=""))
+    if state.withheld:
         state = _withdraw_pods_soon(state, now)
-    return _announce(state, ready=False) if stopped and _shows_unready(state) else (state, [])
-
-
-def _kubelet_stopped_flushing(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
-    return _flush(*_kubelet_stopped(state, event, now), now)
+    return _announce(state, ready=False) if _shows_unready(state) else (state, [])
 
 
 def _kubelet_stops(state: NodeStatusState, event: StopKubelet, now: int) -> Result:
     """Whenever it is ordered: the kubelet runs, or nobody knows."""
     return _certify_again(state, replace(state, restarts=True, look_key=""))
-
-
-def _kubelet_stopped_known(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
-    """One that could not be stopped, or not for good, goes on starting pods, whatever a look finds by now. Of
-    one that has stopped, whatever had ended by then has to be looked at once more.
-    """
-    before = state
-    state, decisions = _kubelet_stopped(state, event, now)
-    if state.kubelet_stopped:
-        return state, decisions
-    state, certified = _certify_again(before, replace(state, restarts=True, look_key=""))
-    return state, [*decisions, *certified]
-
-
-def _kubelet_stopped_known_flushing(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
-    return _flush(*_kubelet_stopped_known(state, event, now), now)
 
 
 def _look_ordered(state: NodeStatusState, event: TakeInventory, now: int) -> Result:
@@ -531,8 +490,9 @@ def _kubelet_stopped_after_cancel(state: NodeStatusState, event: KubeletStopped,
     return replace(state, kubelet_stopping=False, kubelet_stopped=False), ()
 
 
-def _kubelet_stopped_after_cancel_flushing(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
-    return _flush(*_kubelet_stopped_after_cancel(state, event, now), now)
+def _then_flush(handle: Handler) -> Handler:
+    """While the last statuses are waited for: and what is still to be said, if nothing else is awaited."""
+    return lambda state, event, now: _flush(*handle(state, event, now), now)
 
 
 def _withdraw_pods_soon(state: NodeStatusState, now: int) -> NodeStatusState:
@@ -550,7 +510,7 @@ def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
         state = replace(state, withheld=tuple(uid for uid in state.withheld if uid != event.uid))
     decisions: list[Event] = []
     if state.node:
-        if event.outcome in UNSEEN_OUTCOMES and not event.gone:
+        if _unseen(event):
             state = replace(state, running=(*state.running, event.uid))
         else:
             state = replace(state, ended=state.ended + 1)
@@ -572,23 +532,30 @@ def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
     return state, decisions
 
 
-def _pod_ended_flushing(state: NodeStatusState, event: PodEnded, now: int) -> Result:
-    return _flush(*_pod_ended(state, event, now), now)
+def _unseen(event: PodEnded) -> bool:
+    """May it still run?"""
+    return event.outcome in UNSEEN_OUTCOMES and not event.gone
 
 
-def _pod_ended_revoking(state: NodeStatusState, event: PodEnded, now: int) -> Result:
-    """It joined when nothing was stopped any more, and may use its volumes.
-
-    Others may be acting on the certificate already, so that it is safe no longer is said at once.
+def _pod_ended_in_shutdown(
+    state: NodeStatusState, event: PodEnded, now: int, *, deliver: bool = False
+) -> Result:
+    """One that joined when nothing was stopped any more may use its volumes, and others may be acting on the
+    certificate already: that it is safe no longer is said at once.
     """
-    unseen = event.outcome in UNSEEN_OUTCOMES and not event.gone
-    revoked = state.node and _certified_safe(state) and unseen
+    revoked = state.node and _certified_safe(state) and _unseen(event)
     state, decisions = _pod_ended(state, event, now)
-    if not revoked:
-        return state, decisions
-    state, published = _publish_certificate(state, ())
-    state, announced = _announce(state, ready=False)
-    return state, [*decisions, *published, *announced]
+    if revoked:
+        state, published = _publish_certificate(state, ())
+        state, announced = _announce(state, ready=False)
+        decisions = [*decisions, *published, *announced]
+    # Nothing is delivered because of a pod whose end nobody saw: so the next boot speaks of the pods of the
+    # one before it, and what is pending then is delivered only where nothing has changed since.
+    seen = event.outcome in SEEN_OUTCOMES or event.gone
+    if deliver and seen and state.node and not state.kubelet_stopping and not any(state.deliveries.values()):
+        state, decisions = _deliver(state, decisions)
+    state, certified = _certify_again(state, _hold_status(state, event))
+    return state, [*decisions, *certified]
 
 
 def _pod_ended_delivering(state: NodeStatusState, event: PodEnded, now: int) -> Result:
@@ -598,38 +565,12 @@ def _pod_ended_delivering(state: NodeStatusState, event: PodEnded, now: int) -> 
     of a hundred pods asks for as few as it can. A kubelet that is still being stopped would set it back. In
     mode process nobody waits for it.
     """
-    state, decisions = _pod_ended_revoking(state, event, now)
-    # Nor is anything delivered because of a pod whose end nobody saw: so the next boot speaks of the pods of
-    # the one before it, and what is pending then is delivered only where nothing has changed since.
-    unseen = event.outcome not in SEEN_OUTCOMES and not event.gone
-    if unseen or not state.node or state.kubelet_stopping or any(state.deliveries.values()):
-        return state, decisions
-    return _deliver(state, decisions)
+    return _pod_ended_in_shutdown(state, event, now, deliver=True)
 
 
-def _pod_ended_flushing_revoking(state: NodeStatusState, event: PodEnded, now: int) -> Result:
-    return _flush(*_pod_ended_revoking(state, event, now), now)
-
-
-def _pod_ended_holding(state: NodeStatusState, event: PodEnded, now: int) -> Result:
-    state, decisions = _pod_ended_delivering(state, event, now)
-    state, certified = _certify_again(state, _hold_status(state, event))
-    return state, [*decisions, *certified]
-
-
-def _pod_ended_flushing_holding(state: NodeStatusState, event: PodEnded, now: int) -> Result:
-    state, decisions = _pod_ended_revoking(state, event, now)
-    state, certified = _certify_again(state, _hold_status(state, event))
-    return _flush(state, [*decisions, *certified], now)
-
-
-def _pod_ended_up_holding(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+def _pod_ended_up(state: NodeStatusState, event: PodEnded, now: int) -> Result:
     state, decisions = _pod_ended(state, event, now)
     return _hold_status(state, event), decisions
-
-
-def _pod_ended_after_cancel_holding(state: NodeStatusState, event: PodEnded, now: int) -> Result:
-    return _flush(*_pod_ended_up_holding(state, event, now), now)
 
 
 def _hold_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
@@ -669,7 +610,7 @@ def _with_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
     # One that is gone has ended somehow, and the kubelet calls that Failed.
     if event.outcome in WITHOUT_STATUS and not event.gone:
         return state
-    if state.node and ((event.outcome in UNSEEN_OUTCOMES and not event.gone) or not state.in_episode):
+    if state.node and (_unseen(event) or not state.in_episode):
         return state
     phase = "Succeeded" if event.succeeded else "Failed"
     status = (event.uid, phase, POD_REASON, POD_MESSAGE)
@@ -724,12 +665,15 @@ def _wait_for(state: NodeStatusState, key: str, statuses: tuple[PodStatus, ...] 
 def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
     """``unfinished`` pods still get their `PodEnded` in this very step; they are awaited, not looked for.
 
-    An API server that answers is waited for within the grant: nobody else can tell it these statuses.
+    An API server that answers is waited for within the grant: nobody else can tell it these statuses. One
+    that is known to be silent has less than is configured.
     """
     last_ns = state.release_by_ns - FALLBACK_MARGIN_NS
+    silent = bool(state.means) and state.api is False and state.in_episode
+    flush_ns = min(state.flush_ns, SILENT_FLUSH_NS) if silent else state.flush_ns
     api_answers = bool(state.means) and state.api is True
     # Traces and statuses are flushed side by side, so the longer of the two is enough for both.
-    bound_ns = last_ns if api_answers else now + max(state.flush_ns, state.trace_flush_ns)
+    bound_ns = last_ns if api_answers else now + max(flush_ns, state.trace_flush_ns)
     state = replace(state, flush_by_ns=max(now, min(bound_ns, last_ns)), awaited=len(event.unfinished))
     if not state.trace_flush_ns:
         return _flush(state, [], now)
@@ -738,7 +682,7 @@ def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
     return _flush(replace(_wait_for(state, key), ordinal=state.ordinal + 1), [traces], now)
 
 
-def _pods_ended_with_held(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
+def _pods_ended_in_shutdown(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
     """What the shutdown before this one has ended and nobody has started again ends with this one.
 
     Its kubelet was about to start them when the node went down once more: in the API they would stay Running.
@@ -749,17 +693,7 @@ def _pods_ended_with_held(state: NodeStatusState, event: PodsEnded, now: int) ->
         state = replace(state, orphaned=(*state.orphaned, *state.held_deleted), held_deleted=())
         if not pods_come_back(state.kind):
             state = replace(state, pending=(*state.pending, *state.held), held=())
-    return _pods_ended(state, event, now)
-
-
-def _pods_ended_silent(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
-    if not state.means:  # in mode process there is no such server
-        return _pods_ended_with_held(state, event, now)
-    asked_ns = state.flush_ns
-    bound_ns = min(asked_ns, SILENT_FLUSH_NS) if state.api is False else asked_ns
-    state = replace(state, flush_ns=bound_ns, flush_since_ns=now)
-    state, decisions = _pods_ended_with_held(state, event, now)
-    return replace(state, flush_ns=asked_ns), decisions
+    return _pods_ended(replace(state, flush_since_ns=now) if state.means else state, event, now)
 
 
 def _deadline_moved(state: NodeStatusState, event: DeadlineMoved, now: int) -> Result:
@@ -855,50 +789,41 @@ def _tick_flushing(state: NodeStatusState, event: Tick, now: int) -> Result:
 
 
 def _order_ended(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
-    if event.key not in state.deliveries:
-        return _announce_ended(state, event)
-    return _deliver(*_delivery_ended(state, event))
+    """Of a delivery, of a pod's delete, of an announcement: each is of another order."""
+    if event.key == state.last_boot_key != "":
+        return _last_boot_published(state, event)
+    if event.key in state.deliveries:
+        return _deliver(*_delivery_ended(_given_again(state, event), event))
+    before = state
+    state, known = _delete_ended(state, event)
+    return (state, known) if state is not before else _announce_ended(state, event)
 
 
 def _order_ended_flushing(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
-    if event.key not in state.deliveries:
-        return _announce_ended(state, event)
-    return _flush(*_delivery_ended(state, event), now)
-
-
-def _order_ended_knowing(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
-    state, known = _delete_ended(state, event)
-    state, decisions = _order_ended(state, event, now)
-    return state, [*known, *decisions]
-
-
-def _order_ended_flushing_knowing(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
+    if event.key == state.last_boot_key != "":
+        return _last_boot_published(state, event)
+    if event.key in state.deliveries:
+        return _flush(*_delivery_ended(_given_again(state, event), event), now)
     before = state
     state, known = _delete_ended(state, event)
-    if state is not before:
-        return _flush(state, known, now)
-    return _order_ended_flushing(state, event, now)
+    return _flush(state, known, now) if state is not before else _announce_ended(state, event)
 
 
-def _giving_again(then: Handler) -> Handler:
+def _given_again(state: NodeStatusState, event: OrderEnded) -> NodeStatusState:
     """A status that a server or a network that was away has swallowed does not wait for the next boot, which
     would have started its pod again: it is given once more. Once, since what is refused is refused again.
     """
-
-    def handle(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
-        statuses = () if event.key in state.earlier else state.deliveries.get(event.key, ())
-        if event.result in ("failed", "timed-out") and state.node and state.in_episode and statuses:
-            again = tuple(status for status in statuses if status[0] not in state.given_again)
-            left = tuple(status for status in statuses if status[0] in state.given_again)
-            state = replace(
-                state,
-                deliveries={**state.deliveries, event.key: left},
-                pending=(*again, *state.pending),
-                given_again=(*state.given_again, *(uid for uid, *_ in again)),
-            )
-        return then(state, event, now)
-
-    return handle
+    statuses = () if event.key in state.earlier else state.deliveries[event.key]
+    if event.result not in ("failed", "timed-out") or not state.node or not state.in_episode or not statuses:
+        return state
+    again = tuple(status for status in statuses if status[0] not in state.given_again)
+    left = tuple(status for status in statuses if status[0] in state.given_again)
+    return replace(
+        state,
+        deliveries={**state.deliveries, event.key: left},
+        pending=(*again, *state.pending),
+        given_again=(*state.given_again, *(uid for uid, *_ in again)),
+    )
 
 
 def _announce_ended(state: NodeStatusState, event: OrderEnded) -> Result:
@@ -967,7 +892,7 @@ def _api_read_flushing(state: NodeStatusState, event: ApiRead, now: int) -> Resu
     return replace(state, flush_by_ns=min(state.flush_by_ns, now + state.flush_ns)), ()
 
 
-def _api_read_flushing_silent(state: NodeStatusState, event: ApiRead, now: int) -> Result:
+def _api_read_flushing_in_shutdown(state: NodeStatusState, event: ApiRead, now: int) -> Result:
     """From the last pod's end, not from the news: the time in which it did not answer was waiting, too."""
     state, decisions = _api_read_flushing(state, event, now)
     if event.reachable:
@@ -977,7 +902,7 @@ def _api_read_flushing_silent(state: NodeStatusState, event: ApiRead, now: int) 
     return replace(state, flush_by_ns=min(state.flush_by_ns, max(now, last_ns))), decisions
 
 
-def _api_read_up(state: NodeStatusState, event: ApiRead, now: int) -> Result:
+def _api_back(state: NodeStatusState, event: ApiRead, now: int) -> Result:
     """What could not be said before the machine went down, or came up, is said now."""
     state, _ = _api_read(state, event, now)
     if not event.reachable:
@@ -989,14 +914,20 @@ def _api_read_up(state: NodeStatusState, event: ApiRead, now: int) -> Result:
     return _deliver_late(state, decisions)
 
 
+def _api_read_up(state: NodeStatusState, event: ApiRead, now: int) -> Result:
+    state, decisions = _api_back(state, event, now)
+    state, published = (state, ()) if state.last_boot_key else _publish_last_boot(state)
+    return state, [*decisions, *published]
+
+
 def _api_read_after_cancel(state: NodeStatusState, event: ApiRead, now: int) -> Result:
-    return (_api_read_up if event.reachable else _api_read_flushing)(state, event, now)
+    return (_api_back if event.reachable else _api_read_flushing)(state, event, now)
 
 
-def _deliver_late(state: NodeStatusState, decisions: list[Event]) -> Result:
+def _deliver_late(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
     """From an earlier boot: only where nothing has changed since, or it would end what runs again."""
     if not state.late_statuses or state.api is not True:
-        return state, decisions
+        return state, [*decisions]
     state, order = _send_statuses(
         state, state.late_statuses, remove=_removes_objects(state), unchanged_only=True
     )
@@ -1031,45 +962,27 @@ def _publish_last_boot(state: NodeStatusState) -> Result:
     return replace(state, last_boot_key=key, ordinal=state.ordinal + 1), [order]
 
 
-def _publishing(then: Handler) -> Handler:
-    """After a look at the API server: what waits for it, and is not under way, is put on the Node."""
-
-    def handle(state: NodeStatusState, event: ApiRead, now: int) -> Result:
-        state, decisions = then(state, event, now)
-        if state.last_boot_key:
-            return state, decisions
-        state, published = _publish_last_boot(state)
-        return state, [*decisions, *published]
-
-    return handle
-
-
-def _published(then: Handler) -> Handler:
+def _last_boot_published(state: NodeStatusState, event: OrderEnded) -> Result:
     """Done, or lost with a daemon: that is given again; what has failed waits for the next look."""
-
-    def handle(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
-        if not state.last_boot_key or event.key != state.last_boot_key:
-            return then(state, event, now)
-        state = replace(state, last_boot_key="")
-        if event.result == "done":
-            return replace(state, last_boot=None), ()
-        return _publish_last_boot(state) if event.result == "unknown" else (state, ())
-
-    return handle
+    state = replace(state, last_boot_key="")
+    if event.result == "done":
+        return replace(state, last_boot=None), ()
+    return _publish_last_boot(state) if event.result == "unknown" else (state, ())
 
 
 # --- the machine stays up, or has come back ---------------------------------------------------------
 
 
 def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Result:
-    """On a node the pods come back: what is not said of them yet is not said any more.
+    """On a node the pods come back: what is not said of them yet is kept, for a next shutdown of this boot.
 
     Nothing is certified any more either, and what is under way is called back.
     """
     state, decisions = _call_back(state, (state.check_key, state.certificate_key))
     state = replace(state, check_key="", certificate_key="")
     if state.node:
-        state = replace(state, pending=(), orphaned=(), followed=())
+        held, deleted = (*state.held, *state.pending), (*state.held_deleted, *state.orphaned)
+        state = replace(state, pending=(), orphaned=(), followed=(), held=held, held_deleted=deleted)
     state, restored = _restore(state)
     state, posted = _post_node_event(state, CANCELLED_MESSAGE) if state.means else (state, ())
     return state, [*decisions, *restored, *posted]
@@ -1087,12 +1000,6 @@ def _call_back(state: NodeStatusState, keys: Sequence[str]) -> Result:
     return replace(state, deliveries=kept), decisions
 
 
-def _cancelled_holding(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Result:
-    held, deleted = (state.pending, state.orphaned) if state.node else ((), ())
-    state, decisions = _cancelled(state, event, now)
-    return replace(state, held=(*state.held, *held), held_deleted=(*state.held_deleted, *deleted)), decisions
-
-
 def _restore(state: NodeStatusState) -> Result:
     state = replace(
         state, in_episode=False, flush_by_ns=NEVER_NS, withdraw_at_ns=NEVER_NS, awaited=0, withheld=()
@@ -1106,43 +1013,42 @@ def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
     The statuses of these are dropped, on record: a terminal phase would end what the reboot has brought back.
     On a Kubernetes node they wait for the API server, which knows whether anything has changed since.
     """
+    observed = state.means == "observe" and event.outcome == "cancelled"
     state, restored = _restore(state)
     state = replace(state, means="", kubelet_stopped=False, kubelet_stopping=False)
+    decisions: Sequence[Event] = restored
     if event.outcome == "cancelled":
-        return _deliver(state, list(restored))
-    if state.node:
+        state, decisions = _deliver(state, decisions)
+    elif state.node:
         late = (*state.late_statuses, *state.pending, *state.orphaned)
-        return _deliver_late(replace(state, pending=(), orphaned=(), late_statuses=late), list(restored))
-    dropped = [StatusesSettled(undelivered=len(state.pending))] if state.pending else []
-    return replace(state, pending=()), [*restored, *dropped]
-
-
-def _closed_restoring(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
-    """Who only looked on has shown nothing that could be taken back, but a former process may have, and the
-    API server not have answered before this shutdown began. To take back what is not there changes nothing.
-    """
-    observed = state.means == "observe" and event.outcome == "cancelled"
-    state, decisions = _closed(state, event, now)
-    # It has answered meanwhile, and is not heard of again before it is silent once more.
+        state, decisions = _deliver_late(
+            replace(state, pending=(), orphaned=(), late_statuses=late), decisions
+        )
+    else:
+        dropped = [StatusesSettled(undelivered=len(state.pending))] if state.pending else []
+        state, decisions = replace(state, pending=()), [*decisions, *dropped]
+    # Who only looked on has shown nothing that could be taken back, but a former process may have. An API
+    # server that has answered meanwhile is not heard of again before it is silent once more.
     if observed and state.api is True:
         state, announced = _announce(state, ready=True)
-        return state, [*decisions, *announced]
-    return replace(state, restore_due=state.restore_due or observed), decisions
+        decisions = [*decisions, *announced]
+    elif observed:
+        state = replace(state, restore_due=True)
+    if event.outcome == "cancelled" and not event.followed:
+        state = _given_back(state)
+    return state, decisions
 
 
-def _closed_giving_back(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
+def _given_back(state: NodeStatusState) -> NodeStatusState:
     """The kubelet has them from now on. What it has had before, and the shutdown since has not met, has most
     likely left the node: kept on, it would be said of ever more pods that are not there.
     """
-    state, decisions = _closed_restoring(state, event, now)
-    if event.outcome != "cancelled" or event.followed:
-        return state, decisions
     held, deleted = (
         tuple(status for status in each if status[0] not in state.held_before)
         for each in (state.held, state.held_deleted)
     )
     before = tuple(status[0] for status in (*held, *deleted))
-    return replace(state, held=held, held_deleted=deleted, held_before=before), decisions
+    return replace(state, held=held, held_deleted=deleted, held_before=before)
 
 
 def _afresh(
@@ -1163,75 +1069,45 @@ NODE_STATUS = ActorType(
     Transitions(
         (SHUTDOWN_PHASES, KUBELET_PHASES), phase_of,
         Row(EVERY, DaemonStarted, _started),
-        Row(EVERY, DaemonStarted, _started_in_boot, flag=STATUS_AFTER_CANCEL),
         Row(EVERY, ConfigAdopted, _config_adopted),
         # --- a shutdown begins
         Row(EVERY, ShutdownBegan, _began, "shutting-down kubelet-runs", decides=(AnnounceNode,)),
-        Row(EVERY, ShutdownBegan, _began_with_held, "shutting-down kubelet-runs", flag=STATUS_AFTER_CANCEL,
-            decides=(AnnounceNode,)),
         Row(EVERY, MeansChosen, _mode_chosen, "= kubelet-stopping kubelet-runs",
             decides=(AnnounceNode, PostEvent)),
         Row(EVERY, PlanMade, _plan_made),
-        ignored(EVERY, PodPlanned),
-        Row(EVERY, PodPlanned, _pod_planned, flag=STATUS_AFTER_CANCEL),
-        Row(EVERY, PodPlanned, _pod_planned_again, flag=STARTED_AGAIN),
+        Row(EVERY, PodPlanned, _pod_planned),
         Row("shutting-down flushing", PodAppeared, _pod_rejected, decides=(PodRejected,)),
         Row("up flushing-after-cancel", PodAppeared, _pod_admitted, decides=(StartPod,)),
         # --- its pods, and the kubelet
         Row("kubelet-runs kubelet-stopping", WaveStarted, _wave_started),
         Row("kubelet-stopped", WaveStarted, _wave_started_without_kubelet),
-        Row("kubelet-runs kubelet-stopping", HandedOver, _handed_over, "kubelet-stopping"),
-        Row("kubelet-stopped", HandedOver, _handed_over),
-        Row("kubelet-runs kubelet-stopping", HandedOver, _handed_over_undeleted, "kubelet-stopping",
-            flag=STATUS_AFTER_CANCEL, decides=(CancelOrder,)),
-        Row("kubelet-stopped", HandedOver, _handed_over_undeleted, flag=STATUS_AFTER_CANCEL,
+        Row("kubelet-runs kubelet-stopping", HandedOver, _handed_over, "kubelet-stopping",
             decides=(CancelOrder,)),
+        Row("kubelet-stopped", HandedOver, _handed_over, decides=(CancelOrder,)),
         Row("shutting-down", KubeletStopped, _kubelet_stopped, "kubelet-stopped kubelet-runs",
-            decides=(AnnounceNode,)),
-        Row("flushing", KubeletStopped, _kubelet_stopped_flushing,
-            "flushing shutting-down kubelet-stopped kubelet-runs", decides=_LAST_REPORTS),
-        Row("shutting-down", KubeletStopped, _kubelet_stopped_known, "kubelet-stopped kubelet-runs",
-            decides=(AnnounceNode, *_CERTIFICATE), flag=STARTED_AGAIN),
-        Row("flushing", KubeletStopped, _kubelet_stopped_known_flushing,
-            "flushing shutting-down kubelet-stopped kubelet-runs", decides=(*_LAST_REPORTS, *_CERTIFICATE),
-            flag=STARTED_AGAIN),
-        ignored(EVERY, StopKubelet, TakeInventory, InventoryTaken),
-        Row("shutting-down flushing", StopKubelet, _kubelet_stops, decides=(AnnounceNode, *_CERTIFICATE),
-            flag=STARTED_AGAIN),
-        Row("shutting-down flushing", TakeInventory, _look_ordered, flag=STARTED_AGAIN),
-        Row("shutting-down flushing", InventoryTaken, _looked, decides=(AnnounceNode, *_CERTIFICATE),
-            flag=STARTED_AGAIN),
+            decides=(AnnounceNode, *_CERTIFICATE)),
+        Row("flushing", KubeletStopped, _then_flush(_kubelet_stopped),
+            "flushing shutting-down kubelet-stopped kubelet-runs", decides=(*_LAST_REPORTS, *_CERTIFICATE)),
         Row("up", KubeletStopped, _kubelet_stopped_after_cancel, "kubelet-runs"),
-        Row("flushing-after-cancel", KubeletStopped, _kubelet_stopped_after_cancel_flushing,
+        Row("flushing-after-cancel", KubeletStopped, _then_flush(_kubelet_stopped_after_cancel),
             "flushing-after-cancel up kubelet-runs", decides=_LAST_STATUSES),
-        Row("up shutting-down", PodEnded, _pod_ended, decides=(PostEvent,)),
-        Row("flushing", PodEnded, _pod_ended_flushing, "= shutting-down",
-            decides=(PostEvent, *_LAST_REPORTS)),
-        Row("flushing-after-cancel", PodEnded, _pod_ended_flushing, "= up",
+        ignored("up flushing-after-cancel", StopKubelet, TakeInventory, InventoryTaken),
+        Row("shutting-down flushing", StopKubelet, _kubelet_stops, decides=(AnnounceNode, *_CERTIFICATE)),
+        Row("shutting-down flushing", TakeInventory, _look_ordered),
+        Row("shutting-down flushing", InventoryTaken, _looked, decides=(AnnounceNode, *_CERTIFICATE)),
+        Row("shutting-down", PodEnded, _pod_ended_delivering,
+            decides=(PostEvent, AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
+        Row("flushing", PodEnded, _then_flush(_pod_ended_in_shutdown), "= shutting-down",
+            decides=(PostEvent, *_LAST_REPORTS, *_CERTIFICATE)),
+        Row("up", PodEnded, _pod_ended_up, decides=(PostEvent,)),
+        Row("flushing-after-cancel", PodEnded, _then_flush(_pod_ended_up), "= up",
             decides=(PostEvent, *_LAST_STATUSES)),
-        Row("shutting-down", PodEnded, _pod_ended_revoking, flag=CERTIFICATE_REVOKED,
-            decides=(PostEvent, AnnounceNode, *_CERTIFICATE)),
-        Row("shutting-down", PodEnded, _pod_ended_delivering, flag=STATUS_AT_POD_END,
-            decides=(PostEvent, AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
-        Row("flushing", PodEnded, _pod_ended_flushing_revoking, "= shutting-down", flag=CERTIFICATE_REVOKED,
-            decides=(PostEvent, *_LAST_REPORTS, *_CERTIFICATE)),
-        Row("shutting-down", PodEnded, _pod_ended_holding, flag=STATUS_AFTER_CANCEL,
-            decides=(PostEvent, AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
-        Row("flushing", PodEnded, _pod_ended_flushing_holding, "= shutting-down", flag=STATUS_AFTER_CANCEL,
-            decides=(PostEvent, *_LAST_REPORTS, *_CERTIFICATE)),
-        Row("up", PodEnded, _pod_ended_up_holding, decides=(PostEvent,), flag=STATUS_AFTER_CANCEL),
-        Row("flushing-after-cancel", PodEnded, _pod_ended_after_cancel_holding, "= up",
-            decides=(PostEvent, *_LAST_STATUSES), flag=STATUS_AFTER_CANCEL),
         Row(EVERY, WaveEnded, _wave_ended, decides=(DeliverStatuses,)),
         # --- its end
-        Row("shutting-down flushing", PodsEnded, _pods_ended, "shutting-down flushing",
+        Row("shutting-down flushing", PodsEnded, _pods_ended_in_shutdown, "shutting-down flushing",
             decides=(FlushTraces, *_LAST_REPORTS)),
-        Row("shutting-down flushing", PodsEnded, _pods_ended_with_held, "shutting-down flushing",
-            decides=(FlushTraces, *_LAST_REPORTS), flag=STATUS_AFTER_CANCEL),
         Row("up flushing-after-cancel", PodsEnded, _pods_ended, "up flushing-after-cancel",
             decides=(FlushTraces, *_LAST_STATUSES)),
-        Row("shutting-down flushing", PodsEnded, _pods_ended_silent, "shutting-down flushing",
-            decides=(FlushTraces, *_LAST_REPORTS), flag=API_SILENCE),
         Row("up shutting-down", DeadlineMoved, _deadline_moved),
         Row("flushing flushing-after-cancel", DeadlineMoved, _deadline_moved_flushing),
         Row(EVERY, MountsRead, _mounts_read),
@@ -1241,41 +1117,20 @@ NODE_STATUS = ActorType(
         Row("flushing-after-cancel", Tick, _tick_flushing, "= up", decides=(WithdrawPods, StatusesSettled)),
         # --- how its orders ended
         Row("up shutting-down", OrderEnded, _order_ended,
-            decides=(AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
+            decides=(AnnounceNode, DeliverStatuses, PublishLastBoot, *_CERTIFICATE)),
         Row("flushing", OrderEnded, _order_ended_flushing, "= shutting-down",
-            decides=(*_LAST_REPORTS, *_CERTIFICATE)),
-        Row("up shutting-down", OrderEnded, _giving_again(_order_ended_knowing), flag=STATUS_AFTER_CANCEL,
-            decides=(AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
-        Row("flushing", OrderEnded, _giving_again(_order_ended_flushing_knowing), "= shutting-down",
-            decides=(*_LAST_REPORTS, *_CERTIFICATE), flag=STATUS_AFTER_CANCEL),
+            decides=(PublishLastBoot, *_LAST_REPORTS, *_CERTIFICATE)),
         Row("flushing-after-cancel", OrderEnded, _order_ended_flushing, "= up",
-            decides=(AnnounceNode, *_LAST_STATUSES)),
-        Row("up", ApiRead, _api_read_up, decides=(AnnounceNode, DeliverStatuses)),
+            decides=(AnnounceNode, PublishLastBoot, *_LAST_STATUSES)),
+        Row("up", ApiRead, _api_read_up, decides=(AnnounceNode, DeliverStatuses, PublishLastBoot)),
         Row("shutting-down", ApiRead, _api_read),
-        Row("flushing", ApiRead, _api_read_flushing),
-        Row("flushing", ApiRead, _api_read_flushing_silent, flag=API_SILENCE),
+        Row("flushing", ApiRead, _api_read_flushing_in_shutdown),
         Row("flushing-after-cancel", ApiRead, _api_read_after_cancel,
             decides=(AnnounceNode, DeliverStatuses)),
-        # --- how the last boot ended
-        ignored(EVERY, LastBootEnded),
-        Row(EVERY, LastBootEnded, _last_boot_ended, decides=(PublishLastBoot,), flag=LAST_BOOT),
-        Row("up", ApiRead, _publishing(_api_read_up), flag=LAST_BOOT,
-            decides=(AnnounceNode, DeliverStatuses, PublishLastBoot)),
-        Row("up shutting-down", OrderEnded, _published(_giving_again(_order_ended_knowing)), flag=LAST_BOOT,
-            decides=(AnnounceNode, DeliverStatuses, PublishLastBoot, *_CERTIFICATE)),
-        Row("flushing", OrderEnded, _published(_giving_again(_order_ended_flushing_knowing)),
-            "= shutting-down", decides=(PublishLastBoot, *_LAST_REPORTS, *_CERTIFICATE), flag=LAST_BOOT),
-        Row("flushing-after-cancel", OrderEnded, _published(_order_ended_flushing), "= up",
-            decides=(AnnounceNode, PublishLastBoot, *_LAST_STATUSES), flag=LAST_BOOT),
+        Row(EVERY, LastBootEnded, _last_boot_ended, decides=(PublishLastBoot,)),
         # --- the machine stays up, or has come back
         Row(EVERY, ShutdownCancelled, _cancelled, "up", decides=(CancelOrder, AnnounceNode, PostEvent)),
-        Row(EVERY, ShutdownCancelled, _cancelled_holding, "up", flag=STATUS_AFTER_CANCEL,
-            decides=(CancelOrder, AnnounceNode, PostEvent)),
         Row(EVERY, EpisodeClosed, _closed, "up kubelet-runs",
-            decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
-        Row(EVERY, EpisodeClosed, _closed_restoring, "up kubelet-runs", flag=RESTORED_AFTER_OBSERVED,
-            decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
-        Row(EVERY, EpisodeClosed, _closed_giving_back, "up kubelet-runs", flag=STATUS_AFTER_CANCEL,
             decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
     ),
     deadline=lambda state: min(state.flush_by_ns, state.withdraw_at_ns),

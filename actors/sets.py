@@ -1,18 +1,20 @@
-"""Which actors a `System` runs, and all that it knows of them: a *set*, named by the logic flags.
+"""Which actors a `System` runs, and all that it knows of them: a *set*, named by the journal's logic.
 
 `System.step` is the same for every journal. What differs is who hears of what, which event opens an episode
 and which closes it, and where a failed actor's work goes: that is a set's, as tables, and nothing of it is
-asked of one actor by name in `actors.system`. A journal says in its logic flags which set wrote it: with
-`OUTAGE` that of the controller in the cluster, without it that of the daemon on a node.
+asked of one actor by name in `actors.system`. A journal's header says by its logic which set wrote it.
+
+A rule that changes after a release is a new logic: a set in `SETS` of its own, in which the actors concerned
+have another table, beside the set of before, which stays as it is until the release after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ebbtide.actors.actor import NEVER_NS, OUTAGE, ActorType, State
+from ebbtide.actors.actor import NEVER_NS, ActorType, State
 from ebbtide.actors.config import CONFIG
 from ebbtide.actors.episode import EPISODE, EpisodeState, give_up_ns
 from ebbtide.actors.fallback import FALLBACK
@@ -45,6 +47,7 @@ from ebbtide.events.outage import (
     PodLost,
     WorkRecovered,
 )
+from ebbtide.events.segment import LOGICS
 
 #: How an event names its subject, by actor and event type; an event that is not there goes to every instance.
 SubjectOf = Mapping[tuple[str, str], Callable[[Any], str]]
@@ -222,13 +225,8 @@ OUTAGES = ActorSet(
 )
 
 
-def set_of(flags: Collection[str]) -> ActorSet:
-    """The set that runs under these logic flags."""
-    return OUTAGES if OUTAGE in flags else SHUTDOWN
-
-
-#: Every set that there is.
-SETS: tuple[ActorSet, ...] = (SHUTDOWN, OUTAGES)
+#: Every set that there is, by its logic.
+SETS: dict[str, ActorSet] = dict(zip(LOGICS, (SHUTDOWN, OUTAGES), strict=True))
 
 #: The kinds of actors of all of them; a name means the same wherever it stands.
-ACTOR_TYPE_BY_NAME: dict[str, ActorType] = {kind.name: kind for each in SETS for kind in each.types}
+ACTOR_TYPE_BY_NAME: dict[str, ActorType] = {kind.name: kind for each in SETS.values() for kind in each.types}

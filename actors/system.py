@@ -26,15 +26,13 @@ from zlib import crc32
 import msgspec
 
 from ebbtide.actors.actor import (
-    LOGIC_FLAGS,
     NEVER_NS,
-    STATES_DIGEST,
     ActorType,
     State,
     UndeclaredTransition,
 )
 from ebbtide.actors.sets import ACTOR_TYPE_BY_NAME as ACTOR_TYPE_BY_NAME
-from ebbtide.actors.sets import set_of
+from ebbtide.actors.sets import SETS
 from ebbtide.events.base import Event, Fact, Order, Record, Stamp, StatesDigest
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import (
@@ -67,6 +65,7 @@ from ebbtide.events.outage import (
     NodeRead,
     WorkListed,
 )
+from ebbtide.events.segment import SHUTDOWN_LOGIC
 
 # What is admitted first when several facts wait: logind and people, then outcomes, then the rest. The
 # runner's inbox and the loop in virtual time both keep to this table, so that a simulated node admits its
@@ -136,11 +135,11 @@ class System:
     #: says may differ from one Python to the next, and a replay compares records.
     on_failure: Callable[[str, Exception], object] | None = None
 
-    def __init__(self, next_seq: int = 1, flags: tuple[str, ...] = LOGIC_FLAGS) -> None:
+    def __init__(self, next_seq: int = 1, logic: str = SHUTDOWN_LOGIC) -> None:
         self.next_seq = next_seq
-        self._flags = flags
+        self.logic = logic
         #: Which actors there are.
-        self.actors = set_of(flags)
+        self.actors = SETS[logic]
         self.episode = 0
         self.open_orders: dict[str, OpenedOrder] = {}
         self.slots: dict[tuple[str, str], Slot] = {}
@@ -157,19 +156,6 @@ class System:
         self._always = {
             kind: [self.slots[at] for at in places] for kind, places in self.actors.to_singletons.items()
         }
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """The logic flags in force."""
-        return self._flags
-
-    @flags.setter
-    def flags(self, flags: tuple[str, ...]) -> None:
-        if set_of(flags) is not self.actors:
-            raise ValueError("one journal has one set of actors: a checkpoint in it names another")
-        self._flags = flags
-        for slot in self.slots.values():
-            slot.transitions = slot.kind.transitions.under(flags)
 
     # --- the one function ---------------------------------------------------------------------
 
@@ -247,7 +233,7 @@ class System:
     def _digest(self, first: int, entries: list[BareRecord]) -> None:
         """At a wave's end: what the actors' states are. A plan says by itself what it made of them."""
         at, self._digest_at = self._digest_at, 0
-        if at and STATES_DIGEST in self.flags:
+        if at:
             _, _, end, episode = entries[at]
             made = changed_digests(self.slots.values(), at_last=type(end) is self.actors.digested_last)
             entries.append((first + at, SYSTEM, StatesDigest(actors=made), episode))
@@ -355,7 +341,7 @@ class System:
     # --- who there is -------------------------------------------------------------------------
 
     def register(self, kind: ActorType, subject: str) -> Slot:
-        slot = Slot(kind, subject, self._registered, self._flags)
+        slot = Slot(kind, subject, self._registered)
         self._registered += 1
         self.slots[(kind.name, subject)] = slot
         self._by_kind.setdefault(kind.name, []).append(slot)
@@ -410,10 +396,9 @@ class Slot:
         "transitions",
     )
 
-    def __init__(self, kind: ActorType, subject: str, index: int, flags: tuple[str, ...]) -> None:
+    def __init__(self, kind: ActorType, subject: str, index: int) -> None:
         self.kind = kind
-        #: Its table under the logic flags in force.
-        self.transitions = kind.transitions.under(flags)
+        self.transitions = kind.transitions
         self.subject = subject
         self.index = index
         self.label = f"{kind.name}:{subject}" if subject else kind.name

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Fact, Order, Record, Stamp
@@ -25,14 +24,14 @@ from ebbtide.events.facts import (
     SettingsLoaded,
 )
 from ebbtide.events.model import Container, Period, Pod, Settings
-from ebbtide.events.segment import Chain, Identity, Link, WriterStart, segment_file_name
+from ebbtide.events.segment import SHUTDOWN_LOGIC, Chain, Identity, Link, WriterStart, segment_file_name
 
 WAVES = 3
 GRACE_SECONDS = 30
 GRANT_NS = 600 * NS_PER_SECOND
 STEP_NS = 10_000
 EXIT_NS = 50_000_000
-IDENTITY = Identity("node-1", "machine-1", "boot-1", "bench", LOGIC_FLAGS)
+IDENTITY = Identity("node-1", "machine-1", "boot-1", "bench", SHUTDOWN_LOGIC)
 START = WriterStart(bytes(range(16)), Link(), 1)
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.report import Figure, conclude, parser, say
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import EXIT_CODES
+from ebbtide.events.segment import LOGICS
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
 from tests.journals import Memory
@@ -61,7 +61,7 @@ def flips(stride: int) -> Figure:
             number += 1
             if number % EXECUTED_EACH == 0:
                 executed += 1
-                result = verify(History([Memory(damaged)], logic_flags=LOGIC_FLAGS))
+                result = verify(History([Memory(damaged)], logics=LOGICS))
                 wrong += result.divergence is not None or (result.identical and result.events == events)
     say(f"{number} flips, {executed} executed, {wrong} wrong")
     basis = f"{number} flips in {events} events, {executed} of them executed"

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import trio
 
-from ebbtide.actors.actor import LAST_BOOT
 from ebbtide.actors.edges.last_boot import LastBootEdge
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager, inherited_fds
 from ebbtide.actors.episode import EPISODE, EpisodeState
@@ -597,14 +596,13 @@ async def _assemble(
     paths = [options.journal, *map(Path, loaded.options.journal_fallbacks)]
     storages = [DirectoryStorage(path) for path in dict.fromkeys(paths)]
     fresh_id = os.urandom(JOURNAL_ID_BYTES)
-    # Before anything else is made: under which flags this process decides, and which number its journal goes
-    # on with, only the history says.
+    # Before anything else is made: which number its journal goes on with, only the history says.
     recovered = await recover_in_time(storages, who.machine_id, fresh_id, SystemClock().wall_ns(), tell)
     # The writer and the edges tell the daemon, which is made of them: nothing calls before it is there.
     made: list[Daemon] = []
     writer = Writer(
         storages,
-        who._replace(logic_flags=recovered.system.flags),
+        who._replace(logic=recovered.system.logic),
         recovered.verdict.start(fresh_id),
         on_failed=lambda location, error: made[0].storage_failed(location, error),
         on_moved=lambda location, first_seq: made[0].storage_moved(location, first_seq),
@@ -688,9 +686,6 @@ async def _assemble(
 
 def boot_to_ask_about(recovered: Recovered, boot_id: str) -> str:
     """The boot that the journal was last written in, once it is over and its end is not known; or empty."""
-    # An older logic has no use for the answer, and its readers do not know it.
-    if LAST_BOOT not in recovered.system.flags:
-        return ""
     state = cast(EpisodeState, recovered.system.slots[(EPISODE.name, "")].state)
     if state.boot_id not in ("", boot_id):
         return state.boot_id

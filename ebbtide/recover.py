@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, cast
 
-from ebbtide.actors.actor import LOGIC_FLAGS, UndeclaredTransition
+from ebbtide.actors.actor import UndeclaredTransition
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.config import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodePhase, EpisodeState
@@ -26,6 +26,7 @@ from ebbtide.events.facts import DaemonStarted, OrderEnded, SettingsLoaded
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
 from ebbtide.events.retention import SEGMENT_BYTES_MAX
+from ebbtide.events.segment import SHUTDOWN_LOGIC
 from ebbtide.events.writer import Writer
 from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
 from ebbtide.replay.replayer import Divergence, Replayer
@@ -139,7 +140,7 @@ def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Reco
 
 
 def _recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Recovered:
-    history = History(sources, from_checkpoint=True, logic_flags=LOGIC_FLAGS)
+    history = History(sources, from_checkpoint=True, logics=(SHUTDOWN_LOGIC,))
     replayer = Replayer(goes_on=True)
     past = _Past(kept_meters(sources, history.journal_id or fresh_id))
     # Before the checkpoint the state needs nothing, but whoever asks for the last shutdown does.
@@ -152,8 +153,6 @@ def _recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Rec
     if verdict.state == "incompatible":
         raise Unreadable(verdict.banner)
     system.next_seq = verdict.start(fresh_id).after.seq + 1
-    if not system.episode:  # an open shutdown is carried to its end under the flags that it began with
-        system.flags = LOGIC_FLAGS
     complete_from_actors(past.status, system)
     # The open shutdown's, or the last one's. Its first record may stand further back than what was read.
     trace_id = ""

@@ -205,8 +205,8 @@ class Checkpoint(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     episode: int
     actors: Annotated[tuple[ActorState, ...], _FEW_ITEMS] = ()
     open_orders: Annotated[tuple[OpenOrder, ...], _FEW_ITEMS] = ()
-    #: In force from here on; as in the segment's header, so that records alone can be executed again.
-    logic_flags: tuple[str, ...] = ()
+    #: As in the segment's header, so that records alone can be executed again.
+    logic: str = ""
     #: In the first checkpoint of a redacted journal.
     redacted: RedactedFrom | None = None
 

@@ -13,9 +13,6 @@ from typing import ClassVar, Literal
 from ebbtide.events.base import Barrier, Decision, Fact, Order, register
 from ebbtide.events.model import BootEnding, BootEndReason, Value
 
-#: In the logic flags of a journal: it is one of outages, written by the controller in the cluster.
-LOGIC_FLAG = "outage"
-
 #: The Node's Ready condition; empty: it has none, or the Node is gone.
 Ready = Literal["True", "False", "Unknown", ""]
 #: Whose ``node.kubernetes.io/out-of-service`` taint stands on the Node: ours is noted in an annotation.

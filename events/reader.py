@@ -55,7 +55,7 @@ class History:
     """One journal, from its begin or from its last checkpoint; each reading starts anew.
 
     ``journal`` chooses among several by their ids, or how they begin (default: the newest). With
-    ``logic_flags``, a re-executing reader refuses segments whose flags it does not know.
+    ``logics``, a re-executing reader refuses segments of another logic.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class History:
         *,
         journal: str = "",
         from_checkpoint: bool = False,
-        logic_flags: Collection[str] | None = None,
+        logics: Collection[str] | None = None,
     ) -> None:
         """Raises OSError where a location cannot be listed."""
         self.path: JournalPath = without_short_copies(find_path(sources, journal))
@@ -76,7 +76,7 @@ class History:
                 if self.path.segments[at].begins_with_checkpoint():
                     self._segments, self._gap = self.path.segments[at:], ""
                     break
-        self._flags = None if logic_flags is None else frozenset(logic_flags)
+        self._logics = logics
         self._findings: list[Finding] = []
         self._open_step: list[RawRecord] = []
         self._header: Header | None = None
@@ -160,9 +160,9 @@ class History:
         open_bytes = 0
         for segment, following in zip_longest(self._segments, self._segments[1:]):
             assert segment.header is not None
-            unknown = sorted(set(segment.header.identity.logic_flags) - (self._flags or set()))
-            if self._flags is not None and unknown:
-                reason = f"unknown logic flags {', '.join(unknown)}"
+            logic = segment.header.identity.logic
+            if self._logics is not None and logic not in self._logics:
+                reason = f"unknown logic {logic!r}; this program executes {', '.join(self._logics)}"
                 self._find(Case(format="unknown"), segment, 0, self._end.seq + 1, reason)
                 break
             limit = following.header.link if following is not None and following.header is not None else None

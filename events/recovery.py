@@ -214,7 +214,7 @@ _REASON = re.compile(
     r"the header is cut short|no segment header begins here|the header does not match its hash"
     r"|the header's (fields do not fit into it|numbers are beyond any that are written)"
     r"|the header belongs to another file name|format version \d+|unknown incompatible features"
-    r"|unknown logic flags|the journal ends in the middle of a step|a step is larger than \d+ bytes"
+    r"|unknown logic|the journal ends in the middle of a step|a step is larger than \d+ bytes"
     r"|a frame (is cut short|has unknown flags)|a frame's checksum is wrong|the chain of hashes is broken"
     r"|no frame begins here|record \d+ stands where \d+ belongs|a (trailer|boundary) does not fit"
     r"|the next segment continues from something else|it carries less than the file that it was to replace"

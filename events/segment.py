@@ -40,7 +40,7 @@ HEADER_FIXED = struct.Struct(f"<II{JOURNAL_ID_BYTES}sQqqQQQQ32s")
 #: A reader may ignore unknown bits of the first kind, and must refuse those of the second.
 COMPATIBLE_KNOWN = 0
 INCOMPATIBLE_KNOWN = 0
-#: Names and a hundred logic flags fit; a damaged length cannot ask for more memory.
+#: Any names fit; a damaged length cannot ask for more memory.
 HEADER_BYTES_MAX = 65_536
 
 _TEXT_LENGTH = struct.Struct("<H")
@@ -51,14 +51,27 @@ _FILE_NAME = re.compile(r"([0-9]{10})-([0-9a-f]{8})\.ebj")
 NUMBERS_MAX = 1 << 62
 
 
+#: The versions of the logic: which actors decide, those of the daemon on a node or those of the controller in
+#: the cluster, and by which of their rules. The same facts must lead to the same decisions for as long as a
+#: version has its name, so a reader that re-executes refuses one that it does not know.
+SHUTDOWN_LOGIC, OUTAGE_LOGIC = "shutdown-1", "outage-1"
+#: What this program can re-execute.
+LOGICS = (SHUTDOWN_LOGIC, OUTAGE_LOGIC)
+
+
+def is_outage_logic(logic: str) -> bool:
+    """Of any version: whether the controller in the cluster wrote it."""
+    return logic.startswith("outage-")
+
+
 class Identity(NamedTuple):
-    """Who writes: constant for a process. ``logic_flags`` name the changes of behaviour in force."""
+    """Who writes: constant for a process. ``logic``: by which rules it decides (`LOGICS`)."""
 
     node: str
     machine_id: str
     boot_id: str
     code_version: str
-    logic_flags: tuple[str, ...] = ()
+    logic: str = ""
 
 
 class Link(NamedTuple):
@@ -100,7 +113,7 @@ class IncompatibleHeader(Exception):
 def encode_header(header: Header) -> bytes:
     """The header's bytes; the last 32 are its hash, where the chain starts."""
     names = header.identity
-    texts = [names.node, names.machine_id, names.boot_id, names.code_version, *names.logic_flags]
+    texts = [names.node, names.machine_id, names.boot_id, names.code_version, names.logic]
     body = b"".join(_TEXT_LENGTH.pack(len(text.encode())) + text.encode() for text in texts)
     fixed = HEADER_FIXED.pack(
         header.compatible,
@@ -159,7 +172,7 @@ def parse_header(data: bytes) -> tuple[Header, int]:
             (text_length,) = _TEXT_LENGTH.unpack_from(content, pos)
             texts.append(content[pos + _TEXT_LENGTH.size : pos + _TEXT_LENGTH.size + text_length].decode())
             pos += text_length
-        node, machine_id, boot_id, code_version, *flags = texts
+        node, machine_id, boot_id, code_version, logic = texts
     except (struct.error, ValueError) as error:
         raise DamagedHeader("the header's fields do not fit into it") from error
     if pos + _TEXT_LENGTH.size > len(content):
@@ -173,7 +186,7 @@ def parse_header(data: bytes) -> tuple[Header, int]:
         mono_ns,
         bool(carries),
         Link(*link),
-        Identity(node, machine_id, boot_id, code_version, tuple(flags)),
+        Identity(node, machine_id, boot_id, code_version, logic),
         compatible,
         incompatible,
     )

@@ -122,7 +122,7 @@ def _facts(shutdown: ShutdownRecord) -> Values:
         "kind": shutdown.kind,
         "node": shutdown.node,
         "version": shutdown.version,
-        "logic flags": ", ".join(shutdown.logic_flags) or None,
+        "logic": shutdown.logic or None,
         "mode": shutdown.processes[0].mode if shutdown.processes else None,
         "lock held": shutdown.lock_held,
         "pods": len(shutdown.pods),

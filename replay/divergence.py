@@ -85,7 +85,6 @@ def explain(history: History, divergence: Divergence, version: str) -> Explanati
         actor = parts[1] if parts[0] == "actors" else parts[0]
     elif not divergence.expected.cause:
         actor = divergence.produced.actor or actor
-    flags = replayer.system.flags
     before = _state(replayer, actor)
     produced = replayer.believe(step) if step else []
     after = _state(replayer, actor)
@@ -109,7 +108,6 @@ def explain(history: History, divergence: Divergence, version: str) -> Explanati
         divergence,
         step[0] if step else None,
         writer,
-        flags,
         version,
         _rest_matches(replayer, steps) if alone else False,
     )
@@ -160,15 +158,14 @@ def _kept(side: Side, label: str) -> Any:
 class Evidence(NamedTuple):
     """What is known of a difference.
 
-    ``fact`` began its step. ``writer`` is from its segment's header, ``flags`` were in force, ``version`` is
-    this program's. ``rest_matches``: all other records of its step and all behind it are as re-execution
+    ``fact`` began its step. ``writer`` is from its segment's header, ``version`` is this
+    program's. ``rest_matches``: all other records of its step and all behind it are as re-execution
     makes them; None: no decision is behind it.
     """
 
     divergence: Divergence
     fact: RawRecord | None
     writer: Identity | None
-    flags: tuple[str, ...]
     version: str
     rest_matches: bool | None
 
@@ -238,10 +235,6 @@ def _other_code(of: Evidence) -> bool:
     return (_edited(of) or _fact_edited(of)) and not _other_version(of)
 
 
-def _other_flags(of: Evidence) -> bool:
-    return of.writer is not None and of.writer.logic_flags != of.flags
-
-
 def _configuration(of: Evidence) -> bool:
     settings = of.fact is not None and of.fact.tag == SettingsLoaded.__name__
     return not (_edited(of) or of.divergence.field in _OF_NO_LOGIC) and (
@@ -292,7 +285,7 @@ REASON_TESTS: tuple[ReasonTest, ...] = (
     ReasonTest(
         "no-begin",
         _is_at(NO_BEGIN),
-        "the checkpoint that says under which logic flags this journal is executed was taken away",
+        "the checkpoint that says under which logic this journal is executed was taken away",
     ),
     ReasonTest(
         "too-large",
@@ -335,15 +328,9 @@ REASON_TESTS: tuple[ReasonTest, ...] = (
         "before it, was changed after it was written",
     ),
     ReasonTest(
-        "other-flags",
-        _other_flags,
-        "the logic flags of the segment's header and those of its checkpoint are not the same: one of them "
-        "was changed after it was written",
-    ),
-    ReasonTest(
         "other-version",
         _other_version,
-        "version {writer} wrote it and this is {version}: what changed in between has no logic flag",
+        "version {writer} wrote it and this is {version}: what changed in between has no name",
     ),
     ReasonTest(
         "configuration",
@@ -369,7 +356,7 @@ REASON_TESTS: tuple[ReasonTest, ...] = (
         "other-code",
         _other_code,
         "or the code is another one under the same version ({version}): then it decides otherwise here, and "
-        "what changed has no logic flag; run the very files that wrote it",
+        "what changed has no name; run the very files that wrote it",
     ),
 )
 

@@ -219,13 +219,9 @@ class Journal:
             self._verdict = self.history().read()
         return self._verdict
 
-    def history(
-        self, *, from_checkpoint: bool = False, logic_flags: Collection[str] | None = None
-    ) -> History:
+    def history(self, *, from_checkpoint: bool = False, logics: Collection[str] | None = None) -> History:
         """The records as the journal's own reader hands them out (`events.reader`)."""
-        return History(
-            self._sources, journal=self._journal, from_checkpoint=from_checkpoint, logic_flags=logic_flags
-        )
+        return History(self._sources, journal=self._journal, from_checkpoint=from_checkpoint, logics=logics)
 
     def records(self) -> Iterator[Record]:
         """Every event in its place, in order. What cannot be read is an `Unreadable`."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
-from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.events.model import Pod, Settings
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.record.model import ShutdownRecord, with_verdict
 from ebbtide.events.record.outages import OutageRecord
+from ebbtide.events.segment import LOGICS
 from ebbtide.replay import blame as blamed
 from ebbtide.replay import critical_chain as chain
 from ebbtide.replay import diff as diffing
@@ -55,7 +55,7 @@ def _account(found: ShutdownOrRecord) -> ShutdownRecord:
 def verify(journal: Journal, shutdown: ShutdownOrOutage | None = None) -> Verification:
     """Execute all of a journal and compare every decision; with ``shutdown``, judge that one only."""
     only = 0 if shutdown is None else shutdown.account.first_seq
-    return verify_history(journal.history(logic_flags=KNOWN_FLAGS), only)
+    return verify_history(journal.history(logics=LOGICS), only)
 
 
 def timeline_of(shutdown: ShutdownOrOutage, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
@@ -111,7 +111,7 @@ def what_if(
     changes = Changes(
         settings=settings, pods=tuple(pods), grant_ns=grant_ns, drop=tuple(drop), delay=tuple(delay)
     )
-    history = shutdown.journal.history(logic_flags=KNOWN_FLAGS)
+    history = shutdown.journal.history(logics=LOGICS)
     return compare(decide(history, shutdown.account.first_seq, changes))
 
 

@@ -134,7 +134,7 @@ def _identity(identity: Identity, names: Pseudonyms) -> Identity:
 
 def _state(mark: Checkpoint, seq: int, names: Pseudonyms) -> System:
     """The system of a checkpoint, under pseudonyms."""
-    system, pseudonymized = restore(mark, seq + 1), System(seq + 1, mark.logic_flags)
+    system, pseudonymized = restore(mark, seq + 1), System(seq + 1, mark.logic)
     pseudonymized.episode = system.episode
     for opened in system.open_orders.values():
         order = names.pseudonymized(opened.order)
@@ -198,12 +198,11 @@ class _SegmentWriter:
             self._step.extend(self._system.step(self._names.pseudonymized(event), stamp))
             return self._step.popleft()
         # Only the first one is taken over, and says what the copy is of. The others are taken of what the
-        # pseudonyms have led to; from the original each has nothing but the flags that a new version brought.
+        # pseudonyms have led to.
         if self._system is None:
             self._system = _state(event, raw.seq, self._names)
             mark = msgspec.structs.replace(take_checkpoint(self._system), redacted=self._statement)
         else:
-            self._system.flags = event.logic_flags
             mark = take_checkpoint(self._system)
             self._system.next_seq = raw.seq + 1
         return Record(

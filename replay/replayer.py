@@ -55,7 +55,7 @@ class Replayer:
     """Feed it raw records in order; it stops at the first divergence and stays there.
 
     ``system`` is the state after the last whole step that was fed. The first record is a checkpoint, which
-    says under which logic flags the others are executed; without one nothing is. With ``goes_on`` the first
+    says under which logic the others are executed; without one nothing is. With ``goes_on`` the first
     divergence is kept, and what follows is believed: facts are stepped, checkpoints taken over, and decisions
     passed over.
     """
@@ -156,7 +156,7 @@ class Replayer:
         return []
 
     def _fact(self, raw: RawRecord) -> None:
-        # Before a checkpoint nothing says under which logic flags a fact is stepped: to guess would call an
+        # Before a checkpoint nothing says under which logic a fact is stepped: to guess would call an
         # honest journal divergent, or worse, another one identical.
         field = ""
         if raw.cause or raw.actor != EDGE or raw.seq != self.system.next_seq:
@@ -197,7 +197,6 @@ class Replayer:
             self.system = restore(mark, raw.seq + 1)
             self._fresh = False
             return
-        self.system.flags = mark.logic_flags  # what a process executes under, like a fact, is its to say
         # Bytes first, values only where these differ: it holds every actor, and is nearly always equal.
         mine = without_new_blank_actors(take_checkpoint(self.system), mark)
         self.system.next_seq = raw.seq + 1

@@ -94,7 +94,7 @@ def verify(history: History, only: int = 0, noted: NotedHead | None = None) -> V
 
     ``only`` is the number of the first record of the one shutdown that is asked about (0: of all): what
     diverges only after it says nothing against it. ``noted`` is looked for. ``history`` needs the logic
-    flags of this version (`actors.actor.KNOWN_FLAGS`), so that what has others is refused. Raises OSError.
+    logics of this version (`events.segment.LOGICS`), so that what has another is refused. Raises OSError.
     """
     replayer, clock = Replayer(), _Clock()
     episodes: dict[int, None] = {}

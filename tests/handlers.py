@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from ebbtide.actors.actor import LOGIC_FLAGS, ActorType, Handler
+from ebbtide.actors.actor import ActorType, Handler
 from ebbtide.events.base import Event
 
 
 def replace_handler(
     patch: pytest.MonkeyPatch, actor: ActorType, event: type[Event], handler: Handler | Any
 ) -> None:
-    """From now on ``actor`` does this on ``event``, under any logic flags, until the patch is undone."""
-    tables = [actor.transitions.under(LOGIC_FLAGS[:count]) for count in range(len(LOGIC_FLAGS) + 1)]
-    columns = [column for table in tables for column in table.handlers.values() if event in column]
+    """From now on ``actor`` does this on ``event`` until the patch is undone."""
+    columns = [column for column in actor.transitions.handlers.values() if event in column]
     assert columns, f"{actor.name} does not hear of {event.__name__}"
     for column in columns:
         patch.setitem(column, event, handler)

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 import msgspec
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Record, Stamp
 from ebbtide.events.catalog import DirectorySource, Segment, StoredFile
 from ebbtide.events.decisions import ShutdownBegan
@@ -22,7 +21,16 @@ from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.model import Container, Hook, Pod
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.recovery import Verdict
-from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
+from ebbtide.events.segment import (
+    LOGICS,
+    SHUTDOWN_LOGIC,
+    Chain,
+    Identity,
+    Link,
+    SegmentItem,
+    WriterStart,
+    segment_file_name,
+)
 
 #: The journals that are kept. Most tests read the whole shutdown.
 GOLDEN = Path(__file__).parent / "golden"
@@ -33,7 +41,7 @@ CANCELLED = GOLDEN / "cancelled-v1"
 
 JOURNAL_ID = bytes(range(16))
 VERSION = "0.1.0"
-IDENTITY = Identity("node-1", "machine-1", "boot-1", VERSION, LOGIC_FLAGS)
+IDENTITY = Identity("node-1", "machine-1", "boot-1", VERSION, SHUTDOWN_LOGIC)
 NEW = WriterStart(JOURNAL_ID, Link(), 1)
 
 Files = Mapping[str, bytes | bytearray]
@@ -242,13 +250,11 @@ def segment(
     return {name: bytes(data) for name, data in made.files.items()}
 
 
-def history(
-    records: Iterable[Record], *, flags: Sequence[str] = LOGIC_FLAGS, version: str = VERSION
-) -> History:
+def history(records: Iterable[Record], *, logic: str = SHUTDOWN_LOGIC, version: str = VERSION) -> History:
     """A reader of one segment with these records, whatever they say."""
-    identity = IDENTITY._replace(code_version=version, logic_flags=tuple(flags))
+    identity = IDENTITY._replace(code_version=version, logic=logic)
     files = segment(records, identity=identity, anchor=Stamp(0, 0))
-    return History([Memory(files)], logic_flags=LOGIC_FLAGS)
+    return History([Memory(files)], logics=LOGICS)
 
 
 def write_files(folder: Path, files: Files) -> Path:

@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from ebbtide.actors.actor import EVERY, IGNORED, LOGIC_FLAGS, SAME, ActorType, Row  # noqa: E402
+from ebbtide.actors.actor import EVERY, IGNORED, SAME, ActorType, Row  # noqa: E402
 from ebbtide.actors.sets import OUTAGES, SHUTDOWN, ActorSet  # noqa: E402
 from ebbtide.events.base import TYPES, Decision, Fact, Order  # noqa: E402
 
@@ -43,7 +43,7 @@ class Node(NamedTuple):
 
 def decided(actor: ActorType) -> list[str]:
     """The names of all that its table states, orders among them."""
-    kinds = (kind for row in actor.transitions.under(LOGIC_FLAGS).table for kind in row.decides)
+    kinds = (kind for row in actor.transitions.table for kind in row.decides)
     return list(dict.fromkeys(kind.__name__ for kind in kinds))
 
 
@@ -184,7 +184,7 @@ def draw_states(actor: ActorType) -> str:
     width = right + 340
     parts, y, before = [], float(HEAD), None
     order = actor.transitions.events.index
-    heard = [row for row in actor.transitions.under(LOGIC_FLAGS).table if row.handler is not IGNORED]
+    heard = [row for row in actor.transitions.table if row.handler is not IGNORED]
     rows = sorted(heard, key=lambda row: order(row.event))
     for row in rows:
         if row.event is not before:

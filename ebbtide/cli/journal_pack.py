@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide import __version__
-from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, DONE, NOT_SO, Refused, worst
 from ebbtide.cli.common.output import remark, show
 from ebbtide.cli.common.reading import conclude, open_journal
@@ -22,6 +21,7 @@ from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes, is_outage_history
 from ebbtide.events.record.format import plural
 from ebbtide.events.recovery import Finding, findings_to_documents
+from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import size_text
 from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, redact
 from ebbtide.replay.verify import verify
@@ -51,7 +51,7 @@ def pack_journal(
         wanted = choose_episode(journals, episode or "last")
         whole.read()
         excerpt = around_records(whole, wanted.first_seq, wanted.last_seq)
-    history = History([excerpt], logic_flags=KNOWN_FLAGS if redacted else None)
+    history = History([excerpt], logics=LOGICS if redacted else None)
     code = conclude(history.read())
     if not redacted:
         _put(file, _manifest(history, {}, excerpt.stated), _pieces(excerpt), lambda path: None)
@@ -72,7 +72,7 @@ def _redact(history: History, file: Path) -> int:
         # Executed once more before it gets its name: a copy that says of itself anything else than the
         # original does would be evidence of something that never happened.
         with closing(PackedSource(path)) as source:
-            result = verify(History([source], logic_flags=KNOWN_FLAGS))
+            result = verify(History([source], logics=LOGICS))
         wrong = result.divergence or result.failure
         if wrong is None and result.verdict.state == verdict.state:
             return

@@ -22,7 +22,6 @@ from urllib.parse import quote, unquote, urlsplit
 import pyarrow as pa
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.events.base import NS_PER_SECOND, episode_id
 from ebbtide.events.catalog import PEEK_BYTES, StoredFile
 from ebbtide.events.codec import UnknownType
@@ -31,7 +30,7 @@ from ebbtide.events.record.episodes import OPEN, headless_episode
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.events.record.outages import EpisodeRecord, OutageRecord, records_of
 from ebbtide.events.recovery import EXIT_CODES
-from ebbtide.events.segment import DamagedHeader, IncompatibleHeader, header_length, parse_header
+from ebbtide.events.segment import LOGICS, DamagedHeader, IncompatibleHeader, header_length, parse_header
 from ebbtide.replay.advise import Evidence
 from ebbtide.replay.journal import Journal
 from ebbtide.replay.tables import OUTAGE_TABLES, TABLES, TABLES_OF, Table
@@ -762,7 +761,7 @@ def _verify(journal: Journal) -> Iterator[dict[str, Any]]:
     # Not by `replay.library`, which loads reports and simulator too: each process of a pool would load them.
     from ebbtide.replay.verify import verify
 
-    found = verify(journal.history(logic_flags=KNOWN_FLAGS))
+    found = verify(journal.history(logics=LOGICS))
     state = found.verdict.state
     if isinstance(found.failure, UnknownType):
         state = "incompatible"
@@ -772,7 +771,7 @@ def _verify(journal: Journal) -> Iterator[dict[str, Any]]:
     # Older segments may be gone: then it is intact, and yet not all of a shutdown is here.
     begin = None
     if found.verdict.first_seq > 1:
-        begin = headless_episode(journal.history(logic_flags=KNOWN_FLAGS))
+        begin = headless_episode(journal.history(logics=LOGICS))
     yield {
         "identical": found.identical,
         "events": found.events,
@@ -803,7 +802,7 @@ def _what_if(journal: Journal, *, settings: bytes) -> Iterator[dict[str, Any]]:
             yield row | {"state": NOT_ASKED, "error": "its begin is not on record"}
             continue
         try:
-            history = journal.history(logic_flags=KNOWN_FLAGS)
+            history = journal.history(logics=LOGICS)
             found = compare(what_if(history, shutdown.account.first_seq, changes))
         except (*OF_THE_READER, StoreFailed):
             raise

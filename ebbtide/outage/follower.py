@@ -18,7 +18,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import trio
 
 from ebbtide import __version__
-from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.edges.kubernetes.calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
@@ -34,7 +33,7 @@ from ebbtide.events.outage import LeaderStarted, NodeDeleted, NodeRead, OutageSe
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
 from ebbtide.events.retention import OUTAGE_LIMITS, trim
-from ebbtide.events.segment import JOURNAL_ID_BYTES, Identity
+from ebbtide.events.segment import JOURNAL_ID_BYTES, OUTAGE_LOGIC, Identity
 from ebbtide.events.writer import Writer
 from ebbtide.log import LineContext, Log, Report, TraceIds, journald_fields
 from ebbtide.recover import Unreadable, begin_segment, beside
@@ -119,7 +118,7 @@ def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -
 
 
 def _recover(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recovered:
-    history = History(sources, from_checkpoint=True, logic_flags=OUTAGE_FLAGS)
+    history = History(sources, from_checkpoint=True, logics=(OUTAGE_LOGIC,))
     replayer, hashes = Replayer(goes_on=True), dict[int, bytes]()
 
     def see(raw: RawRecord) -> RawRecord:
@@ -129,12 +128,13 @@ def _recover(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recov
 
     replayer.feed(see(raw) for raw in history.raw())
     # Without a record nothing has said which actors this journal is of.
-    verdict, system = history.verdict, replayer.system if replayer.events else System(flags=OUTAGE_FLAGS)
+    verdict, system = history.verdict, replayer.system if replayer.events else System(logic=OUTAGE_LOGIC)
     refuse_foreign(verdict.header, node_uid)
     if verdict.state == "incompatible":
         raise Unreadable(verdict.banner)
+    if system.logic != OUTAGE_LOGIC:
+        raise BadPayload("its checkpoint is no outage's")
     system.next_seq = verdict.start(fresh_id).after.seq + 1
-    system.flags = OUTAGE_FLAGS
     if system.episode and system.episode not in hashes:
         hashes |= {raw.seq: raw.hash for raw in History(sources).raw() if raw.seq == system.episode}
     first = hashes.get(system.episode)
@@ -161,7 +161,7 @@ class Follower:
         self._ended = trio.Event()
         #: The Node was told: whatever comes after may be about it.
         self._begun = trio.Event()
-        self.system = System(flags=OUTAGE_FLAGS)
+        self.system = System(logic=OUTAGE_LOGIC)
         self._traces = TraceIds()
         self._writer: Writer
         self._full_at_bytes = 0
@@ -249,7 +249,7 @@ class Follower:
             self._tell(WARNING, "the journal's decisions differ from this version's")
         self._writer = Writer(
             [self._storage],
-            shared.identity._replace(machine_id=self.node_uid, node=self.node, logic_flags=OUTAGE_FLAGS),
+            shared.identity._replace(machine_id=self.node_uid, node=self.node, logic=OUTAGE_LOGIC),
             recovered.verdict.start(fresh_id),
             program="ebbtide-outage",
             on_failed=lambda location, error: self._tell(NOTICE, f"the journal: {error}"),

@@ -191,7 +191,7 @@ class RecordBuilder(ProgressBuilder):
             machine_id=identity.machine_id,
             boot_id=identity.boot_id,
             version=identity.code_version,
-            logic_flags=identity.logic_flags,
+            logic=identity.logic,
             kind=self.kind,
             outcome=outcome,
             headless=self.headless,

@@ -5,7 +5,7 @@
 `events.record.progress` and `events.record.builder` add to it what they need.
 
 A journal of outages has episodes as well, each of them an outage: `OutageEpisodeBuilder`, which
-`events.record.outages` adds to. Which of the two a journal has, its logic flags say (`is_of_outages`).
+`events.record.outages` adds to. Which of the two a journal has, its logic says (`is_of_outages`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from ebbtide.events.decisions import (
 from ebbtide.events.facts import DaemonStarted, InventoryTaken
 from ebbtide.events.model import ShutdownKind
 from ebbtide.events.outage import (
-    LOGIC_FLAG,
     LastBootStated,
     NodeRead,
     OutageBegan,
@@ -43,7 +42,7 @@ from ebbtide.events.outage import (
 )
 from ebbtide.events.reader import History
 from ebbtide.events.record.severity import Severity, Summary, severity_of
-from ebbtide.events.segment import Header
+from ebbtide.events.segment import Header, is_outage_logic
 
 #: An outage's outcome while it has none.
 OPEN: Literal["open"] = "open"
@@ -84,7 +83,7 @@ class Episode(NamedTuple):
 
 def is_of_outages(header: Header) -> bool:
     """Whether this is a journal of the controller in the cluster."""
-    return LOGIC_FLAG in header.identity.logic_flags
+    return is_outage_logic(header.identity.logic)
 
 
 def is_outage_history(history: History) -> bool:

@@ -261,7 +261,7 @@ class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, 
     machine_id: str
     boot_id: str
     version: str
-    logic_flags: tuple[str, ...] = ()
+    logic: str = ""
     kind: ShutdownKind
     outcome: EpisodeOutcome
     #: Its begin is not on record: its times count from the first record that is, and pods may be missing.

@@ -230,7 +230,7 @@ class OutageRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc
     node_uid: str
     boot_id: str
     version: str
-    logic_flags: tuple[str, ...] = ()
+    logic: str = ""
     outcome: OutageEnd = OPEN
     started_wall_ns: int
     started_mono_ns: int
@@ -410,7 +410,7 @@ class OutageBuilder(OutageEpisodeBuilder):
             first_seq=self.number,
             last_seq=self.last_seq,
             version=self.identity.code_version,
-            logic_flags=self.identity.logic_flags,
+            logic=self.identity.logic,
             outcome=self.outcome,
             started_wall_ns=self.started.wall_ns,
             started_mono_ns=self.started.mono_ns,

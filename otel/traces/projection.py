@@ -6,7 +6,7 @@ shutdown that it did not see begin is passed over.
 
 `HANDLERS` says which records a shutdown's trace needs, and which function takes each: one row an event
 type. All others cost nothing. An outage's are in `otel.traces.outage`; which of the two a journal is of, its
-logic flags say (`KINDS`).
+logic says (`KINDS`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.checkpoint import as_checkpoint, restore
 from ebbtide.actors.system import System
 from ebbtide.events import outage as o
@@ -35,7 +34,7 @@ from ebbtide.events.decisions import CancelOrder
 from ebbtide.events.facts import OrderEnded, Tick
 from ebbtide.events.reader import History
 from ebbtide.events.record.outages import OutageRecord, outage_records
-from ebbtide.events.segment import Identity
+from ebbtide.events.segment import OUTAGE_LOGIC, Identity
 from ebbtide.events.units import span
 from ebbtide.replay.sim.invariants import Breach
 from ebbtide.replay.sim.scenario import WALL_NS, Draws
@@ -71,7 +70,7 @@ class Store:
 
     def __init__(self, epoch: int = 0) -> None:
         #: Of the leader that appended last: it has taken no step that is not stored.
-        self.system, self.epoch = System(flags=OUTAGE_FLAGS), epoch
+        self.system, self.epoch = System(logic=OUTAGE_LOGIC), epoch
         self.records: list[Record] = []
 
 
@@ -644,7 +643,7 @@ def simulate_outage(seed: int, version: str) -> SimulatedOutage:
 
 def written(records: Iterable[Record], ids: Draws, version: str) -> SimulatedJournal:
     """The journal of these records' facts, in segments as the leaders' processes begin them."""
-    system, journal = System(flags=OUTAGE_FLAGS), SimulatedJournal(random_bytes(ids))
+    system, journal = System(logic=OUTAGE_LOGIC), SimulatedJournal(random_bytes(ids))
     for record in records:
         stamp = Stamp(record.mono_ns, WALL_NS + record.mono_ns)
         if isinstance(record.event, o.LeaderStarted):

@@ -79,7 +79,7 @@ class SimulatedJournal:
     def begin(self, identity: Identity, system: System, stamp: Stamp) -> Record:
         """A process begins to write: its segment, and the checkpoint of the state that it found."""
         self._chain = Chain(
-            identity._replace(logic_flags=system.flags), WriterStart(self.journal_id, self._end, self._number)
+            identity._replace(logic=system.logic), WriterStart(self.journal_id, self._end, self._number)
         )
         self._open = self._parts[segment_file_name(self._number, self.journal_id)] = []
         self._number += 1

@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import OUTAGE
 from ebbtide.actors.checkpoint import as_checkpoint, restore
 from ebbtide.actors.config import NAME as CONFIG
 from ebbtide.actors.config import ConfigState
@@ -57,6 +56,7 @@ from ebbtide.events.facts import (
 )
 from ebbtide.events.model import Container, Pod, Settings
 from ebbtide.events.reader import History
+from ebbtide.events.segment import is_outage_logic
 from ebbtide.events.units import span
 from ebbtide.replay.replayer import STATEMENTS, Divergence, Replayer, whole_steps
 
@@ -189,7 +189,7 @@ class _ShutdownReader:
     def read(self, found: Iterator[list[RawRecord]]) -> RecordedShutdown:
         first = self._seek(found)
         start = as_checkpoint(self._replayer.system)
-        if OUTAGE in start.logic_flags:
+        if is_outage_logic(start.logic):
             raise WrongChange("this is an outage; what would have been can be asked of shutdowns only")
         state = cast(EpisodeState, self._replayer.system.slots[(EPISODE, "")].state)
         self._home = (state.boot_id, state.userspace_id)

@@ -9,7 +9,6 @@ import pytest
 
 from ebbtide.actors.actor import (
     EVERY,
-    LOGIC_FLAGS,
     NEVER_NS,
     ActorType,
     Result,
@@ -20,7 +19,6 @@ from ebbtide.actors.actor import (
     ignored,
 )
 from ebbtide.actors.config import CONFIG
-from ebbtide.actors.sets import SHUTDOWN
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import Event, Stamp
 from ebbtide.events.decisions import ActorFailed, ConfigAdopted, Leave
@@ -131,56 +129,6 @@ def test_an_absent_pair_is_refused() -> None:
         _table(Row("green", SettingsLoaded, _to("red")))
 
 
-_BEFORE, _AFTER = (
-    Row(EVERY, SettingsLoaded, _to("red"), "red"),
-    Row("red", SettingsLoaded, _to("green"), "green"),
-)
-
-
-def test_a_row_of_a_flag_stands_in_place_of_the_one_before() -> None:
-    """For its pairs, where the flag is in force; of two flags the later one is the newer rule."""
-    flagged = _AFTER._replace(flag="first"), _BEFORE._replace(phases="red", flag="second")
-    table = _table(_BEFORE, flagged)
-    assert table.table == table.under(("other",)).table == (_BEFORE,)
-    pairs = ("red", SettingsLoaded), ("green", SettingsLoaded)
-    assert [table.under(("other", "first")).rows[pair] for pair in pairs] == [flagged[0], _BEFORE]
-    assert [table.under(("first", "second")).rows[pair] for pair in pairs] == [flagged[1], _BEFORE]
-    assert table.under(("first", "second")).table == (_BEFORE, flagged[1])
-    assert table.under(("first",)) is table.under(("first", "other"))
-
-
-def test_rows_of_one_flag_may_not_meet() -> None:
-    """As little as those without."""
-    table = _table(_BEFORE, _AFTER._replace(flag="first"), _AFTER._replace(phases="*", flag="first"))
-    with pytest.raises(ValueError, match="SettingsLoaded in phase 'red' has two rows"):
-        table.under(("first",))
-
-
-def test_what_is_new_with_a_flag_was_ignored_before() -> None:
-    """Who hears of an event does not depend on flags: the first release's table has a row for it."""
-    table = _table(_BEFORE, Row("red", ActorFailed, _to("red"), flag="first"))
-    with pytest.raises(
-        ValueError, match="under first only: ActorFailed in phase 'red'; mark the pair as ignored"
-    ):
-        table.under(("first",))
-
-
-def test_a_system_goes_by_the_flags_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the moment on in which a checkpoint, or a shutdown's end, says which they are."""
-    changed = CONFIG._replace(
-        state=Light,
-        transitions=_table(_BEFORE, _AFTER._replace(flag="first")),
-        deadline=lambda state: NEVER_NS,
-    )
-    monkeypatch.setattr(SHUTDOWN, "singletons", (changed, *SHUTDOWN.singletons[1:]))
-    for flags, phase in ((), "red"), (("first",), "green"):
-        system = System()
-        system.flags = flags
-        for one in system, System(flags=flags):
-            assert _failures(one) == []
-            assert one.slots[(CONFIG.name, "")].state == Light(phase=phase)
-
-
 def test_a_phase_that_nobody_has_named_is_a_failed_actor() -> None:
     """What is left to go wrong: its state stays, and its failure is a record."""
     system = _system(_table(*ignored(EVERY, SettingsLoaded)))
@@ -218,7 +166,7 @@ def test_deleting_a_row_is_found(actor: ActorType) -> None:
     """Whichever it is: pairs are its own, so that the table is refused, or an event is no longer heard, which
     the pictures show that are drawn from the tables (tests/test_docs.py).
     """
-    table = actor.transitions.under(LOGIC_FLAGS)
+    table = actor.transitions
     own = dict.fromkeys(map(id, table.rows.values()))
     assert [row for row in table.table if id(row) not in own] == []
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.actors.actor import LOGIC_FLAGS, NEVER_NS
+from ebbtide.actors.actor import NEVER_NS
 from ebbtide.actors.fallback import FALLBACK, POD_ENDS, FallbackState
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.sets import SHUTDOWN
@@ -31,10 +31,8 @@ times_ns = st.integers(1, 60).map(lambda seconds: seconds * NS_PER_SECOND)
 
 
 def handle(state: FallbackState, event: Event, now: int) -> tuple[FallbackState, list[Event]]:
-    after, decisions = FALLBACK.transitions.under(LOGIC_FLAGS).handlers[state.phase][type(event)](
-        state, event, now
-    )
-    FALLBACK.transitions.under(LOGIC_FLAGS).check(type(event), state, after, decisions)
+    after, decisions = FALLBACK.transitions.handlers[state.phase][type(event)](state, event, now)
+    FALLBACK.transitions.check(type(event), state, after, decisions)
     return after, list(decisions)
 
 

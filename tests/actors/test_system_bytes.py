@@ -12,7 +12,7 @@ import msgspec
 
 from ebbtide.events.base import Record
 from ebbtide.events.codec import encode_event
-from tests.scripts.bench import Bench, flags_of
+from tests.scripts.bench import Bench, logic_of
 from tests.scripts.parse import parse
 from tests.scripts.verbs import run
 from tests.waiting import WATCHDOG_SECONDS
@@ -25,7 +25,7 @@ def digest() -> str:
     """A hash over every record of every interaction script, as the journal would hold it."""
     total = hashlib.sha256()
     for path in sorted(SCRIPTS.glob("*.txt")):
-        bench = Bench(flags_of(path))
+        bench = Bench(logic_of(path))
         for block in parse(path.read_text()):
             for command in block.commands:
                 if command.verb == "fresh":

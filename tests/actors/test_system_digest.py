@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import fields, replace
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import restore, take_checkpoint
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.hook import HOOK, PodState
@@ -62,7 +61,7 @@ def test_the_first_differing_field_is_named() -> None:
 
 def test_only_what_changed_and_came_to_rest_is_digested() -> None:
     """A pod on its way down waits for its end, or for the end of all waiting."""
-    over, begun, idle = (Slot(kind, str(at), at, LOGIC_FLAGS) for at, kind in enumerate([HOOK] * 3))
+    over, begun, idle = (Slot(kind, str(at), at) for at, kind in enumerate([HOOK] * 3))
     mark_recorded((over, begun, idle))
     over.state, begun.state = PodState(begun_ns=1, over=True), PodState(begun_ns=1)
     assert list(changed_digests((over, begun, idle), at_last=False)) == [over.label]
@@ -89,11 +88,6 @@ def test_every_pod_is_digested_once_it_is_over() -> None:
     assert {"WaveActor:0", "WaveActor:1", "WaveActor:2", "EpisodeActor"} <= covered
 
 
-def test_without_the_flag_there_is_none() -> None:
-    """A journal of the time before it replays as it stands."""
-    assert digests(shutdown.write(()).records) == []
-
-
 def test_a_checkpoint_starts_the_digests_anew() -> None:
     """A reader that begins at the checkpoint must expect the same bytes as one that has read all."""
     system = System()
@@ -104,9 +98,3 @@ def test_a_checkpoint_starts_the_digests_anew() -> None:
         == changed_digests(twin.slots.values(), at_last=True)
         == {}
     )
-
-
-def test_the_flags_come_back_with_the_checkpoint() -> None:
-    """An open shutdown is carried on under the flags that it began with."""
-    assert restore(take_checkpoint(System(flags=())), 1).flags == ()
-    assert restore(take_checkpoint(System()), 1).flags == System().flags

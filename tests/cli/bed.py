@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.system import System
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record, Stamp
 from ebbtide.events.decisions import ReleaseLock, SendSignal, TakeInventory
 from ebbtide.events.model import Period, Pod, Settings
-from ebbtide.events.segment import Identity
+from ebbtide.events.segment import SHUTDOWN_LOGIC, Identity
 from tests import journals
 from tests.journals import checkpoint, segment, write_files
 
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
-IDENTITY = Identity("node-1", "machine-1", "boot-1", "0.1", ())
+IDENTITY = Identity("node-1", "machine-1", "boot-1", "0.1")
 
 
 def pod(name: str, priority: int = 0, grace_seconds: int = 30) -> Pod:
@@ -96,12 +95,12 @@ def write(
     records: Sequence[Record],
     *,
     sealed: bool = False,
-    flags: tuple[str, ...] = LOGIC_FLAGS,
+    logic: str = SHUTDOWN_LOGIC,
     identity: Identity = IDENTITY,
 ) -> Path:
     """A journal of one segment; its file. The last frame knows all before it durable."""
     anchor = Stamp(NS_PER_SECOND, WALL_NS + NS_PER_SECOND)
-    identity = identity._replace(logic_flags=flags)
+    identity = identity._replace(logic=logic)
     files = segment(records, identity=identity, anchor=anchor, sealed=sealed)
     return write_files(folder, files) / next(iter(files))
 

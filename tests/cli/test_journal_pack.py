@@ -79,7 +79,7 @@ def test_what_diverges_is_not_redacted(run: Run, spoiled: Path) -> None:
 
 # --- of a damaged journal ----------------------------------------------------------------------
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "shutdown-v1-states-digest"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "shutdown-v1"
 HOW = pytest.mark.parametrize("how", [(), ("--all", "--redact")], ids=" ".join)
 
 

@@ -17,22 +17,20 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors import container
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.episode import EpisodeState
-from ebbtide.actors.system import System
 from ebbtide.control import Request
 from ebbtide.daemon import control_verbs, recover_in_time
 from ebbtide.events import bounds
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
-from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import HASH_BYTES, RawRecord
 from ebbtide.events.decisions import ActorFailed, HookStarted
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.model import Container, Hook, Period, Settings
 from ebbtide.events.segment import (
     HEADER_PREFIX,
+    SHUTDOWN_LOGIC,
     Identity,
     Link,
     WriterStart,
@@ -42,7 +40,6 @@ from ebbtide.events.writer import Writer
 from ebbtide.recover import Recovered, recover
 from ebbtide.replay.replayer import Divergence, Replayer
 from tests.journals import SHUTDOWN, pod, started
-from tests.replay import shutdown
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -101,7 +98,7 @@ async def life(folder: Path) -> AsyncIterator[Life]:
     recovered = recover([storage.source], MACHINE, FRESH)
     writer = Writer(
         [storage],
-        Identity("n", MACHINE, "b", "0"),
+        Identity("n", MACHINE, "b", "0", SHUTDOWN_LOGIC),
         recovered.verdict.start(FRESH),
         on_failed=lambda location, error: pytest.fail(error),
         on_moved=lambda location, seq: pytest.fail(location),
@@ -292,22 +289,3 @@ def _of_format(version: int, segment: bytes) -> bytes:
     end = header_length(segment[: HEADER_PREFIX.size]) - HASH_BYTES
     header = segment[:8] + version.to_bytes(2, "little") + segment[10:end]
     return header + hashlib.sha256(header).digest() + segment[end + HASH_BYTES :]
-
-
-def _left_by(flags: tuple[str, ...], processes: int, folder: Path) -> System:
-    """What a start finds after so many processes of the golden story, written under some logic flags."""
-    for name, data in list(shutdown.write(flags).files.items())[:processes]:
-        (folder / name).write_bytes(data)
-    return recover([DirectorySource(folder)], "machine-1", FRESH).system
-
-
-def test_an_open_shutdown_keeps_its_logic_flags(tmp_path: Path) -> None:
-    """A newer binary carries it to its end as it was begun; what begins anew has all flags in force."""
-    (tmp_path / "open").mkdir()
-    (tmp_path / "over").mkdir()
-    unfinished = _left_by((), 1, tmp_path / "open")
-    assert unfinished.episode
-    assert unfinished.flags == ()
-    over = _left_by((), 3, tmp_path / "over")
-    assert not over.episode
-    assert over.flags == LOGIC_FLAGS

@@ -20,7 +20,7 @@ from tests import journals
 from tests.journals import NEW
 
 OTHER_ID = bytes(range(16, 32))
-IDENTITY = journals.IDENTITY._replace(code_version="0.1", logic_flags=())
+IDENTITY = journals.IDENTITY._replace(code_version="0.1", logic="")
 WALL_NS = 1_700_000_000_000_000_000
 
 

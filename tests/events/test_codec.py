@@ -85,7 +85,7 @@ headers = st.builds(
     anchor_mono_ns=time_in_header,
     carries=st.booleans(),
     link=st.builds(Link, in_header, in_header, in_header, st.binary(min_size=32, max_size=32)),
-    identity=st.builds(Identity, texts, texts, texts, texts, st.lists(texts, max_size=5).map(tuple)),
+    identity=st.builds(Identity, texts, texts, texts, texts, texts),
     compatible=st.integers(0, 2**32 - 1),
     incompatible=st.just(0),
 )
@@ -188,7 +188,7 @@ def _fixed(segment: int = 1, wall_ns: int = 0, mono_ns: int = 0, seq: int = 0) -
     return HEADER_FIXED.pack(0, 0, JOURNAL_ID, segment, wall_ns, mono_ns, 0, 0, 0, seq, bytes(32))
 
 
-FOUR_TEXTS = b"\4\0" + 4 * b"\1\0x"
+FIVE_TEXTS = b"\5\0" + 5 * b"\1\0x"
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,14 @@ FOUR_TEXTS = b"\4\0" + 4 * b"\1\0x"
     [
         (b"", b""),
         (_fixed(), b""),
-        (_fixed(), b"\3\0" + 3 * b"\1\0x"),
-        (_fixed(), b"\4\0" + 3 * b"\1\0x"),
-        (_fixed(), b"\4\0" + 3 * b"\1\0x" + b"\2\0x"),
-        (_fixed(), b"\4\0" + 4 * b"\1\0\xff"),
-        (_fixed(segment=NUMBERS_MAX), FOUR_TEXTS),
-        (_fixed(wall_ns=-NUMBERS_MAX), FOUR_TEXTS),
-        (_fixed(mono_ns=NUMBERS_MAX), FOUR_TEXTS),
-        (_fixed(seq=(1 << 64) - 1), FOUR_TEXTS),
+        (_fixed(), b"\4\0" + 4 * b"\1\0x"),
+        (_fixed(), b"\5\0" + 4 * b"\1\0x"),
+        (_fixed(), b"\5\0" + 4 * b"\1\0x" + b"\2\0x"),
+        (_fixed(), b"\5\0" + 5 * b"\1\0\xff"),
+        (_fixed(segment=NUMBERS_MAX), FIVE_TEXTS),
+        (_fixed(wall_ns=-NUMBERS_MAX), FIVE_TEXTS),
+        (_fixed(mono_ns=NUMBERS_MAX), FIVE_TEXTS),
+        (_fixed(seq=(1 << 64) - 1), FIVE_TEXTS),
     ],
     ids=["48 bytes", "no texts", "few", "too few", "cut", "no UTF-8", "segment", "wall", "mono", "seq"],
 )
@@ -211,7 +211,7 @@ def test_a_header_that_was_made_up_is_damaged(fixed: bytes, texts: bytes) -> Non
     """Its hash fits, as anybody can make it fit; what it says is cut short, or is said by no writer."""
     with pytest.raises(DamagedHeader):
         parse_header(_crafted(fixed, texts))
-    assert parse_header(_crafted(_fixed(), FOUR_TEXTS))[0].identity == ("x", "x", "x", "x", ())
+    assert parse_header(_crafted(_fixed(), FIVE_TEXTS))[0].identity == ("x", "x", "x", "x", "x")
 
 
 def test_what_is_nested_too_deep_is_a_bad_payload() -> None:

@@ -319,7 +319,7 @@ def test_every_reason_of_a_reader_is_one_that_a_copy_may_tell() -> None:
         ("[Errno 5] Input/output error: '/home/alice/j'", "[Errno 5]"),
         ("/home/alice/acme.zip: Bad CRC-32 for file 'x'", "cannot be read"),
         ("in the original, alice's disk", "cannot be read"),
-        ("unknown logic flags acme-only", "unknown logic flags"),
+        ("unknown logic acme-only", "unknown logic"),
         ("format version 7; this program reads version 1", "format version 7"),
     ],
 )

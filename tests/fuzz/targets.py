@@ -18,7 +18,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.edges.http_get import FAILURES
 from ebbtide.actors.edges.kubernetes.calls import Unanswered
@@ -56,7 +55,14 @@ from ebbtide.events.recovery import (
     findings_from_documents,
     findings_to_documents,
 )
-from ebbtide.events.segment import HEADER_FIXED, HEADER_PREFIX, SEGMENT_MAGIC, Link, segment_file_name
+from ebbtide.events.segment import (
+    HEADER_FIXED,
+    HEADER_PREFIX,
+    LOGICS,
+    SEGMENT_MAGIC,
+    Link,
+    segment_file_name,
+)
 from ebbtide.manifests import ManifestError
 from ebbtide.recover import Unreadable, recover
 from ebbtide.replay.divergence import explain
@@ -206,9 +212,9 @@ def _journals() -> Iterator[bytes]:
 def _replay(data: bytes) -> None:
     """Records executed, and the first difference explained."""
     source = Memory({NAME: with_valid_hashes(data)})
-    found = verify(History([source], logic_flags=LOGIC_FLAGS))
+    found = verify(History([source], logics=LOGICS))
     if found.divergence is not None:
-        explain(History([source], logic_flags=LOGIC_FLAGS), found.divergence, "0")
+        explain(History([source], logics=LOGICS), found.divergence, "0")
 
 
 def _recover(data: bytes) -> None:
@@ -221,7 +227,7 @@ def _recover(data: bytes) -> None:
 
 def _redact(data: bytes) -> None:
     """The same journal without names."""
-    history = History([Memory({NAME: with_valid_hashes(data)})], logic_flags=LOGIC_FLAGS)
+    history = History([Memory({NAME: with_valid_hashes(data)})], logics=LOGICS)
     for _ in redact(history, Pseudonyms()):
         pass
 

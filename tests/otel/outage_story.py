@@ -6,6 +6,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events import outage as o
 from ebbtide.events.base import NS_PER_SECOND, Event
+from ebbtide.events.segment import OUTAGE_LOGIC
 from tests.otel.records import TICK, Teller
 
 DB = o.LostPod(uid="uid-db", namespace="shop", name="db-0", owner="StatefulSet/db", owner_uid="uid-set")
@@ -31,7 +32,7 @@ LAST_BOOT = o.LastBootStated(
 
 
 class OutageTeller(Teller):
-    opens, closes, flags = o.OutageBegan, o.OutageClosed, ("outage",)
+    opens, closes, logic = o.OutageBegan, o.OutageClosed, OUTAGE_LOGIC
 
 
 def done(key: str, result: str = "done", reason: str = "") -> f.OrderEnded:

@@ -12,7 +12,7 @@ from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event, encode_event
 from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, PrepareForShutdown, Tick
 from ebbtide.events.model import PlannedPod, Pod
-from ebbtide.events.segment import Header, Identity, Link
+from ebbtide.events.segment import SHUTDOWN_LOGIC, Header, Identity, Link
 from ebbtide.otel.attributes import TABLE
 from ebbtide.otel.span import AttributeValue, Span
 from ebbtide.otel.traces.projection import Projection
@@ -50,15 +50,15 @@ class Teller:
         self.wall_ns = WALL_NS
         self.boot(boot)
 
-    #: What begins an episode, and what closes it; the logic flags of who writes.
+    #: What begins an episode, and what closes it; the logic of who writes.
     opens: type[Event] = d.ShutdownBegan
     closes: type[Event] = d.EpisodeClosed
-    flags: tuple[str, ...] = ()
+    logic: str = SHUTDOWN_LOGIC
 
     def boot(self, boot: str, wall_ns: int | None = None) -> None:
         """What follows was written in this boot, in a segment of its own."""
         self.wall_ns = self.wall_ns if wall_ns is None else wall_ns
-        identity = Identity("node-1", "machine-1", boot, "1.2.3", self.flags)
+        identity = Identity("node-1", "machine-1", boot, "1.2.3", self.logic)
         self.header = Header(JOURNAL_ID, 1, self.wall_ns, self.mono_ns, False, Link(), identity)
 
     def tell(self, fact: Event, *decisions: Event, after_ms: int = 0) -> None:

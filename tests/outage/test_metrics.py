@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
-from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.system import System
 from ebbtide.events.base import Record
 from ebbtide.events.outage import OutageClosed, OutOfService, ProofWasWrong
+from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.outage.metrics import CATALOG, OutageMetrics
 from ebbtide.replay.sim.outage import World
 from tests.replay import outages
@@ -24,7 +24,7 @@ class Follower(NamedTuple):
 
 
 def told(name: str) -> tuple[OutageMetrics, Bench]:
-    bench, metrics = Bench(OUTAGE_FLAGS), OutageMetrics()
+    bench, metrics = Bench(OUTAGE_LOGIC), OutageMetrics()
     for block in parse(outages.SCRIPTS[name].read_text()):
         for command in block.commands:
             tell(bench, command)

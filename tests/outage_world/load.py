@@ -13,12 +13,12 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Literal
 
-from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.edges.kubernetes.config_maps import GATHER_SECONDS, UNSYNCED_SECONDS
 from ebbtide.actors.system import System
 from ebbtide.events import outage as o
 from ebbtide.events.base import Fact, Order, Stamp
 from ebbtide.events.facts import OrderEnded, Result, Tick
+from ebbtide.events.segment import OUTAGE_LOGIC
 
 MS, MINUTE_MS = 1_000_000, 60_000
 GATHER_MS, UNSYNCED_MS, CREATE_MS = int(GATHER_SECONDS * 1000), int(UNSYNCED_SECONDS * 1000), 60
@@ -38,7 +38,7 @@ class Load:
     def __init__(self, stuck: Stuck, minutes: int) -> None:
         self.stuck = stuck
         self.requests: Counter[int] = Counter()
-        self._system = System(flags=OUTAGE_FLAGS)
+        self._system = System(logic=OUTAGE_LOGIC)
         self._now, self._count = 0, 0
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         #: When the next piece is created, when the last one is, and when a look is due; -1: none is.

@@ -10,7 +10,6 @@ from collections import Counter
 
 import pytest
 
-from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.outage import DOWN, POWER_OFF_PAUSE_NS, POWER_OFFS_MAX
 from ebbtide.actors.outage_proof import CONTRADICTION_NS, POWER
@@ -19,6 +18,7 @@ from ebbtide.events import outage as o
 from ebbtide.events.base import NS_PER_SECOND, Fact, Record, Stamp
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
+from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.replay.sim.outage import MS, World, simulate_outage
 from tests.outage_world.load import EVERY_WAY, Load, Stuck
 
@@ -261,7 +261,7 @@ def timed_out(world: World) -> list[str]:
 
 
 def same_again(records: list[Record]) -> bool:
-    system, made = System(flags=OUTAGE_FLAGS), []
+    system, made = System(logic=OUTAGE_LOGIC), []
     for record in records:
         if isinstance(record.event, o.LeaderStarted):
             take_checkpoint(system)  # with which its segment begins

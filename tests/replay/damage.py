@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from benchmarks.episodes import Theatre
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.events import catalog
 from ebbtide.events import reader as history
@@ -24,7 +23,7 @@ from ebbtide.events.codec import FLAG_LAST, RawRecord
 from ebbtide.events.model import Container, Pod
 from ebbtide.events.reader import History, Scan, ScannedPiece
 from ebbtide.events.recovery import State
-from ebbtide.events.segment import Identity, Link
+from ebbtide.events.segment import SHUTDOWN_LOGIC, Identity, Link
 from tests.journals import Journal, Memory, checkpoint
 
 EVENTS_MIN = 1000
@@ -61,7 +60,7 @@ def _records() -> list[Record]:
 
 def files() -> dict[str, bytes]:
     """The journal: sealed segments, but for the last; each frame knows all before it durable."""
-    journal, begin_at = Journal(Identity("n", "m", "b", "0", LOGIC_FLAGS)), 1
+    journal, begin_at = Journal(Identity("n", "m", "b", "0", SHUTDOWN_LOGIC)), 1
     for record in _records():
         if record.seq >= begin_at and not record.cause and len(journal.files) < SEGMENTS:
             begin_at = record.seq + EVENTS_MIN // SEGMENTS

@@ -48,7 +48,7 @@ def rewrite(history: History) -> dict[str, bytes]:
     """One segment: a checkpoint of nothing, and the steps."""
     system, first = System(), next(history.raw())
     stamp = Stamp(first.mono_ns, first.wall_ns)
-    identity = Identity("node-1", "machine-1", "boot-1", "0.1.0", system.flags)
+    identity = Identity("node-1", "machine-1", "boot-1", "0.1.0", system.logic)
     mark = checkpoint(system.next_seq, stamp, take_checkpoint(system))
     system.next_seq += 1
     records = [mark]

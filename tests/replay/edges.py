@@ -1,6 +1,6 @@
 """Shutdowns whose facts fall exactly on the borders of the logic's comparisons: the second golden story.
 
-    python -m tests.replay.edges tests/golden/edges-v1                                     # never again
+    python -m tests.replay.edges tests/golden/edges-v1     # when the logic or the format has changed
 
 A grant that is just enough, a wave of no seconds, a hook as long as its grace, a pod that ends in the moment
 of its wave's deadline, ticks in the very nanosecond that they are due; a boot that ends in its first wave, a
@@ -15,7 +15,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import STATES_DIGEST
 from ebbtide.actors.logind import OPERATION_IN_PROGRESS
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Order
@@ -23,9 +22,6 @@ from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAut
 from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
 from tests.journals import pod, started, write_files
 from tests.replay.shutdown import Book, ended
-
-#: In force when it was made; a later journal of borders stands beside it.
-FLAGS = (STATES_DIGEST,)
 
 #: With the reserve of 5 s it is just what they need; one of them has no time at all.
 WAVES = (Period(priority=0, seconds=4), Period(priority=1000, seconds=0), Period(priority=2000, seconds=6))
@@ -333,9 +329,9 @@ LED: tuple[tuple[Callable[[Life], Facts], tuple[str, ...]], ...] = (
 )
 
 
-def write(flags: tuple[str, ...] = FLAGS) -> Book:
+def write() -> Book:
     """Eight boots; in two of them the last process takes over what others could not go on with."""
-    book = Book(flags)
+    book = Book()
     book.process("boot-1", whole(Life(book)))
     book.process("boot-2", cut_in_the_first_wave(Life(book)))
     book.process("boot-3", cut_before_any(Life(book)))

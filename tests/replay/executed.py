@@ -9,11 +9,11 @@ import hashlib
 import sys
 from pathlib import Path
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import as_checkpoint
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import encode_event
 from ebbtide.events.reader import History
+from ebbtide.events.segment import LOGICS
 from ebbtide.replay.replayer import Replayer
 from ebbtide.replay.verify import verify
 
@@ -21,7 +21,7 @@ from ebbtide.replay.verify import verify
 def digest(folder: Path) -> str:
     """Over each step's decisions as they are produced, and the state at the end. The journal must verify."""
     source = DirectorySource(folder)
-    assert verify(History([source], logic_flags=LOGIC_FLAGS)).identical
+    assert verify(History([source], logics=LOGICS)).identical
     total, replayer = hashlib.sha256(), Replayer()
     for batch in History([source]).batches():
         for raw in batch.records:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.base import Event
 from ebbtide.events.decisions import KillContainer, SendSignal
 from ebbtide.events.facts import ContainerExited, OrderEnded, Tick
@@ -30,7 +29,7 @@ def third_start(book: Book) -> Iterator[tuple[int, Event]]:
 
 
 def write() -> Book:
-    book = Book(LOGIC_FLAGS)
+    book = Book()
     book.process("boot-1", _without_answers(first_life()))
     book.process("boot-1", third_start(book))
     return book

@@ -8,12 +8,13 @@ from pathlib import Path
 import msgspec
 
 from ebbtide.events.base import Event, Record
+from ebbtide.events.segment import SHUTDOWN_LOGIC
 from tests.journals import IDENTITY, segment, write_files
 
 
-def write(folder: Path, written: Iterable[Record], flags: tuple[str, ...] = (), boot: str = "boot-1") -> Path:
+def write(folder: Path, written: Iterable[Record], logic: str = SHUTDOWN_LOGIC, boot: str = "boot-1") -> Path:
     """A journal of one segment; its folder."""
-    identity = IDENTITY._replace(boot_id=boot, logic_flags=flags)
+    identity = IDENTITY._replace(boot_id=boot, logic=logic)
     return write_files(folder, segment(written, identity=identity, durable=False))
 
 

@@ -24,7 +24,7 @@ from tests.journals import Memory
 from tests.replay import fallback_story, outages
 from tests.replay.mutated import rewritten
 
-GOLDENS = ("edges-v1", "shutdown-v1-states-digest", "cancelled-v1", "demo-v1", "shutdown-v1")
+GOLDENS = ("edges-v1", "shutdown-v1", "cancelled-v1", "demo-v1")
 
 #: A Kubernetes node by mode and seed: handed over by plan and because the API server was lost, cancelled,
 #: with late pods, volumes, a lock of the kubelet's own, a kubelet that is away or cannot be started, deletes

@@ -1,6 +1,6 @@
 """Journals of outages: what scripts tell (`tests/scripts/outage-*.txt`), and what happens in worlds.
 
-    python -m tests.replay.outages tests/golden/outage-v1-unreleased
+    python -m tests.replay.outages tests/golden/outage-v1
 
 writes the golden one anew, what `STORY` tells: to be done with every change of what an outage decides, until
 a release has it.
@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.events.base import Fact, Record
 from ebbtide.events.outage import LeaderStarted
+from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.replay.sim.outage import World
 from tests.journals import write_files
 from tests.replay.shutdown import Book
@@ -31,12 +31,12 @@ SCRIPTS = {
 
 #: Of which the golden journal is made.
 STORY = "outage-story"
-GOLDEN = Path(__file__).parents[1] / "golden" / "outage-v1-unreleased"
+GOLDEN = Path(__file__).parents[1] / "golden" / "outage-v1"
 
 
 def book(records: Iterable[Record], *, rotate: bool = False) -> Book:
     """These records' facts, written down: each leader in a segment of its own, or each fact."""
-    made = Book(OUTAGE_FLAGS, stored=True)
+    made = Book(OUTAGE_LOGIC, stored=True)
     for record in records:
         if isinstance(record.event, LeaderStarted) or (rotate and isinstance(record.event, Fact)):
             made.now_ns = record.mono_ns
@@ -47,7 +47,7 @@ def book(records: Iterable[Record], *, rotate: bool = False) -> Book:
 
 
 def script(name: str, *, rotate: bool = False) -> Book:
-    bench = Bench(OUTAGE_FLAGS)
+    bench = Bench(OUTAGE_LOGIC)
     for block in parse(SCRIPTS[name].read_text()):
         for command in block.commands:
             run(bench, command)

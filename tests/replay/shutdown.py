@@ -1,10 +1,7 @@
 """A whole shutdown, written down with fixed ids and times: the golden journal, and how it was made.
 
-    python -m tests.replay.shutdown tests/golden/shutdown-v1                              # never again
-    python -m tests.replay.shutdown tests/golden/shutdown-v1-states-digest states-digest # never again
-    python -m tests.replay.shutdown tests/golden/shutdown-v1-unreleased today
+    python -m tests.replay.shutdown tests/golden/shutdown-v1     # when the logic or the format has changed
 
-The flags are the logic's (`actors.actor`): a golden journal of each set that was in force in a release stays.
 Three waves, two boots, a restart in the middle; a hook that fails, a sleep that ends early, a straggler.
 """
 
@@ -14,12 +11,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.system import System
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, Stamp
 from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
+from ebbtide.events.segment import SHUTDOWN_LOGIC
 from tests.journals import IDENTITY, Journal, checkpoint, pod, started, write_files
 
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
@@ -43,8 +40,8 @@ class Book:
     ``stored``: each step is known to be durable by the next one's frames.
     """
 
-    def __init__(self, flags: tuple[str, ...], *, stored: bool = False) -> None:
-        self.system = System(flags=flags)
+    def __init__(self, logic: str = SHUTDOWN_LOGIC, *, stored: bool = False) -> None:
+        self.system = System(logic=logic)
         self.records: list[Record] = []
         self.now_ns = 5 * NS_PER_SECOND
         self._journal, self._stored = Journal(), stored
@@ -55,7 +52,7 @@ class Book:
 
     def process(self, boot: str, facts: Iterator[tuple[int, Event]]) -> None:
         """One process's life: facts with the milliseconds that passed before each."""
-        identity = IDENTITY._replace(boot_id=boot, logic_flags=self.system.flags)
+        identity = IDENTITY._replace(boot_id=boot, logic=self.system.logic)
         self._journal.restart(identity).begin(self._stamp())
         self._add([checkpoint(self.system.next_seq, self._stamp(), take_checkpoint(self.system))])
         self.system.next_seq += 1
@@ -132,9 +129,9 @@ def third_life() -> Iterator[tuple[int, Event]]:
     yield 1, f.SettingsLoaded(settings=Settings(by_pod_priority=WAVES))
 
 
-def write(flags: tuple[str, ...] = LOGIC_FLAGS) -> Book:
+def write() -> Book:
     """The whole story: two processes of one boot, and the next boot."""
-    book = Book(flags)
+    book = Book()
     book.process("boot-1", first_life())
     book.process("boot-1", _with_statuses(book, second_life()))
     book.process("boot-2", third_life())
@@ -152,5 +149,4 @@ def _with_statuses(book: Book, facts: Iterator[tuple[int, Event]]) -> Iterator[t
 
 
 if __name__ == "__main__":
-    named = LOGIC_FLAGS if sys.argv[2:] == ["today"] else tuple(sys.argv[2:])
-    write_files(Path(sys.argv[1]), write(named).files)
+    write_files(Path(sys.argv[1]), write().files)

@@ -10,9 +10,9 @@ from itertools import accumulate
 
 import pytest
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import EXIT_CODES
+from ebbtide.events.segment import LOGICS
 from ebbtide.replay.verify import verify
 from tests.journals import Memory
 from tests.replay.damage import EVENTS_MIN, SEGMENTS, ends, files, intact, read, remembering
@@ -51,7 +51,7 @@ def flips(part: int, whole: bool) -> Iterator[tuple[int, str, dict[str, bytes]]]
 
 def test_the_journal_is_intact_before() -> None:
     """A thousand events in twenty segments, most of them decisions, and all of them verify."""
-    found = verify(History([Memory(FILES)], logic_flags=LOGIC_FLAGS))
+    found = verify(History([Memory(FILES)], logics=LOGICS))
     assert found.identical
     assert found.events == EVENTS >= EVENTS_MIN
     assert found.episodes > 5
@@ -69,7 +69,7 @@ def test_every_flipped_bit_is_seen(part: int, whole: bool, monkeypatch: pytest.M
             assert ENDS.get(found.last) == found.head, where
             assert found.first == 1 or where.startswith(FIRST), where
             if number % VERIFIED_EACH == 0:
-                result = verify(History([Memory(damaged)], logic_flags=LOGIC_FLAGS))
+                result = verify(History([Memory(damaged)], logics=LOGICS))
                 assert result.divergence is None, where
                 assert not (result.identical and result.events == EVENTS), where
                 assert not result.events or found.first == 1, where

@@ -111,12 +111,6 @@ def test_a_checkpoint_that_the_process_went_on_from() -> None:
     assert names(found) == ["checkpoint-edited"]
 
 
-def test_flags_that_are_not_the_headers() -> None:
-    """The checkpoint says what was in force; a header that says something else was changed."""
-    found = explained(history(changed(RECORDS, seq_of(Checkpoint, 1), logic_flags=())))
-    assert "other-flags" in names(found)
-
-
 def test_the_last_records_of_a_step_taken_away() -> None:
     """The journal ends, marked as whole, before what its last fact leads to."""
     last = RECORDS[-1]

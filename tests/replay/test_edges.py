@@ -8,10 +8,10 @@ from functools import cache
 
 import pytest
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import StragglerEnded, WaveEnded, WaveStarted
 from ebbtide.events.reader import History
+from ebbtide.events.segment import LOGICS
 from ebbtide.replay.verify import verify
 from tests.conftest import Sample
 from tests.replay import edges
@@ -29,9 +29,9 @@ found = cache(journals)
 
 def test_the_border_journal_replays() -> None:
     """All of its shutdowns, byte for byte."""
-    result = verify(History([DirectorySource(GOLDEN)], logic_flags=LOGIC_FLAGS))
+    result = verify(History([DirectorySource(GOLDEN)], logics=LOGICS))
     assert result.identical
-    assert (result.episodes, result.events) == (16, 2070)
+    assert (result.episodes, result.events) == (16, 2068)
 
 
 def test_the_border_journal_can_be_made_again() -> None:

@@ -17,11 +17,10 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
-from tests.journals import Memory
+from tests.journals import SHUTDOWN, Memory
 from tests.replay import fallback_story, outages
 from tests.replay.mutated import mutated
 from tests.replay.test_edges import GOLDEN as EDGES
-from tests.replay.test_replayer import GOLDEN, SHUTDOWN
 
 
 class Mutation(NamedTuple):
@@ -61,9 +60,6 @@ TABLE = (
     Mutation("today", "node_status", 'event.result != "done" and statuses',
              'event.result == "done" and statuses',
              "", "StatesDigest", "StatesDigest", "NodeStatusActor undelivered"),
-    Mutation("first", "node_status", 'event.result != "done" and statuses',
-             'event.result == "done" and statuses',
-             "NodeStatusActor", "StatusesSettled", "StatusesSettled", "undelivered"),
     Mutation("today", "episode", "event.part < event.parts", "event.part <= event.parts",
              "EpisodeActor", "PlanMade", "", NO_FACT),
     Mutation("today", "episode", "event.wave != state.wave:", "event.wave == state.wave:",
@@ -146,7 +142,7 @@ def journal(name: str) -> History:
         return History([Memory(outages.script(name).files)])
     if name == "fallback":
         return History([Memory(fallback_story.write().files)])
-    return History([DirectorySource({"first": SHUTDOWN, "edges": EDGES}.get(name, GOLDEN))])
+    return History([DirectorySource(EDGES if name == "edges" else SHUTDOWN)])
 
 
 @pytest.mark.parametrize("mutation", TABLE, ids=str)

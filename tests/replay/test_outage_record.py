@@ -35,7 +35,7 @@ def story() -> OutageRecord:
 
 
 def test_the_golden_journal_verifies(run: Run) -> None:
-    """If a change of decisions is meant: python -m tests.replay.outages tests/golden/outage-v1-unreleased"""
+    """If a change of decisions is meant: python -m tests.replay.outages tests/golden/outage-v1"""
     assert run("replay", "verify", "--journal", outages.GOLDEN).code == 0
     assert told(outages.script(outages.STORY)) == list(replay.open(outages.GOLDEN).outage_records())
 

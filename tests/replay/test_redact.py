@@ -12,7 +12,6 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from ebbtide.actors.actor import KNOWN_FLAGS, LOGIC_FLAGS, OUTAGE_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, OpenedOrder, System
 from ebbtide.cli.common.guard import DONE
@@ -24,7 +23,7 @@ from ebbtide.events.pack import PackedSource
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.events.recovery import Case, Finding
-from ebbtide.events.segment import Identity
+from ebbtide.events.segment import LOGICS, OUTAGE_LOGIC, SHUTDOWN_LOGIC, Identity
 from ebbtide.replay.redact import Diverged, Pseudonyms, has_text, redact, text_kind
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
@@ -44,7 +43,7 @@ def redacted(original: History, names: Pseudonyms | None = None) -> History:
     files: dict[str, bytes] = {}
     for name, data in redact(original, names or Pseudonyms()):
         files[name] = files.get(name, b"") + data
-    return History([Memory(files)], logic_flags=KNOWN_FLAGS)
+    return History([Memory(files)], logics=LOGICS)
 
 
 def texts(value: Any) -> Iterator[str]:
@@ -89,10 +88,9 @@ def check(original: History, own_words: Iterable[str] = OWN_WORDS) -> Pseudonyms
 # --- the promises on any journal ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flags", [(), LOGIC_FLAGS], ids=["first release", "today"])
-def test_the_golden_story(flags: tuple[str, ...]) -> None:
+def test_the_golden_story() -> None:
     """Two processes and the next boot, under either logic."""
-    check(History([Memory(shutdown.write(flags).files)]))
+    check(History([Memory(shutdown.write().files)]))
 
 
 def test_simulated_shutdowns(sample: Sample) -> None:
@@ -181,13 +179,13 @@ def test_no_text_of_a_fact_a_state_or_an_order_is_kept_because_of_its_place(cls:
     assert b"anary" not in msgspec.msgpack.encode(made)
 
 
-def canaries(flags: tuple[str, ...]) -> Memory:
+def canaries(logic: str) -> Memory:
     """A journal that a stranger may have made, of either set of actors, and that begins in mid-episode: a
     canary in every text of every fact, every order and every actor's state.
     """
     facts = [cls for cls in TYPES.values() if issubclass(cls, Fact)]
     orders = [filled_of(cls) for cls in TYPES.values() if issubclass(cls, Order)]
-    system = System(flags=flags)
+    system = System(logic=logic)
     for kind in system.actors.types:
         subject = "" if kind in system.actors.singletons else f"{CANARY} {kind.name}"
         slot = system.slots.get((kind.name, subject)) or system.register(kind, subject)
@@ -195,7 +193,7 @@ def canaries(flags: tuple[str, ...]) -> Memory:
     for number, order in enumerate(orders):
         opened = msgspec.structs.replace(order, key=f"{order.key}{number}")
         system.open_orders[opened.key] = OpenedOrder(1, opened)
-    journal = Journal(Identity(*[CANARY] * 4, flags)).begin(Stamp(1, 1))
+    journal = Journal(Identity(*[CANARY] * 4, logic)).begin(Stamp(1, 1))
     mark = checkpoint(1, Stamp(1, 1), take_checkpoint(system))
     journal.add(msgspec.structs.replace(mark, actor=CANARY))
     system.next_seq = 2
@@ -216,11 +214,11 @@ class Stated(Memory):
     location = f"/home/{CANARY}/journal.zip"
 
 
-@pytest.mark.parametrize("flags", [LOGIC_FLAGS, OUTAGE_FLAGS], ids=["shutdown", "outage"])
-def test_no_canary_comes_out_of_a_redacted_pack(tmp_path: Path, flags: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("logic", [SHUTDOWN_LOGIC, OUTAGE_LOGIC], ids=["shutdown", "outage"])
+def test_no_canary_comes_out_of_a_redacted_pack(tmp_path: Path, logic: str) -> None:
     """Events, orders, headers, and what the manifest says of the original's damage and of its place."""
     file = tmp_path / "one.zip"
-    original = History([canaries(flags)], logic_flags=KNOWN_FLAGS)
+    original = History([canaries(logic)], logics=LOGICS)
     assert original.read().state == "torn"
     assert redact_to(original, file) == DONE
     with zipfile.ZipFile(file) as archive:

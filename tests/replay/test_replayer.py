@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
-import pytest
 
-from ebbtide.actors.actor import LOGIC_FLAGS, STATES_DIGEST
 from ebbtide.actors.kubelet import KUBELET
 from ebbtide.events.base import Checkpoint
 from ebbtide.events.catalog import DirectorySource
@@ -19,18 +16,9 @@ from tests.journals import SHUTDOWN, Memory
 from tests.replay import shutdown
 from tests.replay.again import checkpoint_of, made_again
 
-#: The journals of every set of logic flags that was in force in a release, and how many records each has; the
-#: last is of those that the next release brings, and is made anew until then.
-GOLDENS = {
-    SHUTDOWN: ((), 96),
-    SHUTDOWN.with_name("shutdown-v1-states-digest"): ((STATES_DIGEST,), 99),
-    SHUTDOWN.with_name("shutdown-v1-unreleased"): (LOGIC_FLAGS, 99),
-}
-GOLDEN = SHUTDOWN.with_name("shutdown-v1-states-digest")
 
-
-def raws(folder: Path = GOLDEN) -> list[RawRecord]:
-    return list(History([DirectorySource(folder)]).raw())
+def raws() -> list[RawRecord]:
+    return list(History([DirectorySource(SHUTDOWN)]).raw())
 
 
 def verify(records: Iterator[RawRecord] | list[RawRecord]) -> Divergence | None:
@@ -42,27 +30,22 @@ def first(tag: str) -> RawRecord:
     return next(raw for raw in raws() if raw.tag == tag)
 
 
-@pytest.mark.parametrize("folder", GOLDENS, ids=lambda folder: folder.name)
-def test_a_golden_journal_replays_to_the_same_bytes(folder: Path) -> None:
-    """Two processes, a restart in the middle, and the next boot; an older journal under its own flags."""
+def test_the_golden_journal_replays_to_the_same_bytes() -> None:
+    """Two processes, a restart in the middle, and the next boot."""
     replayer = Replayer()
-    assert replayer.feed(raws(folder)) is None
+    assert replayer.feed(raws()) is None
     assert replayer.finish() is None
-    assert (replayer.system.flags, replayer.events) == GOLDENS[folder]
+    assert replayer.events == 99
 
 
-@pytest.mark.parametrize("folder", GOLDENS, ids=lambda folder: folder.name)
-def test_a_golden_journal_can_be_made_again(folder: Path) -> None:
-    """The story that made it makes the same records today: format, encoding and logic are as they were.
-
-    But for the checkpoints, which have an actor more than they had: each says what the old one said.
-    """
-    made_again(shutdown.write(GOLDENS[folder][0]).files, folder)
+def test_the_golden_journal_can_be_made_again() -> None:
+    """The story that made it makes the same records today: format, encoding and logic are as they were."""
+    made_again(shutdown.write().files, SHUTDOWN)
 
 
 def test_a_checkpoint_may_lack_an_actor_that_knows_nothing() -> None:
     """Another version did not have it yet; one that knows something cannot be left out."""
-    records = list(History([Memory(shutdown.write(LOGIC_FLAGS).files)]).raw())
+    records = list(History([Memory(shutdown.write().files)]).raw())
     later = [raw for raw in records if raw.tag == Checkpoint.__name__][1]
     mark, verdicts = checkpoint_of(later), {}
     for kept in mark.actors:
@@ -73,11 +56,6 @@ def test_a_checkpoint_may_lack_an_actor_that_knows_nothing() -> None:
     knows = {(kept.actor, kept.subject): bool(msgspec.msgpack.decode(kept.state)) for kept in mark.actors}
     assert verdicts == {who: not known for who, known in knows.items()}
     assert verdicts[KUBELET.name, ""]
-
-
-def test_there_is_a_golden_journal_of_todays_logic() -> None:
-    """Whoever adds a logic flag adds the journal that proves it, and leaves the others as they are."""
-    assert LOGIC_FLAGS in [flags for flags, _ in GOLDENS.values()]
 
 
 def test_a_journal_without_its_beginning_replays_from_its_first_checkpoint() -> None:

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from benchmarks.episodes import lay_out
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.base import Fact, Record, Stamp
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
 from ebbtide.events.decisions import PodEnded
 from ebbtide.events.facts import ContainerExited
 from ebbtide.events.reader import History
+from ebbtide.events.segment import LOGICS
 from ebbtide.replay.divergence import explain
 from ebbtide.replay.redact import Pseudonyms, redact
 from ebbtide.replay.replayer import NO_BEGIN, Replayer
@@ -62,10 +62,10 @@ def test_a_fact_that_does_not_fit_its_type_ends_it_too() -> None:
 
 
 def test_a_journal_without_a_checkpoint_is_not_executed() -> None:
-    """Nothing says under which logic flags its decisions were made: that is said, and nobody guesses."""
-    system = shutdown.Book(()).system
+    """Nothing says under which logic its decisions were made: that is said, and nobody guesses."""
+    system = shutdown.Book().system
     records = [record for ms, fact in shutdown.first_life() for record in system.step(fact, Stamp(ms, ms))]
-    found = history(records, flags=())
+    found = history(records)
     divergence = verify(found).divergence
     assert divergence is not None
     assert (divergence.seq, divergence.field) == (1, NO_BEGIN)
@@ -94,7 +94,7 @@ def peak_mib(folder: Path, shutdowns: int) -> float:
     lay_out(place, 30, shutdowns)
     tracemalloc.start()
     try:
-        assert verify(History([DirectorySource(place)], logic_flags=LOGIC_FLAGS)).identical
+        assert verify(History([DirectorySource(place)], logics=LOGICS)).identical
         return tracemalloc.get_traced_memory()[1] / 2**20
     finally:
         tracemalloc.stop()

@@ -103,7 +103,7 @@ def shutdown(
 
 def write_two(folder: Path) -> Path:
     """The journal's directory. In the second shutdown the hook is slower and the database does not stop."""
-    book = Book(flags=())
+    book = Book()
     short = (Period(priority=0, seconds=10), Period(priority=1000, seconds=3))
     long = (Period(priority=0, seconds=10), Period(priority=1000, seconds=5))
     shutdown(book, "boot-1", Settings(by_pod_priority=short), 18, BEFORE, BEFORE_MS)

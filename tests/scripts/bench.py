@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from ebbtide.actors.actor import LOGIC_FLAGS, OUTAGE_FLAGS, Handler
+from ebbtide.actors.actor import Handler
 from ebbtide.actors.checkpoint import as_checkpoint, restore
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import Checkpoint, Event, Order, Record, Stamp
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded, Tick
+from ebbtide.events.segment import OUTAGE_LOGIC, SHUTDOWN_LOGIC
 from tests.scripts.show import BASE_NS
 
 WALL_BASE_NS = 1_700_000_000_000_000_000
@@ -40,16 +41,16 @@ def _pack(system: System) -> bytes:
     return msgspec.msgpack.encode(as_checkpoint(system))
 
 
-def flags_of(script: Path) -> tuple[str, ...]:
+def logic_of(script: Path) -> str:
     """Which set of actors a script is about, its name says."""
-    return OUTAGE_FLAGS if script.stem.startswith("outage-") else LOGIC_FLAGS
+    return OUTAGE_LOGIC if script.stem.startswith("outage-") else SHUTDOWN_LOGIC
 
 
 class Bench:
     """``auto`` orders are answered ``done`` at once; a step that only answers one is not shown."""
 
-    def __init__(self, flags: tuple[str, ...] = LOGIC_FLAGS) -> None:
-        self.system = System(flags=flags)
+    def __init__(self, logic: str = SHUTDOWN_LOGIC) -> None:
+        self.system = System(logic=logic)
         #: What was packed last, and of which system: nothing but `feed` changes it.
         self._packed = (self.system, _pack(self.system))
         self.now_ns = BASE_NS
@@ -147,7 +148,7 @@ class Saboteur:
         name, _, self._subject = actor.partition(":")
         self._kept = [
             (column, kind, handler)
-            for column in ACTOR_TYPE_BY_NAME[name].transitions.under(LOGIC_FLAGS).handlers.values()
+            for column in ACTOR_TYPE_BY_NAME[name].transitions.handlers.values()
             for kind, handler in column.items()
             if event in ("", kind.__name__)
         ]

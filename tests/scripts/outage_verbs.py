@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.system import System
 from ebbtide.events import outage as o
 from ebbtide.events.base import Fact, Order, Record
+from ebbtide.events.segment import OUTAGE_LOGIC
 from tests.scripts.bench import Bench
 from tests.scripts.notation import duration_ns
 from tests.scripts.parse import Command
@@ -61,7 +61,7 @@ def _leader(bench: Bench, command: Command) -> None:
 def _lost_journal(bench: Bench, command: Command) -> None:
     """Nobody can read what was recorded: whoever leads next begins beside it."""
     next_seq = bench.system.next_seq
-    bench.system = System(flags=OUTAGE_FLAGS)
+    bench.system = System(logic=OUTAGE_LOGIC)
     bench.system.next_seq, bench.daemon_runs = next_seq, False
     bench.orders.clear()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripts.bench import Bench, flags_of
+from tests.scripts.bench import Bench, logic_of
 from tests.scripts.parse import Block, parse, render
 from tests.scripts.verbs import run
 
@@ -14,8 +14,8 @@ HERE = Path(__file__).parent
 SCRIPTS = sorted(HERE.glob("*.txt"))
 
 
-def outputs(blocks: list[Block], flags: tuple[str, ...]) -> list[list[str]]:
-    bench = Bench(flags)
+def outputs(blocks: list[Block], logic: str) -> list[list[str]]:
+    bench = Bench(logic)
     return [[line for command in block.commands for line in run(bench, command)] for block in blocks]
 
 
@@ -24,7 +24,7 @@ def test_script(path: Path, request: pytest.FixtureRequest) -> None:
     """A script's commands print exactly what stands below each of them."""
     before = path.read_text()
     blocks = parse(before)
-    after = render(blocks, outputs(blocks, flags_of(path)))
+    after = render(blocks, outputs(blocks, logic_of(path)))
     if request.config.getoption("--rewrite", default=False):
         path.write_text(after)
     else:

@@ -206,7 +206,7 @@ class Life:
         self.goes_on_after = recovered.verdict.start(fresh_id).after.seq
         writer = Writer(
             storages,
-            Identity("node", MACHINE, self.node.boot_id, "0", recovered.system.flags),
+            Identity("node", MACHINE, self.node.boot_id, "0", recovered.system.logic),
             recovered.verdict.start(fresh_id),
             on_failed=self._storage_failed,
             on_moved=self._storage_moved,

@@ -78,10 +78,10 @@ def default_journals() -> list[Path]:
     return [JOURNAL_PATH, *map(Path, fallbacks)]
 
 
-def open_journal(journals: Sequence[Path], *, logic_flags: Collection[str] | None = None) -> History:
+def open_journal(journals: Sequence[Path], *, logics: Collection[str] | None = None) -> History:
     """Raises Refused when there is no journal, OSError when it cannot be read."""
     sources = sources_of(journals)
-    history = History(sources, logic_flags=logic_flags)
+    history = History(sources, logics=logics)
     if not history.path.segments and not history.path.tail:
         locations = ", ".join(source.location for source in sources)
         raise Refused(f"no journal in {locations}: name its directory with --journal")

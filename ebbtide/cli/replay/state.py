@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, Refused, worst
 from ebbtide.cli.common.options import (
     EpisodeCommand,
@@ -32,6 +31,7 @@ from ebbtide.cli.common.selection import (
     verdict_document,
 )
 from ebbtide.events.record.format import rfc3339, utc_text, visible
+from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import json_seconds, offset
 from ebbtide.replay.states import (
     KnownState,
@@ -83,7 +83,7 @@ def state(
     place = parse_moment(at, "--at")
     if actor:
         known_actor(actor)
-    history = open_journal(journals, logic_flags=KNOWN_FLAGS)
+    history = open_journal(journals, logics=LOGICS)
     since_signal = place.scale == "since_ns"
     # Looked up also where it does not matter: an EPISODE that is not there is a slip that has to be told.
     first = choose_episode(journals, episode or "last").first_seq if since_signal or episode else 0

@@ -16,7 +16,6 @@ import click
 import msgspec
 
 from ebbtide import __version__
-from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import CORRUPT, DIVERGED, DONE, NOT_SO, Refused, code_of, unreadable, worst
 from ebbtide.cli.common.options import (
     EpisodeCommand,
@@ -30,6 +29,7 @@ from ebbtide.events.base import episode_id, head_text
 from ebbtide.events.record.episodes import headless_episode
 from ebbtide.events.record.format import plural, visible
 from ebbtide.events.recovery import Verdict
+from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import span_s
 from ebbtide.replay.replayer import STATEMENTS, Side, ValueChange
 from ebbtide.replay.verify import HIDES, HeadState, NotedHead, Verification, parse_head, verify
@@ -74,7 +74,7 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
         from ebbtide.cli.common.selection import choose_episode
 
         only = choose_episode(journals, episode).first_seq
-    history = open_journal(journals, logic_flags=KNOWN_FLAGS)
+    history = open_journal(journals, logics=LOGICS)
     gc.disable()  # nothing here makes cycles, and looking for them takes a twentieth of the time
     try:
         began = time.perf_counter()
@@ -87,10 +87,10 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
         # Imported and read a second time only now: most runs have nothing to explain.
         from ebbtide.replay.divergence import explain
 
-        again = open_journal(journals, logic_flags=KNOWN_FLAGS)
+        again = open_journal(journals, logics=LOGICS)
         explained = explain(again, result.divergence, __version__)
     # Older segments may be gone by retention: then it is intact, and yet not all of that shutdown is here.
-    number = headless_episode(open_journal(journals, logic_flags=KNOWN_FLAGS))
+    number = headless_episode(open_journal(journals, logics=LOGICS))
     headless = "" if number is None else episode_id(result.verdict.journal_id, number)
     if output == "json":
         show_json(verification_document(result, explained, seconds, noted, headless))

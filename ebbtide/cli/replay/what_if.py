@@ -10,7 +10,6 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, Refused, code_of, unreadable, worst
 from ebbtide.cli.common.options import (
     DURATION,
@@ -28,6 +27,7 @@ from ebbtide.events.codec import BadPayload, UnknownType
 from ebbtide.events.model import Settings
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import json_seconds, span
 from ebbtide.manifests import load_pods
 from ebbtide.replay.whatif.record import Changes, Diverged, NoShutdownAtRecord, WrongChange
@@ -140,7 +140,7 @@ def what_if_command(
         *(f"no record {seq}" for seq in drop),
         *(f"record {seq} {span(delay_ns)} later" for seq, delay_ns in delay),
     ]
-    history = open_journal(journals, logic_flags=KNOWN_FLAGS)
+    history = open_journal(journals, logics=LOGICS)
     try:
         found = compare(decide(history, shutdown.first_seq, changes))
     except WrongChange as error:

@@ -53,7 +53,7 @@ def test_diff_as_json(run: Run, two: Path) -> None:
     assert changes[("shop/old-0", "outcome")]["b"] is None
     assert (document["a"]["id"], document["b"]["id"], document["podsAlike"]) == (
         "00010203-12",
-        "00010203-79",
+        "00010203-81",
         0,
     )
 

@@ -64,7 +64,7 @@ def test_after_a_step_it_is_what_the_system_has() -> None:
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (("--at", "97"), "the last one is 96"),
+        (("--at", "100"), "the last one is 99"),
         (("--at", "0"), "there is no record 0"),
         (("--at", "20", "--pod", "nobody"), "no such actor at record 20"),
         (("--at", "5", "--actor", "wave"), "there are config, logind, kubelet, node, episode, fallback"),
@@ -83,10 +83,10 @@ def test_a_wrong_request_is_one_line(replay: Run, arguments: tuple[str, ...], wo
 
 def test_unknown_logic_is_refused(replay: Run, tmp_path: Path) -> None:
     """What this version does not know it does not execute: exit code 6, and no guess."""
-    folder = write(tmp_path / "odd", records_of(SHUTDOWN)[:44], flags=("from-the-future",))
+    folder = write(tmp_path / "odd", records_of(SHUTDOWN)[:44], logic="shutdown-2")
     ran = replay("state", "--at", "20", journal=folder)
     assert (ran.code, ran.out) == (6, "")
-    assert "from-the-future" in ran.err
+    assert "unknown logic 'shutdown-2'" in ran.err
 
 
 def test_the_command_says_so_too(replay: Run, spoiled: Path) -> None:

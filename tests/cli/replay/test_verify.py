@@ -171,6 +171,26 @@ def test_what_cannot_be_read_is_not_called_identical(run: Run, spoiled: Path) ->
     assert "the journal is corrupt" in document["reason"]
 
 
+def test_another_logic_is_6(run: Run, tmp_path: Path) -> None:
+    """Logic that this version does not know is not guessed at; reading still works."""
+    node = Node()
+    node.start()
+    write(tmp_path, node.records, logic="shutdown-2")
+    ran = run("replay", "verify", "--journal", tmp_path)
+    assert ran.code == 6
+    assert "unknown logic 'shutdown-2'" in ran.err
+    assert run("journal", "show", "--journal", tmp_path).code == 0
+
+
+@pytest.mark.parametrize("how, code", [("torn", 3), ("corrupt", 5)])
+def test_corrupt_before_diverged_before_torn(run: Run, spoiled: Path, how: str, code: int) -> None:
+    """Where several apply, 6 before 5 before 3 before 4."""
+    records = node_after_shutdown().records
+    tamper(records, "Armed", attempt=9)
+    damage(write(spoiled, records), how)
+    assert run("replay", "verify", "--journal", spoiled).code == code
+
+
 def test_precedence_of_all_codes() -> None:
     """6, 5, 3, 4, then the rest; nothing is 0."""
     assert worst([4, 3, 5, 6, 0]) == 6

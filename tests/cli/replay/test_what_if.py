@@ -146,7 +146,7 @@ def test_advice_is_a_configuration(run: Run) -> None:
     [
         ((), "say what is to be different"),
         ((), "--drop-event SEQ or --delay-event SEQ=3s"),
-        (("--drop-event", "79", "--delay-event", "79=5s"), "record 79 is to be dropped and delayed"),
+        (("--drop-event", "81", "--delay-event", "81=5s"), "record 81 is to be dropped and delayed"),
         (("--drop-event", "13"), "record 13 is the decision ShutdownDetected"),
         (("--drop-event", "12"), "begins the shutdown"),
         (("--delay-event", "92"), "write it like 92=3s"),

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event
@@ -143,7 +142,7 @@ def test_a_shutdown_records_the_projection_in_force() -> None:
                 fact = replace(fact, settings=settings)
             yield after_ms, fact
 
-    book, old = Book(LOGIC_FLAGS), Book(LOGIC_FLAGS)
+    book, old = Book(), Book()
     book.process("boot-1", life())
     old.process("boot-1", first_life())
     (event,) = (each.event for each in book.records if isinstance(each.event, d.ShutdownBegan))
