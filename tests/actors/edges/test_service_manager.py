@@ -26,6 +26,14 @@ from tests.beds.notify import drain, full_socket, notify_bed
 from tests.beds.rootfs import SUITES
 from tests.beds.skipping import or_skip
 
+
+async def test_notify_says_variables(tmp_path: Path) -> None:
+    """Variables arrive as lines; a line break in a value cannot start another variable."""
+    async with notify_bed(tmp_path) as bed:
+        assert ServiceManager(bed.address).notify(READY=1, STATUS="armed\nWATCHDOG=trigger")
+        assert await bed.wait("READY") == {"READY": "1", "STATUS": "armed WATCHDOG=trigger"}
+
+
 __all__ = ["bed"]
 
 

@@ -38,6 +38,10 @@ from tests.actors.edges.process.process_bed import (
 )
 from tests.waiting import until
 
+#: Ignores SIGTERM and says when it does.
+DEAF = "trap '' TERM; echo ready > {folder}/ready; while :; do sleep 1000; done"
+
+
 #: A daemon made the classical way: two forks, a session of its own, and a parent that has gone.
 DOUBLE_FORK = """
 import os, time
@@ -126,6 +130,18 @@ async def test_a_pod_has_default_signals_whoever_started_the_daemon(
             assert (await bed.exited("p")).signal == "SIGQUIT"
 
 
+async def test_a_deaf_program_needs_the_kill(tmp_path: Path, use_cgroups: bool) -> None:
+    """A program that ignores SIGTERM lives until SIGKILL, which takes its children along."""
+    pod = pod_of("deaf", shell(DEAF.format(folder=tmp_path)))
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
+        await bed.shows("ready")
+        assert await bed.signal("deaf") == Ending()
+        await until(lambda: len(bed.processes()) >= 2, "it has no child")
+        assert not bed.outbox.of(ContainerExited)
+        assert await bed.kill("deaf") == Ending()
+        assert (await bed.exited("deaf")).signal == "SIGKILL"
+
+
 @pytest.mark.parametrize("how", ["double fork", "no marks"])
 async def test_kill_finds_what_left_its_session(tmp_path: Path, use_cgroups: bool, how: str) -> None:
     """A daemon that forked twice is found by its marks; a child with an emptied environment by its parent."""
@@ -198,6 +214,23 @@ async def test_what_cannot_start_takes_its_pod_along(
         await nothing_left(bed)
 
 
+async def test_an_environment_is_what_the_manifest_says_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod gets its manifest's variables and a few harmless ones, never the daemon's secrets."""
+    monkeypatch.setenv("DAEMON_TOKEN", "secret")
+    spec = shell(
+        f"env > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/env; exec sleep 1000",
+        env={"COLOUR": "blue", "EBBTIDE_POD_UID": "forged"},
+    )
+    async with bed_of(tmp_path, pod_of("p", spec)) as bed:
+        text = await bed.shows("env")
+        assert "COLOUR=blue" in text
+        assert "EBBTIDE_POD_UID=p" in text
+        assert "secret" not in text
+        await bed.kill("p")
+
+
 async def test_an_inventory_comes_in_parts_with_running_flags(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +250,14 @@ async def test_an_inventory_comes_in_parts_with_running_flags(
         assert all([item.running for item in pod.containers] == [True, False] for pod in listed)
         for pod in listed:
             await bed.signal(pod.uid)
+
+
+def facts_of(bed: Bed) -> list[object]:
+    return [
+        fact
+        for fact in bed.outbox.facts
+        if isinstance(fact, (ContainerStarted, ContainerExited, PodAppeared))
+    ]
 
 
 # The daemon dies and comes back: what runs is found again, exactly, and nothing runs twice.
@@ -280,6 +321,33 @@ async def test_a_number_alone_is_not_believed(tmp_path: Path) -> None:
     finally:
         stranger.kill()
         stranger.wait()
+
+
+async def test_a_record_of_another_boot_means_nothing(tmp_path: Path) -> None:
+    """After a reboot the pod is started afresh; the old record is removed."""
+    folder = tmp_path / "state" / "pods"
+    folder.mkdir(parents=True)
+    pod, spec = pod_of("p", shell("exec sleep 1000"))
+    PodRecords(folder, "another boot").store(START, pod, spec, ())
+    (folder / "torn").write_bytes(b"\x81")
+    async with bed_of(tmp_path, (pod, spec)) as bed:
+        assert bed.outbox.of(PodAppeared) == [PodAppeared(pod=pod)]
+        assert [path.name for path in folder.iterdir()] == ["p"]
+        await bed.kill("p")
+
+
+async def test_a_container_that_the_record_does_not_name_is_found_by_its_marks(tmp_path: Path) -> None:
+    """The daemon died between starting a container and writing that down."""
+    pod, spec = pod_of("p", shell("setsid sleep 1000 & exec sleep 1000"))
+    (pid,) = await start_and_leave(tmp_path, (pod, spec))
+    PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(START, pod, spec, ())
+    async with running(tmp_path, [(pod, spec)]) as bed:
+        await bed.known("p")
+        assert facts_of(bed) == [ContainerStarted(uid="p", container="main", pid=pid)]
+        assert await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox) == Ending()
+        assert {fact.pid for fact in bed.outbox.of(ContainerStarted)} == {pid}
+        await bed.kill("p")
+        await nothing_left(bed)
 
 
 @contextmanager
@@ -414,6 +482,22 @@ def test_the_token_stays_with_the_folder(tmp_path: Path) -> None:
     assert secret.read_text() != token
     path.write_text("short")
     assert shown_token(tmp_path / "state") not in ("short", token)
+
+
+async def test_a_pod_whose_record_is_lost_is_found_when_its_manifest_is_read(tmp_path: Path) -> None:
+    """Without any record a pod that is up is not started a second time."""
+    pod = pod_of("p", shell("exec sleep 1000"), shell("exit 0", "brief"))
+    pid, brief = await start_and_leave(tmp_path, pod)
+    await until(lambda: not alive(brief), "the other container lives")
+    (tmp_path / "state" / "pods" / "p").unlink()
+    async with running(tmp_path, [pod]) as bed:
+        await bed.known("p")
+        assert facts_of(bed) == [
+            ContainerStarted(uid="p", container="main", pid=pid),
+            ContainerExited(uid="p", container="brief", gone=True),
+        ]
+        await bed.kill("p")
+        await nothing_left(bed)
 
 
 async def test_a_start_that_was_cut_short_is_taken_up_again(tmp_path: Path) -> None:

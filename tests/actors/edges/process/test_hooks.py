@@ -13,7 +13,7 @@ import trio
 
 from ebbtide.actors.edges.pod_spec import ExecAction, HookAction, HttpGetAction, SleepAction, TcpSocketAction
 from ebbtide.actors.interfaces import Ending
-from tests.actors.edges.process.process_bed import Bed, bed_of, hook_pod
+from tests.actors.edges.process.process_bed import Bed, bed_of, hook_pod, pod_of, shell
 from tests.waiting import WATCHDOG_SECONDS, until
 
 #: Stands where a secret may stand, and nowhere else.
@@ -94,6 +94,14 @@ async def test_a_hook_dies_with_its_container(tmp_path: Path, use_cgroups: bool)
         await bed.signal("p")
         await until(lambda: endings, "the hook does not end")
         assert endings == [Ending("failed", "ended by SIGKILL")]
+
+
+async def test_no_hook_runs_where_no_container_does(tmp_path: Path) -> None:
+    """A container that has ended, or was never known, has nowhere to run a hook."""
+    async with bed_of(tmp_path, pod_of("p", shell("exit 0", pre_stop=script("exit 0")))) as bed:
+        await bed.exited("p")
+        assert await run_hook(bed) == Ending("failed", "the container does not run")
+        assert await run_hook(bed, "q") == Ending("failed", "no such container is known here")
 
 
 # --- httpGet -----------------------------------------------------------------------------------
