@@ -16,6 +16,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     QUICK_MAX,
     QUICK_SECONDS,
     Answer,
+    Unanswered,
     for_each,
 )
 from ebbtide.actors.edges.kubernetes.pods import API_ORDERS
@@ -155,6 +156,13 @@ async def test_no_ending_quotes_an_answer(
             assert f"{code} admission webhook, the object has been modified" in ended.reason
 
 
+async def test_adopted(autojump_clock: MockClock) -> None:
+    """An order that a crash left open is carried out again."""
+    hand = Hand(answers(OK))
+    assert await hand.writes.adopt(delete(), hand.outbox) == Ending()
+    assert hand.server.methods() == ["PATCH", "DELETE"]
+
+
 async def test_mark_first(autojump_clock: MockClock) -> None:
     """The mark comes before the delete, has half a second, and is not needed; the delete names its UID."""
     hand = Hand(lambda asked: None if asked.method == "PATCH" else (0.1, OK), "a")
@@ -226,6 +234,18 @@ async def test_a_silent_server_costs_one_time(autojump_clock: MockClock) -> None
     assert await hand.do(delete("next")) == Ending()
 
 
+async def test_a_refused_connection_is_nothing_sent(autojump_clock: MockClock) -> None:
+    """Nobody can have taken what never left: failed, so its hooks are still to be run."""
+    hand = Hand(answers(OK))
+
+    async def refuse(*args: object, **fields: object) -> Answer:
+        raise Unanswered("connection refused", sent=False)
+
+    hand.server.call = refuse  # type: ignore[method-assign]
+    ended = await hand.do(delete())
+    assert ended == Ending("failed", "not sent: connection refused")
+
+
 @pytest.mark.parametrize(
     ("row", "result"),
     [
@@ -243,6 +263,13 @@ async def test_what_may_have_been_taken(
 ) -> None:
     """A server that gave up may have written it all the same; one that refused has not."""
     assert (await Hand(answers(*row), "a").do(delete())).result == result
+
+
+async def test_time_that_has_passed_is_no_grace(autojump_clock: MockClock) -> None:
+    """What waiting has cost is not given to the pod again."""
+    hand = Hand(lambda asked: (0.01, OK) if asked.method == "DELETE" else None, "a")
+    assert await hand.do(delete(after_taint=True)) == Ending()
+    assert hand.server.asked[-1].body["gracePeriodSeconds"] == 8
 
 
 @pytest.mark.parametrize(("static", "seconds"), [(False, 0.52), (True, 2.0)])

@@ -217,6 +217,12 @@ async def all_contents(server: ConfigMaps) -> list[tuple[str, Contents]]:
     return found
 
 
+def test_a_uid_that_no_name_can_hold_is_refused() -> None:
+    """Before anything is written."""
+    with pytest.raises(ValueError, match="no UID of a Node"):
+        ConfigMapStorage(ConfigMaps(Draws(1)), "ebbtide", "../x", "one")
+
+
 async def test_what_was_not_read_is_not_empty(autojump_clock: MockClock) -> None:
     """A writer would begin the journal anew."""
     place = storage(ConfigMaps(Draws(1)))

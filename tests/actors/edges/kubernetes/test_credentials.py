@@ -149,6 +149,26 @@ def test_nothing_of_a_token_is_said(tmp_path: Path) -> None:
         assert str(path) in str(wrong.value)
 
 
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"exec": {"command": "true", "env": [{"name": "A=B", "value": "x"}]}},
+        {"exec": {"command": "true", "args": ["a\0b"]}},
+        {"exec": {"command": "a\0b"}},
+        {"tokenFile": "a\0b"},
+        {"client-certificate": "a\0b"},
+    ],
+    ids=["env", "args", "command", "token", "certificate"],
+)
+async def test_what_no_system_call_takes(tmp_path: Path, user: Any) -> None:
+    """Names and arguments that nothing can be called with are refused like any other, in one line."""
+    credentials = Credentials(written(tmp_path, config(user=user)))
+    for _ in range(2):
+        with pytest.raises(UnusableCredentials) as wrong:
+            await credentials.refresh()
+        assert "\0" not in str(wrong.value)
+
+
 def test_a_kubeconfig_that_is_no_file(tmp_path: Path) -> None:
     """A FIFO would keep a thread for ever: it is refused at once, and so is a token that is one."""
     fifo = tmp_path / "config"

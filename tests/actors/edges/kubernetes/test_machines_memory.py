@@ -78,3 +78,11 @@ async def test_a_machine_that_is_another_nodes(provider_id: str, autojump_clock:
     made.says("ObjectDeleted")
     with pytest.raises(Unread, match=OTHER_PROVIDER_ID):
         await read(made.source())
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", ""])
+async def test_what_is_no_objects_name_is_not_asked_for(name: str, autojump_clock: MockClock) -> None:
+    """Whoever may annotate the Node chooses no path."""
+    made = Management(name)
+    assert await read(made.source()) is None
+    assert made.server.asked == []

@@ -74,6 +74,24 @@ def test_what_a_pods_object_went_with_is_known_for_a_while() -> None:
     assert (store.last_ends("web"), len(store.last_ends("0"))) == ({}, 1)
 
 
+def test_of_two_mirrors_the_kubelets() -> None:
+    """Who may create pods may not write their status: that is the kubelet's."""
+    true, claim = mirror("hash", "true", phase="Running"), mirror("hash", "claim", phase="Pending")
+    for shown in ([true, claim], [claim, true]):
+        store = PodStore()
+        store.replace(shown, "5")
+        assert (store.find("hash"), store.pods()) == (true, [true])
+
+
+def test_a_static_pods_name_is_a_mirrors() -> None:
+    """What only has the name of a static pod says nothing of it, and its manifest does."""
+    store = PodStore()
+    manifest = pod("", name="api-node-1", api_uid="", static=True)
+    store.set_manifests([manifest])
+    store.put(pod("web", name="api-node-1", api_uid="web"))
+    assert store.find_named("default", "api-node-1") == manifest
+
+
 # --- the cache ---------------------------------------------------------------------------------
 
 
