@@ -12,6 +12,7 @@ import trio
 
 from ebbtide.actors.edges.proof.cloud import (
     HIBERNATED,
+    NO_SUCH,
     NO_USE,
     STATE_UNKNOWN,
     Credentials,
@@ -76,6 +77,24 @@ async def test_the_states_of_an_instance(aws: Ec2Emulator, keys: UserKeys) -> No
     bare, moved = machine(instance, ""), machine(instance, "eu-west-1c")
     assert await asked.read(bare) == Said("off", "providerID", bare.provider_id)
     assert await asked.read(moved) == Said("off", "providerID", node.provider_id)
+
+
+@pytest.mark.backend
+async def test_an_instance_that_is_not_there_is_not_off(aws: Ec2Emulator, keys: UserKeys) -> None:
+    """It may be of another account; and one that is there is told all the same in the same request."""
+    there, asked = aws.run_instance(), source(aws, of_keys(keys))
+    said: dict[str, Said | None] = {}
+
+    async def ask(name: str, node: Machine) -> None:
+        said[name] = await asked.read(node)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, "there", machine(there))
+        nursery.start_soon(ask, "gone", Machine("n", "u", "b", "", "aws:///eu-west-1a/i-00000000"))
+        nursery.start_soon(ask, "elsewhere", Machine("n", "u", "b", "", "gce://project/zone/name"))
+    assert said["gone"] == Said("unknown", error=NO_SUCH)
+    assert said["there"] == Said("on", "providerID", machine(there).provider_id)
+    assert said["elsewhere"] is None
 
 
 @pytest.mark.backend

@@ -186,6 +186,17 @@ async def test_a_guid_that_many_have_names_no_machine(tool: Path, byte: str) -> 
     assert await by(tool).read(MACHINE) == Said("off")
 
 
+async def test_a_tool_that_fails_and_one_that_is_not_there(tool: Path) -> None:
+    """One clear line; whatever it said stays with it."""
+    assert await why(by(tool)) == "ipmitool is not there: it belongs into the controller's image"
+    program(tool, f"print({PASSWORD!r}, file=sys.stderr)", "sys.exit(3)")
+    assert await why(by(tool)) == "ipmitool ended with 3: run it by hand to see what it says"
+    program(tool, f"print({GUID!r} + '\\nChassis Power is off')", "sys.exit(1)")
+    assert (await why(by(tool))).startswith("ipmitool ended with 1")
+    tool.write_text("no program")
+    assert await why(by(tool)) == "ipmitool cannot be run: Exec format error"
+
+
 async def test_a_tool_that_ends_for_nobody(tool: Path) -> None:
     """It is killed, whatever it makes of a polite request."""
     deaf, scope = tool.parent.parent / "deaf", trio.CancelScope()

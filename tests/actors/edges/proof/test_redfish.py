@@ -324,6 +324,13 @@ async def test_a_certificate_of_nobody_we_know(server: Server, tmp_path: Path) -
     assert not named.asked
 
 
+async def test_a_certificate_that_the_system_does_not_know(server: Server) -> None:
+    """Without a word about trust it is the system's authorities that count."""
+    with pytest.raises(Unread, match="its certificate is not accepted"):
+        await read(server, system(), ca_file=None)
+    assert not server.asked
+
+
 async def test_a_pinned_certificate(server: Server) -> None:
     """Whoever signed it and for whichever name; another one is sent nothing."""
     pinned = ":".join(server.fingerprint[at : at + 2] for at in range(0, 64, 2)).upper()
@@ -395,6 +402,12 @@ async def test_switching_off(server: Server, allowed: tuple[str, ...] | None) ->
     (post,) = posts(server)
     assert (post.target, post.body) == (TARGET, b'{"ResetType":"ForceOff"}')
     assert post.headers["content-type"] == "application/json"
+
+
+async def test_what_is_off_is_left_alone(server: Server) -> None:
+    """Already off is success."""
+    assert await switched(server, resettable("Off")) == ("done", "", None)
+    assert not posts(server)
 
 
 @pytest.mark.parametrize(

@@ -136,3 +136,13 @@ async def test_machines_that_are_kept_elsewhere(autojump_clock: MockClock, body:
     with pytest.raises(Unread) as refused:
         await machines.of("a")
     assert str(refused.value) == f"{NOTED} is not there"
+
+
+async def test_a_machine_that_is_not_there_says_nothing_of_another(autojump_clock: MockClock) -> None:
+    """One that is deleted is no proof, and no reason not to look for the next node's."""
+    body = b'{"metadata": {"uid": "u"}, "spec": {"providerID": "test://"}}'
+    server = Scripted(lambda asked: (0.02, no_such("a") if asked.path.endswith("/a") else Answer(200, body)))
+    machines = made(server, "machines", noted("a", "b"))
+    with pytest.raises(Unread, match="is not there"):
+        await machines.of("a")
+    assert await machines.of("b") is not None

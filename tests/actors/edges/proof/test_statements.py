@@ -20,6 +20,7 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     STATEMENT_CHARACTERS_MAX,
     Certificate,
     ClusterView,
+    Declared,
     LeaseView,
     NodeView,
     project_node,
@@ -32,6 +33,7 @@ from ebbtide.actors.edges.proof.statements import (
     NOT_SAFE,
     OTHER_BOOT,
     OTHER_NODE,
+    OVER,
     SPOKE,
     STATED,
     TAKEN_BACK,
@@ -78,6 +80,18 @@ def test_a_certificate_is_read_as_its_daemon_writes_it(fields: dict[str, Any], *
     """Its own text."""
     text = certificate_text(PublishCertificate(key="k", **fields), "b1")
     assert projected({CERTIFICATE_ANNOTATION: text}).certificate == Certificate("b1", safe)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"safe": 1}', "x" * (STATEMENT_CHARACTERS_MAX + 1), "[" * 9999])
+def test_a_certificate_that_somebody_has_spoilt_says_nothing(text: str) -> None:
+    """Nobody waits for it."""
+    assert projected({CERTIFICATE_ANNOTATION: text}).certificate is None
+
+
+def test_a_persons_word_is_read() -> None:
+    """But not the reason: nobody's words go on record."""
+    said = projected({DECLARED_ANNOTATION: {**DECLARED, "reason": "the rack burns"}}).declared
+    assert said == Declared("u", "b1", "l1", "ann@example.test", 600)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +288,25 @@ async def test_who_says_that_it_lives_contradicts_until_it_is_taken_back(autojum
         assert told(box) == [*said]
 
 
+async def test_that_it_lives_is_over_after_its_time_and_can_be_said_anew(autojump_clock: MockClock) -> None:
+    """Counted from when this process saw it first; said anew it begins anew."""
+    async with telling(alive()) as (view, box):
+        await trio.sleep(699)
+        # Something else has changed on the Node.
+        view.nodes.put(
+            projected({ALIVE_ANNOTATION: ALIVE}, version="2", status={"nodeInfo": {"bootID": "b1"}})
+        )
+        assert {each[2] for each in told(box)} == {"on"}
+        await trio.sleep(2)
+        assert told(box) == [("peer", "db-2", "off", OVER)]
+        assert await asked(view, "peer") == Said("off", error=OVER)
+        view.nodes.put(alive("3", at="2026-01-01T01:00:00Z"))
+        await wait_all_tasks_blocked()
+        assert told(box) == [("peer", "db-2", "on", "")]
+        await trio.sleep(2 * ALIVE_SECONDS)
+        assert told(box)[-1] == ("peer", "db-2", "off", OVER)
+
+
 @pytest.mark.parametrize(
     ("node", "error"),
     [
@@ -296,3 +329,11 @@ async def test_a_word_that_names_no_boot_counts_for_any() -> None:
     """What only holds the cure up is taken as it is meant."""
     async with telling(projected({ALIVE_ANNOTATION: ALIVE | {"boot": ""}})) as (_, box):
         assert told(box) == [("peer", "db-2", "on", "")]
+
+
+async def test_what_contradicts_is_told_first() -> None:
+    """Or a proof would be on record that counted for no moment."""
+    async with telling(
+        projected({DECLARED_ANNOTATION: DECLARED, ALIVE_ANNOTATION: ALIVE | {"boot": ""}})
+    ) as (_, box):
+        assert [each[0] for each in told(box)] == ["peer", "declared"]
