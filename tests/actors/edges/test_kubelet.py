@@ -22,6 +22,7 @@ from jeepney import DBusAddress
 from ebbtide.actors.edges import kubelet as unit_module
 from ebbtide.actors.edges.kubelet import (
     HEALTH_ADDRESS,
+    HEALTH_PORT,
     KUBELET_CONFIG,
     KUBELET_WITH_RUNTIME,
     NODE_LOCAL_PLUGINS,
@@ -40,6 +41,7 @@ from ebbtide.actors.edges.linux.bus import BusError, BusRefused
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AwaitUnmounts, CheckMounts, StartKubelet, StopKubelet
 from ebbtide.events.facts import KubeletRead
 from tests.actors.edges.process.process_bed import Outbox
@@ -191,6 +193,18 @@ def manager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(unit_module, "ask_once", ask)
     return made
+
+
+@pytest.mark.parametrize("manager", [1.0], indirect=True, ids=["slow"])
+async def test_a_start_that_is_asked_for_meanwhile(manager: Manager, autojump_clock: trio.abc.Clock) -> None:
+    """Between two looks it has ended and runs again: what runs now is another one, and is left alone."""
+    unit = KubeletUnit("bus", "kubelet.service")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_start_later, unit, 0.3)
+        ending = await unit.stop()
+    assert ending == Ending("done", "it has ended, and somebody has started it again")
+    await trio.sleep(2 * bounds.now.kubelet_stop_seconds)
+    assert (manager.state, manager.invocation, manager.killed) == ("active", 2, [])
 
 
 @pytest.mark.parametrize("manager", [60.0], indirect=True, ids=["stubborn"])
@@ -367,6 +381,16 @@ async def test_a_stop_without_an_answer_is_bounded(
     assert ending == Ending("failed", "the service manager did not answer within 2 s")
 
 
+def test_another_process_of_the_same_number() -> None:
+    """A service manager in another namespace counts otherwise, and a number comes again."""
+    with process("sleep", "infinity") as (made, started_us):
+        assert main_process(made.pid, started_us - 5_000_000) is None
+        found = main_process(made.pid, started_us)
+        assert found is not None
+        os.close(found.pidfd)
+    assert main_process(0, 0) is None
+
+
 def test_a_process_that_was_started_before_the_machine_slept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel counts a start from boot, the service manager without what the machine has slept since, and
     only how long it has slept in all is known now.
@@ -495,6 +519,18 @@ def test_where_its_health_is_asked(tmp_path: Path, text: str, expected: tuple[st
     assert health_endpoint(tmp_path / KUBELET_CONFIG) == expected
 
 
+def test_no_configuration(tmp_path: Path) -> None:
+    """The kubelet's own defaults too: what is no file is not read, and ends no daemon."""
+    (tmp_path / "device").symlink_to("/dev/null")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    for kind in ("none", "device", "fifo", "folder"):
+        assert health_endpoint(tmp_path / kind) == (HEALTH_ADDRESS, HEALTH_PORT)
+
+
+FOREVER_NS = int(WATCHDOG_SECONDS * NS_PER_SECOND)
+
+
 # --- mounts that are waited for; the kernel's own are in test_kubelet_mounts_real.py ---------------
 
 
@@ -502,3 +538,14 @@ async def do(edge: KubeletEdge, order: CheckMounts | AwaitUnmounts, outbox: Outb
     ending = edge.effects[type(order)](order, outbox)
     assert not isinstance(ending, Ending)
     return await ending
+
+
+async def test_a_table_that_cannot_be_read(tmp_path: Path) -> None:
+    """Nothing is said of mounts that nobody has seen."""
+    edge = KubeletEdge("k.service", tmp_path, mount_table=tmp_path / "none", address="unix:path=/nowhere")
+    outbox = Outbox()
+    reason = f"cannot read {tmp_path}/none: No such file or directory"
+    assert await do(edge, CheckMounts(key="c"), outbox) == Ending("failed", reason)
+    order = AwaitUnmounts(key="w", uids=("u1",), timeout_ns=FOREVER_NS)
+    assert await do(edge, order, outbox) == Ending("failed", reason)
+    assert outbox.facts == []

@@ -16,7 +16,7 @@ import trio
 from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.client import CallFailed, Lost, RuntimeReach, Unsent
+from ebbtide.actors.edges.cri.client import CallFailed, Lost, RuntimeReach, RuntimeRefused, Unsent
 from ebbtide.actors.edges.cri.orders import (
     SENT_SECONDS,
     ContainerStops,
@@ -28,6 +28,7 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.units import bound_text
 from tests.actors.edges.process.process_bed import Outbox
+from tests.waiting import WATCHDOG_SECONDS
 
 BOUNDS = bounds.Bounds()
 
@@ -204,6 +205,15 @@ async def test_a_container_that_only_the_kubelets_runtime_could_tell(
         assert (runtime.asked, rig.process.wait()) == (0, -signal.SIGTERM)
 
 
+async def test_a_runtime_that_refuses(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+) -> None:
+    """An answer is an answer: its error is the order's, and nothing goes past it."""
+    async with stopping(Runtime(RuntimeRefused("no")), process) as rig:
+        assert await rig.stop() == Ending("failed", "no")
+        assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
+
+
 async def test_a_container_without_a_process_here_and_a_runtime_that_hangs(
     autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
 ) -> None:
@@ -213,3 +223,11 @@ async def test_a_container_without_a_process_here_and_a_runtime_that_hangs(
         rig.entry.pidfd = -1
         assert await rig.stop() == Ending("timed-out", f"{NOT_KNOWN}: Version: no answer in 2 s")
         assert rig.runtime.asked == 1
+
+
+async def test_sigkill_asks_nobody(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes to the first process, and its end is waited for."""
+    monkeypatch.setattr(bounds, "now", BOUNDS.widened(WATCHDOG_SECONDS))
+    async with stopping(Runtime(hangs=True), process) as rig:
+        assert await rig.kill() == Ending()
+        assert (rig.runtime.asked, rig.process.wait()) == (0, -signal.SIGKILL)
