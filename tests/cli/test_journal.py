@@ -98,6 +98,16 @@ def test_show_golden(run: Run, tmp_path: Path) -> None:
     assert shown == (GOLDEN / "journal-show.txt").read_text()
 
 
+@pytest.mark.parametrize("name", ["web-1", "shop/web-1", pod("web-1").uid])
+def test_show_of_one_pod(run: Run, journal: Path, name: str) -> None:
+    """``--pod`` finds the pod by any of its names, and everything that names it, its end included."""
+    lines = run("journal", "show", "--journal", journal, "--pod", name, "-o", "json").out.splitlines()
+    types = [json.loads(line)["type"] for line in lines]
+    assert types[0] == "PodAppeared"
+    assert "PodEnded" in types
+    assert all(pod("web-1").uid in line for line in lines)
+
+
 def test_since_is_a_number_a_duration_or_a_time() -> None:
     """All four forms, exact to the nanosecond."""
     now_ns = 100 * NS_PER_SECOND

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import stat
 import zipfile
 from pathlib import Path
 
@@ -62,6 +63,16 @@ def test_without_names(run: Run, journal: Path, tmp_path: Path) -> None:
     first = json.loads(shown.splitlines()[0])["data"]["redacted"]
     assert first["journal_id"] == original["journalId"] == manifest["original"]["journalId"]
     assert list(first["trace_ids"].values()) == [original["episodes"][0]["traceId"]]
+
+
+def test_the_same_journal_makes_the_same_file(run: Run, journal: Path, tmp_path: Path) -> None:
+    """Twice, byte for byte; only its owner can read it, and nothing else is left behind."""
+    one, two = tmp_path / "one.zip", tmp_path / "two.zip"
+    for file in (one, two):
+        assert run("journal", "pack", "--redact", "--journal", journal, "-o", file).code == 0
+    assert one.read_bytes() == two.read_bytes()
+    assert stat.S_IMODE(one.stat().st_mode) == 0o600
+    assert {path.name for path in tmp_path.iterdir()} == {"journal", "one.zip", "two.zip"}
 
 
 def test_what_diverges_is_not_redacted(run: Run, spoiled: Path) -> None:
@@ -148,6 +159,27 @@ def test_the_copy_has_the_originals_verdict(
     assert run("journal", "check", "--journal", again).code == code
 
 
+def test_where_the_original_lay_is_not_told(
+    run: Run, fragile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the disk names a path; the copy has what went wrong, and not where."""
+    read, name = DirectorySource.read, segments(fragile)[1].name
+
+    def failing(self: DirectorySource, file: str, offset: int, size: int) -> bytes:
+        if file == name and offset > 5000:
+            raise OSError(5, "Input/output error", f"{self.location}/{file}")
+        return read(self, file, offset, size)
+
+    monkeypatch.setattr(DirectorySource, "read", failing)
+    monkeypatch.setattr("ebbtide.events.reader.CHUNK_BYTES", 4096)
+    file = tmp_path / "copy.zip"
+    assert run("journal", "pack", "--redact", "--journal", fragile, "-o", file).code == 5
+    with zipfile.ZipFile(file) as archive:
+        manifest = archive.read("manifest.json").decode()
+    assert "cannot be read" in manifest
+    assert str(fragile) not in manifest
+
+
 def test_a_copy_that_does_not_verify_gets_no_name(
     run: Run, fragile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,3 +195,27 @@ def test_a_copy_that_does_not_verify_gets_no_name(
     assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
     assert "nothing was packed" in ran.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_segment_that_may_not_be_read(run: Run, fragile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is the reader's trouble and no damage: one line with the cure, and no half an answer."""
+    read, name = DirectorySource.read, segments(fragile)[1].name
+
+    def forbidden(self: DirectorySource, file: str, offset: int, size: int) -> bytes:
+        if file == name:
+            raise PermissionError(13, "Permission denied", f"{self.location}/{file}")
+        return read(self, file, offset, size)
+
+    monkeypatch.setattr(DirectorySource, "read", forbidden)
+    for verb in (
+        ("journal", "check"),
+        ("journal", "ls"),
+        ("replay", "verify"),
+        ("replay", "advise"),
+        ("export", "parquet", "-o", fragile / "tables"),
+        ("journal", "pack", "-o", fragile / "copy.zip"),
+    ):
+        ran = run(*verb, "--journal", fragile)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), verb
+        assert f"{name}: Permission denied; use sudo" in ran.err
+    assert len(list(fragile.iterdir())) == 3

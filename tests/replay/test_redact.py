@@ -19,12 +19,13 @@ from ebbtide.cli.journal_pack import _redact as redact_to
 from ebbtide.events import facts as f
 from ebbtide.events.base import TYPES, Checkpoint, Fact, Order, Stamp
 from ebbtide.events.codec import RawRecord
+from ebbtide.events.model import Pod
 from ebbtide.events.pack import PackedSource
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.events.recovery import Case, Finding
 from ebbtide.events.segment import LOGICS, OUTAGE_LOGIC, SHUTDOWN_LOGIC, Identity
-from ebbtide.replay.redact import Diverged, Pseudonyms, has_text, redact, text_kind
+from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, has_text, redact, text_kind
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
 from tests.conftest import Sample
@@ -259,6 +260,20 @@ def test_what_a_field_mostly_has_is_kept(field: str, kept: str, replaced: str) -
     assert (getattr(one, field), getattr(two, field)) == (kept, "message~1")
 
 
+def test_a_uid_of_digits_is_no_waves_number() -> None:
+    """A key's subject that is a pod is replaced as the pod is."""
+    inventory, ended = told(
+        f.InventoryTaken(
+            key="EpisodeActor/inventory//0",
+            as_of_ns=1,
+            source="process",
+            pods=(Pod(uid="77", namespace="n", name="p"),),
+        ),
+        f.OrderEnded(key="HookActor/kill:main/77/0", result="done"),
+    )
+    assert f"/{inventory.pods[0].uid}/" in ended.key
+
+
 # --- where it comes from -----------------------------------------------------------------------
 
 
@@ -279,3 +294,14 @@ def test_what_diverges_is_not_redacted() -> None:
     records = shutdown.write().records
     with pytest.raises(Diverged):
         redact(history(changed(records, len(records), status_flush_ns=1)), Pseudonyms())
+
+
+def test_a_begin_without_a_checkpoint_is_refused() -> None:
+    """There is no state to begin with."""
+    records = shutdown.write().records[1:]
+    moved = [
+        msgspec.structs.replace(record, seq=record.seq - 1, cause=max(0, record.cause - 1), episode=0)
+        for record in records[:3]
+    ]
+    with pytest.raises(NoBegin):
+        redact(history(moved), Pseudonyms())

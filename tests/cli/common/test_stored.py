@@ -40,3 +40,12 @@ def test_what_is_read_once_is_not_followed(run: Run, home: Path, words: tuple[st
     asked = run(*words, "--journal", "configmaps:ebbtide/node-1")
     assert asked.code == 2
     assert "cannot be followed" in asked.err
+
+
+@pytest.mark.parametrize("words", [("simulate",), ("run", "--mode", "process")])
+def test_what_is_written_is_written_here(run: Run, home: Path, words: tuple[str, ...]) -> None:
+    """A folder of that name would hide the journal that is meant."""
+    asked = run(*words, "--journal", "configmaps:ns/n")
+    assert (asked.code, asked.out, asked.err.count("\n")) == (2, "", 1)
+    assert "name a directory of this machine" in asked.err
+    assert not Path("configmaps:ns").exists()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ebbtide.cli.replay.timeline import _last_episode
+from ebbtide.events.segment import header_length
 from tests.commands import Run
 from tests.journals import SHUTDOWN
+from tests.replay.report.journals import story
 
 #: This machine's boot is that of the journal: without the damage its shutdown would count as running.
 BOOT = "boot-1"
@@ -64,6 +68,32 @@ def test_every_document_says_what_is_wrong_with_the_journal(
     found = _state(json.loads(ran.out))
     assert found["state"] == state
     assert found["banner"] in ran.err
+
+
+def _flipped(data: bytes) -> bytes:
+    changed = bytearray(data)
+    changed[1_000] ^= 1
+    return bytes(changed)
+
+
+def _of_version_2(data: bytes) -> bytes:
+    """The number stands behind the magic; the header's last 32 bytes are its hash."""
+    length = header_length(data)
+    content = data[:8] + b"\x02" + data[9 : length - 32]
+    return content + sha256(content).digest() + data[length:]
+
+
+@pytest.mark.parametrize(("change", "code"), [(_flipped, 5), (_of_version_2, 6)])
+def test_no_advice_from_what_cannot_be_read(
+    run: Run, tmp_path: Path, change: Callable[[bytes], bytes], code: int
+) -> None:
+    """Corrupt before the first stop, or of another format: the exit code is the journal's, not 1."""
+    files = story()
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(change(data) if name == min(files) or code == 6 else data)
+    ran = run("replay", "advise", "--journal", tmp_path)
+    assert "nothing can be advised" in ran.err
+    assert ran.code == code
 
 
 def test_a_shutdown_is_followed_across_a_write_under_way(run: Run, hurt: tuple[str, Path]) -> None:

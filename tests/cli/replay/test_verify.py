@@ -132,6 +132,14 @@ def test_what_differs_after_an_episode_says_nothing_against_it(run: Run, spoiled
     assert run("replay", "verify", "--journal", spoiled).code == 3
 
 
+@pytest.mark.parametrize("name", ["-9", "--last"])
+def test_an_episode_that_is_not_there(run: Run, tmp_path: Path, name: str) -> None:
+    """An unknown episode is a wrong request."""
+    whole_shutdown(tmp_path)
+    ran = run("replay", "verify", name, "--journal", tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+
+
 def test_an_unknown_event_is_6(run: Run, spoiled: Path) -> None:
     """A journal with an event type of a version to come cannot be executed; reading it still works."""
     node = Node()

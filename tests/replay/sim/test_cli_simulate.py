@@ -81,6 +81,15 @@ def test_refused(run: Run, arguments: tuple[str, ...], message: str) -> None:
     assert err.count("\n") == 1
 
 
+def test_a_journal_is_never_mixed(run: Run, tmp_path: Path) -> None:
+    """A directory in which something lies is refused, and nothing in it is touched."""
+    (tmp_path / "here").write_text("mine")
+    code, _, err = run("--journal", tmp_path)
+    assert code == 2
+    assert "is there already: name a new directory with --journal" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
 def test_golden(run: Run) -> None:
     """What a person sees of a run with a cancel and a second shutdown, but for ids and sizes."""
     code, out, _ = run("--synthetic", "12", "--seed", "20")

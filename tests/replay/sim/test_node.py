@@ -9,12 +9,14 @@ from msgspec.structs import replace
 
 from ebbtide.actors import container
 from ebbtide.events.base import NS_PER_MS as MS
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import (
+    DeletePod,
     DetachCertified,
     SendSignal,
 )
-from ebbtide.events.facts import InventoryTaken
-from ebbtide.replay.sim.node import NOT_LISTED_YET, Happening
+from ebbtide.events.facts import InventoryTaken, OrderEnded
+from ebbtide.replay.sim.node import KUBELET, NOT_LISTED_YET, Happening
 from ebbtide.replay.sim.scenario import NodeMode, PodPlan
 from tests.replay.sim.nodes import MODES, Name, Tried, parts, shrink, try_out, whole_plan
 from tests.replay.sim.test_faults import Run
@@ -38,6 +40,21 @@ def test_a_runtime_that_is_not_asked(hangs_ms: int | None, source: str) -> None:
     assert [event.source for event in run.events(InventoryTaken)] == ["simulated", source, source]
     safe = source == "simulated"
     assert [(event.safe, event.restarts) for event in run.events(DetachCertified)] == [(safe, not safe)]
+
+
+def test_deletes_that_nobody_answers() -> None:
+    """A slow server may have taken a delete that has no answer: such a pod's hook is not run again."""
+    ways: dict[tuple[str, bool], int] = {}
+    for seed in range(12):
+        run = Run(seed=seed, kind="poweroff", mode="api", api_takes_ns=3 * NS_PER_SECOND)
+        results = {event.key: event.result for event in run.events(OrderEnded)}
+        taken = {each.uid: None for each in seen(run, "delete")}
+        hooks = {each.uid: None for each in seen(run, "hook") if each.life != KUBELET}
+        for order in run.events(DeletePod):
+            way = results[order.key], order.uid in taken
+            ways[way] = ways.get(way, 0) + 1
+            assert way[0] == "failed" or order.uid not in hooks
+    assert sorted(ways) == [("failed", False), ("timed-out", False), ("timed-out", True)]
 
 
 # --- what hangs ----------------------------------------------------------------------------------
