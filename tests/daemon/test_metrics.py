@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ebbtide.cli.metrics import meters_of_daemon
@@ -12,7 +13,7 @@ from ebbtide.events.base import Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder
-from ebbtide.otel.meters import Meters, fold
+from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold, kept_meters
 from ebbtide.otel.metrics import ShippingState, exposition
 from tests.journals import SHUTDOWN
 
@@ -64,6 +65,21 @@ async def test_what_is_missing_is_folded_once() -> None:
     await metering.complete(lambda level, line: None)
     await metering.complete(lambda level, line: None)
     assert metering.meters == whole
+
+
+@pytest.mark.parametrize("spoiled", ["utf-8", "buckets", "format", "list", "empty"])
+def test_a_side_file_that_does_not_fit_is_passed_over(tmp_path: Path, spoiled: str) -> None:
+    """Damaged, or another version's: the sums are folded anew, and the node is protected all the same."""
+    meters = Meters(journal_id=b"j" * 16)
+    fold(meters, records())
+    if spoiled == "buckets":
+        meters.stop_times["graceful"].counts.pop()
+    if spoiled == "format":
+        meters.format += 1
+    data = msgspec.msgpack.encode(meters)
+    texts = {"utf-8": data.replace(b"web", b"w\xffb"), "list": b"\x90", "empty": b""}
+    (tmp_path / METERS_FILE_NAME).write_bytes(texts.get(spoiled, data))
+    assert kept_meters([DirectorySource(tmp_path)], b"j" * 16) == Meters(journal_id=b"j" * 16)
 
 
 @pytest.mark.parametrize("state", [None, ShippingState(stored=3, pending=2, reason="HTTP 503")])

@@ -83,6 +83,16 @@ def test_mode_auto_starts_with_what_there_is_and_says_what_is_missing(machine: P
     )
 
 
+def test_in_a_pod_its_service_account_is_taken(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the cluster gave us an identity, the kubelet's is not borrowed, unless it is named."""
+    put(places.KUBECONFIGS[1])
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setattr(places, "in_a_pod", lambda: True)
+    assert found("auto").kubeconfig is None
+    assert found("auto", kubeconfig=IN_CLUSTER).has_api
+    assert found("auto", kubeconfig="/etc/kubernetes/kubelet.conf").kubeconfig is not None
+
+
 @pytest.mark.parametrize(
     "mode, options, cure",
     [
@@ -125,3 +135,13 @@ def test_a_file_that_is_no_kubeconfig(runtime: Path, mode: str, content: bytes) 
                 found(mode, where)
         else:
             assert found(mode, where).kubeconfig == path
+
+
+def test_a_pods_environment_names_its_node(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The downward API's word goes before a configuration that all nodes share, and after the option."""
+    monkeypatch.setenv(places.NODE_NAME_VARIABLE, "worker-3")
+    assert found("auto", NodeSection(node_name="a")).node == "worker-3"
+    assert found("auto", node_name="b").node == "b"
+    monkeypatch.setenv(places.NODE_NAME_VARIABLE, "Worker_3")
+    with pytest.raises(ModeUnavailable, match="'Worker_3' is no Node's name"):
+        found("auto")

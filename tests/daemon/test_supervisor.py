@@ -27,6 +27,10 @@ from tests.beds.notify import drain, full_socket
 from tests.daemon.rig import EBBTIDE
 from tests.waiting import WATCHDOG_SECONDS, until_sync
 
+#: One descriptor as systemd passes it: at 3, with the process's own number.
+AT_THREE = '[ "$0" = 3 ] || eval "exec 3<&$0 $0<&-"; export LISTEN_PID=$$; exec "$@"'
+
+
 ROOT = Path(__file__).parents[2]
 ALONE = (sys.executable, "-I", "-S")
 KEEPER = (*ALONE, str(ROOT / "ebbtide" / "supervisor.py"))
@@ -306,6 +310,23 @@ def test_the_manager_above_hears_what_concerns_it(bench: Bench) -> None:
         "STOPPING=1",
     ]
     assert [text for text in heard if text.startswith("STATUS=the daemon ended (Killed)")]
+    os.close(lock)
+
+
+def test_a_lock_that_the_manager_above_kept_is_taken_over(bench: Bench) -> None:
+    """A unit that changes to --keep-lock: its store's duplicate goes, or a release would wait for it."""
+    lock = bench.pipe("lock")
+    address = bench.folder / "notify"
+    ours = os.open(bench.folder / "lock", os.O_WRONLY)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as above:
+        above.bind(str(address))
+        environ = {"NOTIFY_SOCKET": str(address), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "lock"}
+        bench.start("fds remove=lock", "bash", "-c", AT_THREE, str(ours), fds=(ours,), **environ)
+        os.close(ours)
+        assert bench.end()[0] == 0
+        assert above.recv(4096) == b"FDSTOREREMOVE=1\nFDNAME=lock"
+    assert bench.log() == ["life", "fds lock mine"]
+    assert not held(lock)
     os.close(lock)
 
 

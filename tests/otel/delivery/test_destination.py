@@ -15,6 +15,7 @@ from ebbtide.otel.delivery.destination import (
     Destination,
     Given,
     checked_endpoint,
+    checked_header,
     from_environment,
     resolve,
     resolve_all,
@@ -129,6 +130,16 @@ def test_a_bad_variable_is_named_and_its_value_kept_back(variables: dict[str, st
     assert caught.value.__suppress_context__
 
 
+@pytest.mark.parametrize("name, value", [("x-bin", SECRET), ("x!y", SECRET), ("grpc-x", "1"), ("x", "a\tb")])
+def test_a_header_that_grpc_does_not_take_is_named(name: str, value: str) -> None:
+    """Its library raises for some, and calls others the server's fault; over HTTP they are good."""
+    given = Given(endpoint="http://c", headers=(checked_header(name, value),))
+    assert resolve(given) is not None
+    with pytest.raises(BadDestination, match=rf"header {name}") as caught:
+        resolve(Given(protocol="grpc"), given)
+    assert value not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "endpoint",
     [
@@ -147,3 +158,9 @@ def test_what_is_no_endpoint(endpoint: str) -> None:
     """Refused with an example of one."""
     with pytest.raises(BadDestination, match="http://localhost:4318"):
         checked_endpoint(endpoint)
+
+
+def test_the_placeholder_of_config_show_is_no_value() -> None:
+    """A configuration that was printed and read again would send it to the back end."""
+    with pytest.raises(BadDestination, match="placeholder"):
+        checked_header("authorization", "(hidden)")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import trio
+
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.otel.delivery.exporter import Tail
 from tests.events.making import running, step, write_steps
@@ -26,6 +28,31 @@ async def test_what_is_not_synced_is_held_back(tmp_path: Path) -> None:
         tail.learn(writer.synced_seq)
         assert first + given(tail) == list(range(1, writer.synced_seq + 1))
         assert given(tail) == []
+
+
+async def test_steps_stay_whole(tmp_path: Path) -> None:
+    """A durable half of a step is not handed out: none of its orders was released."""
+    storage = DirectoryStorage(tmp_path)
+    async with running([storage]) as writer:
+        whole = writer.last_seq
+        writer.append(step(writer.last_seq + 1, whole=False))
+        await writer.wait_synced(writer.last_seq)
+        tail = Tail([storage.source])
+        tail.learn(writer.last_seq)
+        assert given(tail) == list(range(1, whole + 1))
+        writer.append([step(writer.last_seq + 1)[0], *step(writer.last_seq + 2)[:0]])
+        await trio.lowlevel.checkpoint()
+
+
+async def test_what_is_synced_in_memory_only_is_not_durable(tmp_path: Path) -> None:
+    """A location that goes with the boot vouches for nothing, whatever its frames say."""
+    storage = DirectoryStorage(tmp_path)
+    async with running([storage]) as writer:
+        await write_steps(writer, 3, synced=True)
+        lasting = Tail([storage.source])
+        volatile = Tail([storage.source], volatile=(str(tmp_path),))
+        assert given(lasting)
+        assert given(volatile) == []
 
 
 async def test_a_daemon_that_died_in_a_step_leaves_no_trace_of_it(tmp_path: Path) -> None:

@@ -151,3 +151,14 @@ def test_the_exporters_process_prints_to_the_log(tmp_path: Path) -> None:
     assert all(isinstance(json.loads(line), dict) for line in done.stdout.splitlines())
     # How far it came is saved for a second at most: a slow machine sends the rest again.
     assert load(tmp_path) is not None
+
+
+async def test_what_a_library_says_of_the_environment_stays_unsaid(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It repeats a header that it cannot read, which may be somebody's secret."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "s3cret-word")
+    sender = sender_for(Destination(endpoint="http://localhost:1/v1/traces"))
+    assert isinstance(await sender.send(batch()), Again)
+    await sender.aclose()
+    assert capfd.readouterr() == ("", "")

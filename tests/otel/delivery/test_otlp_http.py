@@ -192,6 +192,18 @@ def keys(tmp_path: Path) -> Keys:
     return Keys(tmp_path)
 
 
+async def test_tls_with_an_authority_of_ones_own(keys: Keys) -> None:
+    """The server is known by the named certificate, and by no other."""
+    collector = Collector()
+    async with collecting(collector, keys.context()):
+        good = await send_to(collector.endpoint, certificate=keys.ca)
+        bad = await send_to(collector.endpoint)
+    assert good == Accepted()
+    assert isinstance(bad, Again)
+    assert bad.reason.startswith("the server's certificate is not accepted: ")
+    assert len(collector.got) == 1
+
+
 async def test_mutual_tls(keys: Keys) -> None:
     """A server that wants to know the client gets its certificate; without one nothing arrives."""
     collector = Collector()
