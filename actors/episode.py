@@ -40,7 +40,6 @@ from ebbtide.actors.policy.grace_periods import (
     REAP_MARGIN_NS,
     ShutdownTimes,
     lay_out_times,
-    measured_margins,
     pod_grace_seconds,
 )
 from ebbtide.actors.policy.last_boot import EndedBoot, boot_end
@@ -90,13 +89,12 @@ from ebbtide.events.facts import (
     DaemonStarted,
     InventoryTaken,
     LastBootRead,
-    NodeMeasured,
     OrderEnded,
     PodJoined,
     ReleaseRequested,
     Tick,
 )
-from ebbtide.events.model import Margins, Period, PlannedPod, PlannedWave, Pod, ShutdownKind, TerminationMode
+from ebbtide.events.model import Period, PlannedPod, PlannedWave, Pod, ShutdownKind, TerminationMode
 
 NAME = "EpisodeActor"
 
@@ -126,8 +124,6 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     reserve_ns: int = 0
     elastic: bool = False
     sleep_action: bool = True
-    #: What this node needs at a shutdown's end; None: nobody has measured it.
-    measured: Margins | None = None
     # Where the process that wrote last lived.
     boot_id: str = ""
     userspace_id: str = ""
@@ -137,8 +133,6 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     deadline_ns: int = 0
     kill_by_ns: int = 0
     release_by_ns: int = 0
-    #: Of what was measured, what this shutdown's limit leaves room for.
-    margins: Margins | None = None
     listing: tuple[Pod, ...] = ()
     #: The listing that is waited for, and whether one has failed in this shutdown.
     listing_key: str = ""
@@ -193,7 +187,7 @@ def _open_pods(state: EpisodeState) -> dict[str, int]:
 #: The configuration, whose boot it is, and what counts over all shutdowns.
 KEPT_FIELDS = (
     *("periods", "requested_ns", "reserve_ns", "elastic", "sleep_action", "boot_id", "userspace_id"),
-    *("measured", "ordinal", "plans", "sleeps_terminated_early"),
+    *("ordinal", "plans", "sleeps_terminated_early"),
     *("enabled", "armed", "left", "ended", "projection_version", "resource"),
 )
 
@@ -540,10 +534,6 @@ def _leaves(state: EpisodeState, event: Leave, now: int) -> Result:
     return replace(state, left=True), ()
 
 
-def _node_measured(state: EpisodeState, event: NodeMeasured, now: int) -> Result:
-    return replace(state, measured=measured_margins(event)), ()
-
-
 def _mode_chosen(state: EpisodeState, event: MeansChosen, now: int) -> Result:
     return replace(state, means=event.means, handed_over=False, taints=event.taints), ()
 
@@ -646,7 +636,7 @@ def _unseen(state: EpisodeState, reason: str) -> list[Event]:
 
 
 def _times(state: EpisodeState, grant_ns: int, now: int) -> ShutdownTimes:
-    return lay_out_times(now, grant_ns, state.requested_ns, state.reserve_ns, state.measured)
+    return lay_out_times(now, grant_ns, state.requested_ns, state.reserve_ns)
 
 
 def _begin_shutdown(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
@@ -661,7 +651,6 @@ def _begin_shutdown(state: EpisodeState, event: ShutdownDetected, now: int) -> R
         lock_held=event.lock_held,
         budget="elastic" if state.elastic else "strict",
         projection_version=state.projection_version,
-        margins=layout.margins,
         resource=state.resource,
     )
     state = replace(
@@ -805,7 +794,7 @@ def _afresh(
 
 def give_up_ns(state: EpisodeState) -> int:
     """From when on this shutdown waits for no pod."""
-    return ShutdownTimes(state.deadline_ns, state.kill_by_ns, state.release_by_ns, state.margins).give_up_ns
+    return ShutdownTimes(state.deadline_ns, state.kill_by_ns, state.release_by_ns).give_up_ns
 
 
 def _deadline(state: EpisodeState) -> int:
@@ -894,10 +883,6 @@ TRANSITIONS = Transitions(
     Row(EVERY,        HookEnded,        _hook_ended),
     Row(EVERY,        MeansChosen,      _mode_chosen),
     Row(EVERY,        HandedOver,       _handed_over),
-
-    # A shutdown keeps what it began with: else it would give up sooner than it has told its waves.
-    Row("idle",       NodeMeasured,     _node_measured),
-    ignored("listing waves draining flushing released cancelling", NodeMeasured),
 )
 # fmt: on
 

@@ -11,7 +11,6 @@ from ebbtide.events.model import (
     Budget,
     Handover,
     LeftPods,
-    Margins,
     Period,
     PlannedPod,
     PlannedWave,
@@ -242,8 +241,6 @@ class ShutdownBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     lock_held: bool
     budget: Budget = "strict"
     projection_version: int = 1
-    #: Kept free at its end; None: the constants, because nobody has measured this node.
-    margins: Margins | None = None
     #: Of its trace, beside what the segment's header says.
     resource: dict[str, str] = {}
 

@@ -395,23 +395,6 @@ class ReleaseRequested(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=F
     asked_by: int
 
 
-@register
-class NodeMeasured(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The worst that was measured of each kind of call; 0: not measured. Nothing sends it any more.
-
-    ``sync_ns``: a page of the journal; ``logind_ns``: a call over the bus; ``exec_ns``: a process begun and
-    ended; ``runtime_ns``, ``api_ns``: a call of the container runtime, of the API server.
-    """
-
-    sync_ns: int = 0
-    logind_ns: int = 0
-    exec_ns: int = 0
-    runtime_ns: int = 0
-    api_ns: int = 0
-    measured_wall_ns: int
-    asked_by: int
-
-
 #: Pods in one `InventoryTaken`: keeps a frame under 1 MiB even with long names and many containers.
 INVENTORY_PODS_MAX = 256
 

@@ -520,18 +520,6 @@ def _began_text(names: Names, event: d.ShutdownBegan, at: Stamp) -> str:
     )
 
 
-def _measured_text(names: Names, event: f.NodeMeasured, at: Stamp) -> str:
-    worst = {
-        "a sync": event.sync_ns,
-        "a call of logind": event.logind_ns,
-        "a process": event.exec_ns,
-        "a call of the runtime": event.runtime_ns,
-        "a call of the API server": event.api_ns,
-    }
-    said = (f"{what} {span(each_ns)}" for what, each_ns in worst.items() if each_ns)
-    return f"this node was measured, at worst: {', '.join(said) or 'nothing'}"
-
-
 def _moved_text(names: Names, event: d.DeadlineMoved, at: Stamp) -> str:
     why = "in overtime" if event.overtime else "logind starts its delay anew"
     return f"deadline moved: {span(event.deadline_ns - at.mono_ns)} left, {why}"
@@ -967,7 +955,6 @@ ROWS: dict[type[Event], Row] = {
     f.ReleaseRequested: Row(
         "uid {event.asked_by} asked to release the lock", NOTICE, PLAIN, {"asked_by": "person"}
     ),
-    f.NodeMeasured: Row(_measured_text, NOTICE, PLAIN, {"asked_by": "person"}),
     # Pods and their containers.
     f.PodAppeared: Row("is to be started", DEBUG, UNLOGGED, {}, learn=_learn_pod),
     d.StartPod: Row("being started", DEBUG, UNLOGGED, {}),

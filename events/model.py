@@ -140,21 +140,6 @@ class Settings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return self.gates.get(name, True)
 
 
-class Margins(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a shutdown keeps free at its end: for the release of the lock before logind's own timer, for the
-    last statuses before it, to see the last pods go before those. ``measured_wall_ns``: when it was measured.
-    """
-
-    release_ns: int
-    flush_ns: int
-    reap_ns: int
-    measured_wall_ns: int
-
-    @property
-    def total_ns(self) -> int:
-        return self.release_ns + self.flush_ns + self.reap_ns
-
-
 class PlannedPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """``volumes``: its wave also waits, while it has time, until these are unmounted."""
 

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 from ebbtide.actors.policy.grace_periods import (
     DEFAULT_PRIORITY,
+    END_MARGIN_NS,
     FLOOR_NS,
-    LEAST_MARGINS,
     group_index,
     share_grant,
 )
@@ -573,9 +573,6 @@ def _with_margin(need_ns: int, workloads: Sequence[Workload], caution: Caution) 
 
 
 Outlook = Literal["saved", "perhaps", "hopeless"]
-
-#: Without the reserve the last wave has so much less: the time to see its pods go, and to record it.
-END_MARGIN_NS = LEAST_MARGINS.total_ns
 
 
 class ShortGrant(NamedTuple):

@@ -10,16 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
-
-from msgspec.structs import replace
+from typing import NamedTuple
 
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
-from ebbtide.events.model import Margins, Period, Pod, Settings
-
-if TYPE_CHECKING:
-    # Its fields are all that is used of it: a plan of files need not load what edges report.
-    from ebbtide.events.facts import NodeMeasured
+from ebbtide.events.model import Period, Pod, Settings
 
 #: Pods from this priority on are critical: the value of ``system-cluster-critical`` (KEP-2712).
 CRITICAL_PRIORITY = 2_000_000_000
@@ -168,83 +162,32 @@ FALLBACK_MARGIN_NS = 50_000_000
 #: Kept free after the last SIGKILL to see the processes go.
 REAP_MARGIN_NS = 250_000_000
 
-#: On a node that nobody has measured.
-LEAST_MARGINS = Margins(
-    release_ns=RELEASE_MARGIN_NS, flush_ns=FLUSH_MARGIN_NS, reap_ns=REAP_MARGIN_NS, measured_wall_ns=0
-)
-
-#: How often a margin has room for the worst call that a drill measured. A drill makes one call at a time, and
-#: nothing ends on the node; at a shutdown's end the calls for all pods are under way at once.
-CALLS_IN_MARGIN = 4
-
-#: No measured margin is larger. Three of them and `FLOOR_NS` are the reserve's default of 5 s: where that is
-#: granted, whatever was measured takes nothing from any pod.
-MARGIN_NS_MAX = NS_PER_SECOND
-
-#: Nor larger than this part of logind's limit, so that the pods keep five eighths of a small one at least.
-LIMIT_PARTS_OF_MARGIN = 8
-
-
-def measured_margins(measured: NodeMeasured) -> Margins:
-    """What a node needs on which a drill has measured this: never less than the constants, never more than
-    `MARGIN_NS_MAX`, whatever was measured.
-    """
-
-    def margin_ns(least_ns: int, call_ns: int) -> int:
-        return max(least_ns, min(CALLS_IN_MARGIN * call_ns, MARGIN_NS_MAX))
-
-    return Margins(
-        # The release is on the disk before logind learns of it.
-        release_ns=margin_ns(RELEASE_MARGIN_NS, measured.sync_ns + measured.logind_ns),
-        flush_ns=margin_ns(FLUSH_MARGIN_NS, measured.sync_ns + measured.api_ns),
-        # Who sees the pods go is the runtime, and the kernel where they are our own processes.
-        reap_ns=margin_ns(REAP_MARGIN_NS, max(measured.exec_ns, measured.runtime_ns)),
-        measured_wall_ns=measured.measured_wall_ns,
-    )
-
-
-def margins_within(limit_ns: int, margins: Margins) -> Margins:
-    """These margins under a limit that may be small."""
-    most_ns = limit_ns // LIMIT_PARTS_OF_MARGIN
-    return replace(
-        margins,
-        release_ns=max(RELEASE_MARGIN_NS, min(margins.release_ns, most_ns)),
-        flush_ns=max(FLUSH_MARGIN_NS, min(margins.flush_ns, most_ns)),
-        reap_ns=max(REAP_MARGIN_NS, min(margins.reap_ns, most_ns)),
-    )
+#: All of them.
+END_MARGIN_NS = RELEASE_MARGIN_NS + FLUSH_MARGIN_NS + REAP_MARGIN_NS
 
 
 class ShutdownTimes(NamedTuple):
     deadline_ns: int
     kill_by_ns: int
     release_by_ns: int
-    #: None: the constants.
-    margins: Margins | None = None
 
     @property
     def give_up_ns(self) -> int:
         """From here on nothing is waited for but the last statuses."""
-        flush_ns = (self.margins or LEAST_MARGINS).flush_ns
-        return self.release_by_ns - min(flush_ns, (self.release_by_ns - self.kill_by_ns) // 2)
+        return self.release_by_ns - min(FLUSH_MARGIN_NS, (self.release_by_ns - self.kill_by_ns) // 2)
 
 
-def lay_out_times(
-    now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int, margins: Margins | None = None
-) -> ShutdownTimes:
+def lay_out_times(now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int) -> ShutdownTimes:
     """The end points of a shutdown signalled at ``now_ns``; none lies before ``now_ns``.
 
-    ``margins``: as measured; None: the constants. Below a second they shrink with the limit: also then every
-    pod gets its stop signal first.
+    Below a second the margins shrink with the limit: also then every pod gets its stop signal first.
     """
     budget_ns = min(grant_ns, requested_ns)
     limit_ns = max(0, min(grant_ns, budget_ns + reserve_ns))
-    if margins is not None:
-        margins = margins_within(limit_ns, margins)
-    kept = margins or LEAST_MARGINS
     # A quarter, and a half below: under a tiny limit the margins would otherwise eat the time of the pods,
     # which the machine gives to nobody else.
-    release_by_ns = now_ns + limit_ns - min(kept.release_ns, limit_ns // 4)
-    last_kill_ns = release_by_ns - min(kept.flush_ns + kept.reap_ns, limit_ns // 2)
+    release_by_ns = now_ns + limit_ns - min(RELEASE_MARGIN_NS, limit_ns // 4)
+    last_kill_ns = release_by_ns - min(FLUSH_MARGIN_NS + REAP_MARGIN_NS, limit_ns // 2)
     deadline_ns = now_ns + budget_ns
     kill_by_ns = max(now_ns, min(deadline_ns + FLOOR_NS, last_kill_ns))
-    return ShutdownTimes(deadline_ns, kill_by_ns, release_by_ns, margins)
+    return ShutdownTimes(deadline_ns, kill_by_ns, release_by_ns)

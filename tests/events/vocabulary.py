@@ -128,9 +128,6 @@ SHUTDOWN: tuple[Event, ...] = (
     f.AutopsyTaken(uid="u1", container="main", processes=(PROCESS, PROCESS)),
     f.HurryRequested(pod="u1", asked_by=0),
     f.ReleaseRequested(asked_by=1000),
-    f.NodeMeasured(
-        sync_ns=3_000_000, logind_ns=2_000_000, api_ns=150_000_000, measured_wall_ns=7, asked_by=0
-    ),
     d.ShutdownDetected(kind="reboot", grant_ns=35 * S, lock_held=True),
     d.ShutdownDetected(kind="reboot", grant_ns=35 * S, lock_held=True, again=True),
     d.ShutdownDetected(kind="reboot", grant_ns=35 * S, lock_held=True, overtime=True),

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record
-from ebbtide.events.model import Container, Handover, Margins, Period, PlannedPod, PlannedWave, Pod
+from ebbtide.events.model import Container, Handover, Period, PlannedPod, PlannedWave, Pod
 from ebbtide.events.outage import Attachment, LostPod
 
 #: The monotonic clock when a script begins: not 0, so that an absolute time is never taken for a difference.
@@ -36,7 +36,6 @@ _HIDDEN: dict[str, tuple[str, ...]] = {
     "AutopsyTaken": ("processes",),
     "HurryRequested": ("asked_by",),
     "ReleaseRequested": ("asked_by",),
-    "NodeMeasured": ("measured_wall_ns", "asked_by"),
     "StatesDigest": ("actors",),
     "LeaderStarted": ("version", "node", "node_uid", "settings"),
     "OutageBegan": ("node", "node_uid"),
@@ -128,7 +127,6 @@ _SHORT: dict[type, Callable[[Any], str]] = {
     Period: lambda period: f"{period.priority}:{period.seconds}s",
     PlannedPod: lambda pod: f"{pod.uid}:{pod.grace_seconds}s",
     PlannedWave: _wave,
-    Margins: lambda kept: "+".join(seconds(each) for each in (kept.reap_ns, kept.flush_ns, kept.release_ns)),
     Handover: lambda handed: str(handed.pod.uid),
     LostPod: lambda pod: str(pod.uid),
     Attachment: lambda attachment: str(attachment.name),

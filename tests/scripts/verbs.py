@@ -186,11 +186,6 @@ FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
     "exit": _exits,
     "appears": lambda command: (f.PodAppeared(pod=pod(line)) for line in command.body),
     "autopsy": _autopsy,
-    "measured": lambda command: f.NodeMeasured(
-        **{f"{what}_ns": duration_ns(each) for what, each in command.options.items()},
-        measured_wall_ns=1,
-        asked_by=0,
-    ),
     "hurry": lambda command: f.HurryRequested(pod=command.words[0], asked_by=0),
     "release": lambda command: f.ReleaseRequested(asked_by=0),
 }

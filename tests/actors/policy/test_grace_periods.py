@@ -9,17 +9,14 @@ from hypothesis import strategies as st
 from ebbtide.actors.policy.grace_periods import (
     CRITICAL_PRIORITY,
     FLOOR_NS,
-    FLUSH_MARGIN_NS,
     GATE_BY_PRIORITY,
     GATE_SHUTDOWN,
-    MARGIN_NS_MAX,
     REAP_MARGIN_NS,
     RELEASE_MARGIN_NS,
     effective_periods,
     group_index,
     group_pods,
     lay_out_times,
-    measured_margins,
     migrate_two_values,
     pod_grace_seconds,
     requested_seconds,
@@ -27,7 +24,6 @@ from ebbtide.actors.policy.grace_periods import (
     shutdown_enabled,
 )
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
-from ebbtide.events.facts import NodeMeasured
 from ebbtide.events.model import Period, Pod, Settings
 
 PRIORITIES = st.integers(-(2**31), 2**31 - 1)
@@ -206,61 +202,6 @@ def test_a_granted_reserve_holds_the_floor(now: int, requested: int, reserve: in
     layout = lay_out_times(now, requested + reserve, requested, reserve)
     assert layout.kill_by_ns == layout.deadline_ns + FLOOR_NS
     assert layout.kill_by_ns + REAP_MARGIN_NS <= layout.give_up_ns
-
-
-ANYTHING = st.integers(-(1 << 62), 1 << 62)
-MEASURED = st.builds(
-    NodeMeasured,
-    sync_ns=ANYTHING,
-    logind_ns=ANYTHING,
-    exec_ns=ANYTHING,
-    runtime_ns=ANYTHING,
-    api_ns=ANYTHING,
-    measured_wall_ns=ANYTHING,
-    asked_by=st.just(0),
-)
-
-
-@given(MEASURED, TIMES, TIMES, TIMES, TIMES)
-def test_whatever_was_measured_no_margin_is_below_its_constant_or_beyond_the_bound(
-    measured: NodeMeasured, now: int, grant: int, requested: int, reserve: int
-) -> None:
-    """Negative, absurd, of another machine: the points come in order, no sooner than with the constants by
-    more than the bounds, and the pods keep five eighths of the limit but for what the constants take.
-    """
-    margins = measured_margins(measured)
-    least = (RELEASE_MARGIN_NS, FLUSH_MARGIN_NS, REAP_MARGIN_NS)
-    for least_ns, each_ns in zip(least, (margins.release_ns, margins.flush_ns, margins.reap_ns), strict=True):
-        assert least_ns <= each_ns <= MARGIN_NS_MAX
-    plain = lay_out_times(now, grant, requested, reserve)
-    layout = lay_out_times(now, grant, requested, reserve, margins)
-    assert now <= layout.kill_by_ns <= layout.give_up_ns <= layout.release_by_ns <= plain.release_by_ns
-    assert layout.deadline_ns == plain.deadline_ns
-    assert plain.kill_by_ns - layout.kill_by_ns <= 3 * MARGIN_NS_MAX - sum(least)
-    limit_ns = min(grant, min(grant, requested) + reserve)
-    assert layout.kill_by_ns >= min(plain.kill_by_ns, now + limit_ns * 5 // 8 - sum(least))
-
-
-@given(MEASURED, TIMES, TIMES)
-def test_the_reserve_by_default_pays_for_every_margin(
-    measured: NodeMeasured, now: int, requested: int
-) -> None:
-    """Where logind grants it, a stop that began at the deadline has its 2 s on whatever node."""
-    reserve = Settings().reserve_seconds * NS_PER_SECOND
-    layout = lay_out_times(now, requested + reserve, requested, reserve, measured_margins(measured))
-    assert layout.kill_by_ns == layout.deadline_ns + FLOOR_NS
-
-
-@given(MEASURED, TIMES, TIMES, TIMES, TIMES)
-def test_more_grant_is_never_less_time_on_a_measured_node(
-    measured: NodeMeasured, now: int, grant: int, more: int, requested: int
-) -> None:
-    """As without: a larger grant may have longer margins, but never by as much as it is larger."""
-    reserve, margins = 5 * NS_PER_SECOND, measured_margins(measured)
-    small, large = (
-        lay_out_times(now, each, requested, reserve, margins)[:3] for each in (grant, grant + more)
-    )
-    assert all(a <= b + 3 for a, b in zip(small, large, strict=True))
 
 
 @given(TIMES, TIMES, TIMES, TIMES)
