@@ -800,13 +800,11 @@ def _order_ended(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
 
 
 def _order_ended_flushing(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
-    if event.key == state.last_boot_key != "":
-        return _last_boot_published(state, event)
+    """A delivery or a delete may be what the flush waits for; any other order ends as before."""
     if event.key in state.deliveries:
         return _flush(*_delivery_ended(_given_again(state, event), event), now)
-    before = state
-    state, known = _delete_ended(state, event)
-    return _flush(state, known, now) if state is not before else _announce_ended(state, event)
+    after, known = _delete_ended(state, event)
+    return _flush(after, known, now) if after is not state else _order_ended(state, event, now)
 
 
 def _given_again(state: NodeStatusState, event: OrderEnded) -> NodeStatusState:

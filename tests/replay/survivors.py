@@ -184,6 +184,12 @@ OF_A_NODE = (
     " -> read.crash not in ('shutdown', 'emergency')",
     "policy.last_boot.boot_end: ended.armed is not None -> ended.armed is None",
     "policy.last_boot._crashed: read.crash == 'panic' -> read.crash != 'panic'",
+    "kubelet.unit_phase: state.retry_at_ns != NEVER_NS -> state.retry_at_ns == NEVER_NS",
+    "node_status._order_ended: event.key == state.last_boot_key != ''"
+    " -> event.key == state.last_boot_key == ''",
+    "node_status._order_ended: event.key == state.last_boot_key != ''"
+    " -> event.key != state.last_boot_key != ''",
+    "node_status._order_ended_flushing: after is not state -> after is state",
     "policy.last_boot._unprotected: ended.armed is False -> ended.armed is not False",
     "policy.last_boot.boot_end: ended.wave >= 0 -> ended.wave > 0",
     "policy.last_boot.boot_end: ended.wave >= 0 -> ended.wave < 0",
