@@ -81,7 +81,7 @@ async def examine_api_server(
 ) -> tuple[ApiServerState, ListedPods]:
     """The same through a connection that is there."""
     try:
-        who = await _ask(
+        who = await ask_bounded(
             caller, "POST", REVIEW_SELF, _review_object("SelfSubjectReview", "authentication", None)
         )
         if who.code == UNAUTHORIZED:
@@ -97,7 +97,7 @@ async def examine_api_server(
             lambda: _denied_rights(caller, node, found.user),
             lambda: _node_and_taint(caller, node),
             lambda: _is_confined(caller, node),
-            lambda: _ask(caller, "GET", pods_path(node)),
+            lambda: ask_bounded(caller, "GET", pods_path(node)),
         )
         listed = pods_of_list(pods.body) if pods.ok else ListedPods()
     except (Unanswered, ValueError) as error:
@@ -111,9 +111,10 @@ def pods_path(node: str) -> str:
     return f"/api/v1/pods?fieldSelector=spec.nodeName%3D{quote(node)}&limit={PODS_MAX}"
 
 
-async def _ask(
+async def ask_bounded(
     caller: ApiCaller, method: str, path: str, body: object = None, content_type: str = JSON
 ) -> Answer:
+    """One call of the doctor's. Raises Unanswered."""
     return await caller.call(method, path, body=body, content_type=content_type, seconds_max=API_SECONDS_MAX)
 
 
@@ -147,7 +148,7 @@ async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right
             only = {"key": "spec.nodeName", "operator": "In", "values": [node]}
             spec["fieldSelector"] = {"requirements": [only]}
         review = _review_object("SelfSubjectAccessReview", "authorization", {"resourceAttributes": spec})
-        questions.append(partial(_ask, caller, "POST", REVIEW_ACCESS, review))
+        questions.append(partial(ask_bounded, caller, "POST", REVIEW_ACCESS, review))
     answers = await side_by_side(Unanswered, *questions)
     return tuple(
         right
@@ -158,20 +159,20 @@ async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right
 
 async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | None]:
     """The Node, and whether we may taint it."""
-    known = await _ask(caller, "GET", f"/api/v1/nodes/{quote(node)}")
+    known = await ask_bounded(caller, "GET", f"/api/v1/nodes/{quote(node)}")
     # A dry run of the taint goes through admission, where NodeRestriction, or our own policy, refuses
     # it; a review does not. Others' taints are in it: a patch replaces them all.
     taints = _body_field(known, "spec", "taints") or []
     ours = [each for each in taints if each.get("key") != TAINT["key"]] + [TAINT]
     path = f"/api/v1/nodes/{quote(node)}?dryRun=All"
-    answer = await _ask(caller, "PATCH", path, {"spec": {"taints": ours}}, MERGE_PATCH)
+    answer = await ask_bounded(caller, "PATCH", path, {"spec": {"taints": ours}}, MERGE_PATCH)
     return known, True if answer.ok else False if answer.code in (FORBIDDEN, INVALID) else None
 
 
 async def _is_confined(caller: ApiCaller, node: str) -> bool | None:
     """By a dry run of what the role allows and a policy refuses; a role that lacks it proves nothing."""
     path = f"/api/v1/nodes/{quote(node)}/status?dryRun=All"
-    answer = await _ask(caller, "PATCH", path, {"metadata": {"labels": FOREIGN_LABEL}}, MERGE_PATCH)
+    answer = await ask_bounded(caller, "PATCH", path, {"metadata": {"labels": FOREIGN_LABEL}}, MERGE_PATCH)
     return False if answer.ok else True if answer.code == INVALID else None
 
 

@@ -22,6 +22,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     STRATEGIC_PATCH,
     Unanswered,
     answer_text,
+    delete_options,
     disruption_target,
     node_path,
     pod_path,
@@ -44,7 +45,6 @@ DRY_SAMPLES = 5
 WRITE_BYTES = 4096
 #: A port that takes longer to connect is as good as closed.
 CONNECT_SECONDS_MAX = 1.0
-API_SECONDS_MAX = 5.0
 #: A slower bus makes arming and release slow.
 BUS_NS_MAX = 50_000_000
 #: Starting the smallest process; a slower start takes more from every exec hook's grace.
@@ -175,13 +175,13 @@ class Refused(Exception):
 async def _api(parts: NodeParts, pods: FoundPods) -> list[Measured]:
     """The Node, and dry runs of what a delete in a shutdown does to one pod."""
     from ebbtide.actors.edges.kubernetes.client import ApiClient
+    from ebbtide.actors.edges.kubernetes.pod_writes import GRACE_SECONDS_MIN
+    from ebbtide.doctor.api_server import ask_bounded
 
     link = ApiClient(parts.kubeconfig)
 
     async def ask(method: str, path: str, body: object = None, content_type: str = JSON) -> None:
-        answer = await link.call(
-            method, path, body=body, content_type=content_type, seconds_max=API_SECONDS_MAX
-        )
+        answer = await ask_bounded(link, method, path, body, content_type)
         if not answer.ok:
             raise Refused(answer_text(answer))
 
@@ -195,13 +195,8 @@ async def _api(parts: NodeParts, pods: FoundPods) -> list[Measured]:
         if pod is not None:
             path, label = pod_path(pod.namespace, pod.name), f"{pod.namespace}/{pod.name}"
             shown = {"status": {"conditions": [disruption_target([])]}}
-            delete = {
-                "apiVersion": "v1",
-                "kind": "DeleteOptions",
-                "dryRun": ["All"],
-                "gracePeriodSeconds": max(1, pod.grace_seconds or 1),
-                "preconditions": {"uid": pod.api_uid},
-            }
+            grace_seconds = max(GRACE_SECONDS_MIN, pod.grace_seconds or GRACE_SECONDS_MIN)
+            delete = delete_options(pod.api_uid, grace_seconds) | {"dryRun": ["All"]}
             patch = partial(ask, "PATCH", f"{path}/status?dryRun=All", shown, STRATEGIC_PATCH)
             for what, call in (
                 (DRY_PATCH, patch),

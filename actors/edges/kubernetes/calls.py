@@ -404,6 +404,16 @@ def find_condition(conditions: list[JsonObject], kind: str) -> JsonObject | None
     return next((each for each in conditions if each.get("type") == kind), None)
 
 
+def delete_options(uid: str, grace_seconds: int) -> JsonObject:
+    """A delete of this pod and of no later one of its name."""
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": grace_seconds,
+        "preconditions": {"uid": uid},
+    }
+
+
 def disruption_target(conditions: list[JsonObject], **more: Any) -> JsonObject:
     """The reference's ``DisruptionTarget``."""
     return make_condition(conditions, DISRUPTION, "True", DISRUPTION_REASON, DISRUPTION_MESSAGE, **more)

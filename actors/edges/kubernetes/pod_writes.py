@@ -46,6 +46,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     Unanswered,
     answer_ending,
     answer_text,
+    delete_options,
     disruption_target,
     find_pods,
     for_each,
@@ -142,12 +143,7 @@ class PodDeletes:
                     # The kubelet counts whole seconds from when it hears of the delete; what has passed is
                     # no longer the pod's.
                     left_seconds = order.grace_seconds - round(trio.current_time() - began)
-                    body = {
-                        "apiVersion": "v1",
-                        "kind": "DeleteOptions",
-                        "gracePeriodSeconds": max(GRACE_SECONDS_MIN, left_seconds),
-                        "preconditions": {"uid": uid},
-                    }
+                    body = delete_options(uid, max(GRACE_SECONDS_MIN, left_seconds))
                     answer = await call.until_answered("DELETE", pod_path(order.namespace, order.name), body)
                 except Unanswered as error:
                     return (
@@ -329,12 +325,7 @@ class StatusDelivery:
                 result = await _write_status(order, status, known, before, call, ahead)
                 if result.what == DELIVERED and order.remove and not known.static:
                     # Its containers have ended, so a grace of 0 leaves nothing behind.
-                    body = {
-                        "apiVersion": "v1",
-                        "kind": "DeleteOptions",
-                        "gracePeriodSeconds": 0,
-                        "preconditions": {"uid": known.api_uid},
-                    }
+                    body = delete_options(known.api_uid, 0)
                     answer = await call.until_answered("DELETE", pod_path(known.namespace, known.name), body)
                     if not answer.ok and not is_gone(answer):
                         raise StatusRefused(f"not removed: {answer_text(answer)}")
