@@ -90,6 +90,12 @@ PROOFS = {
         10,
         CORE + "|tests/world/|" + EDGES,
     ),
+    "properties": Proof(
+        "the default suite with fresh inputs for every property",
+        f"{PYTEST} -n 2 --hypothesis-profile=fresh",
+        3,
+        ANY_CODE,
+    ),
     "slow": Proof("the tests with the mark proof", f"{PYTEST} -n 2 -m proof", 10, ANY_CODE),
     "pythons": Proof("the same bytes by other Pythons", f"{PYTHON} -m tests.pythons", 3, CORE),
     "parts": Proof(
@@ -115,7 +121,8 @@ PROOFS = {
     ),
     "outages": Proof(
         "outages on two nodes with storage, by the controller",
-        f"{PYTHON} -m tests.outage_bed --all --actor controller",
+        # With results of its own: what others have is not run again.
+        f"{PYTHON} -m tests.outage_bed --all --actor controller --results $(mktemp -d)/outages.jsonl",
         70,
         OUTAGE,
     ),

@@ -364,6 +364,7 @@ def test_a_banned_word_is_found_in_any_spelling() -> None:
 
 # --- the gate ----------------------------------------------------------------------------------
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 #: Tests with one of these marks are outside the default suite; with ``gate`` they are in the gate again.
 OUTSIDE = {"root", "machine", "backend", "browser", "spark", "node", "proof"}
@@ -410,28 +411,27 @@ def _in_gate(marks: set[str]) -> bool:
     return "gate" in marks or not marks & OUTSIDE
 
 
-def _gate_functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+def _gate_functions(tree: ast.Module) -> list[Function]:
     """The functions of a test file that the gate runs on the real clock: tests, fixtures and helpers.
 
     Where every test of the file takes a mock clock, so does every helper.
     """
     assigned = [each for each in tree.body if isinstance(each, ast.Assign)]
     file_marks = _marks([each.value for each in assigned if ast.unparse(each.targets[0]) == "pytestmark"])
-    tests = [each for each in _functions(tree) if each.name.startswith("test_")]
+    functions = list(_functions(tree))
+    tests = [each for each in functions if each.name.startswith("test_")]
     in_gate = [each for each in tests if _in_gate(file_marks | _marks(each.decorator_list))]
-    if tests and all({each.arg for each in test.args.args} & MOCK_CLOCKS for test in in_gate):
-        return
-    for function in _functions(tree):
-        arguments = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)}
-        is_test = function.name.startswith("test_")
-        if arguments & MOCK_CLOCKS or (
-            is_test and not _in_gate(file_marks | _marks(function.decorator_list))
-        ):
-            continue
-        yield function
+    if tests and all(_arguments(test) & MOCK_CLOCKS for test in in_gate):
+        return []
+    run = [each for each in functions if each in in_gate or each not in tests]
+    return [each for each in run if not _arguments(each) & MOCK_CLOCKS]
 
 
-def _bounds(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.Call]:
+def _arguments(function: Function) -> set[str]:
+    return {each.arg for each in (*function.args.args, *function.args.kwonlyargs)}
+
+
+def _bounds(function: Function) -> Iterator[ast.Call]:
     """Calls that read a real clock, and deadlines and time-outs that are not the watchdog's."""
     arguments = function.args.posonlyargs + function.args.args
     defaults = [*zip(reversed(arguments), reversed(function.args.defaults), strict=False)]
@@ -477,20 +477,20 @@ def _imported_tests(tree: ast.Module) -> Iterator[Path]:
             yield from (each for each in candidates if each.exists())
 
 
-def _gate_files() -> dict[Path, ast.Module]:
-    """Test files with a test in the gate, every conftest above them, and what these import."""
+def _gate_files() -> dict[Path, tuple[ast.Module, list[Function]]]:
+    """Test files with a test in the gate, every conftest above them, and what these import; each with the
+    functions that the gate runs.
+    """
     trees = {path: ast.parse(path.read_text()) for path in TESTS}
-    waiting = [p for p, t in trees.items() if p.name.startswith("test_") and any(_gate_functions(t))]
-    waiting += [
-        path
-        for path in trees
-        if path.name == "conftest.py" and any(path.parent in p.parents for p in waiting)
-    ]
-    found: dict[Path, ast.Module] = {}
+    files = {path: (tree, _gate_functions(tree)) for path, tree in trees.items()}
+    waiting = [path for path, (_, run) in files.items() if path.name.startswith("test_") and run]
+    folders = {folder for path in waiting for folder in path.parents}
+    waiting += [path for path in files if path.name == "conftest.py" and path.parent in folders]
+    found: dict[Path, tuple[ast.Module, list[Function]]] = {}
     while waiting:
         path = waiting.pop()
         if path not in found:
-            found[path] = trees[path]
+            found[path] = files[path]
             waiting += _imported_tests(trees[path])
     return found
 
@@ -498,8 +498,8 @@ def _gate_files() -> dict[Path, ast.Module]:
 def test_no_gate_test_depends_on_the_speed_of_the_machine() -> None:
     """The gate asserts order, content and counts. A promise of speed is a benchmark (docs/testing.md)."""
     found: dict[str, list[int]] = {}
-    for path, tree in sorted(_gate_files().items()):
-        lines = {node.lineno for function in _gate_functions(tree) for node in _bounds(function)}
+    for path, (tree, run) in sorted(_gate_files().items()):
+        lines = {node.lineno for function in run for node in _bounds(function)}
         lines |= {node.lineno for node in _hidden_clocks(tree)}
         if lines:
             found[str(path.relative_to(ROOT))] = sorted(lines)

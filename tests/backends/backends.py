@@ -142,10 +142,13 @@ def _running(
     """Until left; ``ready`` says when it is up."""
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(argv, cwd=folder, env=environ, stdout=log, stderr=subprocess.STDOUT)
+
+        def end_of_log() -> str:
+            return f"{argv[0]}: {(folder / 'log').read_text(errors='replace')[-2000:]}"
+
         try:
-            said = lambda: f"{argv[0]}: {(folder / 'log').read_text(errors='replace')[-2000:]}"  # noqa: E731
-            until_sync(lambda: ready() or process.poll() is not None, said)
-            assert process.poll() is None, said()
+            until_sync(lambda: ready() or process.poll() is not None, end_of_log)
+            assert process.poll() is None, end_of_log()
             yield
         finally:
             process.kill()
