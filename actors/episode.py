@@ -163,7 +163,7 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     overtaken: tuple[str, ...] = ()
     #: It may still start again what has ended: nothing is over before it has stopped.
     kubelet_stopping: bool = False
-    # What it would be asked for, were this boot to end here; None: nobody has said.
+    # For the record of how this boot ended; None: unknown.
     enabled: bool | None = None
     armed: bool | None = None
     #: The daemon is about to end, as it was told to.
@@ -401,7 +401,7 @@ def _list_again(state: EpisodeState) -> tuple[EpisodeState, TakeInventory]:
 
 
 def _joined_too_late(state: EpisodeState, event: PodJoined, now: int) -> Result:
-    """Of one that has ended, what was said is true no longer, so it is said."""
+    """A pod that has ended runs again: its recorded end is no longer true, so record that."""
     uid = event.pod.uid
     if uid not in state.pods:
         found, decisions = _report_too_late(replace(state, listing=(event.pod,)), now)

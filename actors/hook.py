@@ -555,16 +555,16 @@ def _doubt(state: PodState, now: int, since_ns: int) -> PodState:
 
 
 def _adopted(state: PodState, event: PodPlanned, now: int) -> Result:
-    """By a second episode: hooks run and grace used stay so.
+    """A second episode adopts the pod. Its hooks stay run and its grace stays used.
 
-    One that was only looked on begins with its new wave: nobody of ours has told it to stop. What a kubelet
-    has started again after a cancel is stopped with the rest of its pod, but has its own grace.
+    A pod that Ebbtide only observed begins with its new wave: it got no stop from us. A container that the
+    kubelet started again after a cancel is stopped with the rest of its pod, with a grace of its own.
     """
     if state.means == "observe" != event.means:
         state, decisions = _plan(event)
         # The kubelet may have run its hooks, and a hook runs once.
         return replace(state, downs=tuple(_hook_spent(down) for down in state.downs)), decisions
-    # No new grace: whoever began under the first shutdown would otherwise gain by its cancel.
+    # No new grace: a cancel must not give more time to a pod that began to stop before it.
     state, decisions = replace(state, wave=event.wave, withdrawn=False), ()
     if event.means != state.means:
         state, decisions = _handed_over(state, event, now)
@@ -743,8 +743,8 @@ def _last_kill_moved(state: PodState, event: PodStopBegan | DeadlineMoved, now: 
 
 
 def _delete_noted(state: PodState, event: OrderEnded, now: int) -> Result:
-    """That the object goes is worth knowing also once the pod has ended. Not taken, or nobody knows: the
-    kubelet may start again what has ended by itself.
+    """Record whether the object goes, even after the pod has ended. If the server refused the delete, or did
+    not answer, the kubelet may restart containers that ended by themselves.
     """
     if parse_order_key(event.key).what != "delete":
         return state, ()
@@ -806,7 +806,7 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
         return state, ()
     state = replace(
         state,
-        # Also for when the kubelet loses it: no time is given again to who is hurried.
+        # Kept for a hand-over from the kubelet: a hurried pod gets no new time.
         hurried=state.hurried or state.means == "api",
         grace_ns=min(state.grace_ns, now - state.grace_since_ns),
         finding=f"hurried by uid {event.asked_by}",

@@ -328,8 +328,8 @@ def _plan_made(state: NodeStatusState, event: PlanMade, now: int) -> Result:
 
 
 def _pod_planned(state: NodeStatusState, event: PodPlanned, now: int) -> Result:
-    """It runs again, whatever the shutdown before this one made of it: nothing final is said of that. Nor is
-    it counted as ended, where this shutdown said so.
+    """The pod runs again, even if the previous shutdown ended it. Write no final status for that end, and do
+    not count the pod as ended in this shutdown.
     """
     uid = event.pod.uid
     if uid in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]:
@@ -455,9 +455,8 @@ def _certify_again(before: NodeStatusState, state: NodeStatusState) -> Result:
 
 
 def _kubelet_stopped(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
-    """From now on nobody sets back what we write of the node and its pods. One that could not be stopped, or
-    not for good, goes on starting pods, whatever a look finds by now; of one that has stopped, whatever had
-    ended by then has to be looked at once more.
+    """A stopped kubelet no longer overwrites our statuses; look once more at the pods that ended before its
+    stop. A kubelet that could not be stopped for good goes on starting pods, whatever a look finds.
     """
     before, stopped = state, event.result in ("done", "unknown")
     state = replace(state, kubelet_stopping=False, kubelet_stopped=stopped)
@@ -491,7 +490,7 @@ def _kubelet_stopped_after_cancel(state: NodeStatusState, event: KubeletStopped,
 
 
 def _then_flush(handle: Handler) -> Handler:
-    """While the last statuses are waited for: and what is still to be said, if nothing else is awaited."""
+    """Run the handler, then finish the flush if nothing else is awaited."""
     return lambda state, event, now: _flush(*handle(state, event, now), now)
 
 

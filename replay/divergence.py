@@ -330,7 +330,7 @@ REASON_TESTS: tuple[ReasonTest, ...] = (
     ReasonTest(
         "other-version",
         _other_version,
-        "version {writer} wrote it and this is {version}: what changed in between has no name",
+        "version {writer} wrote it and this is {version}: a rule changed and the logic kept its version",
     ),
     ReasonTest(
         "configuration",
@@ -356,7 +356,7 @@ REASON_TESTS: tuple[ReasonTest, ...] = (
         "other-code",
         _other_code,
         "or the code is another one under the same version ({version}): then it decides otherwise here, and "
-        "what changed has no name; run the very files that wrote it",
+        "the logic kept its version; run the very files that wrote it",
     ),
 )
 

@@ -334,13 +334,13 @@ class KubeletUnit:
             return None
 
     async def stop(self) -> Ending:
-        """Idempotent. It has `kubelet_stop_seconds` to end; then, whoever has to do it, it is killed, in
-        `unit_answer_seconds` and `kubelet_kill_seconds` at most. Raises nothing.
+        """Stop the kubelet; kill it after `kubelet_stop_seconds`. The kill takes `unit_answer_seconds` and
+        `kubelet_kill_seconds` at most. Idempotent. Raises nothing.
 
-        What is stopped, and killed at last, is what runs now: not what somebody starts meanwhile. Where bus
-        or service manager say nothing, its main process is told by a signal, if it was seen before: a kubelet
-        that lives on starts again what the waves end. The service manager may start it again later, and is
-        then asked again.
+        This stops the kubelet that runs now, not one that another program starts meanwhile. If the bus or the
+        service manager does not answer, the main process gets the signals directly, if it is known: a kubelet
+        that lives on restarts the containers that the waves end. The service manager may start the kubelet
+        again later; the caller then calls this again.
         """
         if not self.stoppable:
             both = "is the kubelet and the container runtime in one: without it no container could be stopped"

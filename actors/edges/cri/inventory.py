@@ -348,7 +348,7 @@ class ExpectedContainers:
         return (uid, container) in self._waiting
 
     def id_of(self, uid: str, container: str) -> str:
-        """The runtime's id of one whose end nobody has seen; empty where it is not known."""
+        """The runtime's id of an expected container that has not ended yet; empty if it is unknown."""
         each = self._waiting.get((uid, container))
         return "" if each is None else each.id
 

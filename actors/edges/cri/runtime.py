@@ -468,8 +468,8 @@ class Listing:
     async def _ask(
         self, name: str, answer: type[AnswerT], questions: Mapping[str, Message], until: float
     ) -> dict[str, AnswerT]:
-        """Those that are due, side by side, until Trio's time ``until`` (and `runtime_state_seconds` in any
-        case). What is missing in the answers has failed, or is not there any more.
+        """Ask the questions that are due, side by side, until Trio's time ``until``, and for at least
+        `runtime_state_seconds`. A key without an answer failed, or its object is gone.
         """
         found: dict[str, AnswerT] = {}
 

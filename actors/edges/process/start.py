@@ -225,12 +225,12 @@ RESTORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 @contextmanager
 def default_signals() -> Iterator[None]:
-    """What is started inside has default dispositions and an empty mask, whatever our parent gave us.
+    """Give the processes started in this block default signal dispositions and an empty mask.
 
-    A shell without job control (``nohup ... &``) has us ignore SIGINT and SIGQUIT. A child inherits what is
-    ignored, but not a handler. So each ignored signal has one that does nothing meanwhile; no code of ours
-    runs in the child. Only the main thread can set handlers: in others the mask alone is emptied. To empty
-    the mask delivers to us what is pending since our parent blocked it.
+    A shell without job control (``nohup ... &``) starts us with SIGINT and SIGQUIT ignored. A child inherits
+    an ignored signal, but not a handler. So each ignored signal gets a handler that does nothing, and no code
+    of ours runs in the child. Only the main thread can set handlers; in other threads only the mask changes.
+    Emptying the mask delivers the signals that our parent blocked and that are pending.
     """
     ignored: list[int] = []
     if threading.current_thread() is threading.main_thread():
