@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import trio
 
 from ebbtide.events import decisions as d
 from ebbtide.events.facts import OrderEnded
 from tests.node.bed import Bed
+from tests.node.client import condition
 from tests.node.contenders import OFF
 from tests.node.going import Going, going, tainted
+from tests.node.pods import PODS
 
 pytestmark = [pytest.mark.node]
 
@@ -43,9 +46,14 @@ async def test_the_kubelet_is_left_to_it(beside: Going) -> None:
     """Nothing is ordered, every fate is on record, and the lock is kept until the API server has them all."""
     witness = beside.witness
     await beside.run(
-        witness.pod("web", ends_after=1),
+        witness.pod("web", ends_after=1, terminationGracePeriodSeconds=600),
         witness.pod("deaf", slow=True, terminationGracePeriodSeconds=3),
-        witness.pod("critical", ends_after=0.5, priorityClassName="system-node-critical"),
+        witness.pod(
+            "critical",
+            ends_after=0.5,
+            priorityClassName="system-node-critical",
+            terminationGracePeriodSeconds=600,
+        ),
     )
     await beside.arm(**ON)
     await beside.down()
@@ -73,18 +81,23 @@ async def test_a_power_off_moves_the_pods(by_auto: Going) -> None:
 
 @pytest.mark.gate
 async def test_a_reboot_keeps_the_pods(by_auto: Going) -> None:
-    """Over the runtime, the kubelet stopped: no terminal phase is written for a pod that comes back."""
-    await by_auto.run(by_auto.witness.pod("web", ends_after=0.3))
+    """Over the runtime, the kubelet stopped: no terminal phase is written for a pod that comes back.
+
+    The pod ends once it is out of its Services: one that ends sooner may stay Ready.
+    """
+    await by_auto.run(by_auto.witness.pod("web", waits=True, terminationGracePeriodSeconds=600))
     await by_auto.arm((0, 600))
-    await by_auto.down("reboot")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(by_auto.down, "reboot")
+        await by_auto.bed.api.until(f"{PODS}/web", lambda pod: condition(pod, "Ready") == "False")
+        by_auto.witness.lets_end("web")
     assert by_auto.means() == "cri"
     assert by_auto.daemon.events(d.StopKubelet)
     assert not by_auto.daemon.events(d.StartKubelet)
     found = await by_auto.object("web")
     assert found is not None
     assert found["status"]["phase"] == "Running"
-    ready = [each for each in found["status"]["conditions"] if each["type"] == "Ready"]
-    assert [each["status"] for each in ready] == ["False"]
+    assert condition(found, "Ready") == "False"
 
 
 async def test_without_an_api_server_it_goes_on(by_auto: Going) -> None:

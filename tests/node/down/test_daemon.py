@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ from tests.beds.skipping import or_skip
 from tests.node.going import Going
 from tests.node.stand_ins import Clock, Installation
 from tests.node.witness import NS
+from tests.waiting import until
 
 pytestmark = [pytest.mark.node]
 #: A slow machine ends no wave: each ends with its pods.
@@ -20,11 +22,12 @@ WAVES = ((1000, 600), (3000, 600))
 HOUR_NS = 3600 * NS
 
 
-async def two(node: Going) -> None:
-    """One pod in each of two waves, each with a hook."""
+async def two(node: Going, **low: Any) -> None:
+    """One pod in each of two waves, each with a hook; ``low`` says how the first one ends."""
+    how = {"hook": True, "terminationGracePeriodSeconds": 600}
     await node.run(
-        node.witness.pod("low", ends_after=3, hook=True, priorityClassName="low"),
-        node.witness.pod("high", ends_after=0.3, hook=True, priorityClassName="high"),
+        node.witness.pod("low", priorityClassName="low", **how, **(low or {"ends_after": 3})),
+        node.witness.pod("high", ends_after=0.3, priorityClassName="high", **how),
     )
 
 
@@ -40,7 +43,7 @@ async def test_killed(node: Going) -> None:
     twice, no wave skipped, nothing started anew.
     """
     node.daemon.keep_lock = True
-    await two(node)
+    await two(node, waits=True)
     await node.arm(*WAVES)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_kill_in_the_first_wave, node)
@@ -54,6 +57,9 @@ async def test_killed(node: Going) -> None:
 async def _kill_in_the_first_wave(node: Going) -> None:
     await node.signalled("low")
     await node.bed.run("kill", "-9", str(node.daemon.events(DaemonStarted)[-1].pid))
+    # The wave goes on until the next daemon has it.
+    await until(lambda: len(node.daemon.events(DaemonStarted)) == 2, "no daemon starts again")
+    node.witness.lets_end("low")
 
 
 async def test_packages_removed(node: Going, tmp_path: Path) -> None:
