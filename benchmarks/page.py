@@ -1,11 +1,13 @@
-"""The tables of ``docs/performance.md``, made from the results between two marks; the prose stays.
+"""Write the tables of ``docs/performance.md`` between two marks; the prose stays.
 
+The page has each figure with a limit, and the baselines. ``results/`` has every figure.
 Run as ``python -m benchmarks.page``.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from benchmarks.node import ROOT
@@ -13,6 +15,11 @@ from benchmarks.report import RESULTS, Figure, cells
 
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- results: made by benchmarks/page.py -->", "<!-- end of results -->"
+
+#: Figures without a limit that the page needs: the others are compared to them.
+BASELINE = re.compile(
+    r"bare|kubelet's graceful|export off|shipping off|one process|alone|PowerOff until|SIGTERM, p50"
+)
 
 TITLES = {
     "first_signal": "From the signal to the first SIGTERM",
@@ -64,18 +71,24 @@ def tables() -> str:
 def _section(title: str, document: dict[str, Any]) -> list[str]:
     where = document["machine"]
     command = document.get("command", f"benchmarks.{document['name']}")
-    rows = [cells(Figure(**{key: row[key] for key in Figure._fields})) for row in document["figures"]]
+    figures = [Figure(**{key: row[key] for key in Figure._fields}) for row in document["figures"]]
     return [
         f"### {title}",
         "",
-        f"`python -m {command}`, {where['day']}: {where['cpu']}, "
-        f"Linux {where['kernel']}, Python {where['python']}; load average at the end {where['load']}.",
+        f"`python -m {command}`, {where['day']}, {where['cpu']}, load {where['load']}:",
         "",
-        "| figure | limit | measured | |",
-        "|---|---|---|---|",
-        *(f"| {what} | {limit} | {measured} | {verdict} |" for what, limit, measured, verdict in rows),
+        "| figure | measured | limit |",
+        "|---|---|---|",
+        *(
+            f"| {what} | {measured}{', **missed**' if verdict == 'missed' else ''} | {limit} |"
+            for what, limit, measured, verdict in map(cells, filter(_shown, figures))
+        ),
         "",
     ]
+
+
+def _shown(figure: Figure) -> bool:
+    return figure.limit is not None or BASELINE.search(figure.what) is not None
 
 
 def write() -> None:
