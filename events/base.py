@@ -11,7 +11,7 @@ A `Record` is an event in its place: when, because of what, by whom, in which sh
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -34,24 +34,48 @@ Barrier = Literal["none", "written", "synced", "confirmed"]
 #: half of each range belongs to plans of the fallback, which counts for itself.
 ORDINALS_PER_PLAN = 1000
 
-EventT = TypeVar("EventT", bound="type[Event]")
-
 TYPES: dict[str, type[Event]] = {}
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Base of everything that stands in a journal. Times are integer nanoseconds, never floats."""
+class FrozenMeta(msgspec.StructMeta):
+    """Makes each class a frozen Struct with keyword arguments, whose defaults are not encoded."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
+        options = {"frozen": True, "kw_only": True, "omit_defaults": True, "gc": False} | config
+        return super().__new__(mcls, name, bases, namespace, **options)
 
 
-class Fact(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class FrozenStruct(msgspec.Struct, frozen=True, metaclass=FrozenMeta):
+    """Base of events and of the values in them."""
+
+
+class Event(FrozenStruct):
+    """Base of all records' contents. Times are integer nanoseconds, never floats.
+
+    The class name is the type tag. The classes of `ebbtide.events` register their tags in `TYPES`.
+    """
+
+    def __init_subclass__(cls) -> None:
+        if cls.__name__ in KINDS or not cls.__module__.startswith("ebbtide.events."):
+            return
+        if TYPES.setdefault(cls.__name__, cls) is not cls:
+            raise ValueError(f"event type {cls.__name__} is registered twice")
+
+
+#: The kinds of events, which are no types themselves.
+KINDS = ("Fact", "Decision", "Order", "Mark")
+
+
+class Fact(Event):
     """Learned from outside."""
 
 
-class Decision(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Decision(Event):
     """Derived by an actor from the events before it."""
 
 
-class Order(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Order(Decision):
     """A decision that asks an edge for one effect. It is answered by exactly one ``OrderEnded``.
 
     ``key`` is stable: made by `order_key` from actor, type, subject and ordinal, so that a replay, a
@@ -67,16 +91,8 @@ class Order(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     key: str
 
 
-class Mark(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Mark(Event):
     """Neither fact nor decision: bookkeeping of the journal itself, such as a checkpoint."""
-
-
-def register(cls: EventT) -> EventT:
-    """Give an event class its type tag (its name). Raises ValueError when the tag is taken."""
-    if cls.__name__ in TYPES:
-        raise ValueError(f"event type {cls.__name__} is registered twice")
-    TYPES[cls.__name__] = cls
-    return cls
 
 
 def order_key(actor: str, what: str, subject: str = "", ordinal: int = 0) -> str:
@@ -198,8 +214,7 @@ class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     trace_ids: BoundedDict[int, str]
 
 
-@register
-class Checkpoint(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Checkpoint(Mark):
     """The whole deterministic state at a segment's begin, so that older segments are not needed."""
 
     episode: int
@@ -211,8 +226,7 @@ class Checkpoint(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     redacted: RedactedFrom | None = None
 
 
-@register
-class StatesDigest(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StatesDigest(Mark):
     """At a wave's end: a few bytes for each actor that changed, by its label (`actors.system`)."""
 
     actors: BoundedDict[str, bytes] = {}

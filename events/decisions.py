@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order, register
+from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order
 from ebbtide.events.model import (
     BootEnding,
     BootEndReason,
@@ -35,8 +35,7 @@ HookResult = Literal["done", "failed", "timed-out", "cancelled", "unknown", "not
 # --- ConfigReconciler: what is asked, and what is granted --------------------------------------
 
 
-@register
-class ConfigAdopted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ConfigAdopted(Decision):
     """The effective configuration: migrated, sorted by ascending priority. ``enabled`` False: no lock."""
 
     enabled: bool
@@ -54,13 +53,11 @@ class ConfigAdopted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     resource: dict[str, str] = {}
 
 
-@register
-class ConfigDeferred(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ConfigDeferred(Decision):
     """A configuration that arrived in a shutdown waits for its end."""
 
 
-@register
-class GrantAssessed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class GrantAssessed(Decision):
     """Whether logind's limit covers what is requested and reserved. Too little degrades, never refuses."""
 
     needed_ns: int
@@ -69,16 +66,14 @@ class GrantAssessed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     overridden_by: str = ""
 
 
-@register
-class WriteDropIn(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class WriteDropIn(Order):
     """Raise logind's limit: write our drop-in, make logind read it, wait until the property shows it."""
 
     barrier: ClassVar[Barrier] = "synced"
     seconds: int
 
 
-@register
-class RemoveDropIn(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class RemoveDropIn(Order):
     """Take our drop-in away again: it is no longer needed."""
 
     barrier: ClassVar[Barrier] = "synced"
@@ -87,8 +82,7 @@ class RemoveDropIn(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 # --- LogindActor: are we armed, is the machine going down --------------------------------------
 
 
-@register
-class Arm(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Arm(Order):
     """Subscribe, take the delay lock, read the state; report `LogindRead` before the outcome.
 
     ``lock`` False: only listen (a shutdown runs already, no lock can be had).
@@ -98,29 +92,25 @@ class Arm(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     attempt: int = 1
 
 
-@register
-class Disarm(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Disarm(Order):
     """Give the lock back and go on listening: switched off by configuration."""
 
 
-@register
-class Armed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Armed(Decision):
     """The lock is held and the signal is trusted."""
 
     grant_ns: int
     attempt: int = 1
 
 
-@register
-class Disarmed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Disarmed(Decision):
     """Not protected. ``retry_at_ns`` (monotonic) says when arming is tried again; 0: not."""
 
     reason: str
     retry_at_ns: int = 0
 
 
-@register
-class ShutdownDetected(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ShutdownDetected(Decision):
     """The machine is going down. ``again``: a second signal within one episode, with a new deadline.
 
     ``overtime``: logind was bypassed or its timer fired, and the service manager is stopping us.
@@ -133,22 +123,19 @@ class ShutdownDetected(Decision, frozen=True, kw_only=True, omit_defaults=True, 
     overtime: bool = False
 
 
-@register
-class ShutdownWithdrawn(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ShutdownWithdrawn(Decision):
     """The machine is not going down after all."""
 
     reason: Literal["cancelled", "did-not-go-down"]
 
 
-@register
-class ReleaseLock(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ReleaseLock(Order):
     """Let the machine go. An episode is complete if and only if this order is durable."""
 
     barrier: ClassVar[Barrier] = "synced"
 
 
-@register
-class Leave(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Leave(Decision):
     """The daemon may end now; pods' processes are left alone."""
 
     reason: str
@@ -157,8 +144,7 @@ class Leave(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 # --- KubeletActor: who ends the pods -----------------------------------------------------------
 
 
-@register
-class MeansChosen(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class MeansChosen(Decision):
     """How this shutdown ends its pods, and why so.
 
     ``taints`` False: the node cannot be tainted, so a DaemonSet's pod would be made again here.
@@ -169,8 +155,7 @@ class MeansChosen(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     taints: bool = True
 
 
-@register
-class HandedOver(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class HandedOver(Decision):
     """From the API to the runtime, once and for all: the kubelet is stopped, no hook is repeated.
 
     ``wave``: the one that runs, -1 if none does, and ``until_ns`` its deadline.
@@ -181,28 +166,24 @@ class HandedOver(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     until_ns: int = 0
 
 
-@register
-class StopKubelet(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StopKubelet(Order):
     """Stop the kubelet's unit, so that nobody starts again what is stopped; bounded, then SIGKILL."""
 
 
-@register
-class KubeletStopped(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class KubeletStopped(Decision):
     """It writes no status any more. ``result`` of the order: one that failed keeps nothing waiting."""
 
     result: Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 
 
-@register
-class StartKubelet(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StartKubelet(Order):
     """Start the unit again that we have stopped: the machine stays up."""
 
 
 # --- EpisodeActor: where is this shutdown ------------------------------------------------------
 
 
-@register
-class Resumed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Resumed(Decision):
     """What a start does about the episode that it found: the action of the resume table's one row.
 
     ``previous`` says for people what the last boot left; empty when there is nothing to say.
@@ -212,8 +193,7 @@ class Resumed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     previous: str = ""
 
 
-@register
-class LastBootEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LastBootEnded(Decision):
     """How the last boot ended for its pods, and why so.
 
     ``wave``: the one in which it was cut short, else -1. ``recorded``: the journal has its shutdown, the last
@@ -228,8 +208,7 @@ class LastBootEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     alive_wall_ns: int = 0
 
 
-@register
-class ShutdownBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ShutdownBegan(Decision):
     """An episode opens. ``deadline_ns`` ends the budget; at ``release_by_ns`` the lock goes in any case."""
 
     kind: ShutdownKind
@@ -245,8 +224,7 @@ class ShutdownBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     resource: dict[str, str] = {}
 
 
-@register
-class DeadlineMoved(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class DeadlineMoved(Decision):
     """A second signal, or the service manager's stop time: the same episode, another end."""
 
     deadline_ns: int
@@ -262,8 +240,7 @@ class DeadlineMoved(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
 FIRST_WORD_NS = NS_PER_SECOND * 3 // 2
 
 
-@register
-class TakeInventory(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class TakeInventory(Order):
     """List the pods of this node. ``refresh`` False: from the warm cache, without any call."""
 
     #: Stands between the signal and the first stop: a disk that hangs must not hold it.
@@ -276,8 +253,7 @@ class TakeInventory(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     priorities_by_ns: int = 0
 
 
-@register
-class PlanMade(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PlanMade(Decision):
     """The waves in their order, each with its share of the grant, and how many pods they hold."""
 
     waves: tuple[PlannedWave, ...]
@@ -286,8 +262,7 @@ class PlanMade(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False
     listed: bool = True
 
 
-@register
-class PodPlanned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PodPlanned(Decision):
     """A pod's place in the plan. ``late``: it was not in the inventory at the signal. ``again``: its end was
     said in this shutdown, and its kubelet has started it again; its next end is said as well.
 
@@ -304,8 +279,7 @@ class PodPlanned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     again: bool = False
 
 
-@register
-class WaveStarted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class WaveStarted(Decision):
     wave: int
     priority: int
     period_ns: int
@@ -315,22 +289,19 @@ class WaveStarted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     handover: bool = False
 
 
-@register
-class ShutdownCancelled(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ShutdownCancelled(Decision):
     """Honoured at once: what has not begun is spared, what has begun is finished within its grace."""
 
     reason: str
 
 
-@register
-class PodsEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PodsEnded(Decision):
     """Nothing is left to wait for. ``unfinished`` are the UIDs that outlived the budget."""
 
     unfinished: tuple[str, ...] = ()
 
 
-@register
-class EpisodeClosed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class EpisodeClosed(Decision):
     """The last word on a shutdown, after a cancel or on the next boot. ``last_wave``: -1 if none began.
 
     ``followed``: the next shutdown begins in the same step, so what waits for an episode's end waits on.
@@ -344,8 +315,7 @@ class EpisodeClosed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
 # --- WaveActor: one priority range -------------------------------------------------------------
 
 
-@register
-class PodStopBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PodStopBegan(Decision):
     """From now on the pod's grace runs. ``kill_by_ns``: no SIGKILL of this shutdown comes later."""
 
     uid: str
@@ -354,8 +324,7 @@ class PodStopBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=F
     kill_by_ns: int
 
 
-@register
-class WaveEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class WaveEnded(Decision):
     """Complete (all pods ended), overran (deadline; stragglers by UID), or cancelled.
 
     ``mounted``: pods, by UID, whose volumes were still mounted at the deadline.
@@ -368,8 +337,7 @@ class WaveEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     mounted: tuple[str, ...] = ()
 
 
-@register
-class StragglerEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StragglerEnded(Decision):
     """A pod ended after its wave's deadline."""
 
     wave: int
@@ -377,8 +345,7 @@ class StragglerEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc
     late_ns: int
 
 
-@register
-class AwaitUnmounts(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class AwaitUnmounts(Order):
     """Report `VolumesUnmounted` for each of these pods (UIDs); ends with the last, or its time."""
 
     barrier: ClassVar[Barrier] = "none"
@@ -389,8 +356,7 @@ class AwaitUnmounts(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 # --- HookActor: one pod ------------------------------------------------------------------------
 
 
-@register
-class DeletePod(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class DeletePod(Order):
     """Mark the pod as disrupted and delete its object, if it still has this UID; the kubelet ends it.
 
     Given again it only ever shortens the grace. ``after_taint``: not before the node is tainted, for a
@@ -406,16 +372,14 @@ class DeletePod(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     after_taint: bool = False
 
 
-@register
-class DeleteRefused(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class DeleteRefused(Decision):
     """The API server did not take a pod's delete in time."""
 
     uid: str
     reason: str
 
 
-@register
-class HookStarted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class HookStarted(Decision):
     """A preStop hook begins. For ``sleep`` nothing else happens: ``until_ns`` is a deadline in the actor."""
 
     uid: str
@@ -424,8 +388,7 @@ class HookStarted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     until_ns: int
 
 
-@register
-class RunHook(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class RunHook(Order):
     """Run an exec or httpGet hook. At most once: an open one after a crash counts as spent."""
 
     idempotent: ClassVar[bool] = False
@@ -435,8 +398,7 @@ class RunHook(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     timeout_ns: int
 
 
-@register
-class CancelOrder(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class CancelOrder(Order):
     """Cancel the effect of another order; that order then ends cancelled or timed out.
 
     ``waiting_only``: leave an effect alone that has begun; only what waits behind its barrier is cancelled.
@@ -447,8 +409,7 @@ class CancelOrder(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False
     waiting_only: bool = False
 
 
-@register
-class HookEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class HookEnded(Decision):
     """``early``: a sleep that ended because its container had exited, or its grace was over."""
 
     uid: str
@@ -459,8 +420,7 @@ class HookEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     elapsed_ns: int = 0
 
 
-@register
-class SendSignal(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class SendSignal(Order):
     """The stop signal, to the container's first process. ``by_runtime``: the kubelet may ask the runtime for
     it as well, which tells a container once, however many ask.
     """
@@ -471,24 +431,21 @@ class SendSignal(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     by_runtime: bool = False
 
 
-@register
-class TakeAutopsy(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class TakeAutopsy(Order):
     """Look at a straggler before SIGKILL; reported as `AutopsyTaken`."""
 
     uid: str
     container: str
 
 
-@register
-class KillContainer(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class KillContainer(Order):
     """SIGKILL to the container's whole process tree."""
 
     uid: str
     container: str
 
 
-@register
-class PodEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PodEnded(Decision):
     """A pod's fate and why, in words. ``elapsed_ns`` since its stop began."""
 
     uid: str
@@ -516,8 +473,7 @@ class PodEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False
 # --- NodeStatusActor: what others see of this node ---------------------------------------------
 
 
-@register
-class AnnounceNode(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class AnnounceNode(Order):
     """Show the node as going down (``ready`` False), or as it was."""
 
     barrier: ClassVar[Barrier] = "synced"
@@ -533,8 +489,7 @@ class AnnounceNode(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     conditions: tuple[str, ...] = ()
 
 
-@register
-class PostEvent(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PostEvent(Order):
     """A Kubernetes Event, named after ``key``: a repeat is a conflict. ``namespace`` empty: on the Node."""
 
     barrier: ClassVar[Barrier] = "synced"
@@ -546,8 +501,7 @@ class PostEvent(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     warning: bool = False
 
 
-@register
-class WithdrawPods(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class WithdrawPods(Order):
     """Ready=False on each of these pods, so that no Service sends them anything new."""
 
     barrier: ClassVar[Barrier] = "synced"
@@ -555,8 +509,7 @@ class WithdrawPods(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     uids: tuple[str, ...]
 
 
-@register
-class AwaitStatuses(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class AwaitStatuses(Order):
     """Wait until the API server has a final status of each of these pods, or no object; `StatusesSeen`."""
 
     barrier: ClassVar[Barrier] = "none"
@@ -564,15 +517,13 @@ class AwaitStatuses(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     timeout_ns: int
 
 
-@register
-class CheckMounts(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class CheckMounts(Order):
     """See what is still mounted for pods and their volumes; `MountsRead`."""
 
     barrier: ClassVar[Barrier] = "none"
 
 
-@register
-class DetachCertified(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class DetachCertified(Decision):
     """Whether this node's volumes may be attached elsewhere: every pod ended and nothing mounted.
     ``restarts``: the kubelet may have started again what has ended.
     """
@@ -585,8 +536,7 @@ class DetachCertified(Decision, frozen=True, kw_only=True, omit_defaults=True, g
     restarts: bool = False
 
 
-@register
-class PublishCertificate(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PublishCertificate(Order):
     """Put the certificate on the Node as an annotation, so that others can act on it."""
 
     barrier: ClassVar[Barrier] = "synced"
@@ -598,8 +548,7 @@ class PublishCertificate(Order, frozen=True, kw_only=True, omit_defaults=True, g
     restarts: bool = False
 
 
-@register
-class PublishLastBoot(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PublishLastBoot(Order):
     """Put on the Node, as an annotation, how its last boot ended (`LastBootEnded`)."""
 
     barrier: ClassVar[Barrier] = "synced"
@@ -612,24 +561,21 @@ class PublishLastBoot(Order, frozen=True, kw_only=True, omit_defaults=True, gc=F
     alive_wall_ns: int = 0
 
 
-@register
-class LeftUndone(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LeftUndone(Decision):
     """Mode observe: what the kubelet had not done when the lock was released, by UID."""
 
     running: tuple[str, ...] = ()
     without_status: tuple[str, ...] = ()
 
 
-@register
-class StartPod(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StartPod(Order):
     """Admit a pod."""
 
     idempotent: ClassVar[bool] = False
     uid: str
 
 
-@register
-class PodRejected(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PodRejected(Decision):
     """A pod that arrived while the node goes down."""
 
     uid: str
@@ -638,8 +584,7 @@ class PodRejected(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     message: str
 
 
-@register
-class DeliverStatuses(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class DeliverStatuses(Order):
     """Final statuses, one ``(uid, phase, reason, message)`` a pod."""
 
     barrier: ClassVar[Barrier] = "synced"
@@ -651,8 +596,7 @@ class DeliverStatuses(Order, frozen=True, kw_only=True, omit_defaults=True, gc=F
     unchanged_only: bool = False
 
 
-@register
-class FlushTraces(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class FlushTraces(Order):
     """Have the exporter send what has ended until now. Ends after ``timeout_ns`` at the latest, and at once
     where the back end is known not to answer: the rest is sent after the reboot.
     """
@@ -661,8 +605,7 @@ class FlushTraces(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False
     timeout_ns: int
 
 
-@register
-class StatusesSettled(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StatusesSettled(Decision):
     """Every status is delivered, or their time is over (``undelivered`` of them)."""
 
     undelivered: int = 0
@@ -671,8 +614,7 @@ class StatusesSettled(Decision, frozen=True, kw_only=True, omit_defaults=True, g
 # --- the system itself -------------------------------------------------------------------------
 
 
-@register
-class ActorFailed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ActorFailed(Decision):
     """``handle`` raised. The actor takes no further part in this episode; its pods pass to the fallback."""
 
     actor: str
@@ -682,8 +624,7 @@ class ActorFailed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     handover: tuple[Handover, ...] = ()
 
 
-@register
-class FallbackEngaged(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class FallbackEngaged(Decision):
     """The fallback took these pods over."""
 
     pods: tuple[str, ...] = ()

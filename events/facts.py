@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ebbtide.events.base import Fact, register
+from ebbtide.events.base import Fact
 from ebbtide.events.model import (
     CrashRecord,
     JournalEnd,
@@ -21,8 +21,7 @@ Result = Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 # --- the daemon itself -------------------------------------------------------------------------
 
 
-@register
-class DaemonStarted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class DaemonStarted(Fact):
     """A process began to write. ``preparing`` is logind's property, None when it could not be read."""
 
     version: str
@@ -40,8 +39,7 @@ class DaemonStarted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     failed_starts: int = 0
 
 
-@register
-class StopRequested(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StopRequested(Fact):
     """SIGTERM or SIGINT. ``system_stopping``: the service manager itself is going down."""
 
     system_stopping: bool
@@ -49,35 +47,30 @@ class StopRequested(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     stop_time_ns: int = 0
 
 
-@register
-class SettingsLoaded(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class SettingsLoaded(Fact):
     """A valid configuration; ``sources`` says for each field where its value came from."""
 
     settings: Settings
     sources: dict[str, str] = {}
 
 
-@register
-class SettingsRejected(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class SettingsRejected(Fact):
     """A reload that could not be used; the old configuration stays."""
 
     error: str
 
 
-@register
-class Tick(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Tick(Fact):
     """The earliest deadline is due. Who is due follows from the actors' state."""
 
 
-@register
-class ClockStepped(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ClockStepped(Fact):
     """The wall clock moved against the monotonic one. Moves no deadline."""
 
     delta_ns: int
 
 
-@register
-class OrderEnded(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class OrderEnded(Fact):
     """The one outcome of an order. ``reason`` is empty for ``done``; ``elapsed_ns`` of its effect."""
 
     key: str
@@ -87,16 +80,14 @@ class OrderEnded(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     exit_code: int | None = None
 
 
-@register
-class EffectPanicked(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class EffectPanicked(Fact):
     """An effect raised what its edge does not know. Its order ends failed; this names the bug."""
 
     key: str
     error: str
 
 
-@register
-class LastBootRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LastBootRead(Fact):
     """What this machine has of the end of the boot that the journal was last written in, read once after it.
 
     Foreign words stand in none of it. ``alive_wall_ns``: the last sign of life of that boot, 0: none is left.
@@ -118,8 +109,7 @@ class LastBootRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False
 # --- storage -----------------------------------------------------------------------------------
 
 
-@register
-class DurabilityLate(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class DurabilityLate(Fact):
     """An effect started before its order was written or synced, because the disk did not answer."""
 
     key: str
@@ -127,16 +117,14 @@ class DurabilityLate(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     waited_ns: int
 
 
-@register
-class StorageFailed(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StorageFailed(Fact):
     """A write or sync failed: final for that file."""
 
     location: str
     error: str
 
 
-@register
-class StorageMoved(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StorageMoved(Fact):
     """The journal goes on at another location; records from ``first_seq`` were written again there."""
 
     location: str
@@ -146,8 +134,7 @@ class StorageMoved(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False
 # --- logind and the bus ------------------------------------------------------------------------
 
 
-@register
-class LogindRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LogindRead(Fact):
     """Manager properties, read while arming or after a change. ``owner`` is the unique bus name."""
 
     owner: str
@@ -158,8 +145,7 @@ class LogindRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     kubelet_lock: bool = False
 
 
-@register
-class PrepareForShutdown(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PrepareForShutdown(Fact):
     """logind's signal, its sender checked. ``grant_ns`` is the limit in force at that moment."""
 
     active: bool
@@ -171,8 +157,7 @@ class PrepareForShutdown(Fact, frozen=True, kw_only=True, omit_defaults=True, gc
     kubelet_lock: bool = False
 
 
-@register
-class SignalRejected(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class SignalRejected(Fact):
     """A signal from a foreign sender or with a wrong body (kubernetes#97951)."""
 
     member: str
@@ -180,16 +165,14 @@ class SignalRejected(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     sender: str = ""
 
 
-@register
-class PreparingRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PreparingRead(Fact):
     """The property ``PreparingForShutdown`` changed between two reads, or logind changed its owner."""
 
     preparing: bool
     owner: str = ""
 
 
-@register
-class ScheduleRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ScheduleRead(Fact):
     """A scheduled shutdown appeared, moved or went. ``at_wall_ns`` 0: none."""
 
     at_wall_ns: int = 0
@@ -199,15 +182,13 @@ class ScheduleRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False
     wall_message: str = ""
 
 
-@register
-class BusLost(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class BusLost(Fact):
     """The bus connection, or logind's name on it, went away."""
 
     error: str
 
 
-@register
-class DropInsRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class DropInsRead(Fact):
     """What logind's configuration files ask for. ``others_ns`` is the largest value of any other file."""
 
     others_ns: int = 0
@@ -220,8 +201,7 @@ class DropInsRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 # --- pods and their containers -----------------------------------------------------------------
 
 
-@register
-class InventoryTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class InventoryTaken(Fact):
     """The pods on the node, in parts of at most `INVENTORY_PODS_MAX`, in an order that later ties use.
     ``source``: who was asked for them, or `FROM_TABLE`.
 
@@ -258,30 +238,26 @@ class InventoryTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         ]
 
 
-@register
-class PodAppeared(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PodAppeared(Fact):
     """A pod asks to be started here."""
 
     pod: Pod
 
 
-@register
-class ManifestRejected(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ManifestRejected(Fact):
     """A pod manifest that cannot be used."""
 
     path: str
     error: str
 
 
-@register
-class ContainerStarted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ContainerStarted(Fact):
     uid: str
     container: str
     pid: int = 0
 
 
-@register
-class ContainerExited(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ContainerExited(Fact):
     """Observed, whoever caused it. ``exit_code`` None: not ours to wait for (an adopted process).
 
     ``gone``: nobody saw it end, nor can say how; when it was looked for it was no longer there.
@@ -294,8 +270,7 @@ class ContainerExited(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     gone: bool = False
 
 
-@register
-class AutopsyTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class AutopsyTaken(Fact):
     """What a straggler was doing just before SIGKILL."""
 
     uid: str
@@ -307,8 +282,7 @@ class AutopsyTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False
 # --- a Kubernetes node -------------------------------------------------------------------------
 
 
-@register
-class KubeletRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class KubeletRead(Fact):
     """The kubelet's unit, at the start and when it has changed. ``active`` None: it cannot be told.
 
     ``stoppable`` False: the container runtime is in the same unit (k3s, rke2). ``healthy``: what its health
@@ -321,8 +295,7 @@ class KubeletRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     healthy: bool | None = None
 
 
-@register
-class RuntimeRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class RuntimeRead(Fact):
     """The container runtime began to answer, or no longer does. ``away_ns``: it answers again after a break
     so short that nobody was told of it; whoever had asked it for something by then may have got nothing.
     """
@@ -332,8 +305,7 @@ class RuntimeRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     away_ns: int = 0
 
 
-@register
-class ApiRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ApiRead(Fact):
     """The API server began to answer, or has not answered for a while. ``taint``: we may taint the node."""
 
     reachable: bool
@@ -341,8 +313,7 @@ class ApiRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     taint: bool = True
 
 
-@register
-class PodJoined(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PodJoined(Fact):
     """A pod runs here that no inventory of this shutdown had; or one that it had, and of which the ends of
     containers are on record, has some of these started again by its kubelet: ``pod`` is as it is now.
     """
@@ -350,15 +321,13 @@ class PodJoined(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     pod: Pod
 
 
-@register
-class VolumesUnmounted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class VolumesUnmounted(Fact):
     """Nothing of this pod's volumes is mounted any more."""
 
     uid: str
 
 
-@register
-class MountsRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class MountsRead(Fact):
     """What is still mounted for pods, as (UID, volume), and for volume drivers ("", path). Before the
     outcome of the order ``key``.
     """
@@ -367,8 +336,7 @@ class MountsRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     mounted: tuple[tuple[str, str], ...] = ()
 
 
-@register
-class StatusesSeen(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StatusesSeen(Fact):
     """Of the pods that were asked for, those of which the API server has no final status, by UID. Before the
     outcome of the order ``key``.
     """
@@ -380,16 +348,14 @@ class StatusesSeen(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False
 # --- people ------------------------------------------------------------------------------------
 
 
-@register
-class HurryRequested(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class HurryRequested(Fact):
     """``ebbtide hurry POD``: stop waiting for a pod. ``pod`` is ``namespace/name``, a name, or a UID."""
 
     pod: str
     asked_by: int
 
 
-@register
-class ReleaseRequested(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ReleaseRequested(Fact):
     """``ebbtide release``: let the machine go now."""
 
     asked_by: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-import msgspec
+from ebbtide.events.base import FrozenStruct
 
 HookKind = Literal["exec", "httpGet", "sleep", "tcpSocket"]
 ShutdownKind = Literal["poweroff", "reboot", "halt", "kexec", "soft-reboot", "unknown"]
@@ -52,11 +52,11 @@ BootEndReason = Literal[
 ]
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Value(FrozenStruct):
     """Base of the value structs."""
 
 
-class Hook(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Hook(Value):
     """A preStop handler. ``detail`` is for people only: a program's name, or a port and path."""
 
     kind: HookKind
@@ -64,7 +64,7 @@ class Hook(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     detail: str = ""
 
 
-class Container(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Container(Value):
     """One container. Only a running one gets a hook and a stop, as from the kubelet."""
 
     name: str
@@ -75,7 +75,7 @@ class Container(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     running: bool = True
 
 
-class Pod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Pod(Value):
     """What a shutdown needs to know of a pod. ``containers`` are in the manifest's order, sidecars first."""
 
     uid: str
@@ -100,14 +100,14 @@ class Pod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-class Period(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Period(Value):
     """One entry of ``shutdownGracePeriodByPodPriority`` (KEP-2712)."""
 
     priority: int
     seconds: int
 
 
-class Settings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Settings(Value):
     """The loaded configuration, canonical and validated, before the core interprets it.
 
     The two-value form and the list are both kept as given: migration is a decision, not parsing.
@@ -140,7 +140,7 @@ class Settings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return self.gates.get(name, True)
 
 
-class PlannedPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PlannedPod(Value):
     """``volumes``: its wave also waits, while it has time, until these are unmounted."""
 
     uid: str
@@ -148,7 +148,7 @@ class PlannedPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     volumes: bool = False
 
 
-class PlannedWave(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PlannedWave(Value):
     """A wave of the plan: ``pods`` in inventory order, ``period_seconds`` under the grant."""
 
     priority: int
@@ -158,7 +158,7 @@ class PlannedWave(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False
     handover: bool = False
 
 
-class Handover(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Handover(Value):
     """A pod as a failed actor leaves it: ``begun_ns`` 0 if its stop has not begun, ``exited`` containers."""
 
     pod: Pod
@@ -168,7 +168,7 @@ class Handover(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     exited: tuple[str, ...] = ()
 
 
-class ProcessReport(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ProcessReport(Value):
     """One process of an autopsy, as ``/proc`` showed it just before SIGKILL."""
 
     pid: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ebbtide.events.base import Barrier, Decision, Fact, Order, register
+from ebbtide.events.base import Barrier, Decision, Fact, Order
 from ebbtide.events.model import BootEnding, BootEndReason, Value
 
 #: The Node's Ready condition; empty: it has none, or the Node is gone.
@@ -39,7 +39,7 @@ OutageOutcome = Literal[
 ]
 
 
-class OutageSettings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class OutageSettings(Value):
     """The controller's configuration as far as an outage needs it."""
 
     effect: Effect = "NoExecute"
@@ -56,7 +56,7 @@ class OutageSettings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     resource: dict[str, str] = {}
 
 
-class LostPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LostPod(Value):
     """A pod bound to the node. ``owner_uid`` empty: a bare pod, which nobody makes again."""
 
     uid: str
@@ -81,7 +81,7 @@ class LostPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-class Attachment(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Attachment(Value):
     """A VolumeAttachment of the node. ``volume``: its PersistentVolume's name."""
 
     name: str
@@ -98,8 +98,7 @@ class Attachment(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 # --- facts: the controller and its view -----------------------------------------------------------
 
 
-@register
-class LeaderStarted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LeaderStarted(Fact):
     """A process began to write: a new leader, or the same one anew. It has seen nothing yet."""
 
     version: str
@@ -109,8 +108,7 @@ class LeaderStarted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     settings: OutageSettings = OutageSettings()
 
 
-@register
-class NodeRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class NodeRead(Fact):
     """The Node object: from the watch when a field here has changed, and in answer to `ReadNode`.
 
     Never an older version after a newer one: a watch that lags behind an answer is passed over.
@@ -132,13 +130,11 @@ class NodeRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     taint_boot: str = ""
 
 
-@register
-class NodeDeleted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class NodeDeleted(Fact):
     """The Node object is gone, or another one has its name."""
 
 
-@register
-class LastBootStated(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LastBootStated(Fact):
     """The Node says how a boot of it has ended (`actors.edges.kubernetes.node_writes.last_boot_text`): what
     stands there when a leader starts, and whatever comes to stand there later. It may be about any boot.
 
@@ -157,8 +153,7 @@ class LastBootStated(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     said_by: str = ""
 
 
-@register
-class HeartbeatSeen(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class HeartbeatSeen(Fact):
     """The node's lease, or its status, has another mark than the one that this leader saw before."""
 
     #: ``renewTime``, or the Ready condition's ``lastHeartbeatTime``, as it stands there.
@@ -166,8 +161,7 @@ class HeartbeatSeen(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     source: Literal["lease", "status"] = "lease"
 
 
-@register
-class HeartbeatMissed(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class HeartbeatMissed(Fact):
     """This leader has watched for ``silent_ns`` and has seen no renewal of the lease."""
 
     silent_ns: int
@@ -175,8 +169,7 @@ class HeartbeatMissed(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     mark: str = ""
 
 
-@register
-class EvidenceRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class EvidenceRead(Fact):
     """What a source says. ``name`` tells sources of one kind apart: a host, a controller, a person.
 
     ``begun_ns``: when this leader began to ask, on its monotonic clock; what is said is true of some moment
@@ -204,8 +197,7 @@ class EvidenceRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False
 # --- facts: what hangs ----------------------------------------------------------------------------
 
 
-@register
-class WorkListed(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class WorkListed(Fact):
     """In answer to `ListWork`: pods bound to the node, its attachments, and who is where else already."""
 
     key: str
@@ -215,22 +207,19 @@ class WorkListed(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     elsewhere: dict[str, tuple[str, ...]] = {}
 
 
-@register
-class LostPodRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LostPodRead(Fact):
     """A pod of the node has changed."""
 
     pod: LostPod
 
 
-@register
-class LostPodGone(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LostPodGone(Fact):
     """Its object is deleted."""
 
     uid: str
 
 
-@register
-class ElsewhereRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ElsewhereRead(Fact):
     """A pod of one of the owners, on another node or on none yet. ``waiting``: why it is not Ready."""
 
     uid: str
@@ -242,15 +231,13 @@ class ElsewhereRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     waiting: str = ""
 
 
-@register
-class AttachmentRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class AttachmentRead(Fact):
     """A VolumeAttachment of the node has changed."""
 
     attachment: Attachment
 
 
-@register
-class AttachmentGone(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class AttachmentGone(Fact):
     """Its object is deleted: the driver has detached the volume."""
 
     name: str
@@ -259,8 +246,7 @@ class AttachmentGone(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 # --- OutageActor ----------------------------------------------------------------------------------
 
 
-@register
-class OutageBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class OutageBegan(Decision):
     """The node is suspected: it names the outage. ``boot_id``: the boot on record."""
 
     node: str
@@ -271,38 +257,33 @@ class OutageBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     resource: dict[str, str] = {}
 
 
-@register
-class OutageWaits(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class OutageWaits(Decision):
     """Why the node is not out of service yet, when that has changed."""
 
     reason: str
 
 
-@register
-class ReadNode(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ReadNode(Order):
     """Get the Node and its lease anew: `HeartbeatSeen` if its mark is another, then `NodeRead`."""
 
     barrier: ClassVar[Barrier] = "none"
 
 
-@register
-class RequestPermit(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class RequestPermit(Order):
     """Ask the storm brake whether one more node may be out of service; failed: its reason."""
 
     barrier: ClassVar[Barrier] = "none"
     node: str
 
 
-@register
-class ReturnPermit(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ReturnPermit(Order):
     """Give it back, or withdraw the request that is still under way; of one that nobody has it is nothing."""
 
     barrier: ClassVar[Barrier] = "none"
     node: str
 
 
-@register
-class SetTaint(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class SetTaint(Order):
     """Put the out-of-service taint on the Node, and our note in the same request, if it is as it was read.
 
     Read again before: UID, boot id, Ready and both heartbeats must be what the order says; the write names
@@ -323,8 +304,7 @@ class SetTaint(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     status_mark: str = ""
 
 
-@register
-class PowerOff(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PowerOff(Order):
     """Switch the machine off through its management controller, at once and without asking its system.
 
     Read again before: UID, boot id, Ready and both heartbeats must be what the order says, as for `SetTaint`
@@ -348,16 +328,14 @@ class PowerOff(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     silent_ns: int = 0
 
 
-@register
-class PowerOffGivenUp(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PowerOffGivenUp(Decision):
     """The machine is not switched off any more in this outage. ``ordered``: how often it was."""
 
     ordered: int
     reason: str
 
 
-@register
-class RemoveTaint(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class RemoveTaint(Order):
     """Take away all that is ours, in one write: taint and note, if the note is ours, and our quarantine."""
 
     barrier: ClassVar[Barrier] = "confirmed"
@@ -365,8 +343,7 @@ class RemoveTaint(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False
     node_uid: str
 
 
-@register
-class SetQuarantine(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class SetQuarantine(Order):
     """Our own NoSchedule taint: nothing new starts on a node whose volumes may be attached elsewhere."""
 
     barrier: ClassVar[Barrier] = "confirmed"
@@ -374,8 +351,7 @@ class SetQuarantine(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     node_uid: str
 
 
-@register
-class ListWork(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ListWork(Order):
     """List what hangs on the node, `WorkListed`, and report its changes from then on.
 
     Repeated by its edge until the API server answers: nothing else can be done meanwhile.
@@ -385,8 +361,7 @@ class ListWork(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     node: str
 
 
-@register
-class OutOfService(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class OutOfService(Decision):
     """The taint stands. ``proof`` as `ProofAccepted` said it: whom to ask if it was wrong."""
 
     effect: Effect
@@ -395,8 +370,7 @@ class OutOfService(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=F
     found: bool = False
 
 
-@register
-class PodLost(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PodLost(Decision):
     """A pod to follow. ``place``: the how manieth of its owner's, from 0; ``elsewhere``: of that owner
     alone, as it was listed.
     """
@@ -408,8 +382,7 @@ class PodLost(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     effect: str = ""
 
 
-@register
-class AttachmentLeft(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class AttachmentLeft(Decision):
     """An attachment to follow. ``tainted``: the taint stands already. ``users``: UIDs of the pods that use
     its volume and are not Terminating. ``timed``: the attach-detach controller's timer may detach it.
     """
@@ -420,15 +393,13 @@ class AttachmentLeft(Decision, frozen=True, kw_only=True, omit_defaults=True, gc
     timed: bool = False
 
 
-@register
-class WorkRecovered(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class WorkRecovered(Decision):
     """Everything that hung is gone, runs elsewhere, or is named in ``unrecovered`` as what has no cure."""
 
     unrecovered: tuple[str, ...] = ()
 
 
-@register
-class NodeReturned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class NodeReturned(Decision):
     """It is back. ``same_boot``: under the boot id that was proved off; ``doubt``: perhaps, for nothing says
     which one that was.
     """
@@ -438,36 +409,31 @@ class NodeReturned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=F
     doubt: bool = False
 
 
-@register
-class ProofWasWrong(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ProofWasWrong(Decision):
     """The boot that was proved off has spoken after the taint. ``proof``: who said that it was off."""
 
     proof: str
     what: str
 
 
-@register
-class StoodAside(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StoodAside(Decision):
     """Another's out-of-service taint stands on the Node: we touch nothing."""
 
 
-@register
-class OutageReminded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class OutageReminded(Decision):
     """The outage is still open; what it waits for."""
 
     reason: str
 
 
-@register
-class OutageClosed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class OutageClosed(Decision):
     """The end. ``unrecovered``: what still hung, by name."""
 
     outcome: OutageOutcome
     unrecovered: tuple[str, ...] = ()
 
 
-@register
-class OutageAbandoned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class OutageAbandoned(Decision):
     """The OutageActor has failed: until a new leader starts nothing is tainted, and nothing is taken back."""
 
     tainted: bool
@@ -476,16 +442,14 @@ class OutageAbandoned(Decision, frozen=True, kw_only=True, omit_defaults=True, g
 # --- ProofActor -----------------------------------------------------------------------------------
 
 
-@register
-class ReadSources(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ReadSources(Order):
     """Ask every source of this node once: an `EvidenceRead` for each, also where it does not answer."""
 
     barrier: ClassVar[Barrier] = "none"
     node: str
 
 
-@register
-class ProofAccepted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ProofAccepted(Decision):
     """It counts until ``until_ns`` (monotonic), or until it is voided."""
 
     source: Source
@@ -493,8 +457,7 @@ class ProofAccepted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     until_ns: int
 
 
-@register
-class ProofRefused(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ProofRefused(Decision):
     """A statement that the node is off does not count, and why; said once for each reason."""
 
     source: Source
@@ -502,15 +465,13 @@ class ProofRefused(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=F
     reason: str
 
 
-@register
-class ProofVoided(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ProofVoided(Decision):
     """No proof counts any more, and what took it away."""
 
     reason: str
 
 
-@register
-class Contradicted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Contradicted(Decision):
     """Somebody says that the node runs: no proof counts while that stands."""
 
     source: Source
@@ -518,8 +479,7 @@ class Contradicted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=F
     what: str
 
 
-@register
-class ContradictionEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ContradictionEnded(Decision):
     """It does not stand any more, and why."""
 
     source: Source
@@ -530,16 +490,14 @@ class ContradictionEnded(Decision, frozen=True, kw_only=True, omit_defaults=True
 # --- StuckPodActor and DetachActor ----------------------------------------------------------------
 
 
-@register
-class PodWaits(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PodWaits(Decision):
     """What a pod waits for, when that has changed."""
 
     uid: str
     reason: str
 
 
-@register
-class PodRecovered(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PodRecovered(Decision):
     """It is gone here. ``by``: the UID of the one that is Ready elsewhere; empty: nobody makes it again."""
 
     uid: str
@@ -548,16 +506,14 @@ class PodRecovered(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=F
     elapsed_ns: int = 0
 
 
-@register
-class DetachWaits(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class DetachWaits(Decision):
     """What an attachment waits for, when that has changed."""
 
     name: str
     reason: str
 
 
-@register
-class DetachForced(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class DetachForced(Decision):
     """The attach-detach controller's six-minute timer detaches a volume from a node of which nobody has
     proved that it is off: ControllerUnpublish before NodeUnstage. Its data may be damaged if the node writes.
 
@@ -569,8 +525,7 @@ class DetachForced(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=F
     waited_ns: int
 
 
-@register
-class Detached(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Detached(Decision):
     """It is gone. ``before_taint``: the node was not out of service yet. ``forced``: by the six-minute timer;
     without it in the usual way, or no leader has watched long enough to say. ``kept``: the node is back and
     uses it, so it is followed no longer.

@@ -23,7 +23,7 @@ from ebbtide.events.model import Budget, Period, PlannedPod, PlannedWave, Pod, V
 from ebbtide.events.units import span, span_s
 
 
-class Plan(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Plan(Value):
     """What a shutdown would do. ``waves`` are in the order in which they run, empty ones included.
 
     ``enabled`` False, without waves: graceful shutdown is off. ``grant_seconds`` is None when logind's

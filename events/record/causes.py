@@ -204,7 +204,7 @@ def shape(text: str, names: Iterable[str] = ()) -> str:
     return _COUNTED.sub(rf"{_ELIDED} \1", _VARIES.sub(_ELIDED, text))
 
 
-class CauseGroup(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class CauseGroup(RecordPart):
     """Warnings of one cause. ``count`` of ``pods`` (UIDs, in inventory order), or of ``notices`` where it is
     about none; ``sentence`` is without the count.
     """

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
+from ebbtide.events.base import FrozenStruct
 from ebbtide.events.decisions import EpisodeOutcome, HookResult, PodOutcome
 from ebbtide.events.model import Budget, Period, ProcessReport, ShutdownKind, TerminationMode
 from ebbtide.events.record.severity import Severity, Summary, severity_of
@@ -36,7 +36,7 @@ SideOrder = Literal[
 ]
 
 
-class CertificateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class CertificateRecord(FrozenStruct):
     """Whether volumes were safe to detach. ``running`` are UIDs, ``mounted`` pairs of a UID and a volume.
     ``restarts``: the kubelet may have started again what had ended.
     """
@@ -49,7 +49,7 @@ class CertificateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     restarts: bool = False
 
 
-class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class NodeRecord(FrozenStruct):
     """A Kubernetes node's shutdown as a whole: by which means its pods were ended, and what was left.
 
     Empty in mode process, and in every journal from before there was anything else.
@@ -70,11 +70,11 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 WaveOutcome = Literal["complete", "overran", "cancelled", "open", "waiting"]
 
 
-class RecordPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class RecordPart(FrozenStruct):
     """Base of the parts of a shutdown's record."""
 
 
-class HookRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class HookRecord(RecordPart):
     """One run of a preStop hook. ``early``: a sleep that ended before its time."""
 
     container: str
@@ -89,7 +89,7 @@ class HookRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=F
     early: bool = False
 
 
-class ContainerRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ContainerRecord(RecordPart):
     """One container. ``exited_ns`` None with an outcome of its pod: nobody saw it exit."""
 
     name: str
@@ -111,7 +111,7 @@ class ContainerRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True,
     exit_signal: str = ""
 
 
-class AutopsyRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class AutopsyRecord(RecordPart):
     """What a straggler was doing just before SIGKILL."""
 
     container: str
@@ -120,7 +120,7 @@ class AutopsyRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, g
     last_lines: tuple[str, ...] = ()
 
 
-class PodRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PodRecord(RecordPart):
     """One pod. ``grace_seconds`` is what the plan gave it, ``wanted_grace_seconds`` what its spec asks for.
 
     ``outcome`` None: the record ends before its fate. ``wave`` -1: it has no part in the plan, because it was
@@ -166,7 +166,7 @@ class PodRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         return f"{self.namespace}/{self.name}"
 
 
-class WaveRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class WaveRecord(RecordPart):
     """One wave of the plan, also one without pods. ``pods`` are UIDs in inventory order, late ones last."""
 
     index: int
@@ -186,7 +186,7 @@ class WaveRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=F
     mounted: tuple[str, ...] = ()
 
 
-class ConfigurationRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ConfigurationRecord(RecordPart):
     """The effective configuration at the signal; ``sources`` where the journal still has them."""
 
     periods: tuple[Period, ...] = ()
@@ -199,7 +199,7 @@ class ConfigurationRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=T
     sources: dict[str, str] = {}
 
 
-class ProcessRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ProcessRecord(RecordPart):
     """A daemon that wrote in this shutdown; the first one began before the signal (``at_ns`` None)."""
 
     seq: int
@@ -220,7 +220,7 @@ class ProcessRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, g
         return self.action.startswith("close-")
 
 
-class OrderRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class OrderRecord(RecordPart):
     """An order that stands beside the waves: announcing the node, delivering statuses, the release."""
 
     what: SideOrder
@@ -231,7 +231,7 @@ class OrderRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=
     reason: str = ""
 
 
-class Notice(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Notice(RecordPart):
     """Something that an operator should know. ``code`` is stable, ``text`` for people; ``pod`` is a UID."""
 
     seq: int
@@ -241,7 +241,7 @@ class Notice(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False
     pod: str = ""
 
 
-class DamageRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class DamageRecord(RecordPart):
     """What is wrong with the journal (`events.recovery`). ``here``: it ends the record of this shutdown."""
 
     state: Literal["torn", "corrupt", "incompatible"]
@@ -249,7 +249,7 @@ class DamageRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc
     here: bool = False
 
 
-class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ShutdownRecord(RecordPart):
     """One shutdown. ``waves`` in their order, ``pods`` in inventory order, then late ones."""
 
     id: str

@@ -90,14 +90,14 @@ PhaseKind = Literal[
 StatementKind = Literal["accepted", "refused", "voided", "contradicted", "contradiction-ended"]
 
 
-class Wait(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Wait(RecordPart):
     """From ``at_ns`` on it waited for this, until the next one or its end."""
 
     at_ns: int
     reason: str
 
 
-class Phase(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Phase(RecordPart):
     """``ended_ns`` None: it goes on."""
 
     what: PhaseKind
@@ -106,7 +106,7 @@ class Phase(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     ended_ns: int | None = None
 
 
-class Statement(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Statement(RecordPart):
     """What became of something that a source said; ``who`` as `OutOfService.proof` names it."""
 
     what: StatementKind
@@ -116,7 +116,7 @@ class Statement(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     until_ns: int | None = None
 
 
-class LostPodRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LostPodRecord(RecordPart):
     """A pod that hung on the node. ``by`` is its successor's UID; its own: it runs on here."""
 
     uid: str
@@ -143,7 +143,7 @@ class LostPodRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, g
         return "gone" if not self.by else "spared" if self.by == self.uid else "recovered"
 
 
-class AttachmentRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class AttachmentRecord(RecordPart):
     """A VolumeAttachment that was there."""
 
     name: str
@@ -172,7 +172,7 @@ class AttachmentRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True
 Subject = LostPodRecord | AttachmentRecord
 
 
-class NodeOrderRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class NodeOrderRecord(RecordPart):
     """An order about the Node, by the word in its key: permit, taint, quarantine, untaint, power-off."""
 
     what: str
@@ -184,7 +184,7 @@ class NodeOrderRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True,
     reason: str = ""
 
 
-class LeaderRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LeaderRecord(RecordPart):
     """A process that wrote in this outage; the first one may have begun before it (``at_ns`` None)."""
 
     at_ns: int | None
@@ -192,7 +192,7 @@ class LeaderRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc
     version: str
 
 
-class LastBoot(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class LastBoot(RecordPart):
     """How the boot that the outage was about ended, as the node's own daemon said after the next one.
 
     ``wave`` -1: it was not cut short in one. ``journal_id`` is the node's, ``trace_id`` its shutdown's.
@@ -209,7 +209,7 @@ class LastBoot(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     said_by: str = ""
 
 
-class Alarm(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Alarm(RecordPart):
     """What somebody has to look at. ``code`` is stable, ``text`` for people."""
 
     at_ns: int
@@ -218,7 +218,7 @@ class Alarm(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     text: str
 
 
-class OutageRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class OutageRecord(RecordPart):
     """One outage. ``boot_id`` is the Node's, as it was on record when the outage began."""
 
     id: str

@@ -174,7 +174,7 @@ def test_golden() -> None:
 def test_a_type_of_another_version_has_no_text() -> None:
     """Whoever prints it shows what it holds."""
 
-    class Other(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    class Other(Event):
         pass
 
     assert describe(Names(), Other(), NOW) is None

@@ -26,7 +26,7 @@ from tests.replay import shutdown
 RECORDS = shutdown.write().records
 
 
-class FromTheFuture(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class FromTheFuture(Fact):
     """A fact that this version does not know, because it is not registered."""
 
 

@@ -17,7 +17,7 @@ from tests.cli.test_journal import damage
 from tests.commands import Run
 
 
-class FromTheFuture(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class FromTheFuture(Fact):
     """An event that this version does not know, because it is not registered."""
 
     what: str
