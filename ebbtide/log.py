@@ -1,6 +1,6 @@
 """The daemon's log: one line a transition, told once its record is written and its orders are out.
 
-The sentences are those of `events.messages`, made from events alone, so that a journal read later gives the
+The sentences are those of `events.base.Event`, made from events alone, so that a journal read later gives the
 same lines; only records above the resume point are logged, and once. A line goes to the system journal with
 fields for programs where that listens (``journalctl EBBTIDE_POD=shop/web-0`` finds every line about a pod),
 else to standard error; the begin of a shutdown goes to the machine's console as well.
@@ -23,13 +23,14 @@ import trio
 from ebbtide.actors.interfaces import Tell
 from ebbtide.events import bounds
 from ebbtide.events.base import (
+    TYPES,
     Record,
     Stamp,
     episode_id,
     shutdown_trace_id,
 )
 from ebbtide.events.decisions import ShutdownBegan
-from ebbtide.events.messages import ERROR, ROWS, Message, Names, describe
+from ebbtide.events.messages import ERROR, Message, Names
 from ebbtide.events.outage import LeaderStarted, OutageBegan
 from ebbtide.events.record.format import visible
 from ebbtide.events.units import offset
@@ -67,19 +68,10 @@ def log_lines_of(lines: LineContext, record: Record) -> Iterator[Message]:
     event = record.event
     if type(event) in COUNTED_FROM:
         lines.began_ns = record.mono_ns
-    message = describe(lines.names, event, Stamp(record.mono_ns, record.wall_ns))
-    if message is None:
-        return
-    row = ROWS[type(event)]
-    if callable(row.log):
-        found = row.log(lines.names, event, message)
-    elif row.log and message.level <= row.log_level_max:
-        since = offset(record.mono_ns - lines.began_ns)
-        text = row.log.format(text=message.text, since=since, pod=lines.names.of(pod_of(event)))
-        found = iter((message._replace(text=text),))
-    else:
-        return
-    yield from (line._replace(text=visible(line.text)) for line in found)
+    message = event.describe(lines.names, Stamp(record.mono_ns, record.wall_ns))
+    since = offset(record.mono_ns - lines.began_ns)
+    for line in event.log_messages(lines.names, message, since):
+        yield line._replace(text=visible(line.text))
 
 
 #: Of a failure's call stack, the innermost calls.
@@ -199,7 +191,7 @@ class Log:
 CONSOLE_PATH = "/dev/console"
 
 #: Tags of the events that are shown there.
-CONSOLE_EVENTS = frozenset(kind.__name__ for kind, row in ROWS.items() if row.console)
+CONSOLE_EVENTS = frozenset(tag for tag, kind in TYPES.items() if kind.console)
 
 
 def show_on_console(line: str, path: str = CONSOLE_PATH) -> None:

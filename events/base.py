@@ -11,9 +11,12 @@ A `Record` is an event in its place: when, because of what, by whom, in which sh
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform
 
 import msgspec
+
+from ebbtide.events.messages import DEBUG, UNLOGGED, Message, Names, TextKind, count_text
 
 NS_PER_SECOND, NS_PER_MS = 1_000_000_000, 1_000_000
 
@@ -49,12 +52,29 @@ class FrozenMeta(msgspec.StructMeta):
 class FrozenStruct(msgspec.Struct, frozen=True, metaclass=FrozenMeta):
     """Base of events and of the values in them."""
 
+    #: By field: what its text names. `FIELD_REDACTION` has the fields that mean the same everywhere. A
+    #: decision needs none: the logic derives it again from redacted facts.
+    redaction: ClassVar[Mapping[str, TextKind]] = {}
+
 
 class Event(FrozenStruct):
     """Base of all records' contents. Times are integer nanoseconds, never floats.
 
     The class name is the type tag. The classes of `ebbtide.events` register their tags in `TYPES`.
+
+    A text says what happened, without time and pod: log, timeline and report put these in columns of their
+    own. An event about many pods names a few.
     """
+
+    #: A template over ``self``; a class overrides `text` instead where that is not enough.
+    template: ClassVar[str] = ""
+    #: A form of `events.messages`, and the mildest level that the log shows.
+    log: ClassVar[str] = UNLOGGED
+    log_level_max: ClassVar[int] = DEBUG
+    #: Also on the machine's console.
+    console: ClassVar[bool] = False
+    #: Written to the kernel's log when no disk takes the journal.
+    last_resort: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         if cls.__name__ in KINDS or not cls.__module__.startswith("ebbtide.events."):
@@ -62,6 +82,40 @@ class Event(FrozenStruct):
         if TYPES.setdefault(cls.__name__, cls) is not cls:
             raise ValueError(f"event type {cls.__name__} is registered twice")
 
+    @property
+    def level(self) -> int:
+        return DEBUG
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return self.template.format(self=self)
+
+    @property
+    def repeats(self) -> bool:
+        """Another event says the same better: bookkeeping in a timeline."""
+        return False
+
+    def introduce(self, names: Names) -> None:
+        """Learn what later texts need."""
+
+    def describe(self, names: Names, at: Stamp) -> Message:
+        self.introduce(names)
+        return Message(self.level, self.text(names, at))
+
+    def log_messages(self, names: Names, message: Message, since: str) -> Iterator[Message]:
+        """The log's lines for this event's ``message``."""
+        if self.log and message.level <= self.log_level_max:
+            pod = getattr(self, "pod", None)
+            uid = str(getattr(self, "uid", "") or getattr(pod, "uid", ""))
+            yield message._replace(text=self.log.format(text=message.text, since=since, pod=names.of(uid)))
+
+
+#: Fields that name the same in every event and value.
+FIELD_REDACTION: Mapping[str, TextKind] = {
+    "key": "key",
+    "uid": "uid",
+    "uids": "uid",
+    "container": "container",
+}
 
 #: The kinds of events, which are no types themselves.
 KINDS = ("Fact", "Decision", "Order", "Mark")
@@ -217,6 +271,8 @@ class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Checkpoint(Mark):
     """The whole deterministic state at a segment's begin, so that older segments are not needed."""
 
+    level = DEBUG
+
     episode: int
     actors: Annotated[tuple[ActorState, ...], _FEW_ITEMS] = ()
     open_orders: Annotated[tuple[OpenOrder, ...], _FEW_ITEMS] = ()
@@ -225,8 +281,17 @@ class Checkpoint(Mark):
     #: In the first checkpoint of a redacted journal.
     redacted: RedactedFrom | None = None
 
+    def text(self, names: Names, at: Stamp) -> str:
+        open_orders = count_text(len(self.open_orders), "open order")
+        return f"checkpoint of {count_text(len(self.actors), 'actor')}, {open_orders}"
+
 
 class StatesDigest(Mark):
     """At a wave's end: a few bytes for each actor that changed, by its label (`actors.system`)."""
 
+    level = DEBUG
+
     actors: BoundedDict[str, bytes] = {}
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"digest of the states of {count_text(len(self.actors), 'actor')}"

@@ -14,12 +14,14 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ebbtide.events import decisions, facts, outage  # noqa: F401  (importing them fills TYPES)
 from ebbtide.events.base import TYPES, Checkpoint, Event, Record
+from ebbtide.events.messages import Names
 
 
 class UnknownType(Exception):
@@ -308,3 +310,14 @@ def _why_no_frame(body: bytes, crc: int, flags: int) -> str:
         0: _CHAIN_BROKEN,
         FLAG_LAST: _CHAIN_BROKEN,
     }.get(flags, _UNKNOWN_FLAGS)
+
+
+#: Type tags of the events that introduce names.
+NAMING_EVENTS = tuple(tag for tag, kind in TYPES.items() if kind.introduce is not Event.introduce)
+
+
+def learn_record(names: Names, raw: RawRecord) -> None:
+    """Learn the names in an encoded record. An unreadable one introduces no pod."""
+    if raw.tag in NAMING_EVENTS:
+        with suppress(BadPayload, UnknownType):
+            decode_event(raw.tag, raw.payload).introduce(names)

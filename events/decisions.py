@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order
+from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order, Stamp
+from ebbtide.events.facts import order_text
+from ebbtide.events.messages import (
+    DEBUG,
+    ERROR,
+    INFO,
+    NOTICE,
+    OF_POD,
+    PLAIN,
+    TIMED,
+    TIMED_OF_POD,
+    WARNING,
+    Message,
+    Names,
+    boot_end_text,
+    count_text,
+    mounts_text,
+)
 from ebbtide.events.model import (
     BootEnding,
     BootEndReason,
@@ -19,6 +37,7 @@ from ebbtide.events.model import (
     TerminationMode,
     Unready,
 )
+from ebbtide.events.units import span, span_s
 
 PodOutcome = Literal["graceful", "killed", "failed", "spared", "rejected", "unknown"]
 EpisodeOutcome = Literal["running", "complete", "cancelled", "truncated", "never-begun"]
@@ -32,11 +51,21 @@ FIRST_PROJECTION_VERSION = 1
 
 HookResult = Literal["done", "failed", "timed-out", "cancelled", "unknown", "not-run"]
 
+#: What each termination mode means; the empty one is mode process, which chooses nothing.
+TERMINATION_MODES = {
+    "": "our own processes",
+    "api": "api, the pods are deleted and the kubelet ends them",
+    "cri": "cri, over the container runtime, without the kubelet",
+    "observe": "observe, the kubelet ends the pods itself",
+}
+
 # --- ConfigReconciler: what is asked, and what is granted --------------------------------------
 
 
 class ConfigAdopted(Decision):
     """The effective configuration: migrated, sorted by ascending priority. ``enabled`` False: no lock."""
+
+    level = INFO
 
     enabled: bool
     periods: tuple[Period, ...] = ()
@@ -52,22 +81,50 @@ class ConfigAdopted(Decision):
     projection_version: int = 1
     resource: dict[str, str] = {}
 
+    def text(self, names: Names, at: Stamp) -> str:
+        if not self.enabled:
+            return "configuration adopted: graceful shutdown is off"
+        periods = ", ".join(f"{span_s(each.seconds)} from priority {each.priority}" for each in self.periods)
+        return f"configuration adopted: {periods}, {self.budget} budget"
+
 
 class ConfigDeferred(Decision):
     """A configuration that arrived in a shutdown waits for its end."""
 
+    template = "configuration read; it waits for the end of this shutdown"
+    level = NOTICE
+    log = PLAIN
+
 
 class GrantAssessed(Decision):
     """Whether logind's limit covers what is requested and reserved. Too little degrades, never refuses."""
+
+    log = PLAIN
+    redaction = {"overridden_by": "path"}
 
     needed_ns: int
     grant_ns: int
     sufficient: bool
     overridden_by: str = ""
 
+    def text(self, names: Names, at: Stamp) -> str:
+        grant, needed = span(self.grant_ns), span(self.needed_ns)
+        if self.sufficient:
+            return f"logind grants {grant}, {needed} needed"
+        who = f"; {self.overridden_by} overrides ours" if self.overridden_by else ""
+        return f"logind grants {grant} of the {needed} needed{who}; the highest priorities are served first"
+
+    @property
+    def level(self) -> int:
+        return NOTICE if self.sufficient else WARNING
+
 
 class WriteDropIn(Order):
     """Raise logind's limit: write our drop-in, make logind read it, wait until the property shows it."""
+
+    template = "drop-in: asking logind for InhibitDelayMaxSec={self.seconds}"
+    level = NOTICE
+    log = PLAIN
 
     barrier: ClassVar[Barrier] = "synced"
     seconds: int
@@ -75,6 +132,10 @@ class WriteDropIn(Order):
 
 class RemoveDropIn(Order):
     """Take our drop-in away again: it is no longer needed."""
+
+    template = "drop-in: removing ours, it is no longer needed"
+    level = NOTICE
+    log = PLAIN
 
     barrier: ClassVar[Barrier] = "synced"
 
@@ -88,26 +149,50 @@ class Arm(Order):
     ``lock`` False: only listen (a shutdown runs already, no lock can be had).
     """
 
+    level = DEBUG
+
     lock: bool = True
     attempt: int = 1
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return "taking the delay lock" if self.lock else "listening to logind without a lock"
 
 
 class Disarm(Order):
     """Give the lock back and go on listening: switched off by configuration."""
 
+    template = "giving the delay lock back"
+    level = DEBUG
+
 
 class Armed(Decision):
     """The lock is held and the signal is trusted."""
 
+    level = NOTICE
+    log = PLAIN
+
     grant_ns: int
     attempt: int = 1
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"armed: delay lock taken, logind grants {span(self.grant_ns)}"
 
 
 class Disarmed(Decision):
     """Not protected. ``retry_at_ns`` (monotonic) says when arming is tried again; 0: not."""
 
+    log = PLAIN
+
     reason: str
     retry_at_ns: int = 0
+
+    def text(self, names: Names, at: Stamp) -> str:
+        again = f"; next try in {span(self.retry_at_ns - at.mono_ns)}" if self.retry_at_ns else ""
+        return f"not armed: {self.reason}{again}"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.retry_at_ns else NOTICE
 
 
 class ShutdownDetected(Decision):
@@ -116,27 +201,50 @@ class ShutdownDetected(Decision):
     ``overtime``: logind was bypassed or its timer fired, and the service manager is stopping us.
     """
 
+    level = DEBUG
+
     kind: ShutdownKind
     grant_ns: int
     lock_held: bool
     again: bool = False
     overtime: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        how = ", once more" if self.again else ", in overtime" if self.overtime else ""
+        return f"the machine is going down: {self.kind}{how}"
+
 
 class ShutdownWithdrawn(Decision):
     """The machine is not going down after all."""
 
+    level = DEBUG
+    last_resort = True
+
     reason: Literal["cancelled", "did-not-go-down"]
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"the machine stays up: {self.reason.replace('-', ' ')}"
 
 
 class ReleaseLock(Order):
     """Let the machine go. An episode is complete if and only if this order is durable."""
 
+    level = NOTICE
+    log = TIMED
+    last_resort = True
+
     barrier: ClassVar[Barrier] = "synced"
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return "lock released" if names.lock_held else "no lock was held, nothing to release"
 
 
 class Leave(Decision):
     """The daemon may end now; pods' processes are left alone."""
+
+    template = "exiting: {self.reason}"
+    level = NOTICE
+    log = PLAIN
 
     reason: str
 
@@ -150,9 +258,15 @@ class MeansChosen(Decision):
     ``taints`` False: the node cannot be tainted, so a DaemonSet's pod would be made again here.
     """
 
+    level = NOTICE
+    log = TIMED
+
     means: TerminationMode
     reason: str
     taints: bool = True
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"termination mode: {TERMINATION_MODES.get(self.means, self.means)} ({self.reason})"
 
 
 class HandedOver(Decision):
@@ -160,6 +274,10 @@ class HandedOver(Decision):
 
     ``wave``: the one that runs, -1 if none does, and ``until_ns`` its deadline.
     """
+
+    template = "handed over to the container runtime: {self.reason}"
+    level = NOTICE
+    log = TIMED
 
     reason: str
     wave: int = -1
@@ -169,15 +287,33 @@ class HandedOver(Decision):
 class StopKubelet(Order):
     """Stop the kubelet's unit, so that nobody starts again what is stopped; bounded, then SIGKILL."""
 
+    template = "stopping the kubelet"
+    level = INFO
+
 
 class KubeletStopped(Decision):
     """It writes no status any more. ``result`` of the order: one that failed keeps nothing waiting."""
 
+    log = TIMED
+
     result: Literal["done", "failed", "timed-out", "cancelled", "unknown"]
+
+    def text(self, names: Names, at: Stamp) -> str:
+        if self.result == "done":
+            return "the kubelet is stopped"
+        return f"the kubelet may still run, its stop ended {self.result}; nothing waits for it"
+
+    @property
+    def level(self) -> int:
+        return NOTICE if self.result == "done" else WARNING
 
 
 class StartKubelet(Order):
     """Start the unit again that we have stopped: the machine stays up."""
+
+    template = "starting the kubelet again, which we have stopped"
+    level = NOTICE
+    log = TIMED
 
 
 # --- EpisodeActor: where is this shutdown ------------------------------------------------------
@@ -192,6 +328,23 @@ class Resumed(Decision):
     action: str
     previous: str = ""
 
+    def text(self, names: Names, at: Stamp) -> str:
+        # What the last boot left comes first: that is the news of a start.
+        previous = f"last shutdown: {self.previous}; " if self.previous else ""
+        return f"{previous}start: {self.action.replace('-', ' ')}"
+
+    @property
+    def level(self) -> int:
+        return NOTICE if not self.previous or "complete" in self.previous else WARNING
+
+    def log_messages(self, names: Names, message: Message, since: str) -> Iterator[Message]:
+        # What the last boot left, and what is done about it, are two lines; a plain start is none.
+        left, _, start = message.text.rpartition("; ")
+        if left:
+            yield message._replace(text=left)
+        if self.action not in ("fresh", "begin"):
+            yield Message(NOTICE, start)
+
 
 class LastBootEnded(Decision):
     """How the last boot ended for its pods, and why so.
@@ -200,6 +353,9 @@ class LastBootEnded(Decision):
     one before this record. ``alive_wall_ns`` as in `LastBootRead`.
     """
 
+    log = PLAIN
+    redaction = {"boot_id": "boot"}
+
     boot_id: str
     ending: BootEnding
     why: BootEndReason = ""
@@ -207,9 +363,21 @@ class LastBootEnded(Decision):
     recorded: bool = False
     alive_wall_ns: int = 0
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"last boot: {boot_end_text(self.ending, self.why, self.wave)}"
+
+    @property
+    def level(self) -> int:
+        return NOTICE if self.ending == "graceful" and not self.why else WARNING
+
 
 class ShutdownBegan(Decision):
     """An episode opens. ``deadline_ns`` ends the budget; at ``release_by_ns`` the lock goes in any case."""
+
+    level = NOTICE
+    log = PLAIN
+    console = True
+    last_resort = True
 
     kind: ShutdownKind
     grant_ns: int
@@ -223,14 +391,34 @@ class ShutdownBegan(Decision):
     #: Of its trace, beside what the segment's header says.
     resource: dict[str, str] = {}
 
+    def text(self, names: Names, at: Stamp) -> str:
+        lock = "" if self.lock_held else ", without a lock"
+        return (
+            f"shutdown began: {self.kind}, budget {span(self.budget_ns)} of"
+            f" {span(self.requested_ns)} asked for,"
+            f" logind grants {span(self.grant_ns)}{lock}"
+        )
+
+    def introduce(self, names: Names) -> None:
+        # A wave of the shutdown before would put a pod that is named by nothing else into the wrong column.
+        names.lock_held = self.lock_held
+        names.waves.clear()
+
 
 class DeadlineMoved(Decision):
     """A second signal, or the service manager's stop time: the same episode, another end."""
+
+    level = WARNING
+    log = PLAIN
 
     deadline_ns: int
     release_by_ns: int
     kill_by_ns: int
     overtime: bool = False
+
+    def text(self, names: Names, at: Stamp) -> str:
+        why = "in overtime" if self.overtime else "logind starts its delay anew"
+        return f"deadline moved: {span(self.deadline_ns - at.mono_ns)} left, {why}"
 
 
 #: What a listing at the signal waits for the first word on its pods' priorities: the API server's first list,
@@ -243,6 +431,8 @@ FIRST_WORD_NS = NS_PER_SECOND * 3 // 2
 class TakeInventory(Order):
     """List the pods of this node. ``refresh`` False: from the warm cache, without any call."""
 
+    level = DEBUG
+
     #: Stands between the signal and the first stop: a disk that hangs must not hold it.
     barrier: ClassVar[Barrier] = "none"
 
@@ -252,14 +442,26 @@ class TakeInventory(Order):
     #: No later than this (monotonic) the first word on the pods' priorities is waited for; 0: no such limit.
     priorities_by_ns: int = 0
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"listing the pods {'anew' if self.refresh else 'from memory'}"
+
 
 class PlanMade(Decision):
     """The waves in their order, each with its share of the grant, and how many pods they hold."""
+
+    level = INFO
+    log = TIMED
+    console = True
 
     waves: tuple[PlannedWave, ...]
     pods: int
     #: False: no listing could be had, so nobody knows which pods there are.
     listed: bool = True
+
+    def text(self, names: Names, at: Stamp) -> str:
+        held = [len(wave.pods) for wave in self.waves if wave.pods]
+        waves = f" ({' + '.join(map(str, held))})" if len(held) > 1 else ""
+        return f"plan: {count_text(self.pods, 'pod')} in {count_text(len(held), 'wave')}{waves}"
 
 
 class PodPlanned(Decision):
@@ -268,6 +470,9 @@ class PodPlanned(Decision):
 
     ``first_ordinal`` is where the ordinals of its order keys begin: never those of an earlier shutdown.
     """
+
+    level = INFO
+    log = "pod {pod}: {text}"
 
     wave: int
     grace_seconds: int
@@ -278,8 +483,27 @@ class PodPlanned(Decision):
     means: TerminationMode = ""
     again: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        # This shows that the wave had no more time, not that the pod asked for less.
+        asked_seconds = self.pod.grace_seconds
+        short = asked_seconds is not None and asked_seconds > self.grace_seconds
+        asked = f" of the {span_s(asked_seconds)} that it asks for: its wave has no more" if short else ""
+        late = ", started again by its kubelet" if self.again else ", joined late" if self.late else ""
+        return f"wave {self.wave}, {span_s(self.grace_seconds)}{asked}{late}"
+
+    def introduce(self, names: Names) -> None:
+        names.labels[self.pod.uid] = self.pod.label
+        names.waves[self.pod.uid] = self.wave
+
+    @property
+    def repeats(self) -> bool:
+        return not self.late
+
 
 class WaveStarted(Decision):
+    level = NOTICE
+    log = TIMED
+    last_resort = True
     wave: int
     priority: int
     period_ns: int
@@ -288,17 +512,41 @@ class WaveStarted(Decision):
     pods: tuple[PlannedPod, ...] = ()
     handover: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        pods, period = count_text(len(self.pods), "pod"), span(self.deadline_ns - at.mono_ns)
+        how = ", over the container runtime" if self.handover else ""
+        return f"wave {self.wave} (priority {self.priority}): {pods}, {period}{how}"
+
 
 class ShutdownCancelled(Decision):
     """Honoured at once: what has not begun is spared, what has begun is finished within its grace."""
 
+    level = NOTICE
+    log = TIMED
+    console = True
+    last_resort = True
+
     reason: str
+
+    def text(self, names: Names, at: Stamp) -> str:
+        went_down = self.reason != "did-not-go-down"
+        return f"shutdown {self.reason}" if went_down else "the machine did not go down"
 
 
 class PodsEnded(Decision):
     """Nothing is left to wait for. ``unfinished`` are the UIDs that outlived the budget."""
 
+    log = TIMED
+    last_resort = True
+
     unfinished: tuple[str, ...] = ()
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"not ended in time: {names.all_of(self.unfinished)}" if self.unfinished else "all pods ended"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.unfinished else NOTICE
 
 
 class EpisodeClosed(Decision):
@@ -306,6 +554,11 @@ class EpisodeClosed(Decision):
 
     ``followed``: the next shutdown begins in the same step, so what waits for an episode's end waits on.
     """
+
+    template = "shutdown closed: {self.outcome}"
+    level = NOTICE
+    log = PLAIN
+    last_resort = True
 
     outcome: EpisodeOutcome
     last_wave: int = -1
@@ -318,10 +571,15 @@ class EpisodeClosed(Decision):
 class PodStopBegan(Decision):
     """From now on the pod's grace runs. ``kill_by_ns``: no SIGKILL of this shutdown comes later."""
 
+    level = INFO
+
     uid: str
     wave: int
     grace_ns: int
     kill_by_ns: int
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"stop began: {span(self.grace_ns)} of grace"
 
 
 class WaveEnded(Decision):
@@ -330,27 +588,50 @@ class WaveEnded(Decision):
     ``mounted``: pods, by UID, whose volumes were still mounted at the deadline.
     """
 
+    log = TIMED
+    last_resort = True
+
     wave: int
     outcome: Literal["complete", "overran", "cancelled"]
     unused_ns: int = 0
     stragglers: tuple[str, ...] = ()
     mounted: tuple[str, ...] = ()
 
+    def text(self, names: Names, at: Stamp) -> str:
+        late = f"; still running: {names.all_of(self.stragglers)}" if self.stragglers else ""
+        late += f"; still mounted: volumes of {names.all_of(self.mounted)}" if self.mounted else ""
+        return f"wave {self.wave} {self.outcome}{late}"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.stragglers or self.mounted else NOTICE
+
 
 class StragglerEnded(Decision):
     """A pod ended after its wave's deadline."""
+
+    level = INFO
 
     wave: int
     uid: str
     late_ns: int
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"ended {span(self.late_ns)} after the end of wave {self.wave}"
+
 
 class AwaitUnmounts(Order):
     """Report `VolumesUnmounted` for each of these pods (UIDs); ends with the last, or its time."""
 
+    level = DEBUG
+
     barrier: ClassVar[Barrier] = "none"
     uids: tuple[str, ...]
     timeout_ns: int
+
+    def text(self, names: Names, at: Stamp) -> str:
+        pods = count_text(len(self.uids), "pod")
+        return f"waiting for the volumes of {pods}, for {span(self.timeout_ns)} at most"
 
 
 # --- HookActor: one pod ------------------------------------------------------------------------
@@ -363,6 +644,9 @@ class DeletePod(Order):
     bounded time, else a DaemonSet makes it again here.
     """
 
+    level = INFO
+    redaction = {"namespace": "namespace", "name": "pod"}
+
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
     uid: str
@@ -371,9 +655,17 @@ class DeletePod(Order):
     grace_seconds: int
     after_taint: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        after = ", once the node is tainted" if self.after_taint else ""
+        return f"delete: {span_s(self.grace_seconds)} of grace{after}"
+
 
 class DeleteRefused(Decision):
     """The API server did not take a pod's delete in time."""
+
+    template = "the API server did not accept its delete: {self.reason}"
+    level = WARNING
+    log = "{since} pod {pod}: {text}"
 
     uid: str
     reason: str
@@ -381,6 +673,9 @@ class DeleteRefused(Decision):
 
 class HookStarted(Decision):
     """A preStop hook begins. For ``sleep`` nothing else happens: ``until_ns`` is a deadline in the actor."""
+
+    template = "{self.container}: preStop {self.kind} began"
+    level = INFO
 
     uid: str
     container: str
@@ -391,11 +686,16 @@ class HookStarted(Decision):
 class RunHook(Order):
     """Run an exec or httpGet hook. At most once: an open one after a crash counts as spent."""
 
+    level = DEBUG
+
     idempotent: ClassVar[bool] = False
 
     uid: str
     container: str
     timeout_ns: int
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"{self.container}: running the preStop hook, for {span(self.timeout_ns)} at most"
 
 
 class CancelOrder(Order):
@@ -404,13 +704,22 @@ class CancelOrder(Order):
     ``waiting_only``: leave an effect alone that has begun; only what waits behind its barrier is cancelled.
     """
 
+    level = DEBUG
+    redaction = {"target": "key"}
+
     target: str
     timed_out: bool = False
     waiting_only: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"cancelling {order_text(names, self.target)}"
+
 
 class HookEnded(Decision):
     """``early``: a sleep that ended because its container had exited, or its grace was over."""
+
+    log = "{since} pod {pod}: {text}"
+    log_level_max = WARNING
 
     uid: str
     container: str
@@ -419,11 +728,26 @@ class HookEnded(Decision):
     early: bool = False
     elapsed_ns: int = 0
 
+    def text(self, names: Names, at: Stamp) -> str:
+        if self.result != "done":
+            return f"preStop of {self.container} {self.result}: {self.reason}"
+        took = f"after {span(self.elapsed_ns)}"
+        how = f"ended early {took}: {self.reason}" if self.early else f"done {took}"
+        return f"preStop of {self.container} {how}"
+
+    @property
+    def level(self) -> int:
+        return INFO if self.result == "done" else WARNING
+
 
 class SendSignal(Order):
     """The stop signal, to the container's first process. ``by_runtime``: the kubelet may ask the runtime for
     it as well, which tells a container once, however many ask.
     """
+
+    template = "{self.container}: {self.signal}"
+    level = INFO
+    redaction = {"signal": "signal"}
 
     uid: str
     container: str
@@ -434,6 +758,9 @@ class SendSignal(Order):
 class TakeAutopsy(Order):
     """Look at a straggler before SIGKILL; reported as `AutopsyTaken`."""
 
+    template = "{self.container}: looking at what still runs"
+    level = DEBUG
+
     uid: str
     container: str
 
@@ -441,12 +768,18 @@ class TakeAutopsy(Order):
 class KillContainer(Order):
     """SIGKILL to the container's whole process tree."""
 
+    template = "{self.container}: SIGKILL"
+    level = WARNING
+
     uid: str
     container: str
 
 
 class PodEnded(Decision):
     """A pod's fate and why, in words. ``elapsed_ns`` since its stop began."""
+
+    log = TIMED_OF_POD
+    last_resort = True
 
     uid: str
     wave: int
@@ -469,12 +802,22 @@ class PodEnded(Decision):
     #: Its end was said in this shutdown, and it runs again: this one takes its place.
     again: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"{self.outcome} after {span(self.elapsed_ns)}: {self.reason}"
+
+    @property
+    def level(self) -> int:
+        return INFO if self.outcome in ("graceful", "spared") else WARNING
+
 
 # --- NodeStatusActor: what others see of this node ---------------------------------------------
 
 
 class AnnounceNode(Order):
     """Show the node as going down (``ready`` False), or as it was."""
+
+    level = INFO
+    redaction = {"reason": "word", "message": "message", "conditions": "word"}
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
@@ -488,9 +831,22 @@ class AnnounceNode(Order):
     #: The conditions that are True from now on (KEP-5683, KEP-6249); ours that are not here become False.
     conditions: tuple[str, ...] = ()
 
+    def text(self, names: Names, at: Stamp) -> str:
+        what = "the node is shown as it was" if self.ready else "the node is shown as going down"
+        return f"{what}: {self.message}" if self.message else what
+
 
 class PostEvent(Order):
     """A Kubernetes Event, named after ``key``: a repeat is a conflict. ``namespace`` empty: on the Node."""
+
+    level = DEBUG
+    redaction = {
+        "kind": "workload kind",
+        "namespace": "namespace",
+        "name": "event subject",
+        "reason": "word",
+        "message": "message",
+    }
 
     barrier: ClassVar[Barrier] = "synced"
     kind: str
@@ -500,25 +856,45 @@ class PostEvent(Order):
     namespace: str = ""
     warning: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"Event {self.reason} on {self.kind} {where}: {self.message}"
+
 
 class WithdrawPods(Order):
     """Ready=False on each of these pods, so that no Service sends them anything new."""
+
+    level = INFO
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
     uids: tuple[str, ...]
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"taking {count_text(len(self.uids), 'pod')} out of the Services: {names.some_of(self.uids)}"
+
 
 class AwaitStatuses(Order):
     """Wait until the API server has a final status of each of these pods, or no object; `StatusesSeen`."""
+
+    level = INFO
 
     barrier: ClassVar[Barrier] = "none"
     uids: tuple[str, ...]
     timeout_ns: int
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return (
+            f"waiting for the final status of {count_text(len(self.uids), 'pod')},"
+            f" for {span(self.timeout_ns)} at most"
+        )
+
 
 class CheckMounts(Order):
     """See what is still mounted for pods and their volumes; `MountsRead`."""
+
+    template = "looking at what is still mounted"
+    level = DEBUG
 
     barrier: ClassVar[Barrier] = "none"
 
@@ -528,6 +904,8 @@ class DetachCertified(Decision):
     ``restarts``: the kubelet may have started again what has ended.
     """
 
+    log = TIMED
+
     safe: bool
     ended: int = 0
     #: Pods not seen to end, by UID, and what is mounted.
@@ -535,9 +913,25 @@ class DetachCertified(Decision):
     mounted: tuple[tuple[str, str], ...] = ()
     restarts: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        if self.safe:
+            return f"safe to detach: {count_text(self.ended, 'pod')} ended, no volume is mounted"
+        running = f"not seen to end: {names.some_of(self.running)}" if self.running else ""
+        mounted = f"mounted: {mounts_text(names, self.mounted)}" if self.mounted else ""
+        again = "the kubelet may have started pods again" if self.restarts else ""
+        why = "; ".join(each for each in (running, again, mounted) if each) or "what is mounted is not known"
+        return f"not safe to detach: {why}"
+
+    @property
+    def level(self) -> int:
+        return NOTICE if self.safe else WARNING
+
 
 class PublishCertificate(Order):
     """Put the certificate on the Node as an annotation, so that others can act on it."""
+
+    level = DEBUG
+    redaction = {"running": "uid", "mounted": "mount"}
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
@@ -547,9 +941,16 @@ class PublishCertificate(Order):
     mounted: tuple[tuple[str, str], ...] = ()
     restarts: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"publishing that it is {'' if self.safe else 'not '}safe to detach"
+
 
 class PublishLastBoot(Order):
     """Put on the Node, as an annotation, how its last boot ended (`LastBootEnded`)."""
+
+    template = "showing on the Node how its last boot ended"
+    level = DEBUG
+    redaction = {"boot_id": "boot"}
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
@@ -564,12 +965,29 @@ class PublishLastBoot(Order):
 class LeftUndone(Decision):
     """Mode observe: what the kubelet had not done when the lock was released, by UID."""
 
+    log = TIMED
+
     running: tuple[str, ...] = ()
     without_status: tuple[str, ...] = ()
+
+    def text(self, names: Names, at: Stamp) -> str:
+        running = f"still running: {names.some_of(self.running)}" if self.running else ""
+        without = (
+            f"without a final status: {names.some_of(self.without_status)}" if self.without_status else ""
+        )
+        left = "; ".join(each for each in (running, without) if each)
+        return f"the kubelet did not finish: {left}" if left else "the kubelet finished everything"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.running or self.without_status else INFO
 
 
 class StartPod(Order):
     """Admit a pod."""
+
+    template = "being started"
+    level = DEBUG
 
     idempotent: ClassVar[bool] = False
     uid: str
@@ -578,14 +996,24 @@ class StartPod(Order):
 class PodRejected(Decision):
     """A pod that arrived while the node goes down."""
 
+    template = "rejected: {self.message}"
+    level = NOTICE
+    log = OF_POD
+
     uid: str
     label: str
     reason: str
     message: str
 
+    def introduce(self, names: Names) -> None:
+        names.labels[self.uid] = self.label
+
 
 class DeliverStatuses(Order):
     """Final statuses, one ``(uid, phase, reason, message)`` a pod."""
+
+    level = DEBUG
+    redaction = {"statuses": "status"}
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
@@ -595,20 +1023,37 @@ class DeliverStatuses(Order):
     #: From an earlier boot: only where nothing has changed since (resourceVersion, no container started).
     unchanged_only: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"delivering the status of {count_text(len(self.statuses), 'pod')}"
+
 
 class FlushTraces(Order):
     """Have the exporter send what has ended until now. Ends after ``timeout_ns`` at the latest, and at once
     where the back end is known not to answer: the rest is sent after the reboot.
     """
 
+    level = DEBUG
+
     barrier: ClassVar[Barrier] = "synced"
     timeout_ns: int
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"sending the traces, for {span(self.timeout_ns)} at most"
 
 
 class StatusesSettled(Decision):
     """Every status is delivered, or their time is over (``undelivered`` of them)."""
 
     undelivered: int = 0
+
+    def text(self, names: Names, at: Stamp) -> str:
+        if self.undelivered:
+            return f"{self.undelivered} pod statuses could not be delivered in time"
+        return "all pod statuses delivered"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.undelivered else INFO
 
 
 # --- the system itself -------------------------------------------------------------------------
@@ -617,15 +1062,30 @@ class StatusesSettled(Decision):
 class ActorFailed(Decision):
     """``handle`` raised. The actor takes no further part in this episode; its pods pass to the fallback."""
 
+    level = ERROR
+    log = PLAIN
+    last_resort = True
+
     actor: str
     subject: str
     error: str
     #: Its own pod, or, from an actor that many pods depend on, every pod that has not ended.
     handover: tuple[Handover, ...] = ()
 
+    def text(self, names: Names, at: Stamp) -> str:
+        who = f"{self.actor} {names.of(self.subject)}".rstrip()
+        return f"{who} failed ({self.error}); the fallback takes over"
+
 
 class FallbackEngaged(Decision):
     """The fallback took these pods over."""
 
+    level = WARNING
+    last_resort = True
+
     pods: tuple[str, ...] = ()
     reason: str = ""
+
+    def text(self, names: Names, at: Stamp) -> str:
+        pods = f" {names.all_of(self.pods)}" if self.pods else ""
+        return f"the fallback took over{pods}{f': {self.reason}' if self.reason else ''}"

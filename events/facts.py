@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from ebbtide.events.base import Fact
+from ebbtide.events.base import Fact, Stamp, parse_order_key
+from ebbtide.events.messages import (
+    DEBUG,
+    ERROR,
+    INFO,
+    NOTICE,
+    PLAIN,
+    TIMED_OF_POD,
+    WARNING,
+    Message,
+    Names,
+    count_text,
+    mounts_text,
+)
 from ebbtide.events.model import (
     CrashRecord,
     JournalEnd,
@@ -15,14 +28,121 @@ from ebbtide.events.model import (
     ShutdownKind,
     WtmpEnd,
 )
+from ebbtide.events.units import offset, span
 
 Result = Literal["done", "failed", "timed-out", "cancelled", "unknown"]
+
+# --- orders, by the word in their key ---
+
+#: What is ordered, by the word in the order's key; ``{pod}`` is its subject, ``{part}`` is behind the colon.
+ORDER_TEXTS = {
+    "arm": "taking the delay lock",
+    "disarm": "giving the delay lock back",
+    "drop-in": "changing the drop-in for logind",
+    "inventory": "listing the pods",
+    "announce": "announcing the node's state",
+    "start": "starting pod {pod}",
+    "deliver": "delivering pod statuses",
+    "traces": "sending the traces",
+    "release": "releasing the delay lock",
+    "hook": "the preStop hook of {pod}/{part}",
+    "stop": "the stop signal for {pod}/{part}",
+    "kill": "SIGKILL for {pod}/{part}",
+    "autopsy": "the autopsy of {pod}/{part}",
+    "delete": "the delete of {pod}",
+    "event": "posting an Event",
+    "owner": "an Event for the owner of {pod}",
+    "withdraw": "taking pods out of their Services",
+    "await": "waiting for final statuses",
+    "unmount": "waiting for volumes",
+    "mounts": "looking at what is mounted",
+    "certificate": "publishing the certificate",
+    "last-boot": "showing on the Node how the last boot ended",
+    "kubelet-stop": "stopping the kubelet",
+    "stop-kubelet": "stopping the kubelet",
+    "kubelet-start": "starting the kubelet again",
+    "read": "reading the Node",
+    "permit": "asking the storm brake",
+    "return-permit": "giving the storm brake's permit back",
+    "taint": "putting the node out of service",
+    "power-off": "switching the machine off",
+    "untaint": "taking our taint away",
+    "quarantine": "the quarantine of the node",
+    "list": "listing what hangs on the node",
+    "sources": "reading the sources of proof",
+}
+
+#: Where one actor uses a word for something of its own.
+ORDER_TEXTS_BY_ACTOR = {("KubeletActor", "stop"): "kubelet-stop", ("KubeletActor", "start"): "kubelet-start"}
+
+#: How the key of an order to start a pod begins, and of the one to start the kubelet.
+START_POD_KEY, START_KUBELET_KEY = "NodeStatusActor/start/", "KubeletActor/start/"
+#: What the controller writes to a Node, and what it asks of a machine and of the storm brake.
+OF_OUTAGES = "OutageActor/"
+
+#: Why an edge did not carry out a write: the Node is no longer as the order says. The actor decides anew.
+NODE_CHANGED = "the node has changed"
+
+#: Results of an order that are somebody's fault; ``unknown`` is what a restart leaves.
+FAILED_RESULTS = ("failed", "timed-out")
+
+
+def order_text(names: Names, key: str) -> str:
+    """What the order with this key is about; the key where that is not known."""
+    parts = parse_order_key(key)
+    template = ORDER_TEXTS.get(ORDER_TEXTS_BY_ACTOR.get(parts[:2], parts.what))
+    return key if template is None else template.format(pod=names.of(parts.subject), part=parts.part)
+
+
+def _reachable_text(who: str, event: RuntimeRead | ApiRead) -> str:
+    if event.reachable:
+        return f"{who} answers"
+    return f"{who} does not answer{f': {event.error}' if event.error else ''}"
+
+
+def process_text(process: ProcessReport) -> str:
+    """One process of an autopsy."""
+    ignored = f", ignores {' '.join(process.signals_ignored)}" if process.signals_ignored else ""
+    where = f" in {process.wait_channel}" if process.wait_channel else ""
+    open_ones = f", {count_text(process.connections, 'open connection')}" if process.connections else ""
+    return f"{process.command} ({process.pid}) {process.state}{where}{ignored}{open_ones}"
+
+
+#: What each source says of a boot's end; of what is not here nothing is said.
+CRASH_TEXTS = {
+    "panic": "the kernel panicked",
+    "oops": "the kernel had an oops",
+    "emergency": "the kernel was restarted in an emergency",
+    "shutdown": "the kernel was told to go down",
+    "unread": "the kernel's crash records cannot be read",
+}
+WTMP_TEXTS = {
+    "shutdown": "wtmp has a shutdown",
+    "no-shutdown": "wtmp has no shutdown",
+    "unread": "wtmp cannot be read",
+}
+JOURNAL_TEXTS = {
+    "shutdown": "the system journal reached the shutdown",
+    "stopped": "the system journal was stopped without a shutdown",
+    "no-shutdown": "the system journal has no shutdown",
+    "unread": "the system journal cannot be read",
+}
+
 
 # --- the daemon itself -------------------------------------------------------------------------
 
 
 class DaemonStarted(Fact):
     """A process began to write. ``preparing`` is logind's property, None when it could not be read."""
+
+    level = INFO
+    redaction = {
+        "version": "version",
+        "mode": "word",
+        "node": "node",
+        "boot_id": "boot",
+        "userspace_id": "boot",
+    }
 
     version: str
     pid: int
@@ -38,6 +158,10 @@ class DaemonStarted(Fact):
     #: Starts of this journal that failed at the same sequence number, counted beside it.
     failed_starts: int = 0
 
+    def text(self, names: Names, at: Stamp) -> str:
+        lock = ", the lock inherited" if self.lock_inherited else ""
+        return f"ebbtide {self.version} started on {self.node}, mode {self.mode}{lock}"
+
 
 class StopRequested(Fact):
     """SIGTERM or SIGINT. ``system_stopping``: the service manager itself is going down."""
@@ -46,9 +170,22 @@ class StopRequested(Fact):
     #: How long the unit may go on after SIGTERM.
     stop_time_ns: int = 0
 
+    def text(self, names: Names, at: Stamp) -> str:
+        if not self.system_stopping:
+            return "stop requested"
+        return f"stop requested while the system stops, {span(self.stop_time_ns)} are left"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.system_stopping else INFO
+
 
 class SettingsLoaded(Fact):
     """A valid configuration; ``sources`` says for each field where its value came from."""
+
+    template = "configuration loaded"
+    level = INFO
+    redaction = {"sources": "file position"}
 
     settings: Settings
     sources: dict[str, str] = {}
@@ -57,21 +194,36 @@ class SettingsLoaded(Fact):
 class SettingsRejected(Fact):
     """A reload that could not be used; the old configuration stays."""
 
+    template = "configuration not reloaded, the old one stays: {self.error}"
+    level = ERROR
+    log = PLAIN
+    redaction = {"error": "message"}
+
     error: str
 
 
 class Tick(Fact):
     """The earliest deadline is due. Who is due follows from the actors' state."""
 
+    template = "a deadline is due"
+    level = DEBUG
+
 
 class ClockStepped(Fact):
     """The wall clock moved against the monotonic one. Moves no deadline."""
 
+    level = INFO
+
     delta_ns: int
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"the wall clock was stepped by {offset(self.delta_ns)}"
 
 
 class OrderEnded(Fact):
     """The one outcome of an order. ``reason`` is empty for ``done``; ``elapsed_ns`` of its effect."""
+
+    redaction = {"reason": "message"}
 
     key: str
     result: Result
@@ -79,12 +231,44 @@ class OrderEnded(Fact):
     elapsed_ns: int = 0
     exit_code: int | None = None
 
+    def text(self, names: Names, at: Stamp) -> str:
+        order = order_text(names, self.key)
+        if self.result in FAILED_RESULTS:
+            return f"{order} failed: {self.reason or self.result}"
+        why = f": {self.reason}" if self.reason else ""
+        return f"{order} {'is done' if self.result == 'done' else f'ended {self.result}'}{why}"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.result in FAILED_RESULTS else DEBUG if self.result == "done" else INFO
+
+    def log_messages(self, names: Names, message: Message, since: str) -> Iterator[Message]:
+        # A pod's reason repeats a failed stop, and `Disarmed` a failed arming: the log shows each once. No
+        # other event repeats a failed start.
+        if message.level <= WARNING and self.key.startswith((START_POD_KEY, START_KUBELET_KEY)):
+            yield message._replace(level=ERROR)
+        # The log shows why a write to the Node or a power-off failed. After `NODE_CHANGED` the actor decides
+        # anew.
+        elif message.level <= WARNING and self.key.startswith(OF_OUTAGES) and self.reason != NODE_CHANGED:
+            yield message
+
+    @property
+    def repeats(self) -> bool:
+        return parse_order_key(self.key).what == "hook"
+
 
 class EffectPanicked(Fact):
     """An effect raised what its edge does not know. Its order ends failed; this names the bug."""
 
+    level = ERROR
+    log = PLAIN
+    redaction = {"error": "message"}
+
     key: str
     error: str
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"{order_text(names, self.key)} failed unexpectedly: {self.error}"
 
 
 class LastBootRead(Fact):
@@ -92,6 +276,9 @@ class LastBootRead(Fact):
 
     Foreign words stand in none of it. ``alive_wall_ns``: the last sign of life of that boot, 0: none is left.
     """
+
+    level = INFO
+    redaction = {"boot_id": "boot"}
 
     boot_id: str
     crash: CrashRecord = "none"
@@ -105,6 +292,18 @@ class LastBootRead(Fact):
     kexec: bool = False
     alive_wall_ns: int = 0
 
+    def text(self, names: Names, at: Stamp) -> str:
+        said = (
+            CRASH_TEXTS.get(self.crash),
+            "the kernel wrote of a panic or a hang" if self.kernel_emergency else "",
+            "the watchdog reset the machine" if self.watchdog else "",
+            WTMP_TEXTS.get(self.wtmp),
+            JOURNAL_TEXTS.get(self.journal),
+            "the power key was pressed" if self.power_key else "",
+            "this boot was begun by kexec" if self.kexec else "",
+        )
+        return f"the last boot's end: {'; '.join(filter(None, said)) or 'nobody has written of it'}"
+
 
 # --- storage -----------------------------------------------------------------------------------
 
@@ -112,13 +311,26 @@ class LastBootRead(Fact):
 class DurabilityLate(Fact):
     """An effect started before its order was written or synced, because the disk did not answer."""
 
+    level = WARNING
+    log = PLAIN
+    redaction = {"barrier": "word"}
+
     key: str
     barrier: str
     waited_ns: int
 
+    def text(self, names: Names, at: Stamp) -> str:
+        order, waited = order_text(names, self.key), span(self.waited_ns)
+        return f"the disk did not answer within {waited}: {order} started before its record was durable"
+
 
 class StorageFailed(Fact):
     """A write or sync failed: final for that file."""
+
+    template = "journal at {self.location} failed: {self.error}"
+    level = ERROR
+    log = PLAIN
+    redaction = {"location": "path", "error": "message"}
 
     location: str
     error: str
@@ -126,6 +338,11 @@ class StorageFailed(Fact):
 
 class StorageMoved(Fact):
     """The journal goes on at another location; records from ``first_seq`` were written again there."""
+
+    template = "journal continues at {self.location} from record {self.first_seq}"
+    level = WARNING
+    log = PLAIN
+    redaction = {"location": "path"}
 
     location: str
     first_seq: int
@@ -137,6 +354,9 @@ class StorageMoved(Fact):
 class LogindRead(Fact):
     """Manager properties, read while arming or after a change. ``owner`` is the unique bus name."""
 
+    level = DEBUG
+    redaction = {"owner": "bus name"}
+
     owner: str
     grant_ns: int
     preparing: bool
@@ -144,9 +364,16 @@ class LogindRead(Fact):
     #: Another program called ``kubelet`` holds a delay lock on shutdown.
     kubelet_lock: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        preparing = ", a shutdown is being prepared" if self.preparing else ""
+        return f"logind grants {span(self.grant_ns)}{preparing}"
+
 
 class PrepareForShutdown(Fact):
     """logind's signal, its sender checked. ``grant_ns`` is the limit in force at that moment."""
+
+    level = INFO
+    redaction = {"owner": "bus name"}
 
     active: bool
     kind: ShutdownKind = "unknown"
@@ -156,24 +383,48 @@ class PrepareForShutdown(Fact):
     #: As last seen: another program called ``kubelet`` holds a delay lock on shutdown.
     kubelet_lock: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        if not self.active:
+            return "logind's signal: no shutdown is being prepared any more"
+        lock = "" if self.lock_held else ", no lock is held"
+        lock += ", the kubelet holds one" if self.kubelet_lock else ""
+        return f"logind's signal: {self.kind}, {span(self.grant_ns)} are granted{lock}"
+
 
 class SignalRejected(Fact):
     """A signal from a foreign sender or with a wrong body (kubernetes#97951)."""
+
+    level = WARNING
+    log = PLAIN
+    redaction = {"member": "word", "reason": "message", "sender": "bus name"}
 
     member: str
     reason: str
     sender: str = ""
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"signal {self.member} from {self.sender or 'an unknown sender'} ignored: {self.reason}"
+
 
 class PreparingRead(Fact):
     """The property ``PreparingForShutdown`` changed between two reads, or logind changed its owner."""
 
+    level = INFO
+    redaction = {"owner": "bus name"}
+
     preparing: bool
     owner: str = ""
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"logind reports: {'a' if self.preparing else 'no'} shutdown is being prepared"
 
 
 class ScheduleRead(Fact):
     """A scheduled shutdown appeared, moved or went. ``at_wall_ns`` 0: none."""
+
+    level = NOTICE
+    log = PLAIN
+    redaction = {"uid": "person", "tty": "tty", "wall_message": "message"}
 
     at_wall_ns: int = 0
     kind: ShutdownKind = "unknown"
@@ -181,9 +432,22 @@ class ScheduleRead(Fact):
     tty: str = ""
     wall_message: str = ""
 
+    def text(self, names: Names, at: Stamp) -> str:
+        if not self.at_wall_ns:
+            return "no shutdown is scheduled any more"
+        who = f" by uid {self.uid}" if self.uid is not None else ""
+        where = f" on {self.tty}" if self.tty else ""
+        why = f': "{self.wall_message}"' if self.wall_message else ""
+        left = span(max(0, self.at_wall_ns - at.wall_ns))
+        return f"{self.kind} scheduled in {left}{who}{where}{why}"
+
 
 class BusLost(Fact):
     """The bus connection, or logind's name on it, went away."""
+
+    template = "connection to logind lost: {self.error}"
+    level = WARNING
+    redaction = {"error": "message"}
 
     error: str
 
@@ -191,11 +455,18 @@ class BusLost(Fact):
 class DropInsRead(Fact):
     """What logind's configuration files ask for. ``others_ns`` is the largest value of any other file."""
 
+    level = DEBUG
+    redaction = {"others_path": "path", "overridden_by": "path"}
+
     others_ns: int = 0
     others_path: str = ""
     ours_ns: int | None = None
     #: Does a file that is not ours sort after ours and set the same key?
     overridden_by: str = ""
+
+    def text(self, names: Names, at: Stamp) -> str:
+        ours = "none" if self.ours_ns is None else span(self.ours_ns)
+        return f"logind's drop-ins ask for {span(self.others_ns)}, ours: {ours}"
 
 
 # --- pods and their containers -----------------------------------------------------------------
@@ -208,6 +479,10 @@ class InventoryTaken(Fact):
     ``untold``: some of them have no priority, and the API server has told nothing since the daemon's start:
     why not.
     """
+
+    log = PLAIN
+    redaction = {"source": "word", "untold": "message"}
+    log_level_max = WARNING
 
     key: str
     as_of_ns: int
@@ -237,21 +512,48 @@ class InventoryTaken(Fact):
             for part, some in enumerate(cut, 1)
         ]
 
+    def text(self, names: Names, at: Stamp) -> str:
+        part = f", part {self.part} of {self.parts}" if self.parts > 1 else ""
+        lacking = f", some without a priority: {self.untold}" if self.untold else ""
+        return f"{count_text(len(self.pods), 'pod')} listed by {self.source}{part}{lacking}"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.untold else INFO
+
+    def introduce(self, names: Names) -> None:
+        # Never forgotten: an order's outcome may come long after the pod has gone, and a node sees only a few
+        # thousand UIDs between two boots.
+        names.labels.update((pod.uid, pod.label) for pod in self.pods)
+
 
 class PodAppeared(Fact):
     """A pod asks to be started here."""
 
+    template = "is to be started"
+    level = DEBUG
+
     pod: Pod
+
+    def introduce(self, names: Names) -> None:
+        names.labels[self.pod.uid] = self.pod.label
 
 
 class ManifestRejected(Fact):
     """A pod manifest that cannot be used."""
+
+    template = "manifest {self.path}: {self.error}"
+    level = ERROR
+    log = PLAIN
+    redaction = {"path": "path", "error": "message"}
 
     path: str
     error: str
 
 
 class ContainerStarted(Fact):
+    template = "{self.container}: started"
+    level = DEBUG
     uid: str
     container: str
     pid: int = 0
@@ -263,20 +565,41 @@ class ContainerExited(Fact):
     ``gone``: nobody saw it end, nor can say how; when it was looked for it was no longer there.
     """
 
+    level = INFO
+    redaction = {"signal": "signal"}
+
     uid: str
     container: str
     exit_code: int | None = None
     signal: str = ""
     gone: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        unknown = "gone, and nobody saw it end" if self.gone else "exit code not known"
+        how = f"exit code {self.exit_code}" if self.exit_code is not None else unknown
+        return f"{self.container}: {f'ended by {self.signal}' if self.signal else how}"
+
 
 class AutopsyTaken(Fact):
     """What a straggler was doing just before SIGKILL."""
+
+    level = WARNING
+    redaction = {"last_lines": "dropped"}
 
     uid: str
     container: str
     processes: tuple[ProcessReport, ...] = ()
     last_lines: tuple[str, ...] = ()
+
+    def text(self, names: Names, at: Stamp) -> str:
+        found = "; ".join(map(process_text, self.processes)) or "no process is left"
+        return f"autopsy of {self.container}: {found}"
+
+    def log_messages(self, names: Names, message: Message, since: str) -> Iterator[Message]:
+        # A line a process: each may be long, and a log cuts long lines.
+        name = names.of(self.uid)
+        for process in self.processes:
+            yield Message(message.level, f"autopsy of {name}/{self.container}: {process_text(process)}")
 
 
 # --- a Kubernetes node -------------------------------------------------------------------------
@@ -289,10 +612,24 @@ class KubeletRead(Fact):
     endpoint says while the unit works; False: it says no, or nothing at all; None: nobody listens there.
     """
 
+    log = PLAIN
+    redaction = {"unit": "unit"}
+
     unit: str
     active: bool | None = None
     stoppable: bool = True
     healthy: bool | None = None
+
+    def text(self, names: Names, at: Stamp) -> str:
+        unit = self.unit or "the kubelet"
+        if self.active is None:
+            return f"{unit}: whether it runs cannot be read"
+        ill = ", but its health endpoint does not answer, or not with yes" if self.healthy is False else ""
+        return f"{unit} {'runs' if self.active else 'does not run'}{ill}"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.active is None or self.healthy is False else NOTICE
 
 
 class RuntimeRead(Fact):
@@ -300,17 +637,39 @@ class RuntimeRead(Fact):
     so short that nobody was told of it; whoever had asked it for something by then may have got nothing.
     """
 
+    log = PLAIN
+    redaction = {"error": "message"}
+
     reachable: bool
     error: str = ""
     away_ns: int = 0
+
+    def text(self, names: Names, at: Stamp) -> str:
+        again = f" again after {span(self.away_ns)}" if self.away_ns else ""
+        return f"{_reachable_text('the container runtime', self)}{again}"
+
+    @property
+    def level(self) -> int:
+        return NOTICE if self.reachable else WARNING
 
 
 class ApiRead(Fact):
     """The API server began to answer, or has not answered for a while. ``taint``: we may taint the node."""
 
+    log = PLAIN
+    redaction = {"error": "message"}
+
     reachable: bool
     error: str = ""
     taint: bool = True
+
+    def text(self, names: Names, at: Stamp) -> str:
+        untainted = ", but this identity may not taint the node" if self.reachable and not self.taint else ""
+        return f"{_reachable_text('the API server', self)}{untainted}"
+
+    @property
+    def level(self) -> int:
+        return NOTICE if self.reachable else WARNING
 
 
 class PodJoined(Fact):
@@ -318,11 +677,21 @@ class PodJoined(Fact):
     containers are on record, has some of these started again by its kubelet: ``pod`` is as it is now.
     """
 
+    template = "runs here, and was in no inventory of this shutdown, or had ended"
+    level = NOTICE
+    log = TIMED_OF_POD
+
     pod: Pod
+
+    def introduce(self, names: Names) -> None:
+        names.labels[self.pod.uid] = self.pod.label
 
 
 class VolumesUnmounted(Fact):
     """Nothing of this pod's volumes is mounted any more."""
+
+    template = "its volumes are unmounted"
+    level = INFO
 
     uid: str
 
@@ -332,8 +701,16 @@ class MountsRead(Fact):
     outcome of the order ``key``.
     """
 
+    level = INFO
+    redaction = {"mounted": "mount"}
+
     key: str
     mounted: tuple[tuple[str, str], ...] = ()
+
+    def text(self, names: Names, at: Stamp) -> str:
+        if not self.mounted:
+            return "no volume is mounted"
+        return f"{count_text(len(self.mounted), 'volume')} mounted: {mounts_text(names, self.mounted)}"
 
 
 class StatusesSeen(Fact):
@@ -341,8 +718,19 @@ class StatusesSeen(Fact):
     outcome of the order ``key``.
     """
 
+    redaction = {"missing": "uid"}
+
     key: str
     missing: tuple[str, ...] = ()
+
+    def text(self, names: Names, at: Stamp) -> str:
+        if self.missing:
+            return f"the API server has no final status of: {names.some_of(self.missing)}"
+        return "the API server has every final status"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.missing else INFO
 
 
 # --- people ------------------------------------------------------------------------------------
@@ -351,12 +739,24 @@ class StatusesSeen(Fact):
 class HurryRequested(Fact):
     """``ebbtide hurry POD``: stop waiting for a pod. ``pod`` is ``namespace/name``, a name, or a UID."""
 
+    level = NOTICE
+    log = PLAIN
+    redaction = {"pod": "pod reference", "asked_by": "person"}
+
     pod: str
     asked_by: int
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"uid {self.asked_by} asked to hurry {names.of(self.pod)}"
 
 
 class ReleaseRequested(Fact):
     """``ebbtide release``: let the machine go now."""
+
+    template = "uid {self.asked_by} asked to release the lock"
+    level = NOTICE
+    log = PLAIN
+    redaction = {"asked_by": "person"}
 
     asked_by: int
 

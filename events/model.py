@@ -59,6 +59,8 @@ class Value(FrozenStruct):
 class Hook(Value):
     """A preStop handler. ``detail`` is for people only: a program's name, or a port and path."""
 
+    redaction = {"detail": "hook"}
+
     kind: HookKind
     sleep_seconds: int = 0
     detail: str = ""
@@ -66,6 +68,8 @@ class Hook(Value):
 
 class Container(Value):
     """One container. Only a running one gets a hook and a stop, as from the kubelet."""
+
+    redaction = {"name": "container", "stop_signal": "signal"}
 
     name: str
     hook: Hook | None = None
@@ -77,6 +81,8 @@ class Container(Value):
 
 class Pod(Value):
     """What a shutdown needs to know of a pod. ``containers`` are in the manifest's order, sidecars first."""
+
+    redaction = {"namespace": "namespace", "name": "pod", "owner": "owner"}
 
     uid: str
     namespace: str
@@ -112,6 +118,8 @@ class Settings(Value):
 
     The two-value form and the list are both kept as given: migration is a decision, not parsing.
     """
+
+    redaction = {"gates": "word", "means": "word", "resource": "message"}
 
     shutdown_grace_period_ns: int = 0
     shutdown_grace_period_critical_pods_ns: int = 0
@@ -170,6 +178,14 @@ class Handover(Value):
 
 class ProcessReport(Value):
     """One process of an autopsy, as ``/proc`` showed it just before SIGKILL."""
+
+    redaction = {
+        "command": "command",
+        "state": "word",
+        "wait_channel": "kernel symbol",
+        "signals_caught": "signal",
+        "signals_ignored": "signal",
+    }
 
     pid: int
     parent_pid: int

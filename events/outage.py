@@ -8,10 +8,26 @@ here, only *marks*: texts that are compared for being the same, never for being 
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from ebbtide.events.base import Barrier, Decision, Fact, Order
+from ebbtide.events.base import Barrier, Decision, Fact, Order, Stamp
+from ebbtide.events.facts import NODE_CHANGED
+from ebbtide.events.messages import (
+    DEBUG,
+    ERROR,
+    INFO,
+    NOTICE,
+    PLAIN,
+    TIMED,
+    TIMED_OF_POD,
+    WARNING,
+    Names,
+    boot_end_text,
+    count_text,
+    shortened_list,
+)
 from ebbtide.events.model import BootEnding, BootEndReason, Value
+from ebbtide.events.units import span
 
 #: The Node's Ready condition; empty: it has none, or the Node is gone.
 Ready = Literal["True", "False", "Unknown", ""]
@@ -42,6 +58,8 @@ OutageOutcome = Literal[
 class OutageSettings(Value):
     """The controller's configuration as far as an outage needs it."""
 
+    redaction = {"resource": "message"}
+
     effect: Effect = "NoExecute"
     #: Decide and record, order nothing that changes the cluster, of outages that began before either.
     dry_run: bool = False
@@ -58,6 +76,15 @@ class OutageSettings(Value):
 
 class LostPod(Value):
     """A pod bound to the node. ``owner_uid`` empty: a bare pod, which nobody makes again."""
+
+    redaction = {
+        "namespace": "namespace",
+        "name": "pod",
+        "owner_uid": "uid",
+        "owner": "owner",
+        "finalizers": "message",
+        "volumes": "message",
+    }
 
     uid: str
     namespace: str
@@ -84,6 +111,14 @@ class LostPod(Value):
 class Attachment(Value):
     """A VolumeAttachment of the node. ``volume``: its PersistentVolume's name."""
 
+    redaction = {
+        "name": "uid",
+        "volume": "message",
+        "driver": "message",
+        "error": "message",
+        "unique_name": "message",
+    }
+
     name: str
     volume: str = ""
     driver: str = ""
@@ -95,11 +130,29 @@ class Attachment(Value):
     unique_name: str = ""
 
 
+def who_of(event: Any) -> str:
+    """The source of a statement, and its name."""
+    return f"{event.source} {event.name}".strip()
+
+
+#: By `OutageRecord.same_boot`.
+BACK_UNDER = {
+    True: "under the same boot id",
+    False: "under another boot id",
+    None: "and nothing says whether under the boot id that was proved off",
+}
+
+
 # --- facts: the controller and its view -----------------------------------------------------------
 
 
 class LeaderStarted(Fact):
     """A process began to write: a new leader, or the same one anew. It has seen nothing yet."""
+
+    template = "ebbtide {self.version}: {self.replica} leads, for {self.node}"
+    level = INFO
+    log = PLAIN
+    redaction = {"version": "version", "replica": "message", "node": "node", "node_uid": "uid"}
 
     version: str
     replica: str
@@ -113,6 +166,18 @@ class NodeRead(Fact):
 
     Never an older version after a newer one: a watch that lags behind an answer is passed over.
     """
+
+    level = INFO
+    redaction = {
+        "boot_id": "boot",
+        "resource_version": "revision",
+        "system_uuid": "uid",
+        "provider_id": "uid",
+        "volumes_in_use": "message",
+        "lease_mark": "message",
+        "status_mark": "message",
+        "taint_boot": "boot",
+    }
 
     uid: str
     boot_id: str
@@ -129,9 +194,22 @@ class NodeRead(Fact):
     #: ours, or its note does not say.
     taint_boot: str = ""
 
+    def text(self, names: Names, at: Stamp) -> str:
+        taint = {
+            "none": "",
+            "ours": ", our out-of-service taint",
+            "other": ", another's out-of-service taint",
+        }
+        ready = f"Ready is {self.ready}" if self.ready else "no Ready condition"
+        return f"the Node: {ready}, boot {self.boot_id}{taint[self.taint]}"
+
 
 class NodeDeleted(Fact):
     """The Node object is gone, or another one has its name."""
+
+    template = "the Node object is gone"
+    level = NOTICE
+    log = PLAIN
 
 
 class LastBootStated(Fact):
@@ -143,6 +221,10 @@ class LastBootStated(Fact):
     shutdown, in hexadecimal; empty: none. ``said_by``: the boot that says so.
     """
 
+    level = INFO
+    log = PLAIN
+    redaction = {"boot_id": "boot", "said_by": "boot", "journal_id": "hash", "trace_id": "hash"}
+
     boot_id: str
     ending: BootEnding
     why: BootEndReason = ""
@@ -152,9 +234,16 @@ class LastBootStated(Fact):
     trace_id: str = ""
     said_by: str = ""
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"the node says of its boot {self.boot_id}: {boot_end_text(self.ending, self.why, self.wave)}"
+
 
 class HeartbeatSeen(Fact):
     """The node's lease, or its status, has another mark than the one that this leader saw before."""
+
+    template = "the node's {self.source} was renewed"
+    level = INFO
+    redaction = {"mark": "message"}
 
     #: ``renewTime``, or the Ready condition's ``lastHeartbeatTime``, as it stands there.
     mark: str
@@ -164,9 +253,16 @@ class HeartbeatSeen(Fact):
 class HeartbeatMissed(Fact):
     """This leader has watched for ``silent_ns`` and has seen no renewal of the lease."""
 
+    level = NOTICE
+    log = PLAIN
+    redaction = {"mark": "message"}
+
     silent_ns: int
     #: The last mark that stands there, seen or only found.
     mark: str = ""
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"no renewal of the node's lease for {span(self.silent_ns)}"
 
 
 class EvidenceRead(Fact):
@@ -175,6 +271,16 @@ class EvidenceRead(Fact):
     ``begun_ns``: when this leader began to ask, on its monotonic clock; what is said is true of some moment
     after it.
     """
+
+    level = INFO
+    redaction = {
+        "name": "message",
+        "identity": "uid",
+        "boot_id": "boot",
+        "mark": "message",
+        "at": "message",
+        "error": "message",
+    }
 
     source: Source
     name: str
@@ -193,6 +299,10 @@ class EvidenceRead(Fact):
     at: str = ""
     error: str = ""
 
+    def text(self, names: Names, at: Stamp) -> str:
+        error = f": {self.error}" if self.error else ""
+        return f"{who_of(self)} says {self.verdict}{error}"
+
 
 # --- facts: what hangs ----------------------------------------------------------------------------
 
@@ -200,27 +310,58 @@ class EvidenceRead(Fact):
 class WorkListed(Fact):
     """In answer to `ListWork`: pods bound to the node, its attachments, and who is where else already."""
 
+    level = INFO
+    redaction = {"elsewhere": "uid"}
+
     key: str
     pods: tuple[LostPod, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     #: By their owners' UIDs: UIDs of pods that were there already, or that others have been recovered by.
     elsewhere: dict[str, tuple[str, ...]] = {}
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return (
+            f"{count_text(len(self.pods), 'pod')} and {count_text(len(self.attachments), 'attachment')} here"
+        )
+
+    def introduce(self, names: Names) -> None:
+        names.labels.update((pod.uid, pod.label) for pod in self.pods)
+
 
 class LostPodRead(Fact):
     """A pod of the node has changed."""
 
+    level = INFO
+
     pod: LostPod
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return "Terminating" if self.pod.terminating else "bound to the node"
+
+    def introduce(self, names: Names) -> None:
+        names.labels[self.pod.uid] = self.pod.label
 
 
 class LostPodGone(Fact):
     """Its object is deleted."""
+
+    template = "its object is gone"
+    level = INFO
 
     uid: str
 
 
 class ElsewhereRead(Fact):
     """A pod of one of the owners, on another node or on none yet. ``waiting``: why it is not Ready."""
+
+    level = INFO
+    redaction = {
+        "namespace": "namespace",
+        "name": "pod",
+        "owner_uid": "uid",
+        "node": "node",
+        "waiting": "message",
+    }
 
     uid: str
     namespace: str
@@ -230,15 +371,35 @@ class ElsewhereRead(Fact):
     ready: bool = False
     waiting: str = ""
 
+    def text(self, names: Names, at: Stamp) -> str:
+        where = f" on {self.node}" if self.node else ""
+        waiting = f": {self.waiting}" if self.waiting else ""
+        return f"{'Ready' if self.ready else 'not Ready'} elsewhere{where}{waiting}"
+
+    def introduce(self, names: Names) -> None:
+        names.labels[self.uid] = f"{self.namespace}/{self.name}"
+
 
 class AttachmentRead(Fact):
     """A VolumeAttachment of the node has changed."""
 
+    level = INFO
+
     attachment: Attachment
+
+    def text(self, names: Names, at: Stamp) -> str:
+        attachment = self.attachment
+        error = f": {attachment.error}" if attachment.error else ""
+        state = "is being detached" if attachment.deleting else "is attached"
+        return f"volume {attachment.volume or attachment.name} {state}{error}"
 
 
 class AttachmentGone(Fact):
     """Its object is deleted: the driver has detached the volume."""
+
+    template = "attachment {self.name} is gone"
+    level = INFO
+    redaction = {"name": "uid"}
 
     name: str
 
@@ -248,6 +409,10 @@ class AttachmentGone(Fact):
 
 class OutageBegan(Decision):
     """The node is suspected: it names the outage. ``boot_id``: the boot on record."""
+
+    template = "node {self.node} is suspected: {self.reason}"
+    level = WARNING
+    log = PLAIN
 
     node: str
     node_uid: str
@@ -260,11 +425,18 @@ class OutageBegan(Decision):
 class OutageWaits(Decision):
     """Why the node is not out of service yet, when that has changed."""
 
+    template = "the outage waits: {self.reason}"
+    level = NOTICE
+    log = TIMED
+
     reason: str
 
 
 class ReadNode(Order):
     """Get the Node and its lease anew: `HeartbeatSeen` if its mark is another, then `NodeRead`."""
+
+    template = "reading the Node and its lease"
+    level = DEBUG
 
     barrier: ClassVar[Barrier] = "none"
 
@@ -272,12 +444,20 @@ class ReadNode(Order):
 class RequestPermit(Order):
     """Ask the storm brake whether one more node may be out of service; failed: its reason."""
 
+    template = "asking the storm brake for a permit"
+    level = DEBUG
+    redaction = {"node": "node"}
+
     barrier: ClassVar[Barrier] = "none"
     node: str
 
 
 class ReturnPermit(Order):
     """Give it back, or withdraw the request that is still under way; of one that nobody has it is nothing."""
+
+    template = "giving the storm brake's permit back"
+    level = DEBUG
+    redaction = {"node": "node"}
 
     barrier: ClassVar[Barrier] = "none"
     node: str
@@ -289,6 +469,18 @@ class SetTaint(Order):
     Read again before: UID, boot id, Ready and both heartbeats must be what the order says; the write names
     ``resource_version``. Anything else: failed, reason `CHANGED`, and nothing is written.
     """
+
+    template = "putting {self.node} out of service, effect {self.effect}"
+    level = NOTICE
+    log = TIMED
+    redaction = {
+        "node": "node",
+        "node_uid": "uid",
+        "boot_id": "boot",
+        "resource_version": "revision",
+        "lease_mark": "message",
+        "status_mark": "message",
+    }
 
     #: It outlives this process, and no other leader may find the taint without its order.
     barrier: ClassVar[Barrier] = "confirmed"
@@ -314,6 +506,18 @@ class PowerOff(Order):
     order's outcome does not say: the sources do.
     """
 
+    template = "switching the machine of {self.node} off"
+    level = WARNING
+    log = TIMED
+    redaction = {
+        "node": "node",
+        "node_uid": "uid",
+        "boot_id": "boot",
+        "system_uuid": "uid",
+        "lease_mark": "message",
+        "status_mark": "message",
+    }
+
     #: Nobody brings back what the machine was doing: the next leader must know that it may have been done.
     barrier: ClassVar[Barrier] = "confirmed"
     idempotent: ClassVar[bool] = False
@@ -331,12 +535,23 @@ class PowerOff(Order):
 class PowerOffGivenUp(Decision):
     """The machine is not switched off any more in this outage. ``ordered``: how often it was."""
 
+    level = ERROR
+    log = TIMED
+
     ordered: int
     reason: str
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"it is not switched off any more, after {count_text(self.ordered, 'order')}: {self.reason}"
 
 
 class RemoveTaint(Order):
     """Take away all that is ours, in one write: taint and note, if the note is ours, and our quarantine."""
+
+    template = "taking our taints away from {self.node}"
+    level = NOTICE
+    log = TIMED
+    redaction = {"node": "node", "node_uid": "uid"}
 
     barrier: ClassVar[Barrier] = "confirmed"
     node: str
@@ -345,6 +560,11 @@ class RemoveTaint(Order):
 
 class SetQuarantine(Order):
     """Our own NoSchedule taint: nothing new starts on a node whose volumes may be attached elsewhere."""
+
+    template = "setting the quarantine of {self.node}"
+    level = NOTICE
+    log = TIMED
+    redaction = {"node": "node", "node_uid": "uid"}
 
     barrier: ClassVar[Barrier] = "confirmed"
     node: str
@@ -357,6 +577,10 @@ class ListWork(Order):
     Repeated by its edge until the API server answers: nothing else can be done meanwhile.
     """
 
+    template = "listing what hangs on {self.node}"
+    level = DEBUG
+    redaction = {"node": "node"}
+
     barrier: ClassVar[Barrier] = "none"
     node: str
 
@@ -364,10 +588,18 @@ class ListWork(Order):
 class OutOfService(Decision):
     """The taint stands. ``proof`` as `ProofAccepted` said it: whom to ask if it was wrong."""
 
+    level = WARNING
+    log = TIMED
+
     effect: Effect
     proof: str
     #: It was set by an order whose outcome an earlier leader did not live to see.
     found: bool = False
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"out of service{', as found' if self.found else ''}, " + (
+            f"on the word of {self.proof}" if self.proof else "and no record says on whose word"
+        )
 
 
 class PodLost(Decision):
@@ -375,11 +607,17 @@ class PodLost(Decision):
     alone, as it was listed.
     """
 
+    template = "hangs on the node"
+    level = INFO
+
     pod: LostPod
     place: int = 0
     elsewhere: tuple[str, ...] = ()
     #: Of the taint that stands already; empty: none does.
     effect: str = ""
+
+    def introduce(self, names: Names) -> None:
+        names.labels[self.pod.uid] = self.pod.label
 
 
 class AttachmentLeft(Decision):
@@ -387,16 +625,34 @@ class AttachmentLeft(Decision):
     its volume and are not Terminating. ``timed``: the attach-detach controller's timer may detach it.
     """
 
+    level = INFO
+
     attachment: Attachment
     tainted: bool = False
     users: tuple[str, ...] = ()
     timed: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        attachment = self.attachment
+        error = f": {attachment.error}" if attachment.error else ""
+        state = "is being detached" if attachment.deleting else "is attached"
+        return f"volume {attachment.volume or attachment.name} {state}{error}"
+
 
 class WorkRecovered(Decision):
     """Everything that hung is gone, runs elsewhere, or is named in ``unrecovered`` as what has no cure."""
 
+    log = TIMED
+
     unrecovered: tuple[str, ...] = ()
+
+    def text(self, names: Names, at: Stamp) -> str:
+        left = f"; unknown of {shortened_list(self.unrecovered)}" if self.unrecovered else ""
+        return f"nothing hangs on the node any more{left}"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.unrecovered else NOTICE
 
 
 class NodeReturned(Decision):
@@ -404,13 +660,26 @@ class NodeReturned(Decision):
     which one that was.
     """
 
+    log = TIMED
+
     boot_id: str
     same_boot: bool
     doubt: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"the node is back, {BACK_UNDER[None if self.doubt else self.same_boot]}"
+
+    @property
+    def level(self) -> int:
+        return ERROR if self.same_boot else WARNING if self.doubt else NOTICE
+
 
 class ProofWasWrong(Decision):
     """The boot that was proved off has spoken after the taint. ``proof``: who said that it was off."""
+
+    template = "it was not off, though {self.proof} said so: {self.what}; two nodes may have written its data"
+    level = ERROR
+    log = TIMED
 
     proof: str
     what: str
@@ -419,9 +688,17 @@ class ProofWasWrong(Decision):
 class StoodAside(Decision):
     """Another's out-of-service taint stands on the Node: we touch nothing."""
 
+    template = "another's out-of-service taint: standing aside"
+    level = NOTICE
+    log = TIMED
+
 
 class OutageReminded(Decision):
     """The outage is still open; what it waits for."""
+
+    template = "still open: {self.reason}"
+    level = WARNING
+    log = TIMED
 
     reason: str
 
@@ -429,14 +706,33 @@ class OutageReminded(Decision):
 class OutageClosed(Decision):
     """The end. ``unrecovered``: what still hung, by name."""
 
+    log = PLAIN
+
     outcome: OutageOutcome
     unrecovered: tuple[str, ...] = ()
+
+    def text(self, names: Names, at: Stamp) -> str:
+        left = f"; left: {shortened_list(self.unrecovered)}" if self.unrecovered else ""
+        return f"outage closed: {self.outcome}{left}"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.unrecovered or self.outcome == "proof-wrong" else NOTICE
 
 
 class OutageAbandoned(Decision):
     """The OutageActor has failed: until a new leader starts nothing is tainted, and nothing is taken back."""
 
+    level = ERROR
+    log = TIMED
+
     tainted: bool
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return (
+            "nothing is decided until another leader starts; our taint"
+            f" {'stands: take it away by hand if the node is back' if self.tainted else 'does not stand'}"
+        )
 
 
 # --- ProofActor -----------------------------------------------------------------------------------
@@ -445,6 +741,10 @@ class OutageAbandoned(Decision):
 class ReadSources(Order):
     """Ask every source of this node once: an `EvidenceRead` for each, also where it does not answer."""
 
+    template = "reading the sources of proof"
+    level = DEBUG
+    redaction = {"node": "node"}
+
     barrier: ClassVar[Barrier] = "none"
     node: str
 
@@ -452,21 +752,37 @@ class ReadSources(Order):
 class ProofAccepted(Decision):
     """It counts until ``until_ns`` (monotonic), or until it is voided."""
 
+    level = NOTICE
+    log = TIMED
+
     source: Source
     name: str
     until_ns: int
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"proved off by {who_of(self)}"
 
 
 class ProofRefused(Decision):
     """A statement that the node is off does not count, and why; said once for each reason."""
 
+    level = NOTICE
+    log = TIMED
+
     source: Source
     name: str
     reason: str
 
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"{who_of(self)} is no proof: {self.reason}"
+
 
 class ProofVoided(Decision):
     """No proof counts any more, and what took it away."""
+
+    template = "no longer proved off: {self.reason}"
+    level = NOTICE
+    log = TIMED
 
     reason: str
 
@@ -474,17 +790,29 @@ class ProofVoided(Decision):
 class Contradicted(Decision):
     """Somebody says that the node runs: no proof counts while that stands."""
 
+    level = WARNING
+    log = TIMED
+
     source: Source
     name: str
     what: str
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"{who_of(self)} contradicts: {self.what}"
 
 
 class ContradictionEnded(Decision):
     """It does not stand any more, and why."""
 
+    level = NOTICE
+    log = TIMED
+
     source: Source
     name: str
     reason: str
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"{who_of(self)} contradicts no longer: {self.reason}"
 
 
 # --- StuckPodActor and DetachActor ----------------------------------------------------------------
@@ -493,6 +821,9 @@ class ContradictionEnded(Decision):
 class PodWaits(Decision):
     """What a pod waits for, when that has changed."""
 
+    template = "waits: {self.reason}"
+    level = INFO
+
     uid: str
     reason: str
 
@@ -500,14 +831,28 @@ class PodWaits(Decision):
 class PodRecovered(Decision):
     """It is gone here. ``by``: the UID of the one that is Ready elsewhere; empty: nobody makes it again."""
 
+    level = INFO
+    log = TIMED_OF_POD
+
     uid: str
     by: str = ""
     node: str = ""
     elapsed_ns: int = 0
 
+    def text(self, names: Names, at: Stamp) -> str:
+        took = span(self.elapsed_ns)
+        if not self.by:
+            return f"gone after {took}; nobody makes it again"
+        if self.by == self.uid:
+            return f"runs on here after {took}"
+        return f"Ready again as {names.of(self.by)} on {self.node} after {took}"
+
 
 class DetachWaits(Decision):
     """What an attachment waits for, when that has changed."""
+
+    template = "attachment {self.name} waits: {self.reason}"
+    level = INFO
 
     name: str
     reason: str
@@ -520,9 +865,19 @@ class DetachForced(Decision):
     ``waited_ns``: since its last pod here was Terminating or gone, as this leader saw it.
     """
 
+    level = WARNING
+    log = TIMED
+
     name: str
     volume: str
     waited_ns: int
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return (
+            f"attachment {self.name}: detached by the attach-detach controller's timer,"
+            f" {span(self.waited_ns)} after its last pod, before NodeUnstage. The node is not out of"
+            f" service: if it still writes, the data of volume {self.volume} may be damaged"
+        )
 
 
 class Detached(Decision):
@@ -531,12 +886,23 @@ class Detached(Decision):
     uses it, so it is followed no longer.
     """
 
+    level = INFO
+    log = TIMED
+
     name: str
     elapsed_ns: int = 0
     before_taint: bool = False
     kept: bool = False
     forced: bool = False
 
+    def text(self, names: Names, at: Stamp) -> str:
+        if self.kept:
+            return f"attachment {self.name} stays: the node is back"
+        before = ", before the node was out of service" if self.before_taint else ""
+        if self.forced:
+            before = ", by the six-minute timer"
+        return f"attachment {self.name} is gone after {span(self.elapsed_ns)}{before}"
+
 
 #: Why a write that names what it was decided from was not carried out: decide anew.
-CHANGED = "the node has changed"
+CHANGED = NODE_CHANGED

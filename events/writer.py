@@ -38,7 +38,6 @@ from ebbtide.events.disk import (
     close_file,
 )
 from ebbtide.events.facts import StorageFailed
-from ebbtide.events.messages import ROWS
 from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
 
 
@@ -595,8 +594,7 @@ PSTORE = "/dev/pmsg0"
 def transition_line(record: Record) -> str | None:
     """The record as one line, or None when it is no transition."""
     event = record.event
-    row = ROWS.get(type(event))
-    if row is None or not row.last_resort:
+    if not event.last_resort:
         return None
     # Lists by their length: a line of the kernel's log has no room for the names of a hundred pods, and one
     # that is cut in the middle is worth less than a count.

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from ebbtide.events.base import Stamp
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
 from ebbtide.events.decisions import PodStopBegan, ShutdownBegan
-from ebbtide.events.messages import DEBUG, ERROR, INFO, NOTICE, WARNING, Names, describe
+from ebbtide.events.messages import DEBUG, ERROR, INFO, NOTICE, WARNING, Names
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Attributes, Resource, pod_of, span_of, trace_id_of
@@ -101,9 +101,9 @@ class Logs:
         if isinstance(event, PodStopBegan):
             self._begun[event.uid] = None
         # Described before anything is left out: names are learned also from what gives no record.
-        message = describe(self._names, event, Stamp(raw.mono_ns, raw.wall_ns))
+        message = event.describe(self._names, Stamp(raw.mono_ns, raw.wall_ns))
         trace = self._trace_ids.get(raw.episode)
-        if message is None or message.level > LEVEL_MAX or trace is None:
+        if message.level > LEVEL_MAX or trace is None:
             return None
         number, text = SEVERITIES[message.level]
         uid = pod_of(event)

@@ -34,6 +34,7 @@ from ebbtide.actors.outage import BRAKE_SAYS, WAITS
 from ebbtide.actors.outage_proof import REFUSALS
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, mark_recorded
 from ebbtide.events.base import (
+    FIELD_REDACTION,
     JOURNAL_ACTOR,
     Barrier,
     Checkpoint,
@@ -43,7 +44,7 @@ from ebbtide.events.base import (
     parse_order_key,
 )
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
-from ebbtide.events.messages import COMMON_NAMES, ROWS, VALUE_NAMES, TextKind
+from ebbtide.events.messages import TextKind
 from ebbtide.events.outage import CHANGED, Source
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
@@ -586,10 +587,9 @@ def text_kinds(cls: type) -> dict[str, TextKind]:
 
 
 def text_kind(cls: type, field: str) -> TextKind | None:
-    """What the tables of events and values (`events.messages`) and of states say; None where none does."""
-    row = ROWS.get(cls)
-    names = VALUE_NAMES.get(cls, {}) if row is None else row.names
-    return names.get(field) or STATE_NAMES.get((cls.__name__, field)) or COMMON_NAMES.get(field)
+    """What the class of an event or value says, and `STATE_NAMES`; None where neither does."""
+    names: Mapping[str, TextKind] = getattr(cls, "redaction", {})
+    return names.get(field) or STATE_NAMES.get((cls.__name__, field)) or FIELD_REDACTION.get(field)
 
 
 def has_text(kind: Any) -> bool:

@@ -8,7 +8,6 @@ named values (``downs[main].phase``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,8 +17,8 @@ from ebbtide.actors.actor import NEVER_NS, State
 from ebbtide.actors.system import Slot, System
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events.base import Checkpoint, Event
-from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
-from ebbtide.events.messages import NAMING_EVENTS, Names
+from ebbtide.events.codec import RawRecord, learn_record
+from ebbtide.events.messages import Names
 from ebbtide.events.model import Period, PlannedPod, Pod
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Header
@@ -55,10 +54,8 @@ class Survey:
     def pass_by(self, header: Header, raw: RawRecord) -> When:
         if raw.tag == Checkpoint.__name__:
             self.checkpoint = raw.seq
-        elif raw.tag in NAMING_EVENTS:
-            # What cannot be read names nobody; whether the place can be executed, the execution will say.
-            with suppress(UnknownType, BadPayload):
-                self.names.learn(decode_event(raw.tag, raw.payload))
+        else:
+            learn_record(self.names, raw)
         return self.clock.when(header, raw)
 
 

@@ -14,8 +14,15 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ebbtide.events.base import TYPES, Event, Fact, Mark, Order, Stamp, parse_order_key
-from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, plain_payload
-from ebbtide.events.messages import DEBUG, NAMING_EVENTS, NOTICE, ROWS, Names, message_of
+from ebbtide.events.codec import (
+    NAMING_EVENTS,
+    BadPayload,
+    RawRecord,
+    UnknownType,
+    decode_event,
+    plain_payload,
+)
+from ebbtide.events.messages import DEBUG, NOTICE, Names
 from ebbtide.events.outage import LastBootStated
 from ebbtide.events.reader import Batch
 from ebbtide.events.segment import Header
@@ -207,7 +214,7 @@ class Timeline:
                 with suppress(UnknownType, BadPayload):
                     event = decode_event(raw.tag, raw.payload)
             if event is not None:
-                self.names.learn(event)
+                event.introduce(self.names)
             if inside:
                 line = self._line(raw, batch.header, event)
                 if self._wanted.takes(line):
@@ -224,15 +231,12 @@ class Timeline:
         uid, container = _subject(raw, data)
         wave = data.get("wave") if isinstance(data, dict) else None
         at = Stamp(raw.mono_ns, raw.wall_ns)
-        message = None if event is None else message_of(self.names, event, at)
-        if event is None or message is None:
-            level = DEBUG if isinstance(event, Mark) else NOTICE
+        if event is None:
+            level = NOTICE
             text = f"{raw.tag} {one_line(data, self.names)}".rstrip()
         else:
-            # What another line says already is no news for a person, however important it is.
-            repeats = ROWS[type(event)].repeats
-            level = DEBUG if repeats is not None and repeats(event) else message.level
-            text = message.text
+            level = DEBUG if event.repeats else event.level
+            text = event.text(self.names, at)
         return Line(
             seq=raw.seq,
             wall_ns=wall_ns,

@@ -25,7 +25,7 @@ from ebbtide.cli.common.reading import JournalPool, conclude, journals_below, op
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
 from ebbtide.cli.common.stored import refuse_following
 from ebbtide.events.base import episode_id, head_text
-from ebbtide.events.codec import RawRecord
+from ebbtide.events.codec import RawRecord, learn_record
 from ebbtide.events.messages import Names, boot_end_text
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.record.episodes import BootRecord, Episode
@@ -236,7 +236,7 @@ def show_command(
         # Every UID of the pod is known before the first line: a record may name it before the one that
         # introduces it.
         for raw in open_journal(journals).raw():
-            names.learn_record(raw)
+            learn_record(names, raw)
         selected = PodSelection(pod, names)
         # One that is followed may be yet to come.
         if not follow and not selected.is_known():
@@ -384,7 +384,7 @@ def _write_events(
         header, records = batch
         # Of every record, whatever is shown: one that is left out may introduce the pod of one that is not.
         for raw in records:
-            names.learn_record(raw)
+            learn_record(names, raw)
         for test in tests:
             records = [raw for raw in records if test(header, raw)]
         out.writelines([printer(header, raw) for raw in records])

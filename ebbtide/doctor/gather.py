@@ -41,8 +41,9 @@ from ebbtide.doctor.machine import acpid_runs, power_key_file
 from ebbtide.doctor.snapshot import JournalState, LogindState, NodeSnapshot, Snapshot
 from ebbtide.events.base import parse_order_key
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.codec import RawRecord, plain_payload
-from ebbtide.events.messages import START_POD_KEY, Names
+from ebbtide.events.codec import RawRecord, learn_record, plain_payload
+from ebbtide.events.facts import START_POD_KEY
+from ebbtide.events.messages import Names
 from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
 from ebbtide.host import host_name
@@ -204,7 +205,7 @@ class LastStart:
         self.mode = ""
 
     def take(self, raw: RawRecord) -> None:
-        self._names.learn_record(raw)
+        learn_record(self._names, raw)
         if raw.tag == "DaemonStarted":
             data = plain_payload(raw.payload)
             self._failed = {}

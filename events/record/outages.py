@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from ebbtide.events.base import Event, Stamp, episode_id, parse_order_key, shutdown_trace_id
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.decisions import ActorFailed
-from ebbtide.events.facts import OrderEnded
-from ebbtide.events.messages import FAILED_RESULTS
+from ebbtide.events.facts import FAILED_RESULTS, OrderEnded
 from ebbtide.events.model import BootEnding, BootEndReason
 from ebbtide.events.outage import (
     CHANGED,
@@ -58,6 +57,7 @@ from ebbtide.events.outage import (
     SetTaint,
     StoodAside,
     WorkRecovered,
+    who_of,
 )
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import (
@@ -438,10 +438,6 @@ class OutageBuilder(OutageEpisodeBuilder):
 # --- what each event means ---------------------------------------------------------------------
 
 
-def _who(event: Any) -> str:
-    return f"{event.source} {event.name}".strip()
-
-
 def _leader_started(outage: OutageBuilder, event: LeaderStarted) -> None:
     outage.led(event, outage.point.at_ns)
 
@@ -579,11 +575,11 @@ def _actor_failed(outage: OutageBuilder, event: ActorFailed) -> None:
 def _accepted(outage: OutageBuilder, event: ProofAccepted) -> None:
     # On this leader's clock, as the record's own stamp is: between the two lies how long it counts.
     until_ns = outage.point.at_ns + event.until_ns - outage.mono_ns
-    outage.said("accepted", _who(event), until_ns=until_ns)
+    outage.said("accepted", who_of(event), until_ns=until_ns)
 
 
 def _refused(outage: OutageBuilder, event: ProofRefused) -> None:
-    outage.said("refused", _who(event), event.reason)
+    outage.said("refused", who_of(event), event.reason)
 
 
 def _voided(outage: OutageBuilder, event: ProofVoided) -> None:
@@ -591,11 +587,11 @@ def _voided(outage: OutageBuilder, event: ProofVoided) -> None:
 
 
 def _contradicted(outage: OutageBuilder, event: Contradicted) -> None:
-    outage.said("contradicted", _who(event), event.what)
+    outage.said("contradicted", who_of(event), event.what)
 
 
 def _contradiction_ended(outage: OutageBuilder, event: ContradictionEnded) -> None:
-    outage.said("contradiction-ended", _who(event), event.reason)
+    outage.said("contradiction-ended", who_of(event), event.reason)
 
 
 def _power_off_given_up(outage: OutageBuilder, event: PowerOffGivenUp) -> None:
@@ -617,7 +613,7 @@ def _evidence(outage: OutageBuilder, event: EvidenceRead) -> None:
     # Who can only contradict proves nothing: it has taken that back.
     verdict = "nothing" if event.verdict == "off" and event.source in ("peer", "kubelet") else event.verdict
     said = f"{verdict}: {event.error}" if event.error else verdict
-    outage.sources[_who(event)] = Wait(at_ns=outage.point.at_ns, reason=said)
+    outage.sources[who_of(event)] = Wait(at_ns=outage.point.at_ns, reason=said)
 
 
 def _last_boot(outage: OutageBuilder, event: LastBootStated) -> None:

@@ -44,6 +44,7 @@ from ebbtide.events.outage import (
     SetTaint,
     StoodAside,
     WorkRecovered,
+    who_of,
 )
 from ebbtide.events.record.episodes import OutageBoots
 from ebbtide.events.segment import Header
@@ -94,10 +95,6 @@ class OutageTrace(EpisodeTrace):
     def abandon(self) -> None:
         """The record has a gap: nobody knows what became of it."""
         close(self, "open", cut=True)
-
-
-def _who(event: Any) -> str:
-    return f"{event.source} {event.name}".strip()
 
 
 # --- the outage --------------------------------------------------------------------------------
@@ -212,13 +209,13 @@ def close(trace: OutageTrace, outcome: str, *, cut: bool = False) -> None:
 
 def proof_accepted(trace: OutageTrace, event: ProofAccepted) -> None:
     """It counts from now on; observed once more it goes on."""
-    who = _who(event)
+    who = who_of(event)
     if who not in trace.proofs:
         trace.proofs[who] = trace.begin(PROOF, who, trace.root.span_id, ((at.WHO, who),))
 
 
 def proof_refused(trace: OutageTrace, event: ProofRefused) -> None:
-    trace.note("proof.refused", ((at.WHO, _who(event)), (at.REASON, event.reason)))
+    trace.note("proof.refused", ((at.WHO, who_of(event)), (at.REASON, event.reason)))
 
 
 def proof_voided(trace: OutageTrace, event: ProofVoided) -> None:
@@ -228,11 +225,11 @@ def proof_voided(trace: OutageTrace, event: ProofVoided) -> None:
 
 
 def contradicted(trace: OutageTrace, event: Contradicted) -> None:
-    trace.note("contradicted", ((at.WHO, _who(event)), (at.REASON, event.what)))
+    trace.note("contradicted", ((at.WHO, who_of(event)), (at.REASON, event.what)))
 
 
 def contradiction_ended(trace: OutageTrace, event: ContradictionEnded) -> None:
-    trace.note("contradiction.ended", ((at.WHO, _who(event)), (at.REASON, event.reason)))
+    trace.note("contradiction.ended", ((at.WHO, who_of(event)), (at.REASON, event.reason)))
 
 
 # --- orders ------------------------------------------------------------------------------------

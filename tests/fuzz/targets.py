@@ -33,9 +33,10 @@ from ebbtide.events.codec import (
     UnknownType,
     decode_record,
     encode_event,
+    learn_record,
     plain_payload,
 )
-from ebbtide.events.messages import Names, message_of
+from ebbtide.events.messages import Names
 from ebbtide.events.pack import (
     MANIFEST,
     NotPacked,
@@ -239,12 +240,12 @@ def _tell(data: bytes) -> None:
         repr(account)
     names = Names()
     for raw in History([source]).raw():
-        names.learn_record(raw)
+        learn_record(names, raw)
         try:
             record = decode_record(raw)
         except (UnknownType, BadPayload):
             continue
-        message_of(names, record.event, Stamp(record.mono_ns, record.wall_ns))
+        record.event.describe(names, Stamp(record.mono_ns, record.wall_ns))
 
 
 def _segments() -> Iterator[bytes]:

@@ -32,7 +32,8 @@ from ebbtide.cli.outage.summary import (
     waits_for,
 )
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.messages import BACK_UNDER, boot_end_text
+from ebbtide.events.messages import boot_end_text
+from ebbtide.events.outage import BACK_UNDER
 from ebbtide.events.record.format import utc_text
 from ebbtide.events.record.outages import Subject
 from ebbtide.events.units import short_span
