@@ -1,6 +1,5 @@
-"""The one fold of shutdowns, in three steps that build on each other.
+"""The folds of shutdowns and outages.
 
-`episodes` knows which shutdowns there were and how they ended, `progress` how far each wave and pod is, and
-`fold` (with `builder`) everything of a `model.ShutdownRecord`. A reader takes the first step that
-knows enough.
+`episodes` lists shutdowns and their ends from a few events. `fold` makes a whole `model.ShutdownRecord`, and
+`outages` a whole `OutageRecord`.
 """

@@ -1,8 +1,7 @@
-"""What every telling of a shutdown begins with: when it was, which pods it had, how they and it ended.
+"""Shutdowns and outages in short: when they began, which pods they had, how the pods and they ended.
 
-`EpisodeBuilder` interprets the few events that decide this, and nobody else does: the list of shutdowns
-(``journal ls``) stops here, so that a long journal costs no memory and a tenth of the decoding, and
-`events.record.progress` and `events.record.builder` add to it what they need.
+`EpisodeBuilder` reads the few events that decide this. ``journal ls`` needs no more, so that a long journal
+costs little memory and a tenth of the decoding. `events.record.fold` adds the rest.
 
 A journal of outages has episodes as well, each of them an outage: `OutageEpisodeBuilder`, which
 `events.record.outages` adds to. Which of the two a journal has, its logic says (`is_of_outages`).

@@ -29,7 +29,7 @@ from ebbtide.events.facts import LogindRead, PrepareForShutdown, SettingsLoaded
 from ebbtide.events.model import Pod
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import RecordPoint
-from ebbtide.events.record.progress import ProgressBuilder, advance
+from ebbtide.events.record.fold import ShutdownFold, advance
 from ebbtide.events.units import span
 from ebbtide.replay.whatif.record import (
     Changes,
@@ -432,7 +432,7 @@ class Outline:
 
 def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
     """``events`` are (monotonic nanoseconds, event) in their order."""
-    shutdown = ProgressBuilder(0, Stamp(signal_ns, 0))
+    shutdown = ShutdownFold(0, Stamp(signal_ns, 0))
     began = False
     for mono_ns, event in events:
         shutdown.point = RecordPoint(0, mono_ns - signal_ns, True)
