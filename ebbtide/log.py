@@ -34,7 +34,7 @@ from ebbtide.events.messages import ERROR, Message, Names
 from ebbtide.events.outage import LeaderStarted, OutageBegan
 from ebbtide.events.record.format import visible
 from ebbtide.events.units import offset
-from ebbtide.otel.span import pod_of, span_of
+from ebbtide.otel.span import span_of
 
 #: Takes a line with its level as `Tell` does, and with the fields that a program reads beside it.
 Report = Callable[[int, str, Mapping[str, str]], None]
@@ -117,7 +117,7 @@ def journald_fields(record: Record, names: Names, journal_id: bytes, trace: str)
     Names as the system journal likes them, without our prefix. ``trace``: the id of its shutdown.
     """
     event = record.event
-    uid = pod_of(event)
+    uid = event.pod_uid
     fields = {"EVENT": type(event).__name__, "SEQ": str(record.seq), "ACTOR": record.actor}
     if uid:
         fields |= {"POD": names.of(uid), "POD_UID": uid}

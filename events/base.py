@@ -90,6 +90,11 @@ class Event(FrozenStruct):
         return self.template.format(self=self)
 
     @property
+    def pod_uid(self) -> str:
+        """The one pod that the event is about; empty: about no pod, or several."""
+        return str(getattr(self, "uid", "") or getattr(getattr(self, "pod", None), "uid", ""))
+
+    @property
     def repeats(self) -> bool:
         """Another event says the same better: bookkeeping in a timeline."""
         return False
@@ -104,9 +109,8 @@ class Event(FrozenStruct):
     def log_messages(self, names: Names, message: Message, since: str) -> Iterator[Message]:
         """The log's lines for this event's ``message``."""
         if self.log and message.level <= self.log_level_max:
-            pod = getattr(self, "pod", None)
-            uid = str(getattr(self, "uid", "") or getattr(pod, "uid", ""))
-            yield message._replace(text=self.log.format(text=message.text, since=since, pod=names.of(uid)))
+            pod = names.of(self.pod_uid)
+            yield message._replace(text=self.log.format(text=message.text, since=since, pod=pod))
 
 
 #: Fields that name the same in every event and value.
@@ -141,6 +145,8 @@ class Order(Decision):
     idempotent: ClassVar[bool] = True
     #: Meant for the boot that it was given in: in another one it is not repeated, its outcome is unknown.
     this_boot: ClassVar[bool] = False
+    #: The role of its span, which ends with the order; empty: it has no span of its own.
+    span_role: ClassVar[str] = ""
 
     key: str
 

@@ -229,6 +229,7 @@ class ShutdownWithdrawn(Decision):
 class ReleaseLock(Order):
     """Let the machine go. An episode is complete if and only if this order is durable."""
 
+    span_role = "release"
     level = NOTICE
     log = TIMED
     last_resort = True
@@ -288,6 +289,7 @@ class StopKubelet(Order):
     """Stop the kubelet's unit, so that nobody starts again what is stopped; bounded, then SIGKILL."""
 
     template = "stopping the kubelet"
+    span_role = "stop kubelet"
     level = INFO
 
 
@@ -431,6 +433,7 @@ FIRST_WORD_NS = NS_PER_SECOND * 3 // 2
 class TakeInventory(Order):
     """List the pods of this node. ``refresh`` False: from the warm cache, without any call."""
 
+    span_role = "inventory"
     level = DEBUG
 
     #: Stands between the signal and the first stop: a disk that hangs must not hold it.
@@ -623,6 +626,7 @@ class StragglerEnded(Decision):
 class AwaitUnmounts(Order):
     """Report `VolumesUnmounted` for each of these pods (UIDs); ends with the last, or its time."""
 
+    span_role = "unmounts"
     level = DEBUG
 
     barrier: ClassVar[Barrier] = "none"
@@ -644,6 +648,7 @@ class DeletePod(Order):
     bounded time, else a DaemonSet makes it again here.
     """
 
+    span_role = "delete"
     level = INFO
     redaction = {"namespace": "namespace", "name": "pod"}
 
@@ -686,6 +691,7 @@ class HookStarted(Decision):
 class RunHook(Order):
     """Run an exec or httpGet hook. At most once: an open one after a crash counts as spent."""
 
+    span_role = "hook"
     level = DEBUG
 
     idempotent: ClassVar[bool] = False
@@ -746,6 +752,7 @@ class SendSignal(Order):
     """
 
     template = "{self.container}: {self.signal}"
+    span_role = "stop"
     level = INFO
     redaction = {"signal": "signal"}
 
@@ -769,6 +776,7 @@ class KillContainer(Order):
     """SIGKILL to the container's whole process tree."""
 
     template = "{self.container}: SIGKILL"
+    span_role = "kill"
     level = WARNING
 
     uid: str
@@ -816,6 +824,7 @@ class PodEnded(Decision):
 class AnnounceNode(Order):
     """Show the node as going down (``ready`` False), or as it was."""
 
+    span_role = "announce"
     level = INFO
     redaction = {"reason": "word", "message": "message", "conditions": "word"}
 
@@ -864,6 +873,7 @@ class PostEvent(Order):
 class WithdrawPods(Order):
     """Ready=False on each of these pods, so that no Service sends them anything new."""
 
+    span_role = "withdraw"
     level = INFO
 
     barrier: ClassVar[Barrier] = "synced"
@@ -877,6 +887,7 @@ class WithdrawPods(Order):
 class AwaitStatuses(Order):
     """Wait until the API server has a final status of each of these pods, or no object; `StatusesSeen`."""
 
+    span_role = "await statuses"
     level = INFO
 
     barrier: ClassVar[Barrier] = "none"
@@ -894,6 +905,7 @@ class CheckMounts(Order):
     """See what is still mounted for pods and their volumes; `MountsRead`."""
 
     template = "looking at what is still mounted"
+    span_role = "check mounts"
     level = DEBUG
 
     barrier: ClassVar[Barrier] = "none"
@@ -930,6 +942,7 @@ class DetachCertified(Decision):
 class PublishCertificate(Order):
     """Put the certificate on the Node as an annotation, so that others can act on it."""
 
+    span_role = "certify"
     level = DEBUG
     redaction = {"running": "uid", "mounted": "mount"}
 
@@ -1012,6 +1025,7 @@ class PodRejected(Decision):
 class DeliverStatuses(Order):
     """Final statuses, one ``(uid, phase, reason, message)`` a pod."""
 
+    span_role = "deliver"
     level = DEBUG
     redaction = {"statuses": "status"}
 
@@ -1032,6 +1046,7 @@ class FlushTraces(Order):
     where the back end is known not to answer: the rest is sent after the reboot.
     """
 
+    span_role = "export"
     level = DEBUG
 
     barrier: ClassVar[Barrier] = "synced"

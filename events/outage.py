@@ -445,6 +445,7 @@ class RequestPermit(Order):
     """Ask the storm brake whether one more node may be out of service; failed: its reason."""
 
     template = "asking the storm brake for a permit"
+    span_role = "permit"
     level = DEBUG
     redaction = {"node": "node"}
 
@@ -471,6 +472,7 @@ class SetTaint(Order):
     """
 
     template = "putting {self.node} out of service, effect {self.effect}"
+    span_role = "taint"
     level = NOTICE
     log = TIMED
     redaction = {
@@ -507,6 +509,7 @@ class PowerOff(Order):
     """
 
     template = "switching the machine of {self.node} off"
+    span_role = "power off"
     level = WARNING
     log = TIMED
     redaction = {
@@ -549,6 +552,7 @@ class RemoveTaint(Order):
     """Take away all that is ours, in one write: taint and note, if the note is ours, and our quarantine."""
 
     template = "taking our taints away from {self.node}"
+    span_role = "untaint"
     level = NOTICE
     log = TIMED
     redaction = {"node": "node", "node_uid": "uid"}
@@ -562,6 +566,7 @@ class SetQuarantine(Order):
     """Our own NoSchedule taint: nothing new starts on a node whose volumes may be attached elsewhere."""
 
     template = "setting the quarantine of {self.node}"
+    span_role = "quarantine"
     level = NOTICE
     log = TIMED
     redaction = {"node": "node", "node_uid": "uid"}

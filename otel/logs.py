@@ -16,7 +16,7 @@ from ebbtide.events.decisions import PodStopBegan, ShutdownBegan
 from ebbtide.events.messages import DEBUG, ERROR, INFO, NOTICE, WARNING, Names
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
-from ebbtide.otel.span import Attributes, Resource, pod_of, span_of, trace_id_of
+from ebbtide.otel.span import Attributes, Resource, span_of, trace_id_of
 from ebbtide.otel.traces.projection import RESOURCES_MAX, resource_of, with_given
 
 #: sd-daemon(3) levels to OpenTelemetry's severity numbers (logs data model, "Mapping of SeverityNumber").
@@ -106,7 +106,7 @@ class Logs:
         if message.level > LEVEL_MAX or trace is None:
             return None
         number, text = SEVERITIES[message.level]
-        uid = pod_of(event)
+        uid = event.pod_uid
         pod: Attributes = ((at.POD_UID, uid),) if uid else ()
         namespace, _, name = self._names.of(uid).partition("/")
         if uid and name:

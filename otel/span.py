@@ -131,42 +131,10 @@ class SpanIds:
 #: Roles of the spans below a pod.
 HOOK_ROLE, STOP_ROLE, KILL_ROLE = "hook", "stop", "kill"
 
-#: Type tag of an order to the role of its span.
-ORDER_ROLES = {
-    "TakeInventory": "inventory",
-    "AnnounceNode": "announce",
-    "RunHook": HOOK_ROLE,
-    "SendSignal": STOP_ROLE,
-    "KillContainer": KILL_ROLE,
-    "DeliverStatuses": "deliver",
-    "FlushTraces": "export",
-    "ReleaseLock": "release",
-    "StopKubelet": "stop kubelet",
-    "DeletePod": "delete",
-    "WithdrawPods": "withdraw",
-    "AwaitUnmounts": "unmounts",
-    "AwaitStatuses": "await statuses",
-    "CheckMounts": "check mounts",
-    "PublishCertificate": "certify",
-}
-#: The same of an outage (`otel.traces.outage`).
-OUTAGE_ORDER_ROLES = {
-    "RequestPermit": "permit",
-    "SetTaint": "taint",
-    "SetQuarantine": "quarantine",
-    "RemoveTaint": "untaint",
-    "PowerOff": "power off",
-}
-
-
-def order_span_id(trace: bytes, order: str, order_key: str) -> bytes:
-    """The id of the span that an order will have; ``order`` is its type tag. Raises KeyError."""
-    return span_id_of(trace, ORDER_ROLES[order], order_key)
-
 
 def hook_span_id(trace: bytes, order_key: str) -> bytes:
     """The id of the span of a preStop hook that runs (``RunHook``), before it exists."""
-    return order_span_id(trace, "RunHook", order_key)
+    return span_id_of(trace, HOOK_ROLE, order_key)
 
 
 def traceparent(trace: bytes, span: bytes) -> str:
@@ -190,9 +158,9 @@ def span_of(trace_id: bytes, event: Event, begun: Container[str] = ()) -> bytes:
 
     ``begun``: UIDs of pods whose stop is known to have begun in this shutdown, if somebody keeps them.
     """
-    tag, ids, uid = type(event).__name__, SpanIds(trace_id), pod_of(event)
-    if isinstance(event, Order) and tag in ORDER_ROLES:
-        return order_span_id(trace_id, tag, event.key)
+    ids, uid = SpanIds(trace_id), event.pod_uid
+    if isinstance(event, Order) and event.span_role:
+        return ids.of(event.span_role, event.key)
     # Never planned, so it has no span as a pod: its rejection is one.
     if isinstance(event, PodRejected):
         return ids.of(REJECT_ROLE, uid)
@@ -205,9 +173,3 @@ def span_of(trace_id: bytes, event: Event, begun: Container[str] = ()) -> bytes:
         return ids.of(ROOT_ROLE, "") if has_no_span else ids.of(POD_ROLE, uid)
     wave = getattr(event, "wave", None)
     return ids.of(ROOT_ROLE, "") if wave is None else ids.of(WAVE_ROLE, str(wave))
-
-
-def pod_of(event: Event) -> str:
-    """The UID of the one pod that an event is about; empty for one about no pod, or many."""
-    pod = getattr(event, "pod", None)
-    return str(getattr(event, "uid", "") or getattr(pod, "uid", ""))

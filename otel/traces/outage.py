@@ -49,7 +49,7 @@ from ebbtide.events.outage import (
 from ebbtide.events.record.episodes import OutageBoots
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
-from ebbtide.otel.span import OUTAGE_ORDER_ROLES, Attributes, SpanLink, span_id_of
+from ebbtide.otel.span import Attributes, SpanLink, span_id_of
 from ebbtide.otel.traces.trace import ROOT as SHUTDOWN
 from ebbtide.otel.traces.trace import EpisodeTrace, OpenSpan
 
@@ -243,9 +243,7 @@ def ordered(trace: OutageTrace, event: Any) -> None:
     attributes: list[tuple[str, Any]] = [(at.ORDER, event.key)]
     if effect := getattr(event, "effect", ""):
         attributes.append((at.EFFECT, effect))
-    made = trace.begin(
-        OUTAGE_ORDER_ROLES[type(event).__name__], event.key, trace.root.span_id, tuple(attributes)
-    )
+    made = trace.begin(event.span_role, event.key, trace.root.span_id, tuple(attributes))
     trace.orders[event.key] = made
 
 
@@ -345,7 +343,7 @@ HANDLERS: dict[str, Any] = {
     "ProofVoided": proof_voided,
     "Contradicted": contradicted,
     "ContradictionEnded": contradiction_ended,
-    **dict.fromkeys(OUTAGE_ORDER_ROLES, ordered),
+    **dict.fromkeys(("RequestPermit", "SetTaint", "SetQuarantine", "RemoveTaint", "PowerOff"), ordered),
     "OrderEnded": order_ended,
     "PodLost": pod_lost,
     "PodWaits": pod_waits,

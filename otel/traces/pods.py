@@ -2,7 +2,7 @@
 
 Below a pod: its hooks, the time from the stop signal to the exit, and what SIGKILL found. A span that
 belongs to an order has the order's key, so that whoever carried it out could name it beforehand
-(`otel.span.order_span_id`).
+(`otel.span.span_id_of`).
 """
 
 from __future__ import annotations

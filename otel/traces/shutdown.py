@@ -14,7 +14,7 @@ statuses. In mode process none of this is on record, so that its traces are what
 
 from __future__ import annotations
 
-from ebbtide.events.base import NS_PER_SECOND, parse_order_key
+from ebbtide.events.base import NS_PER_SECOND, Order, parse_order_key
 from ebbtide.events.decisions import (
     ActorFailed,
     AnnounceNode,
@@ -64,7 +64,6 @@ from ebbtide.otel import attributes as at
 from ebbtide.otel.span import (
     HOOK_ROLE,
     KILL_ROLE,
-    ORDER_ROLES,
     STOP_ROLE,
     Attributes,
     Span,
@@ -289,11 +288,9 @@ def clock_stepped(trace: Trace, event: ClockStepped) -> None:
 # is given once more: that is another span, linked to the one before.
 
 
-def begin_for_node(
-    trace: Trace, order: str, key: str, attributes: Attributes, parent: bytes | None = None
-) -> None:
+def begin_for_node(trace: Trace, order: Order, attributes: Attributes, parent: bytes | None = None) -> None:
     """Below the shutdown, or ``parent``. The next of its kind after one that was lost is a retry."""
-    role = ORDER_ROLES[order]
+    role, key = order.span_role, order.key
     before = trace.lost.pop(role, b"")
     below = trace.root.span_id if parent is None else parent
     trace.orders[key] = trace.begin_again(role, key, below, (*attributes, (at.ORDER, key)), before)
@@ -319,7 +316,7 @@ def order_ended(trace: Trace, event: OrderEnded) -> None:
 
 
 def inventory_ordered(trace: Trace, event: TakeInventory) -> None:
-    begin_for_node(trace, "TakeInventory", event.key, ((at.REFRESH, event.refresh),))
+    begin_for_node(trace, event, ((at.REFRESH, event.refresh),))
 
 
 def inventory_taken(trace: Trace, event: InventoryTaken) -> None:
@@ -342,16 +339,16 @@ def plan_made(trace: Trace, event: PlanMade) -> None:
 
 
 def node_announced(trace: Trace, event: AnnounceNode) -> None:
-    begin_for_node(trace, "AnnounceNode", event.key, ((at.READY, event.ready),))
+    begin_for_node(trace, event, ((at.READY, event.ready),))
 
 
 def statuses_ordered(trace: Trace, event: DeliverStatuses) -> None:
-    begin_for_node(trace, "DeliverStatuses", event.key, ((at.STATUSES, len(event.statuses)),))
+    begin_for_node(trace, event, ((at.STATUSES, len(event.statuses)),))
 
 
 def export_ordered(trace: Trace, event: FlushTraces) -> None:
     # The wait for the back end is part of what took the time, so it is a span like any other.
-    begin_for_node(trace, "FlushTraces", event.key, ())
+    begin_for_node(trace, event, ())
 
 
 def pods_ended(trace: Trace, event: PodsEnded) -> None:
@@ -375,7 +372,7 @@ def statuses_settled(trace: Trace, event: StatusesSettled) -> None:
 
 def release_ordered(trace: Trace, event: ReleaseLock) -> None:
     # Its outcome may be lost with the machine: the shutdown's span does not wait for it.
-    begin_for_node(trace, "ReleaseLock", event.key, ())
+    begin_for_node(trace, event, ())
 
 
 # --- a Kubernetes node ----------------------------------------------------------------------------
@@ -397,7 +394,7 @@ def handed_over(trace: Trace, event: HandedOver) -> None:
 
 
 def kubelet_stop_ordered(trace: Trace, event: StopKubelet) -> None:
-    begin_for_node(trace, "StopKubelet", event.key, ())
+    begin_for_node(trace, event, ())
 
 
 def kubelet_read(trace: Trace, event: KubeletRead) -> None:
@@ -423,10 +420,9 @@ def _health(trace: Trace, part: str, *, answers: bool, error: str) -> None:
 
 def delete_ordered(trace: Trace, event: DeletePod) -> None:
     """The call alone: what the kubelet then does is the pod's own span."""
-    role = ORDER_ROLES["DeletePod"]
     grace_ms = milliseconds(event.grace_seconds * NS_PER_SECOND)
     given: Attributes = ((at.GRACE, grace_ms), (at.AFTER_TAINT, event.after_taint), (at.ORDER, event.key))
-    span = begin_below_pod(trace, role, event.uid, "", event.key)
+    span = begin_below_pod(trace, event.span_role, event.uid, "", event.key)
     if span is not None:
         span.attributes.update(given)
         trace.orders[event.key] = span
@@ -443,18 +439,18 @@ def unmounts_awaited(trace: Trace, event: AwaitUnmounts) -> None:
     """Below the wave that waits for it."""
     wave = parse_order_key(event.key).subject
     parent = trace.wave_id(int(wave)) if wave.isdecimal() else trace.root.span_id
-    begin_for_node(trace, "AwaitUnmounts", event.key, ((at.ABOUT_PODS, len(event.uids)),), parent)
+    begin_for_node(trace, event, ((at.ABOUT_PODS, len(event.uids)),), parent)
 
 
 def pods_withdrawn(trace: Trace, event: WithdrawPods) -> None:
-    begin_for_node(trace, "WithdrawPods", event.key, ((at.ABOUT_PODS, len(event.uids)),))
+    begin_for_node(trace, event, ((at.ABOUT_PODS, len(event.uids)),))
 
 
 # --- the end -----------------------------------------------------------------------------------
 
 
 def statuses_awaited(trace: Trace, event: AwaitStatuses) -> None:
-    begin_for_node(trace, "AwaitStatuses", event.key, ((at.ABOUT_PODS, len(event.uids)),))
+    begin_for_node(trace, event, ((at.ABOUT_PODS, len(event.uids)),))
 
 
 def statuses_seen(trace: Trace, event: StatusesSeen) -> None:
@@ -464,7 +460,7 @@ def statuses_seen(trace: Trace, event: StatusesSeen) -> None:
 
 
 def mounts_checked(trace: Trace, event: CheckMounts) -> None:
-    begin_for_node(trace, "CheckMounts", event.key, ())
+    begin_for_node(trace, event, ())
 
 
 def mounts_read(trace: Trace, event: MountsRead) -> None:
@@ -480,7 +476,7 @@ def detach_certified(trace: Trace, event: DetachCertified) -> None:
 
 
 def certificate_published(trace: Trace, event: PublishCertificate) -> None:
-    begin_for_node(trace, "PublishCertificate", event.key, ((at.SAFE_TO_DETACH, event.safe),))
+    begin_for_node(trace, event, ((at.SAFE_TO_DETACH, event.safe),))
 
 
 def left_undone(trace: Trace, event: LeftUndone) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebbtide.events.decisions import RunHook
 from ebbtide.otel import span as ids
 
 TRACE = bytes(range(16))
@@ -34,10 +34,11 @@ def test_ids_never_change() -> None:
 def test_an_order_names_its_span_beforehand() -> None:
     """Each order that has a span of its own has a role; a hook's is that of ``RunHook``."""
     key = "HookActor/hook:main/uid-1/0"
-    assert ids.hook_span_id(TRACE, key) == ids.order_span_id(TRACE, "RunHook", key)
+    assert RunHook.span_role == "hook"
     assert ids.hook_span_id(TRACE, key) == ids.span_id_of(TRACE, "hook", key)
-    with pytest.raises(KeyError):
-        ids.order_span_id(TRACE, "Arm", key)
+    assert ids.span_of(
+        TRACE, RunHook(key=key, uid="uid-1", container="main", timeout_ns=1)
+    ) == ids.hook_span_id(TRACE, key)
 
 
 def test_traceparent_is_that_of_the_w3c() -> None:
