@@ -201,10 +201,12 @@ def parse(texts: Sequence[tuple[str, bytes]]) -> Loaded:
                 merged.add(raw, name)
         except ConfigError as error:
             mistakes += error.every
-    config = merged.config()
-    mistakes += merged.broken_rules(config)
     if mistakes:
         raise ConfigError(*mistakes)
+    # Only now: a field that could not be read may decide whether a rule holds.
+    config = merged.config()
+    if broken := merged.broken_rules(config):
+        raise ConfigError(broken)
     return merged.loaded(config)
 
 
@@ -265,29 +267,17 @@ class _Merged:
         self._gates: dict[str, bool] = {}
         self._node: dict[str, Any] = {}
         self._sources: dict[str, str] = {}
-        #: Fields that could not be read, and whether there is more of which not even the field is known.
-        self._unread, self._unnamed = set[str](), False
         #: Where a document of the kubelet's sets a period.
         self._kubelet_periods = list[str]()
 
     def add(self, raw: bytes, name: str) -> None:
         """Raises DocumentError, of all that is wrong in it."""
         mistakes = Mistakes()
-        with self._doubted(mistakes):
+        with mistakes.kept():
             for document in documents(raw):
-                with self._doubted(mistakes):
+                with mistakes.kept():
                     self._add(document, one_line(name), mistakes)
         mistakes.report()
-
-    @contextmanager
-    def _doubted(self, mistakes: Mistakes) -> Iterator[None]:
-        """A DocumentError within is kept, and hides nobody knows which fields."""
-        with mistakes.kept():
-            try:
-                yield
-            except DocumentError:
-                self._unnamed = True
-                raise
 
     def _add(self, document: Node, name: str, mistakes: Mistakes) -> None:
         fields = mapping(document, "the document")
@@ -296,19 +286,17 @@ class _Merged:
         own = kind == OWN_KIND
         for field, node in fields.items():
             if field in FIELDS and (own or FIELDS[field].doc.kubelet):
-                self._unread.add(field)
                 with mistakes.kept():
                     self._read(field, node, name, own)
-                    self._unread.discard(field)
             elif not own and field in KUBELET_NODE_FIELDS:
                 with mistakes.kept():
                     self._read("node", Node({field: node}, node.line), name, own)
             elif own and field not in ("kind", "apiVersion"):
-                with self._doubted(mistakes):
+                with mistakes.kept():
                     raise unknown("", field, FIELDS, node.line)
 
     def config(self) -> EbbtideConfiguration:
-        """What all of it says; where something could not be read, without that."""
+        """The values of all files together."""
         for gate in _BETA_GATES:
             if gate not in self._gates and _ALL_BETA in self._gates:
                 self._gates[gate] = self._gates[_ALL_BETA]
@@ -320,19 +308,14 @@ class _Merged:
         sections = {"feature_gates": gates, "node": NodeSection(**self._node)}
         return EbbtideConfiguration(**values | sections)
 
-    def broken_rules(self, config: EbbtideConfiguration) -> Iterator[str]:
-        """All broken rules in one line, which stands where the first one's first field does."""
-        broken = [each for each in violations(config) if not self._is_doubtful(each)]
+    def broken_rules(self, config: EbbtideConfiguration) -> str:
+        """All broken rules in one line, with the place of the first field of the first rule; empty: none."""
+        broken = list(violations(config))
         fields = [field for violation in broken for field in violation.fields]
         found_at = list(dict.fromkeys(self._sources[field] for field in fields if field in self._sources))
         also = f" (see also {', '.join(found_at[1:])})" if found_at[1:] else ""
         rules = "; ".join(f"invalid configuration: {violation.message}" for violation in broken)
-        if rules:
-            yield one_line(f"{found_at[0] if found_at else DEFAULT_SOURCE}: {rules}{also}")
-
-    def _is_doubtful(self, violation: Violation) -> bool:
-        """Whether what could not be read may say otherwise."""
-        return self._unnamed or any(field.partition(".")[0] in self._unread for field in violation.fields)
+        return one_line(f"{found_at[0] if found_at else DEFAULT_SOURCE}: {rules}{also}") if rules else ""
 
     def loaded(self, config: EbbtideConfiguration) -> Loaded:
         named = [

@@ -20,10 +20,9 @@ from ebbtide.events.model import Period
 
 # --- Go's durations ----------------------------------------------------------------------------
 
-# ``30s``, ``1m30s``, ``1.5h`` to integer nanoseconds and back, exactly. No float is involved: a fraction is
-# cut, not rounded, to whole nanoseconds.
+# ``30s``, ``1m30s``, ``1.5h`` as integer nanoseconds, exactly: no float is involved.
 
-#: Nanoseconds of every unit that Go knows; both micro signs, as in Go.
+#: Nanoseconds of each of Go's units; Go accepts both micro signs.
 UNITS_NS = {
     "ns": 1,
     "us": 1_000,
@@ -35,50 +34,37 @@ UNITS_NS = {
     "h": 3_600_000_000_000,
 }
 
-#: A duration is an int64 of nanoseconds, some 292 years.
+#: A duration is an int64 of nanoseconds, about 292 years.
 DURATION_NS_MAX = 2**63 - 1
 
-#: Longer than any sensible duration; keeps a hostile one from costing anything.
+#: A longer text is a mistake, and int() of it would take long.
 DURATION_LENGTH_MAX = 100
 
-_DURATION_TERM = re.compile(r"(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<unit>[^0-9.]+)")
-_DURATION_DIGITS = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
+_DURATION_TERM = re.compile(rf"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)({'|'.join(UNITS_NS)})")
 _DURATION_EXAMPLES = "write it like 30s, 1m30s or 500ms"
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a Go duration; a sign is allowed, and a bare ``0``.
+    """Nanoseconds of a Go duration. A sign and a bare ``0`` are allowed.
 
-    Raises ValueError with one line that says what is wrong and how to write it.
+    Raises ValueError with one line: what is wrong, and how to write it.
     """
     if len(text) > DURATION_LENGTH_MAX:
         raise ValueError(f"a duration of {len(text)} characters: {_DURATION_EXAMPLES}")
-    sign = -1 if text.startswith("-") else 1
     body = text[1:] if text[:1] in ("-", "+") else text
     if body == "0":
         return 0
-    position = total_ns = 0
-    while position < len(body):
-        term = _DURATION_TERM.match(body, position)
-        if term is None:
-            raise ValueError(
-                f"duration {text!r} has no unit: {_DURATION_EXAMPLES}"
-                if _DURATION_DIGITS.fullmatch(body[position:])
-                else f"{text!r} is not a duration: {_DURATION_EXAMPLES}"
-            )
-        whole, fraction, unit = term["whole"], term["fraction"] or "", term["unit"]
-        if not whole and not fraction:
-            raise ValueError(f"{text!r} is not a duration: {_DURATION_EXAMPLES}")
-        if unit not in UNITS_NS:
-            raise ValueError(f"duration {text!r} has the unknown unit {unit!r}: use ns, us, ms, s, m or h")
-        # Term by term, as Go does: the fraction of one is cut, whatever the next one adds.
+    terms = _DURATION_TERM.findall(body)
+    if not terms or "".join(number + unit for number, unit in terms) != body:
+        missing = " has no unit" if body.isascii() and body.isdecimal() else " is not a duration"
+        raise ValueError(f"{text!r}{missing}: {_DURATION_EXAMPLES}")
+    total_ns = 0
+    for number, unit in terms:
+        # Go cuts the fraction of each term alone.
+        whole, _, fraction = number.partition(".")
         scale: int = 10 ** len(fraction)
         total_ns += int(whole or "0") * UNITS_NS[unit] + int(fraction or "0") * UNITS_NS[unit] // scale
-        position = term.end()
-    if not body:
-        raise ValueError(f"{text!r} is not a duration: {_DURATION_EXAMPLES}")
-    total_ns *= sign
-    # Only at the end: Python's numbers have no end that a longer text could cross unseen.
+    total_ns = -total_ns if text.startswith("-") else total_ns
     if not -DURATION_NS_MAX - 1 <= total_ns <= DURATION_NS_MAX:
         raise ValueError(f"duration {text!r} is out of range: at most about 292 years")
     return total_ns
