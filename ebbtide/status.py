@@ -33,27 +33,6 @@ NOT_STARTED, STARTING = "not started", "starting"
 ShutdownLock = Literal["", "held", "none", "lost", "released"]
 
 
-class DetachCertificate(msgspec.Struct, kw_only=True):
-    """``running`` are UIDs; ``mounted`` are pairs of a UID (empty: a driver's) and a volume."""
-
-    safe: bool
-    ended: int = 0
-    running: tuple[str, ...] = ()
-    mounted: tuple[tuple[str, str], ...] = ()
-    #: The kubelet may have started again what has ended.
-    restarts: bool = False
-
-
-class LastBoot(msgspec.Struct, kw_only=True):
-    """As in `events.decisions.LastBootEnded`."""
-
-    boot_id: str
-    ending: str
-    why: str
-    wave: int
-    alive_wall_ns: int
-
-
 class PodStatus(msgspec.Struct, kw_only=True):
     """One pod of the current or last shutdown."""
 
@@ -124,11 +103,11 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
     #: Why it was handed over to the runtime; empty: it was not.
     handed_over: str = ""
     #: None: nobody has looked.
-    certificate: DetachCertificate | None = None
+    certificate: d.DetachCertified | None = None
     #: UIDs of what the kubelet had not done at the release.
     left_undone: tuple[str, ...] = ()
     #: None: nobody has said how it ended.
-    last_boot: LastBoot | None = None
+    last_boot: d.LastBootEnded | None = None
 
     @property
     def starting(self) -> bool:
@@ -174,13 +153,7 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
                     if event.action == "resume" and self.lock == "held" and not self.lock_inherited:
                         self.lock = "lost"
                 case d.LastBootEnded():
-                    self.last_boot = LastBoot(
-                        boot_id=event.boot_id,
-                        ending=event.ending,
-                        why=event.why,
-                        wave=event.wave,
-                        alive_wall_ns=event.alive_wall_ns,
-                    )
+                    self.last_boot = event
                 case d.ConfigAdopted():
                     # What is needed follows from this alone: it must be known before logind was ever read.
                     self.enabled = event.enabled
@@ -224,13 +197,7 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
                 case d.DeadlineMoved():
                     self.deadline_ns = event.deadline_ns
                 case d.DetachCertified():
-                    self.certificate = DetachCertificate(
-                        safe=event.safe,
-                        ended=event.ended,
-                        running=event.running,
-                        mounted=event.mounted,
-                        restarts=event.restarts,
-                    )
+                    self.certificate = event
                 case d.LeftUndone():
                     self.left_undone = tuple(dict.fromkeys((*event.running, *event.without_status)))
                 case d.ReleaseLock():
@@ -391,7 +358,7 @@ def ended_text(labels: Sequence[str]) -> str:
     return f"{first_names(labels)} {have} not started again: write the manifest anew (touch) to start {them}"
 
 
-def last_boot_json(said: LastBoot) -> dict[str, Any]:
+def last_boot_json(said: d.LastBootEnded) -> dict[str, Any]:
     """``wave`` null: it was not cut short in one; ``alive`` (the last sign of life) null: none is left."""
     return {
         "bootId": said.boot_id,

@@ -111,7 +111,6 @@ from ebbtide.events.record.episodes import (
 from ebbtide.events.record.format import plural
 from ebbtide.events.record.model import (
     AutopsyRecord,
-    CertificateRecord,
     ConfigurationRecord,
     ContainerRecord,
     DamageRecord,
@@ -685,16 +684,7 @@ def _volumes_unmounted(shutdown: ShutdownFold, event: VolumesUnmounted) -> None:
 
 
 def _detach_certified(shutdown: ShutdownFold, event: DetachCertified) -> None:
-    shutdown.change_node(
-        certificate=CertificateRecord(
-            at_ns=shutdown.point.at_ns,
-            safe=event.safe,
-            ended=event.ended,
-            running=event.running,
-            mounted=event.mounted,
-            restarts=event.restarts,
-        )
-    )
+    shutdown.change_node(certificate=event)
     if not event.safe:
         running = [shutdown.pod(uid).label for uid in event.running]
         volumes = [f"{shutdown.pod(uid).label} {name}" if uid else name for uid, name in event.mounted]

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from ebbtide.events.base import FrozenStruct
-from ebbtide.events.decisions import EpisodeOutcome, HookResult, PodOutcome
+from ebbtide.events.decisions import DetachCertified, EpisodeOutcome, HookResult, PodOutcome
 from ebbtide.events.model import Budget, Period, ProcessReport, ShutdownKind, TerminationMode
 from ebbtide.events.record.severity import Severity, Summary, severity_of
 from ebbtide.events.recovery import State, Verdict
@@ -36,19 +36,6 @@ SideOrder = Literal[
 ]
 
 
-class CertificateRecord(FrozenStruct):
-    """Whether volumes were safe to detach. ``running`` are UIDs, ``mounted`` pairs of a UID and a volume.
-    ``restarts``: the kubelet may have started again what had ended.
-    """
-
-    at_ns: int
-    safe: bool
-    ended: int = 0
-    running: tuple[str, ...] = ()
-    mounted: tuple[tuple[str, str], ...] = ()
-    restarts: bool = False
-
-
 class NodeRecord(FrozenStruct):
     """A Kubernetes node's shutdown as a whole: by which means its pods were ended, and what was left.
 
@@ -60,7 +47,7 @@ class NodeRecord(FrozenStruct):
     handed_over_ns: int | None = None
     handed_over_reason: str = ""
     kubelet_stopped_ns: int | None = None
-    certificate: CertificateRecord | None = None
+    certificate: DetachCertified | None = None
     #: What the kubelet had not done at the release, by UID.
     left_running: tuple[str, ...] = ()
     left_without_status: tuple[str, ...] = ()

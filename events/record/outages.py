@@ -19,7 +19,6 @@ from ebbtide.events.base import Event, Stamp, episode_id, parse_order_key, shutd
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import FAILED_RESULTS, OrderEnded
-from ebbtide.events.model import BootEnding, BootEndReason
 from ebbtide.events.outage import (
     CHANGED,
     AttachmentLeft,
@@ -192,23 +191,6 @@ class LeaderRecord(RecordPart):
     version: str
 
 
-class LastBoot(RecordPart):
-    """How the boot that the outage was about ended, as the node's own daemon said after the next one.
-
-    ``wave`` -1: it was not cut short in one. ``journal_id`` is the node's, ``trace_id`` its shutdown's.
-    """
-
-    at_ns: int
-    boot_id: str
-    ending: BootEnding
-    why: BootEndReason = ""
-    wave: int = -1
-    alive_wall_ns: int = 0
-    journal_id: str = ""
-    trace_id: str = ""
-    said_by: str = ""
-
-
 class Alarm(RecordPart):
     """What somebody has to look at. ``code`` is stable, ``text`` for people."""
 
@@ -260,7 +242,7 @@ class OutageRecord(RecordPart):
     #: What each source said last, and when: ``off``, ``on``, ``unknown`` and its error.
     sources: dict[str, Wait] = {}
     #: Why it was not graceful, where the node has said so.
-    last_boot: LastBoot | None = None
+    last_boot: LastBootStated | None = None
 
     @property
     def kind(self) -> Literal["outage"]:
@@ -619,8 +601,7 @@ def _evidence(outage: OutageBuilder, event: EvidenceRead) -> None:
 def _last_boot(outage: OutageBuilder, event: LastBootStated) -> None:
     # Whether it is about this outage, the summary's handler has said; told again it stays as it was.
     if outage.boots.told is event:
-        told = {name: getattr(event, name) for name in event.__struct_fields__}
-        outage.fields["last_boot"] = LastBoot(at_ns=outage.point.at_ns, **told)
+        outage.fields["last_boot"] = event
 
 
 def _pod_lost(outage: OutageBuilder, event: PodLost) -> None:

@@ -17,11 +17,11 @@ import pytest
 from ebbtide.control import ControlError, Request
 from ebbtide.daemon import control_verbs
 from ebbtide.events.base import Event
+from ebbtide.events.decisions import DetachCertified
 from ebbtide.events.facts import HurryRequested
 from ebbtide.status import (
     LOCK_TEXTS,
     DaemonStatus,
-    DetachCertificate,
     PodStatus,
     cached_pods,
     node_json,
@@ -267,7 +267,7 @@ def test_a_shutdown_on_a_node(run: Run, daemon: Daemon, tmp_path: Path) -> None:
         means_reason="mode api",
         handed_over="the API server refused",
         left_undone=("u-1",),
-        certificate=DetachCertificate(safe=False, ended=3, running=("u-1",), mounted=(("u-1", "pv"),)),
+        certificate=DetachCertified(safe=False, ended=3, running=("u-1",), mounted=(("u-1", "pv"),)),
         pods={"u-1": PodStatus(label="shop/db-0", wave=0, grace_seconds=1, priority=0)},
     )
     rows = shown(run, daemon, tmp_path, standing)

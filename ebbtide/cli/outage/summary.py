@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.outage.common import Cluster
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.outage import LastBootStated
 from ebbtide.events.record.episodes import OPEN
 from ebbtide.events.record.format import plural, rfc3339
 from ebbtide.events.record.outages import (
     AttachmentRecord,
-    LastBoot,
     OutageRecord,
     Statement,
     Subject,
@@ -204,7 +204,7 @@ def _subject_document(record: OutageRecord, subject: Subject) -> dict[str, Any]:
     }
 
 
-def _boot_document(ended: LastBoot) -> dict[str, Any]:
+def _boot_document(ended: LastBootStated) -> dict[str, Any]:
     return {
         "bootId": ended.boot_id,
         "ending": ended.ending,

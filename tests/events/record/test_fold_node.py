@@ -89,7 +89,7 @@ def test_the_account_has_means_hand_over_and_certificate() -> None:
     assert (by.means, by.reason, by.handed_over_reason) == ("api", "mode api", HANDED_OVER.reason)
     assert (by.handed_over_ns, by.kubelet_stopped_ns) == (5 * S, 6 * S)
     assert by.certificate is not None
-    assert (by.certificate.safe, by.certificate.ended, by.certificate.at_ns) == (True, 1, 8 * S)
+    assert (by.certificate.safe, by.certificate.ended) == (True, 1)
     assert by.left_without_status == ("u-web",)
     assert (pod.refused, pod.unmounted_ns) == ("429", 7 * S)
 
