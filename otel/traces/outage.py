@@ -10,40 +10,32 @@ with a link to the shutdown's trace: what has ended is never changed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
-from ebbtide.events.base import Order, episode_id, parse_order_key
+from ebbtide.events.base import Event, Order, episode_id, parse_order_key
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.outage import (
     CHANGED,
     AttachmentLeft,
-    Contradicted,
-    ContradictionEnded,
     Detached,
-    DetachForced,
     DetachWaits,
     LastBootStated,
-    LeaderStarted,
     NodeRead,
     NodeReturned,
     OutageAbandoned,
     OutageBegan,
     OutageClosed,
-    OutageWaits,
     OutOfService,
     PodLost,
     PodRecovered,
     PodWaits,
-    PowerOffGivenUp,
     ProofAccepted,
-    ProofRefused,
     ProofVoided,
     ProofWasWrong,
     SetTaint,
-    StoodAside,
-    WorkRecovered,
     who_of,
 )
 from ebbtide.events.record.episodes import OutageBoots
@@ -107,11 +99,6 @@ def began(trace: OutageTrace, event: OutageBegan) -> None:
     trace.boots.gone(event)
 
 
-def leader_started(trace: OutageTrace, event: LeaderStarted) -> None:
-    """Another process goes on with it."""
-    trace.note("leader.started", ((at.REPLICA, event.replica), (at.DRY_RUN, event.settings.dry_run)))
-
-
 def node_read(trace: OutageTrace, event: NodeRead) -> None:
     trace.boots.read(event)
 
@@ -130,21 +117,9 @@ def last_boot_stated(trace: OutageTrace, event: LastBootStated) -> None:
     trace.end(span)
 
 
-def waits(trace: OutageTrace, event: OutageWaits) -> None:
-    trace.note("waits", ((at.REASON, event.reason),))
-
-
 def out_of_service(trace: OutageTrace, event: OutOfService) -> None:
     trace.root.attributes.update({at.EFFECT: event.effect, at.TAINT_PROOF: event.proof})
     trace.end_suspicion()
-
-
-def work_recovered(trace: OutageTrace, event: WorkRecovered) -> None:
-    trace.note("work.recovered")
-
-
-def stood_aside(trace: OutageTrace, event: StoodAside) -> None:
-    trace.note("stood.aside")
 
 
 def returned(trace: OutageTrace, event: NodeReturned) -> None:
@@ -169,10 +144,6 @@ def abandoned(trace: OutageTrace, event: OutageAbandoned) -> None:
 def actor_failed(trace: OutageTrace, event: ActorFailed) -> None:
     name = f"{event.actor}:{event.subject}" if event.subject else event.actor
     trace.note("actor.failed", ((at.ACTOR, name), (at.EXCEPTION, event.error)))
-
-
-def power_off_given_up(trace: OutageTrace, event: PowerOffGivenUp) -> None:
-    trace.note("power.given.up", ((at.REASON, event.reason),))
 
 
 def closed(trace: OutageTrace, event: OutageClosed) -> None:
@@ -214,22 +185,10 @@ def proof_accepted(trace: OutageTrace, event: ProofAccepted) -> None:
         trace.proofs[who] = trace.begin(PROOF, who, trace.root.span_id, ((at.WHO, who),))
 
 
-def proof_refused(trace: OutageTrace, event: ProofRefused) -> None:
-    trace.note("proof.refused", ((at.WHO, who_of(event)), (at.REASON, event.reason)))
-
-
 def proof_voided(trace: OutageTrace, event: ProofVoided) -> None:
     for proof in trace.proofs.values():
         trace.end(proof, ((at.REASON, event.reason),))
     trace.proofs.clear()
-
-
-def contradicted(trace: OutageTrace, event: Contradicted) -> None:
-    trace.note("contradicted", ((at.WHO, who_of(event)), (at.REASON, event.what)))
-
-
-def contradiction_ended(trace: OutageTrace, event: ContradictionEnded) -> None:
-    trace.note("contradiction.ended", ((at.WHO, who_of(event)), (at.REASON, event.reason)))
 
 
 # --- orders ------------------------------------------------------------------------------------
@@ -301,12 +260,6 @@ def attachment_waits(trace: OutageTrace, event: DetachWaits) -> None:
     _note_wait(trace, event.name, event.reason)
 
 
-def detach_forced(trace: OutageTrace, event: DetachForced) -> None:
-    """The warning stands where somebody looks for the volume, and on the whole outage."""
-    attributes: Attributes = ((at.ATTACHMENT, event.name), (at.PERSISTENT_VOLUME, event.volume))
-    trace.note("detach.forced", attributes)
-
-
 def detached(trace: OutageTrace, event: Detached) -> None:
     span = trace.followed.pop(event.name, None)
     if span is None:
@@ -323,26 +276,46 @@ def detached(trace: OutageTrace, event: Detached) -> None:
 #: What may come after the end, and is a span all the same.
 LATE = ("LastBootStated",)
 
+#: Events of the outage's own span: name and attributes.
+NOTES: dict[str, tuple[str, Callable[[Any], Attributes]]] = {
+    "LeaderStarted": (
+        "leader.started",
+        lambda e: ((at.REPLICA, e.replica), (at.DRY_RUN, e.settings.dry_run)),
+    ),
+    "OutageWaits": ("waits", lambda e: ((at.REASON, e.reason),)),
+    "WorkRecovered": ("work.recovered", lambda e: ()),
+    "StoodAside": ("stood.aside", lambda e: ()),
+    "PowerOffGivenUp": ("power.given.up", lambda e: ((at.REASON, e.reason),)),
+    "ProofRefused": ("proof.refused", lambda e: ((at.WHO, who_of(e)), (at.REASON, e.reason))),
+    "Contradicted": ("contradicted", lambda e: ((at.WHO, who_of(e)), (at.REASON, e.what))),
+    "ContradictionEnded": (
+        "contradiction.ended",
+        lambda e: ((at.WHO, who_of(e)), (at.REASON, e.reason)),
+    ),
+    "DetachForced": (
+        "detach.forced",
+        lambda e: ((at.ATTACHMENT, e.name), (at.PERSISTENT_VOLUME, e.volume)),
+    ),
+}
+
+
+def noted(trace: OutageTrace, event: Event) -> None:
+    name, attributes = NOTES[type(event).__name__]
+    trace.note(name, attributes(event))
+
+
 HANDLERS: dict[str, Any] = {
-    "LeaderStarted": leader_started,
     "OutageBegan": began,
     "NodeRead": node_read,
     "LastBootStated": last_boot_stated,
-    "OutageWaits": waits,
     "OutOfService": out_of_service,
-    "WorkRecovered": work_recovered,
-    "StoodAside": stood_aside,
     "NodeReturned": returned,
     "ProofWasWrong": proof_was_wrong,
     "OutageAbandoned": abandoned,
     "ActorFailed": actor_failed,
-    "PowerOffGivenUp": power_off_given_up,
     "OutageClosed": closed,
     "ProofAccepted": proof_accepted,
-    "ProofRefused": proof_refused,
     "ProofVoided": proof_voided,
-    "Contradicted": contradicted,
-    "ContradictionEnded": contradiction_ended,
     **dict.fromkeys(("RequestPermit", "SetTaint", "SetQuarantine", "RemoveTaint", "PowerOff"), ordered),
     "OrderEnded": order_ended,
     "PodLost": pod_lost,
@@ -350,6 +323,6 @@ HANDLERS: dict[str, Any] = {
     "PodRecovered": pod_recovered,
     "AttachmentLeft": attachment_left,
     "DetachWaits": attachment_waits,
-    "DetachForced": detach_forced,
     "Detached": detached,
+    **dict.fromkeys(NOTES, noted),
 }

@@ -14,51 +14,38 @@ statuses. In mode process none of this is on record, so that its traces are what
 
 from __future__ import annotations
 
-from ebbtide.events.base import NS_PER_SECOND, Order, parse_order_key
+from collections.abc import Callable
+from typing import Any
+
+from ebbtide.events.base import NS_PER_SECOND, Event, Order, parse_order_key
 from ebbtide.events.decisions import (
     ActorFailed,
-    AnnounceNode,
-    AwaitStatuses,
     AwaitUnmounts,
-    CheckMounts,
     DeadlineMoved,
     DeletePod,
     DeleteRefused,
-    DeliverStatuses,
     DetachCertified,
     EpisodeClosed,
     FallbackEngaged,
-    FlushTraces,
     HandedOver,
-    LeftUndone,
     MeansChosen,
     PlanMade,
     PodsEnded,
-    PublishCertificate,
     ReleaseLock,
     Resumed,
     ShutdownBegan,
     ShutdownCancelled,
     StatusesSettled,
-    StopKubelet,
-    TakeInventory,
-    WithdrawPods,
 )
 from ebbtide.events.facts import (
     ApiRead,
-    ClockStepped,
     DaemonStarted,
-    DurabilityLate,
-    HurryRequested,
     InventoryTaken,
     KubeletRead,
     MountsRead,
     OrderEnded,
-    ReleaseRequested,
     RuntimeRead,
     StatusesSeen,
-    StorageFailed,
-    StorageMoved,
 )
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import (
@@ -256,32 +243,6 @@ def deadline_moved(trace: Trace, event: DeadlineMoved) -> None:
     trace.note("deadline.moved", ((at.LEFT, milliseconds(left_ns)), (at.OVERTIME, event.overtime)))
 
 
-def hurry_requested(trace: Trace, event: HurryRequested) -> None:
-    trace.note("hurry", ((at.ASKED_POD, event.pod), (at.ASKED_BY, event.asked_by)))
-
-
-def release_requested(trace: Trace, event: ReleaseRequested) -> None:
-    trace.note("release.asked", ((at.ASKED_BY, event.asked_by),))
-
-
-def durability_late(trace: Trace, event: DurabilityLate) -> None:
-    waited = (at.WAITED, milliseconds(event.waited_ns))
-    trace.note("durability.late", ((at.ORDER, event.key), (at.BARRIER, event.barrier), waited))
-
-
-def storage_failed(trace: Trace, event: StorageFailed) -> None:
-    trace.note("storage.failed", ((at.LOCATION, event.location), (at.STORAGE_ERROR, event.error)))
-
-
-def storage_moved(trace: Trace, event: StorageMoved) -> None:
-    trace.note("storage.moved", ((at.LOCATION, event.location),))
-
-
-def clock_stepped(trace: Trace, event: ClockStepped) -> None:
-    towards_zero = milliseconds(abs(event.delta_ns)) * (-1 if event.delta_ns < 0 else 1)
-    trace.note("clock.stepped", ((at.DELTA, towards_zero),))
-
-
 # --- orders for the node as a whole ---------------------------------------------------------------
 #
 # Each is the span of one order, from its record to its outcome. An order whose outcome was lost with a daemon
@@ -315,10 +276,6 @@ def order_ended(trace: Trace, event: OrderEnded) -> None:
 # --- inventory and plan ------------------------------------------------------------------------
 
 
-def inventory_ordered(trace: Trace, event: TakeInventory) -> None:
-    begin_for_node(trace, event, ((at.REFRESH, event.refresh),))
-
-
 def inventory_taken(trace: Trace, event: InventoryTaken) -> None:
     span = trace.orders.get(event.key)
     if span is None:
@@ -336,19 +293,6 @@ def plan_made(trace: Trace, event: PlanMade) -> None:
 
 
 # --- node and statuses -------------------------------------------------------------------------
-
-
-def node_announced(trace: Trace, event: AnnounceNode) -> None:
-    begin_for_node(trace, event, ((at.READY, event.ready),))
-
-
-def statuses_ordered(trace: Trace, event: DeliverStatuses) -> None:
-    begin_for_node(trace, event, ((at.STATUSES, len(event.statuses)),))
-
-
-def export_ordered(trace: Trace, event: FlushTraces) -> None:
-    # The wait for the back end is part of what took the time, so it is a span like any other.
-    begin_for_node(trace, event, ())
 
 
 def pods_ended(trace: Trace, event: PodsEnded) -> None:
@@ -391,10 +335,6 @@ def termination_mode_chosen(trace: Trace, event: MeansChosen) -> None:
 def handed_over(trace: Trace, event: HandedOver) -> None:
     trace.root.attributes[at.HANDED_OVER] = True
     trace.note("handed.over", ((at.REASON, event.reason),))
-
-
-def kubelet_stop_ordered(trace: Trace, event: StopKubelet) -> None:
-    begin_for_node(trace, event, ())
 
 
 def kubelet_read(trace: Trace, event: KubeletRead) -> None:
@@ -442,25 +382,13 @@ def unmounts_awaited(trace: Trace, event: AwaitUnmounts) -> None:
     begin_for_node(trace, event, ((at.ABOUT_PODS, len(event.uids)),), parent)
 
 
-def pods_withdrawn(trace: Trace, event: WithdrawPods) -> None:
-    begin_for_node(trace, event, ((at.ABOUT_PODS, len(event.uids)),))
-
-
 # --- the end -----------------------------------------------------------------------------------
-
-
-def statuses_awaited(trace: Trace, event: AwaitStatuses) -> None:
-    begin_for_node(trace, event, ((at.ABOUT_PODS, len(event.uids)),))
 
 
 def statuses_seen(trace: Trace, event: StatusesSeen) -> None:
     span = trace.orders.get(event.key)
     if span is not None:
         span.attributes[at.MISSING] = len(event.missing)
-
-
-def mounts_checked(trace: Trace, event: CheckMounts) -> None:
-    begin_for_node(trace, event, ())
 
 
 def mounts_read(trace: Trace, event: MountsRead) -> None:
@@ -475,10 +403,51 @@ def detach_certified(trace: Trace, event: DetachCertified) -> None:
     trace.note("detach.certified", ((at.SAFE_TO_DETACH, event.safe), *found))
 
 
-def certificate_published(trace: Trace, event: PublishCertificate) -> None:
-    begin_for_node(trace, event, ((at.SAFE_TO_DETACH, event.safe),))
+# --- what is only an order, or a note ----------------------------------------------------------
 
 
-def left_undone(trace: Trace, event: LeftUndone) -> None:
-    counts: Attributes = ((at.STILL_RUNNING, len(event.running)), (at.MISSING, len(event.without_status)))
-    trace.note("left.undone", counts)
+def _towards_zero(delta_ns: int) -> int:
+    return milliseconds(abs(delta_ns)) * (-1 if delta_ns < 0 else 1)
+
+
+#: The attributes of orders for the node as a whole.
+ORDERS: dict[str, Callable[[Any], Attributes]] = {
+    "TakeInventory": lambda e: ((at.REFRESH, e.refresh),),
+    "AnnounceNode": lambda e: ((at.READY, e.ready),),
+    "DeliverStatuses": lambda e: ((at.STATUSES, len(e.statuses)),),
+    "FlushTraces": lambda e: (),
+    "StopKubelet": lambda e: (),
+    "WithdrawPods": lambda e: ((at.ABOUT_PODS, len(e.uids)),),
+    "AwaitStatuses": lambda e: ((at.ABOUT_PODS, len(e.uids)),),
+    "CheckMounts": lambda e: (),
+    "PublishCertificate": lambda e: ((at.SAFE_TO_DETACH, e.safe),),
+}
+
+#: Events of the shutdown's own span: name and attributes.
+NOTES: dict[str, tuple[str, Callable[[Any], Attributes]]] = {
+    "HurryRequested": ("hurry", lambda e: ((at.ASKED_POD, e.pod), (at.ASKED_BY, e.asked_by))),
+    "ReleaseRequested": ("release.asked", lambda e: ((at.ASKED_BY, e.asked_by),)),
+    "DurabilityLate": (
+        "durability.late",
+        lambda e: ((at.ORDER, e.key), (at.BARRIER, e.barrier), (at.WAITED, milliseconds(e.waited_ns))),
+    ),
+    "StorageFailed": (
+        "storage.failed",
+        lambda e: ((at.LOCATION, e.location), (at.STORAGE_ERROR, e.error)),
+    ),
+    "StorageMoved": ("storage.moved", lambda e: ((at.LOCATION, e.location),)),
+    "ClockStepped": ("clock.stepped", lambda e: ((at.DELTA, _towards_zero(e.delta_ns)),)),
+    "LeftUndone": (
+        "left.undone",
+        lambda e: ((at.STILL_RUNNING, len(e.running)), (at.MISSING, len(e.without_status))),
+    ),
+}
+
+
+def ordered(trace: Trace, event: Order) -> None:
+    begin_for_node(trace, event, ORDERS[type(event).__name__](event))
+
+
+def noted(trace: Trace, event: Event) -> None:
+    name, attributes = NOTES[type(event).__name__]
+    trace.note(name, attributes(event))
