@@ -1,11 +1,10 @@
-"""What stands in a journal: events of three kinds, the marks of the journal itself, and the record around
-each.
+"""A journal's contents: events, the journal's own marks, and the record around each.
 
-A *fact* was learned from outside. A *decision* was derived from facts by an actor. An *order* is a decision
-that asks an edge for an effect. A *mark* is bookkeeping, such as a checkpoint. The class name is the type
-tag in the journal, so a class is never renamed; a new field needs a default that means "as before".
+An edge learned a *fact*. An actor derived a *decision* from facts. An *order* is a decision that asks an edge
+for an effect. A *mark* is bookkeeping, such as a checkpoint. The class name is the type tag in the journal:
+never rename a class. A new field needs a default that means "as before".
 
-A `Record` is an event in its place: when, because of what, by whom, in which shutdown.
+A `Record` adds the time, cause, actor and shutdown of an event.
 """
 
 from __future__ import annotations
@@ -16,25 +15,22 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, datac
 
 import msgspec
 
-from ebbtide.events.messages import DEBUG, UNLOGGED, Message, Names, TextKind, count_text
+from ebbtide.events.messages import DEBUG, UNLOGGED, Message, Names, TextKind, plural
 
 NS_PER_SECOND, NS_PER_MS = 1_000_000_000, 1_000_000
 
-#: Longest time an effect waits for its barrier before it starts all the same: a disk that hangs costs
-#: evidence, and never a pod its grace.
+#: Longest wait of an effect for its barrier: a hung disk costs evidence, never a pod's grace.
 BARRIER_NS_MAX = 20_000_000
-#: Between a container's stop signal and its SIGKILL, whatever a hook has used: the kubelet's own floor.
+#: Least time between a container's stop signal and its SIGKILL, as the kubelet has it.
 FLOOR_SECONDS = 2
 
-#: What an order waits for. Effects that die with the boot need their order only *written* (a completed
-#: ``write()`` survives our own death); effects that outlive the boot need it *synced*; one that changes
-#: nothing, only looks, waits for nothing. In the cluster another leader goes on from what is stored, so what
-#: changes the cluster waits until its order is *confirmed* to be, for as long as that takes: whoever cannot
-#: store any more is no leader any more.
+#: What an order waits for. *written*: its effect dies with the boot, and a completed ``write()`` survives our
+#: death. *synced*: its effect outlives the boot. *none*: it only looks. *confirmed*: it changes the cluster,
+#: where another leader continues from the stored journal. It waits without limit: a process that cannot store
+#: is no leader.
 Barrier = Literal["none", "written", "synced", "confirmed"]
 
-#: How far apart the first ordinals of two plans for the same pod are; a restart may use one up. The upper
-#: half of each range belongs to plans of the fallback, which counts for itself.
+#: Ordinals for each plan of a pod; a restart may use one up. The fallback's plans take the upper half.
 ORDINALS_PER_PLAN = 1000
 
 TYPES: dict[str, type[Event]] = {}
@@ -288,8 +284,8 @@ class Checkpoint(Mark):
     redacted: RedactedFrom | None = None
 
     def text(self, names: Names, at: Stamp) -> str:
-        open_orders = count_text(len(self.open_orders), "open order")
-        return f"checkpoint of {count_text(len(self.actors), 'actor')}, {open_orders}"
+        open_orders = plural(len(self.open_orders), "open order")
+        return f"checkpoint of {plural(len(self.actors), 'actor')}, {open_orders}"
 
 
 class StatesDigest(Mark):
@@ -300,4 +296,4 @@ class StatesDigest(Mark):
     actors: BoundedDict[str, bytes] = {}
 
     def text(self, names: Names, at: Stamp) -> str:
-        return f"digest of the states of {count_text(len(self.actors), 'actor')}"
+        return f"digest of the states of {plural(len(self.actors), 'actor')}"

@@ -20,8 +20,8 @@ from ebbtide.events.messages import (
     Message,
     Names,
     boot_end_text,
-    count_text,
     mounts_text,
+    plural,
 )
 from ebbtide.events.model import (
     BootEnding,
@@ -51,7 +51,7 @@ FIRST_PROJECTION_VERSION = 1
 
 HookResult = Literal["done", "failed", "timed-out", "cancelled", "unknown", "not-run"]
 
-#: What each termination mode means; the empty one is mode process, which chooses nothing.
+#: What each termination mode means; empty: mode process.
 TERMINATION_MODES = {
     "": "our own processes",
     "api": "api, the pods are deleted and the kubelet ends them",
@@ -286,7 +286,7 @@ class HandedOver(Decision):
 
 
 class StopKubelet(Order):
-    """Stop the kubelet's unit, so that nobody starts again what is stopped; bounded, then SIGKILL."""
+    """Stop the kubelet's unit, so that it starts no container again; bounded, then SIGKILL."""
 
     template = "stopping the kubelet"
     span_role = "stop kubelet"
@@ -294,7 +294,7 @@ class StopKubelet(Order):
 
 
 class KubeletStopped(Decision):
-    """It writes no status any more. ``result`` of the order: one that failed keeps nothing waiting."""
+    """The kubelet writes no more statuses. ``result`` is the order's: no actor waits for a failed one."""
 
     log = TIMED
 
@@ -402,7 +402,7 @@ class ShutdownBegan(Decision):
         )
 
     def introduce(self, names: Names) -> None:
-        # A wave of the shutdown before would put a pod that is named by nothing else into the wrong column.
+        # A wave of the shutdown before would put a pod into the wrong column.
         names.lock_held = self.lock_held
         names.waves.clear()
 
@@ -458,13 +458,13 @@ class PlanMade(Decision):
 
     waves: tuple[PlannedWave, ...]
     pods: int
-    #: False: no listing could be had, so nobody knows which pods there are.
+    #: False: the listing failed, so the pods are unknown.
     listed: bool = True
 
     def text(self, names: Names, at: Stamp) -> str:
         held = [len(wave.pods) for wave in self.waves if wave.pods]
         waves = f" ({' + '.join(map(str, held))})" if len(held) > 1 else ""
-        return f"plan: {count_text(self.pods, 'pod')} in {count_text(len(held), 'wave')}{waves}"
+        return f"plan: {plural(self.pods, 'pod')} in {plural(len(held), 'wave')}{waves}"
 
 
 class PodPlanned(Decision):
@@ -516,7 +516,7 @@ class WaveStarted(Decision):
     handover: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
-        pods, period = count_text(len(self.pods), "pod"), span(self.deadline_ns - at.mono_ns)
+        pods, period = plural(len(self.pods), "pod"), span(self.deadline_ns - at.mono_ns)
         how = ", over the container runtime" if self.handover else ""
         return f"wave {self.wave} (priority {self.priority}): {pods}, {period}{how}"
 
@@ -537,7 +537,7 @@ class ShutdownCancelled(Decision):
 
 
 class PodsEnded(Decision):
-    """Nothing is left to wait for. ``unfinished`` are the UIDs that outlived the budget."""
+    """The wait for pods is over. ``unfinished``: UIDs of pods that outlived the budget."""
 
     log = TIMED
     last_resort = True
@@ -634,7 +634,7 @@ class AwaitUnmounts(Order):
     timeout_ns: int
 
     def text(self, names: Names, at: Stamp) -> str:
-        pods = count_text(len(self.uids), "pod")
+        pods = plural(len(self.uids), "pod")
         return f"waiting for the volumes of {pods}, for {span(self.timeout_ns)} at most"
 
 
@@ -677,7 +677,7 @@ class DeleteRefused(Decision):
 
 
 class HookStarted(Decision):
-    """A preStop hook begins. For ``sleep`` nothing else happens: ``until_ns`` is a deadline in the actor."""
+    """A preStop hook begins. A ``sleep`` is only a deadline in the actor: ``until_ns``."""
 
     template = "{self.container}: preStop {self.kind} began"
     level = INFO
@@ -796,7 +796,7 @@ class PodEnded(Decision):
     elapsed_ns: int = 0
     #: Whether every container exited with code 0: its phase would be Succeeded.
     succeeded: bool = False
-    # Of a node's pod, for those who have to be told of it.
+    # Of a node's pod, for its final status and for Events.
     means: TerminationMode = ""
     namespace: str = ""
     name: str = ""
@@ -807,7 +807,7 @@ class PodEnded(Decision):
     returns: Literal["", "untainted", "always"] = ""
     #: Of an outcome that is unknown: none of its containers runs any more, however they ended.
     gone: bool = False
-    #: Its end was said in this shutdown, and it runs again: this one takes its place.
+    #: It ended before in this shutdown and ran again: this end replaces the other.
     again: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -881,7 +881,7 @@ class WithdrawPods(Order):
     uids: tuple[str, ...]
 
     def text(self, names: Names, at: Stamp) -> str:
-        return f"taking {count_text(len(self.uids), 'pod')} out of the Services: {names.some_of(self.uids)}"
+        return f"taking {plural(len(self.uids), 'pod')} out of the Services: {names.some_of(self.uids)}"
 
 
 class AwaitStatuses(Order):
@@ -896,7 +896,7 @@ class AwaitStatuses(Order):
 
     def text(self, names: Names, at: Stamp) -> str:
         return (
-            f"waiting for the final status of {count_text(len(self.uids), 'pod')},"
+            f"waiting for the final status of {plural(len(self.uids), 'pod')},"
             f" for {span(self.timeout_ns)} at most"
         )
 
@@ -927,7 +927,7 @@ class DetachCertified(Decision):
 
     def text(self, names: Names, at: Stamp) -> str:
         if self.safe:
-            return f"safe to detach: {count_text(self.ended, 'pod')} ended, no volume is mounted"
+            return f"safe to detach: {plural(self.ended, 'pod')} ended, no volume is mounted"
         running = f"not seen to end: {names.some_of(self.running)}" if self.running else ""
         mounted = f"mounted: {mounts_text(names, self.mounted)}" if self.mounted else ""
         again = "the kubelet may have started pods again" if self.restarts else ""
@@ -1038,7 +1038,7 @@ class DeliverStatuses(Order):
     unchanged_only: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
-        return f"delivering the status of {count_text(len(self.statuses), 'pod')}"
+        return f"delivering the status of {plural(len(self.statuses), 'pod')}"
 
 
 class FlushTraces(Order):

@@ -1,4 +1,4 @@
-"""Facts: what edges report. Grouped by edge; an edge decides nothing, it says what it saw."""
+"""Facts, grouped by the edge that reports them. An edge reports and never decides."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ebbtide.events.messages import (
     WARNING,
     Message,
     Names,
-    count_text,
     mounts_text,
+    plural,
 )
 from ebbtide.events.model import (
     CrashRecord,
@@ -83,7 +83,7 @@ OF_OUTAGES = "OutageActor/"
 #: Why an edge did not carry out a write: the Node is no longer as the order says. The actor decides anew.
 NODE_CHANGED = "the node has changed"
 
-#: Results of an order that are somebody's fault; ``unknown`` is what a restart leaves.
+#: Results of an order that are failures; a restart leaves ``unknown``.
 FAILED_RESULTS = ("failed", "timed-out")
 
 
@@ -104,11 +104,11 @@ def process_text(process: ProcessReport) -> str:
     """One process of an autopsy."""
     ignored = f", ignores {' '.join(process.signals_ignored)}" if process.signals_ignored else ""
     where = f" in {process.wait_channel}" if process.wait_channel else ""
-    open_ones = f", {count_text(process.connections, 'open connection')}" if process.connections else ""
+    open_ones = f", {plural(process.connections, 'open connection')}" if process.connections else ""
     return f"{process.command} ({process.pid}) {process.state}{where}{ignored}{open_ones}"
 
 
-#: What each source says of a boot's end; of what is not here nothing is said.
+#: By source, the texts about a boot's end; other values have none.
 CRASH_TEXTS = {
     "panic": "the kernel panicked",
     "oops": "the kernel had an oops",
@@ -203,7 +203,7 @@ class SettingsRejected(Fact):
 
 
 class Tick(Fact):
-    """The earliest deadline is due. Who is due follows from the actors' state."""
+    """The earliest deadline of all actors is due."""
 
     template = "a deadline is due"
     level = DEBUG
@@ -284,7 +284,7 @@ class LastBootRead(Fact):
     crash: CrashRecord = "none"
     wtmp: WtmpEnd = "absent"
     journal: JournalEnd = "absent"
-    #: Near its end the kernel wrote of a panic or of a processor that hangs; somebody pressed the power key.
+    #: Near its end the kernel reported a panic or a hung processor; a person pressed the power key.
     kernel_emergency: bool = False
     power_key: bool = False
     #: The hardware's watchdog has reset the machine; this boot was begun by kexec.
@@ -496,7 +496,7 @@ class InventoryTaken(Fact):
     def in_parts(
         cls, key: str, as_of_ns: int, source: str, pods: Sequence[Pod], untold: str = ""
     ) -> list[InventoryTaken]:
-        """All of these pods; one part at least, because somebody waits for it."""
+        """All of these pods, in one part at least: an actor waits for it."""
         parts, size = -(-len(pods) // INVENTORY_PODS_MAX) or 1, INVENTORY_PODS_MAX
         cut = (tuple(pods[start : start + size]) for start in range(0, parts * size, size))
         return [
@@ -515,7 +515,7 @@ class InventoryTaken(Fact):
     def text(self, names: Names, at: Stamp) -> str:
         part = f", part {self.part} of {self.parts}" if self.parts > 1 else ""
         lacking = f", some without a priority: {self.untold}" if self.untold else ""
-        return f"{count_text(len(self.pods), 'pod')} listed by {self.source}{part}{lacking}"
+        return f"{plural(len(self.pods), 'pod')} listed by {self.source}{part}{lacking}"
 
     @property
     def level(self) -> int:
@@ -688,7 +688,7 @@ class PodJoined(Fact):
 
 
 class VolumesUnmounted(Fact):
-    """Nothing of this pod's volumes is mounted any more."""
+    """All of this pod's volumes are unmounted."""
 
     template = "its volumes are unmounted"
     level = INFO
@@ -710,7 +710,7 @@ class MountsRead(Fact):
     def text(self, names: Names, at: Stamp) -> str:
         if not self.mounted:
             return "no volume is mounted"
-        return f"{count_text(len(self.mounted), 'volume')} mounted: {mounts_text(names, self.mounted)}"
+        return f"{plural(len(self.mounted), 'volume')} mounted: {mounts_text(names, self.mounted)}"
 
 
 class StatusesSeen(Fact):

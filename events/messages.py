@@ -92,9 +92,9 @@ class Names:
         return shortened_list([self.of(uid) for uid in uids])
 
 
-def count_text(number: int, what: str) -> str:
+def plural(count: int, noun: str) -> str:
     """``1 pod``, ``2 pods``."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 #: A text names so many pods or volumes and counts the rest.

@@ -23,7 +23,7 @@ from ebbtide.events.messages import (
     WARNING,
     Names,
     boot_end_text,
-    count_text,
+    plural,
     shortened_list,
 )
 from ebbtide.events.model import BootEnding, BootEndReason, Value
@@ -320,9 +320,7 @@ class WorkListed(Fact):
     elsewhere: dict[str, tuple[str, ...]] = {}
 
     def text(self, names: Names, at: Stamp) -> str:
-        return (
-            f"{count_text(len(self.pods), 'pod')} and {count_text(len(self.attachments), 'attachment')} here"
-        )
+        return f"{plural(len(self.pods), 'pod')} and {plural(len(self.attachments), 'attachment')} here"
 
     def introduce(self, names: Names) -> None:
         names.labels.update((pod.uid, pod.label) for pod in self.pods)
@@ -545,7 +543,7 @@ class PowerOffGivenUp(Decision):
     reason: str
 
     def text(self, names: Names, at: Stamp) -> str:
-        return f"it is not switched off any more, after {count_text(self.ordered, 'order')}: {self.reason}"
+        return f"it is not switched off any more, after {plural(self.ordered, 'order')}: {self.reason}"
 
 
 class RemoveTaint(Order):

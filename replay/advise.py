@@ -21,9 +21,9 @@ from ebbtide.actors.policy.grace_periods import (
     share_grant,
 )
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.messages import plural
 from ebbtide.events.model import Period, workload_name
 from ebbtide.events.record.causes import Cause, cause_key, cause_of, ignored_stop
-from ebbtide.events.record.format import plural
 from ebbtide.events.record.model import (
     ConfigurationRecord,
     ContainerRecord,

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.messages import plural
 from ebbtide.events.model import Container, Pod
-from ebbtide.events.record.format import plural
 from ebbtide.events.units import span, span_s
 from ebbtide.replay.advise import ContainerTimes, Stop, workload
 

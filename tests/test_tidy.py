@@ -235,7 +235,6 @@ UNITS_BY_HAND = {
     "ebbtide/supervisor.py": "runs as a file: it imports nothing of the project, and weighs little",
     "ebbtide/cli/simulate.py": "an option's value, as Go writes it",
     "events/units.py": "here it is",
-    "events/record/format.py": "no unit: a plural's s",
 }
 
 

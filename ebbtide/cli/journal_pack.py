@@ -16,10 +16,10 @@ from ebbtide.cli.common.guard import DIVERGED, DONE, NOT_SO, Refused, worst
 from ebbtide.cli.common.output import remark, show
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.saving import spare_journals
+from ebbtide.events.messages import plural
 from ebbtide.events.pack import FILE_MODE, Excerpt, PackedSource, around_records, whole_journal, write_pack
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes, is_outage_history
-from ebbtide.events.record.format import plural
 from ebbtide.events.recovery import Finding, findings_to_documents
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import size_text

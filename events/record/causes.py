@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.record.format import plural
+from ebbtide.events.messages import plural
 from ebbtide.events.record.model import (
     DAMAGED_ENDS,
     HookRecord,

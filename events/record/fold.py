@@ -96,7 +96,7 @@ from ebbtide.events.facts import (
     StorageMoved,
     VolumesUnmounted,
 )
-from ebbtide.events.messages import shortened_list
+from ebbtide.events.messages import plural, shortened_list
 from ebbtide.events.model import Hook, Pod
 from ebbtide.events.reader import History
 from ebbtide.events.record.causes import reason_text
@@ -108,7 +108,6 @@ from ebbtide.events.record.episodes import (
     grouped_by_episode,
     is_outage_history,
 )
-from ebbtide.events.record.format import plural
 from ebbtide.events.record.model import (
     AutopsyRecord,
     ConfigurationRecord,

@@ -1,4 +1,4 @@
-"""Values as people are shown them: RFC 3339, ``2 pods``, and other people's text."""
+"""Values as people are shown them: RFC 3339, and other people's text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,6 @@ from functools import lru_cache
 from ebbtide.events.base import NS_PER_SECOND
 
 _BEYOND_ASCII = re.compile(r"[^\n -~]")
-
-
-def plural(count: int, noun: str) -> str:
-    """``1 pod``, ``2 pods``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def visible(text: str) -> str:

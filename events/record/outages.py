@@ -19,6 +19,7 @@ from ebbtide.events.base import Event, Stamp, episode_id, parse_order_key, shutd
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import FAILED_RESULTS, OrderEnded
+from ebbtide.events.messages import plural
 from ebbtide.events.outage import (
     CHANGED,
     AttachmentLeft,
@@ -68,7 +69,6 @@ from ebbtide.events.record.episodes import (
     is_outage_history,
 )
 from ebbtide.events.record.fold import shutdown_records
-from ebbtide.events.record.format import plural
 from ebbtide.events.record.model import DamageRecord, RecordPart, ShutdownRecord, damage_of
 from ebbtide.events.segment import Header, Identity
 

@@ -21,7 +21,7 @@ from ebbtide.cli.common.records import record_json_line
 from ebbtide.cli.common.saving import file_option, new_folder, refuse_existing, save
 from ebbtide.cli.common.selection import choose_record
 from ebbtide.cli.fleet.common import Engine, answers, jobs_option
-from ebbtide.events.record.format import plural
+from ebbtide.events.messages import plural
 from ebbtide.extras import require
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from ebbtide.cli.common.guard import CORRUPT, DIVERGED, DONE, INCOMPATIBLE, TORN, WRONG, Refused
-from ebbtide.events.record.format import plural
+from ebbtide.events.messages import plural
 from ebbtide.extras import require
 
 if TYPE_CHECKING:

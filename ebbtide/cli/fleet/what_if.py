@@ -38,7 +38,8 @@ from ebbtide.cli.fleet.common import (
 )
 from ebbtide.cli.replay.what_if import CHANGE_FIELDS
 from ebbtide.config import load_named
-from ebbtide.events.record.format import plural, visible
+from ebbtide.events.messages import plural
+from ebbtide.events.record.format import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

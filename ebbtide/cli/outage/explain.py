@@ -38,7 +38,7 @@ from ebbtide.cli.outage.reasons import (
     causes,
     timer_text,
 )
-from ebbtide.events.record.format import plural
+from ebbtide.events.messages import plural
 from ebbtide.events.units import short_span
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.outage.common import Cluster
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.messages import plural
 from ebbtide.events.outage import LastBootStated
 from ebbtide.events.record.episodes import OPEN
-from ebbtide.events.record.format import plural, rfc3339
+from ebbtide.events.record.format import rfc3339
 from ebbtide.events.record.outages import (
     AttachmentRecord,
     OutageRecord,

@@ -25,8 +25,9 @@ from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.common.reading import JournalPool
 from ebbtide.cli.common.selection import listed_by, verdict_document
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.messages import plural
 from ebbtide.events.model import Pod, Settings
-from ebbtide.events.record.format import plural, visible
+from ebbtide.events.record.format import visible
 from ebbtide.events.record.model import ConfigurationRecord, ShutdownRecord
 from ebbtide.events.units import json_seconds, span, span_s
 from ebbtide.replay.advise import (

@@ -11,7 +11,7 @@ from ebbtide.cli.common.guard import worst
 from ebbtide.cli.common.options import EpisodeCommand, count_option, journals_option, output_option
 from ebbtide.cli.common.output import remark, show, show_json, table
 from ebbtide.cli.common.selection import choose_shutdown, shutdown_document
-from ebbtide.events.record.format import plural
+from ebbtide.events.messages import plural
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.events.units import json_seconds, span
 from ebbtide.replay.diff import Change, Difference, Value, diff

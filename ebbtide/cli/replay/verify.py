@@ -26,8 +26,9 @@ from ebbtide.cli.common.options import (
 from ebbtide.cli.common.output import painter, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.events.base import episode_id, head_text
+from ebbtide.events.messages import plural
 from ebbtide.events.record.episodes import headless_episode
-from ebbtide.events.record.format import plural, visible
+from ebbtide.events.record.format import visible
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import span_s

@@ -8,7 +8,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.events.record.format import plural, rfc3339, visible, visible_json
+from ebbtide.events.messages import plural
+from ebbtide.events.record.format import rfc3339, visible, visible_json
 
 S = 1_000_000_000
 
