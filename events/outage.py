@@ -907,5 +907,4 @@ class Detached(Decision):
         return f"attachment {self.name} is gone after {span(self.elapsed_ns)}{before}"
 
 
-#: Why a write that names what it was decided from was not carried out: decide anew.
 CHANGED = NODE_CHANGED

@@ -1,8 +1,7 @@
-"""A shutdown as one value: what blame, diff, advise, the report, the tables and the status share.
+"""A shutdown as one value, for blame, diff, advise, report and tables.
 
-All times whose name says nothing else are nanoseconds since the signal, on the monotonic clock within a
-boot and by the wall clock from one boot to the next. None: it did not happen, or nobody recorded it. An
-record says only what stands in the journal; nothing in it is a guess.
+Times are nanoseconds since the signal unless their name says otherwise: monotonic within a boot, by the wall
+clock across boots. None: it did not happen, or is not on record. A record holds no guess.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ SideOrder = Literal[
 
 
 class NodeRecord(FrozenStruct):
-    """A Kubernetes node's shutdown as a whole: by which means its pods were ended, and what was left.
+    """The node's part in a shutdown: who ended its pods, and what remained.
 
-    Empty in mode process, and in every journal from before there was anything else.
+    Empty in mode process.
     """
 
     means: TerminationMode = ""
@@ -48,7 +47,7 @@ class NodeRecord(FrozenStruct):
     handed_over_reason: str = ""
     kubelet_stopped_ns: int | None = None
     certificate: DetachCertified | None = None
-    #: What the kubelet had not done at the release, by UID.
+    #: The kubelet's unfinished work at the release, by UID.
     left_running: tuple[str, ...] = ()
     left_without_status: tuple[str, ...] = ()
 
@@ -68,7 +67,7 @@ class HookRecord(RecordPart):
     kind: str
     detail: str = ""
     began_ns: int
-    #: Until when it could have run: the pod's grace, or the end of its sleep.
+    #: Its latest end: the pod's grace, or the end of its sleep.
     until_ns: int
     ended_ns: int | None = None
     result: HookResult | None = None
@@ -77,21 +76,21 @@ class HookRecord(RecordPart):
 
 
 class ContainerRecord(RecordPart):
-    """One container. ``exited_ns`` None with an outcome of its pod: nobody saw it exit."""
+    """One container. ``exited_ns`` None beside its pod's outcome: no observed exit."""
 
     name: str
     sidecar: bool = False
     stop_signal: str = "SIGTERM"
     running: bool = True
-    #: When the kubelet was asked to end it, or began to by itself.
+    #: When the kubelet began to end it, by request or by itself.
     asked_ns: int | None = None
-    #: When the order for it was given.
+    #: When the order for its stop signal was given.
     signalled_ns: int | None = None
-    #: The runtime would not send it, and why.
+    #: The runtime refused the signal, and why.
     stop_refused: bool = False
     stop_refusal: str = ""
     killed_ns: int | None = None
-    #: Why the runtime would not send SIGKILL; empty: it did, or nobody knows.
+    #: Why the runtime refused SIGKILL; empty: no known refusal.
     kill_refusal: str = ""
     exited_ns: int | None = None
     exit_code: int | None = None
@@ -99,7 +98,7 @@ class ContainerRecord(RecordPart):
 
 
 class AutopsyRecord(RecordPart):
-    """What a straggler was doing just before SIGKILL."""
+    """A straggler's processes just before SIGKILL."""
 
     container: str
     at_ns: int
@@ -124,7 +123,7 @@ class PodRecord(RecordPart):
     #: It was not in the inventory at the signal.
     late: bool = False
     began_ns: int | None = None
-    #: What it had when its stop began: under an elastic budget more than planned, less when it was late.
+    #: Its grace when its stop began: an elastic budget gives more than the plan, a late start less.
     grace_ns: int | None = None
     #: No SIGKILL comes later than this.
     kill_by_ns: int | None = None
@@ -133,7 +132,7 @@ class PodRecord(RecordPart):
     #: Why, in words: the cause first, then what else its end was made of (`events.record.causes`).
     reason: str = ""
     succeeded: bool = False
-    #: Of an outcome that is unknown: it has ended, and only how is not known.
+    #: With an unknown outcome: it has ended, but how is not known.
     gone: bool = False
     hurried_ns: int | None = None
     #: Of a Kubernetes node's pod; ``refused``: why the API server did not take its delete.
@@ -195,15 +194,15 @@ class ProcessRecord(RecordPart):
     pid: int
     mode: str
     boot_id: str
-    #: When the process before it said its last word; None: in another boot.
+    #: The last record of the process before it; None: in another boot.
     quiet_since_ns: int | None = None
-    #: What the start did about the shutdown that it found (the resume table's action).
+    #: The resume table's action for the shutdown that the start found.
     action: str = ""
     previous: str = ""
 
     @property
     def came_after(self) -> bool:
-        """It only closed what was over before: the daemon of the next boot, and no restart."""
+        """The daemon of the next boot, which only closed the shutdown: no restart."""
         return self.action.startswith("close-")
 
 
@@ -219,7 +218,7 @@ class OrderRecord(RecordPart):
 
 
 class Notice(RecordPart):
-    """Something that an operator should know. ``code`` is stable, ``text`` for people; ``pod`` is a UID."""
+    """A remark for an operator. ``code`` is stable, ``text`` is for people, ``pod`` is a UID."""
 
     seq: int
     at_ns: int
@@ -229,7 +228,7 @@ class Notice(RecordPart):
 
 
 class DamageRecord(RecordPart):
-    """What is wrong with the journal (`events.recovery`). ``here``: it ends the record of this shutdown."""
+    """The journal's damage (`events.recovery`). ``here``: it ends the record of this shutdown."""
 
     state: Literal["torn", "corrupt", "incompatible"]
     banner: str
@@ -251,7 +250,7 @@ class ShutdownRecord(RecordPart):
     logic: str = ""
     kind: ShutdownKind
     outcome: EpisodeOutcome
-    #: Its begin is not on record: its times count from the first record that is, and pods may be missing.
+    #: Its begin is lost: times count from its first record, and pods may be missing.
     headless: bool = False
     started_wall_ns: int
     started_mono_ns: int
@@ -260,7 +259,7 @@ class ShutdownRecord(RecordPart):
     ended_ns: int | None = None
     #: None: the journal is intact as far as it was read (`events.record.fold`).
     damage: DamageRecord | None = None
-    #: The last thing on record before the boot was over.
+    #: The last record of its boot.
     last_ns: int = 0
     configuration: ConfigurationRecord = ConfigurationRecord()
     grant_ns: int = 0
@@ -268,14 +267,14 @@ class ShutdownRecord(RecordPart):
     deadline_ns: int = 0
     release_by_ns: int = 0
     lock_held: bool = True
-    #: Since when the machine did not have to wait: 0 from the signal on; None: it always had to.
+    #: Since when no lock held the machine back: 0 from the signal on; None: a lock always did.
     lock_lost_ns: int | None = None
     overtime: bool = False
     cancelled_ns: int | None = None
     cancel_reason: str = ""
     #: The last wave that began; -1 if none did.
     last_wave: int = -1
-    #: Who had scheduled it, where logind knew: a user's id, a terminal, and the message for everybody.
+    #: From logind's schedule: the user's id, the terminal, and the wall message.
     asked_by_uid: int | None = None
     asked_tty: str = ""
     wall_message: str = ""
@@ -295,7 +294,7 @@ class ShutdownRecord(RecordPart):
     events: int = 0
 
     def count(self, outcome: PodOutcome) -> int:
-        """How many pods had this fate; one whose fate is not on record counts as ``unknown``."""
+        """How many pods had this fate; a pod without one counts as ``unknown``."""
         return sum((pod.outcome or "unknown") == outcome for pod in self.pods)
 
     @property
@@ -306,7 +305,7 @@ class ShutdownRecord(RecordPart):
         return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None, self.headless)
 
     def is_accounted_for(self, pod: PodRecord) -> bool:
-        """How it ended is not on record, and yet it is not lost: it has ended, or is the next shutdown's."""
+        """It has ended somehow, or the next shutdown continues with it."""
         return pod.gone or (pod.outcome is None and self.outcome == "cancelled")
 
     @property
@@ -325,7 +324,7 @@ class HasDamage(Protocol):
 RecordT = TypeVar("RecordT", bound=HasDamage)
 
 
-#: How a record ends that cannot be read on, by the journal's state.
+#: By the journal's state, how an unreadable record ends.
 DAMAGED_ENDS: dict[State, str] = {
     "torn": "damaged",
     "corrupt": "damaged",
@@ -334,14 +333,14 @@ DAMAGED_ENDS: dict[State, str] = {
 
 
 def damage_of(verdict: Verdict, *, here: bool) -> DamageRecord | None:
-    """``here``: no other shutdown follows before the damage. None where the journal is intact."""
+    """``here``: no other shutdown follows before the damage. None: the journal is intact."""
     if verdict.state == "intact":
         return None
     return DamageRecord(state=verdict.state, banner=verdict.banner, here=here)
 
 
 def with_verdict(shutdown: RecordT, verdict: Verdict) -> RecordT:
-    """The record of an earlier shutdown or outage, made while the journal's end was not known yet."""
+    """An earlier record, made before the reader knew the journal's end."""
     if shutdown.damage is not None:
         return shutdown
     changed: Any = replace(shutdown, damage=damage_of(verdict, here=False))  # type: ignore[type-var]
@@ -350,15 +349,14 @@ def with_verdict(shutdown: RecordT, verdict: Verdict) -> RecordT:
 
 # --- what a pod's stop is made of --------------------------------------------------------------
 
-# Its hooks, and for each container the time from stop signal to exit. The same parts are blamed, stand on the
-# critical chain, and are compared between two shutdowns.
+# Its hooks, and each container's time from stop signal to exit: for blame, critical chain and diff.
 
 #: ``killed``: it ended by our SIGKILL, or has not ended in spite of it.
 StopPartKind = Literal["hook", "stop", "killed"]
 
 
 class StopPart(NamedTuple):
-    """``ended_ns`` is where the record stops to tell of it, if nobody saw its end (``seen`` False)."""
+    """``seen`` False: no observed end; ``ended_ns`` is the end of its record."""
 
     what: StopPartKind
     container: str
@@ -374,11 +372,11 @@ class StopPart(NamedTuple):
 
 
 def stop_parts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[StopPart]:
-    """In the order of their begin; those of one moment in the manifest's order."""
+    """In the order of their begin, then of the manifest."""
     until_ns = pod_end_ns(pod, shutdown)
     found = []
     for hook in pod.hooks:
-        # Of one whose end nobody saw the record tells up to the pod's own end.
+        # Without an observed end it lasts until the pod's own end.
         ended_ns = max(hook.began_ns, until_ns) if hook.ended_ns is None else hook.ended_ns
         detail = f" {hook.detail}" if hook.detail else ""
         result = hook.result or "not ended"
@@ -391,7 +389,7 @@ def stop_parts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[StopPart]:
 
 
 def pod_end_ns(pod: PodRecord, shutdown: ShutdownRecord) -> int:
-    """When it ended; where nobody saw that, up to when it was waited for."""
+    """Its end; without an observed one, the end of the wait for it."""
     if pod.ended_ns is not None:
         return pod.ended_ns
     given_up_ns = shutdown.pods_ended_ns if shutdown.pods_ended_ns is not None else shutdown.last_ns
@@ -399,7 +397,7 @@ def pod_end_ns(pod: PodRecord, shutdown: ShutdownRecord) -> int:
 
 
 def wave_end_ns(wave: WaveRecord, shutdown: ShutdownRecord) -> int:
-    """When it ended; where that is not on record, when the next one began or nobody waited any longer."""
+    """Its end; if that is not on record, the begin of the next wave or the end of the wait."""
     if wave.ended_ns is not None:
         return wave.ended_ns
     later = [each.began_ns for each in shutdown.waves[wave.index + 1 :] if each.began_ns is not None]
@@ -408,14 +406,14 @@ def wave_end_ns(wave: WaveRecord, shutdown: ShutdownRecord) -> int:
 
 
 def wave_outcome_text(wave: WaveRecord, shutdown: ShutdownRecord) -> str:
-    """For people: a wave waits only as long as its shutdown goes on."""
+    """For people: a wave can wait only in a running shutdown."""
     if wave.outcome != "waiting" or shutdown.outcome == "running":
         return wave.outcome
     return "not begun" if wave.pods else "no pods"
 
 
 def stop_began_ns(container: ContainerRecord) -> int | None:
-    """Our signal, or before that the moment from which the kubelet was to end it."""
+    """When the kubelet began to end it, else when we sent the signal."""
     return container.signalled_ns if container.asked_ns is None else container.asked_ns
 
 
@@ -445,9 +443,9 @@ def _stop_part(container: ContainerRecord, until_ns: int, pod: PodRecord) -> Sto
 
 
 def was_killed(container: ContainerRecord) -> bool:
-    """By our SIGKILL, or by a kubelet's."""
-    # A kubelet's leaves no order of ours: it shows in how the container ended. Of a process that was not ours
-    # to wait for, ours is all that is known, so only an end of another kind speaks against it.
+    """By our SIGKILL, or by the kubelet's."""
+    # The kubelet's SIGKILL leaves no order: only the container's end shows it. An adopted process has no exit
+    # code: only another kind of end contradicts our SIGKILL.
     if container.killed_ns is None:
         by_kubelet = container.asked_ns is not None and container.signalled_ns is None
         return by_kubelet and (container.exit_code == 137 or container.exit_signal == "SIGKILL")
