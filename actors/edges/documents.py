@@ -188,8 +188,8 @@ def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
 
 def parse_text(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
     """The documents of a text that is YAML or JSON, empty ones left out. Raises DocumentError."""
-    # JSON is tried first, because it is fast; what is not JSON may be YAML in its flow style. Its reader
-    # counts only when all is built, so what may be too much is left to the other one, which counts before.
+    # JSON first, because it is fast; other text may be YAML in its flow style. The JSON reader does not count
+    # its values: a text that may have too many goes to the YAML reader, which counts while it reads.
     if looks_like_json(text) and sum(map(text.count, ",[{")) < nodes_max:
         with suppress(DocumentError):
             return parse_json(text)
@@ -387,7 +387,7 @@ def looks_like_json(text: str) -> bool:
 def parse_json(text: str) -> list[Node]:
     """The documents of a text. Raises DocumentError; one that is not JSON at all may still be YAML."""
     decoder = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=_json_int)
-    documents, position, builder = [], _skip_space(text, 0), _JsonBuilder()
+    documents, position = [], _skip_space(text, 0)
     while position < len(text):
         try:
             raw, end = decoder.raw_decode(text, position)
@@ -395,7 +395,7 @@ def parse_json(text: str) -> list[Node]:
             raise DocumentError(f"not JSON: {error.msg}", error.lineno) from error
         except RecursionError as error:
             raise DocumentError(f"nested more than {DEPTH_MAX} deep", 0) from error
-        documents.append(builder.node(raw, 0))
+        documents.append(_json_node(raw))
         position = _skip_space(text, end)
     return [document for document in documents if document.value is not None]
 
@@ -404,26 +404,19 @@ class _Pairs(list[tuple[str, Any]]):
     """A JSON object before its names are checked."""
 
 
-class _JsonBuilder:
-    def __init__(self) -> None:
-        self._nodes = 0
-
-    def node(self, raw: Any, depth: int) -> Node:
-        self._nodes += 1
-        if self._nodes > NODES_MAX:
-            raise DocumentError(f"more than {NODES_MAX} values: split it", 0)
-        if depth >= DEPTH_MAX and isinstance(raw, list):
-            raise DocumentError(f"nested more than {DEPTH_MAX} deep", 0)
-        if isinstance(raw, _Pairs):
-            fields: dict[str, Node] = {}
-            for key, value in raw:
-                if key in fields:
-                    raise DocumentError(f"{quote(key)} stands twice in one object: keep one", 0)
-                fields[_json_text(key)] = self.node(value, depth + 1)
-            return Node(fields)
-        if isinstance(raw, list):
-            return Node([self.node(each, depth + 1) for each in raw])
-        return Node(_json_text(raw) if isinstance(raw, str) else raw)
+def _json_node(raw: Any, depth: int = 0) -> Node:
+    if depth >= DEPTH_MAX and isinstance(raw, list):
+        raise DocumentError(f"nested more than {DEPTH_MAX} deep", 0)
+    if isinstance(raw, _Pairs):
+        fields: dict[str, Node] = {}
+        for key, value in raw:
+            if key in fields:
+                raise DocumentError(f"{quote(key)} stands twice in one object: keep one", 0)
+            fields[_json_text(key)] = _json_node(value, depth + 1)
+        return Node(fields)
+    if isinstance(raw, list):
+        return Node([_json_node(each, depth + 1) for each in raw])
+    return Node(_json_text(raw) if isinstance(raw, str) else raw)
 
 
 def _json_text(text: str) -> str:

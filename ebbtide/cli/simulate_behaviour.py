@@ -6,22 +6,24 @@ line and the nearest known field, as in a configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
 from pathlib import Path
 from typing import Any, get_args
 
-from ebbtide.actors.edges.documents import DocumentError, Node, decode_text, one_line, parse_yaml, quote
+from ebbtide.actors.edges.documents import DocumentError, Node, decode_text, one_line, parse_yaml
 from ebbtide.cli.common.guard import Refused
 from ebbtide.config.readers import (
+    DURATION_NS_MAX,
     INT32_MAX,
     INT32_MIN,
+    SectionField,
+    bounded_duration,
     describe,
-    duration,
     flag,
-    mapping,
     number,
+    one_of,
+    read_section,
     sequence,
-    unknown,
 )
 from ebbtide.config.readers import text as word
 from ebbtide.events.model import ShutdownKind
@@ -43,8 +45,6 @@ BYTES_MAX = 2**20
 #: Rules of one file, and quantiles of one duration.
 RULES_MAX, QUANTILES_MAX = 1000, 1001
 EXIT_CODE_MAX = 255
-
-Reader = Callable[[Node, str], Any]
 
 
 class BehaviourError(Refused):
@@ -77,24 +77,11 @@ def parse_behaviour(name: str, raw: bytes) -> Behaviour:
 
 
 def _document(node: Node) -> Behaviour:
-    said = _fields(node, "", DOCUMENT)
+    said = read_section(node, "", DOCUMENT)
     return Behaviour(said.get("pods", ()), said.get("node", Faults()))
 
 
-def _fields(node: Node, path: str, known: Mapping[str, Reader]) -> dict[str, Any]:
-    """The fields of a mapping, each read by its reader; one that says nothing is as good as absent."""
-    found = {}
-    for name, value in mapping(node, path or "the document").items():
-        # An error and never passed over: a word that is misspelt would be a node to which nothing happens,
-        # and a simulation that proves nothing.
-        if name not in known:
-            raise unknown(path, name, known, value.line)
-        if value.value is not None:
-            found[name] = known[name](value, f"{path}.{name}" if path else name)
-    return found
-
-
-def _constant(expected: str) -> Reader:
+def _constant(expected: str) -> Any:
     def read(node: Node, path: str) -> None:
         if node.value != expected:
             raise DocumentError(f"{path} is {describe(node)}: it must be {expected}", node.line)
@@ -102,29 +89,14 @@ def _constant(expected: str) -> Reader:
     return read
 
 
-def _one_of(*choices: str) -> Reader:
-    def read(node: Node, path: str) -> str:
-        name = word(node, path)
-        if name not in choices:
-            raise DocumentError(f"{path} is {quote(name)}: it must be {', '.join(choices)}", node.line)
-        return name
-
-    return read
-
-
-def _time(node: Node, path: str) -> int:
-    """A duration that is not negative, in nanoseconds."""
-    duration_ns = duration(node, path)
-    if duration_ns < 0:
-        raise DocumentError(f"{path} is negative: a duration starts at 0s", node.line)
-    return duration_ns
+_time = bounded_duration(0, DURATION_NS_MAX)
 
 
 def _takes(node: Node, path: str) -> DurationQuantiles:
     """A duration, {from, to}, or {quantiles: [least, ..., most]}."""
     if not isinstance(node.value, dict):
         return DurationQuantiles((_time(node, path),))
-    said = _fields(node, path, DISTRIBUTION)
+    said = read_section(node, path, DISTRIBUTION)
     if "quantiles" in said:
         if len(said) > 1:
             raise DocumentError(f"{path}: give quantiles, or from and to, not both", node.line)
@@ -146,12 +118,14 @@ def _quantiles(node: Node, path: str) -> tuple[int, ...]:
     return tuple(_time(each, f"{path}[{index}]") for index, each in enumerate(values))
 
 
-def _number(least: int, most: int) -> Reader:
+def _section(**readers: Any) -> Any:
+    """A mapping whose attributes have the names of its fields."""
+    fields = {name: SectionField(name, reader) for name, reader in readers.items()}
+    return lambda node, path: read_section(node, path, fields)
+
+
+def _number(least: int, most: int) -> Any:
     return lambda node, path: number(node, path, least, most)
-
-
-def _mapping_of(known: Mapping[str, Reader]) -> Reader:
-    return lambda node, path: _fields(node, path, known)
 
 
 def _rules(node: Node, path: str) -> tuple[BehaviourRule, ...]:
@@ -160,7 +134,7 @@ def _rules(node: Node, path: str) -> tuple[BehaviourRule, ...]:
 
 
 def _rule(node: Node, path: str) -> BehaviourRule:
-    said = _fields(node, path, RULE)
+    said = read_section(node, path, RULE)
     match, hook, chance = (said.pop(name, {}) for name in ("match", "hook", "chance"))
     priority = match.pop("priority", {})
     times, of = chance.get("times", 1), chance.get("of", 1)
@@ -172,103 +146,63 @@ def _rule(node: Node, path: str) -> BehaviourRule:
         container=match.get("container", "*"),
         priority_from=priority.get("from"),
         priority_below=priority.get("below"),
-        stop=said.get("stopTakes"),
-        ignores=said.get("ignoresSigterm"),
-        kill=said.get("killTakes"),
-        exit_code=said.get("exitCode"),
-        crashes=said.get("crashesAfter"),
         hook=hook.get("takes"),
         hook_fails=hook.get("fails"),
         hook_hangs=hook.get("hangs"),
         times=times,
         of=of,
+        **said,
     )
 
 
 def _faults(node: Node, path: str) -> Faults:
-    said = _fields(node, path, NODE)
-    fails, hangs = said.pop("apiFails", False), said.pop("apiHangs", False)
-    # One that hangs fails as well, only later: that is the harder case, and wins where both are said.
+    said = read_section(node, path, NODE)
+    fails, hangs = said.pop("api_fails", False), said.pop("api_hangs", False)
+    # A hanging API server fails too, only later. This harder case wins where the file has both.
     api: ApiIs = "hangs" if hangs else "fails" if fails else "works"
-    return Faults(api=api, **{FAULT_OF.get(name, name): value for name, value in said.items()})
+    return Faults(api=api, **said)
 
 
-DISTRIBUTION: dict[str, Reader] = {"from": _time, "to": _time, "quantiles": _quantiles}
-PRIORITY: dict[str, Reader] = dict.fromkeys(("from", "below"), _number(INT32_MIN, INT32_MAX))
-MATCH: dict[str, Reader] = {
-    "name": word,
-    "namespace": word,
-    "container": word,
-    "priority": _mapping_of(PRIORITY),
+#: For ``from`` and ``below``: Python has the first as a keyword.
+_BOUND = _number(INT32_MIN, INT32_MAX)
+DISTRIBUTION = {
+    "from": SectionField("from", _time),
+    "to": SectionField("to", _time),
+    "quantiles": SectionField("quantiles", _quantiles),
 }
-CHANCE: dict[str, Reader] = dict.fromkeys(("times", "of"), _number(1, INT32_MAX))
-HOOK: dict[str, Reader] = {"takes": _takes, "fails": flag, "hangs": flag}
-RULE: dict[str, Reader] = {
-    "match": _mapping_of(MATCH),
-    "chance": _mapping_of(CHANCE),
-    "stopTakes": _takes,
-    "ignoresSigterm": flag,
-    "killTakes": _takes,
-    "exitCode": _number(0, EXIT_CODE_MAX),
-    "crashesAfter": _takes,
-    "hook": _mapping_of(HOOK),
+_PRIORITY = _section(**{"from": _BOUND, "below": _BOUND})
+RULE = {
+    "match": SectionField("match", _section(name=word, namespace=word, container=word, priority=_PRIORITY)),
+    "chance": SectionField("chance", _section(times=_number(1, INT32_MAX), of=_number(1, INT32_MAX))),
+    "stopTakes": SectionField("stop", _takes),
+    "ignoresSigterm": SectionField("ignores", flag),
+    "killTakes": SectionField("kill", _takes),
+    "exitCode": SectionField("exit_code", _number(0, EXIT_CODE_MAX)),
+    "crashesAfter": SectionField("crashes", _takes),
+    "hook": SectionField("hook", _section(takes=_takes, fails=flag, hangs=flag)),
 }
-NODE: dict[str, Reader] = {
-    "kind": _one_of(*(kind for kind in get_args(ShutdownKind) if kind != "unknown")),
-    "grant": _time,
-    "lateGrant": _time,
-    "cancelAfter": _time,
-    "againAfter": _time,
-    "secondSignalAfter": _time,
-    "busLostAfter": _time,
-    "apiFails": flag,
-    "apiHangs": flag,
-    "apiTakes": _time,
-    "runtimeFails": _one_of(*get_args(RuntimeRefuses)),
-    "runtimeTakes": _time,
-    "crashAfter": _time,
-    "restartTakes": _time,
-    "powerCutAfter": _time,
-    "mode": _one_of(*filter(None, get_args(NodeMode))),
-    "apiLostAfter": _time,
-    "apiBackAfter": _time,
-    "runtimeHangsAfter": _time,
-    "runtimeWakesAfter": _time,
-    "kubeletHangsAfter": _time,
-    "kubeletWakesAfter": _time,
-    "apiHangsAfter": _time,
-    "apiWakesAfter": _time,
-    "kubelet": _one_of(*get_args(KubeletIs)),
-    "kubeletLock": flag,
-    "unmountTakes": _time,
+#: The attributes are those of `Faults`.
+NODE = {
+    "kind": SectionField("kind", one_of(tuple(kind for kind in get_args(ShutdownKind) if kind != "unknown"))),
+    "apiFails": SectionField("api_fails", flag),
+    "apiHangs": SectionField("api_hangs", flag),
+    "runtimeFails": SectionField("runtime_refuses", one_of(get_args(RuntimeRefuses))),
+    "mode": SectionField("mode", one_of(tuple(filter(None, get_args(NodeMode))))),
+    "kubelet": SectionField("kubelet", one_of(get_args(KubeletIs))),
+    "kubeletLock": SectionField("kubelet_lock", flag),
+    **{
+        name: SectionField(re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name) + "_ns", _time)
+        for name in (
+            *("grant", "lateGrant", "cancelAfter", "againAfter", "secondSignalAfter", "busLostAfter"),
+            *("apiTakes", "runtimeTakes", "crashAfter", "restartTakes", "powerCutAfter", "unmountTakes"),
+            *("apiLostAfter", "apiBackAfter", "apiHangsAfter", "apiWakesAfter"),
+            *("runtimeHangsAfter", "runtimeWakesAfter", "kubeletHangsAfter", "kubeletWakesAfter"),
+        )
+    },
 }
-FAULT_OF = {
-    "grant": "grant_ns",
-    "lateGrant": "late_grant_ns",
-    "cancelAfter": "cancel_after_ns",
-    "againAfter": "again_after_ns",
-    "secondSignalAfter": "second_signal_after_ns",
-    "busLostAfter": "bus_lost_after_ns",
-    "apiTakes": "api_takes_ns",
-    "runtimeFails": "runtime_refuses",
-    "runtimeTakes": "runtime_takes_ns",
-    "crashAfter": "crash_after_ns",
-    "restartTakes": "restart_takes_ns",
-    "powerCutAfter": "power_cut_after_ns",
-    "apiLostAfter": "api_lost_after_ns",
-    "apiBackAfter": "api_back_after_ns",
-    "runtimeHangsAfter": "runtime_hangs_after_ns",
-    "runtimeWakesAfter": "runtime_wakes_after_ns",
-    "kubeletHangsAfter": "kubelet_hangs_after_ns",
-    "kubeletWakesAfter": "kubelet_wakes_after_ns",
-    "apiHangsAfter": "api_hangs_after_ns",
-    "apiWakesAfter": "api_wakes_after_ns",
-    "kubeletLock": "kubelet_lock",
-    "unmountTakes": "unmount_takes_ns",
-}
-DOCUMENT: dict[str, Reader] = {
-    "kind": _constant(KIND),
-    "apiVersion": _constant(API_VERSION),
-    "pods": _rules,
-    "node": _faults,
+DOCUMENT = {
+    "kind": SectionField("kind", _constant(KIND)),
+    "apiVersion": SectionField("api_version", _constant(API_VERSION)),
+    "pods": SectionField("pods", _rules),
+    "node": SectionField("node", _faults),
 }

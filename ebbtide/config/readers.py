@@ -395,14 +395,15 @@ class SectionField(NamedTuple):
 
 
 def read_section(node: Node, path: str, fields: Mapping[str, SectionField]) -> dict[str, Any]:
-    """What the section says, by attribute. Raises DocumentError."""
+    """The values of a section, by attribute; an empty path is the document. Raises DocumentError."""
     values, mistakes = dict[str, Any](), Mistakes()
-    for name, value in mapping(node, path).items():
+    for name, value in mapping(node, path or "the document").items():
         with mistakes.kept():
             if name not in fields:
                 raise unknown(path, name, fields, value.line)
             if value.value is not None:
-                values[fields[name].attribute] = fields[name].read(value, f"{path}.{name}")
+                at = f"{path}.{name}" if path else name
+                values[fields[name].attribute] = fields[name].read(value, at)
     mistakes.report()
     return {attribute: value for attribute, value in values.items() if value is not None}
 
