@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +17,19 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from benchmarks.episodes import lay_out
 from ebbtide.otel.delivery.answers import Accepted, Again, Answer
 from ebbtide.otel.delivery.cursor import load
-from ebbtide.otel.delivery.destination import BadDestination, Destination, Job, encode_line
+from ebbtide.otel.delivery.destination import (
+    EXIT_DONE,
+    BadDestination,
+    DaemonRequest,
+    Destination,
+    Job,
+    encode_line,
+)
+from ebbtide.otel.delivery.export_run import SEQ_MAX
 from ebbtide.otel.delivery.exporters import ExporterSender, Made, sender_for
 from tests.backends.compare import shutdowns
 from tests.otel.delivery.spans import batch
-from tests.otel.delivery.test_main import run
+from tests.otel.delivery.test_main import ARGV
 from tests.waiting import WATCHDOG_SECONDS, until
 
 NOWHERE = Destination(endpoint="", exporter="vendor", timeout_ns=500_000_000)
@@ -141,14 +150,24 @@ def test_the_exporters_process_prints_to_the_log(tmp_path: Path) -> None:
     lay_out(tmp_path, 2, 1)
     (shutdown,) = shutdowns(tmp_path)
     destination = Destination(endpoint="", exporter="console")
-    done = run(encode_line(Job(destination=destination, locations=(str(tmp_path),))))
-    decoder, text, names = json.JSONDecoder(), done.stderr.decode().strip(), []
+    job = encode_line(Job(destination=destination, locations=(str(tmp_path),)))
+    # Its input stays open: once the daemon is gone, it gives up after some seconds.
+    with (
+        (tmp_path / "out").open("w+b") as out,
+        (tmp_path / "err").open("w+b") as err,
+        subprocess.Popen(ARGV, stdin=subprocess.PIPE, stdout=out, stderr=err) as process,
+    ):
+        assert process.stdin is not None
+        process.stdin.write(job + encode_line(DaemonRequest(durable=SEQ_MAX)))
+        process.stdin.flush()
+        assert process.wait(WATCHDOG_SECONDS) == EXIT_DONE
+    decoder, text, names = json.JSONDecoder(), (tmp_path / "err").read_text().strip(), []
     while text:
         span, end = decoder.raw_decode(text)
         names.append(span["name"])
         text = text[end:].strip()
     assert names == [span.name for span in shutdown.spans]
-    assert all(isinstance(json.loads(line), dict) for line in done.stdout.splitlines())
+    assert all(isinstance(json.loads(line), dict) for line in (tmp_path / "out").read_text().splitlines())
     # How far it came is saved for a second at most: a slow machine sends the rest again.
     assert load(tmp_path) is not None
 

@@ -19,9 +19,11 @@ from tests.daemon.test_tracing import Journal, Outlet
 ENDPOINT = "https://localhost:1/v1/traces"
 
 
+ARGV = [sys.executable, "-P", "-m", "ebbtide.otel.delivery"]
+
+
 def run(job: bytes) -> subprocess.CompletedProcess[bytes]:
-    argv = [sys.executable, "-P", "-m", "ebbtide.otel.delivery"]
-    return subprocess.run(argv, input=job, capture_output=True, check=False)
+    return subprocess.run(ARGV, input=job, capture_output=True, check=False)
 
 
 JOBS = [
