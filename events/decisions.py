@@ -340,7 +340,7 @@ class Resumed(Decision):
         return NOTICE if not self.previous or "complete" in self.previous else WARNING
 
     def log_messages(self, names: Names, message: Message, since: str) -> Iterator[Message]:
-        # What the last boot left, and what is done about it, are two lines; a plain start is none.
+        # One line for the last shutdown, one for the action. A plain start logs neither.
         left, _, start = message.text.rpartition("; ")
         if left:
             yield message._replace(text=left)

@@ -34,7 +34,7 @@ Result = Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 
 # --- orders, by the word in their key ---
 
-#: What is ordered, by the word in the order's key; ``{pod}`` is its subject, ``{part}`` is behind the colon.
+#: The text of an order, by the word in its key. ``{pod}``: its subject. ``{part}``: after the colon.
 ORDER_TEXTS = {
     "arm": "taking the delay lock",
     "disarm": "giving the delay lock back",

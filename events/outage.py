@@ -129,6 +129,12 @@ class Attachment(Value):
     #: its PersistentVolume. Empty: not known, so nobody can say whether the kubelet still reports it.
     unique_name: str = ""
 
+    @property
+    def state_text(self) -> str:
+        error = f": {self.error}" if self.error else ""
+        state = "is being detached" if self.deleting else "is attached"
+        return f"volume {self.volume or self.name} {state}{error}"
+
 
 def who_of(event: Any) -> str:
     """The source of a statement, and its name."""
@@ -386,10 +392,7 @@ class AttachmentRead(Fact):
     attachment: Attachment
 
     def text(self, names: Names, at: Stamp) -> str:
-        attachment = self.attachment
-        error = f": {attachment.error}" if attachment.error else ""
-        state = "is being detached" if attachment.deleting else "is attached"
-        return f"volume {attachment.volume or attachment.name} {state}{error}"
+        return self.attachment.state_text
 
 
 class AttachmentGone(Fact):
@@ -636,10 +639,7 @@ class AttachmentLeft(Decision):
     timed: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
-        attachment = self.attachment
-        error = f": {attachment.error}" if attachment.error else ""
-        state = "is being detached" if attachment.deleting else "is attached"
-        return f"volume {attachment.volume or attachment.name} {state}{error}"
+        return self.attachment.state_text
 
 
 class WorkRecovered(Decision):

@@ -38,8 +38,8 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 # Each test has the product's own bounds until it widens them.
 os.environ.pop("EBBTIDE_BOUNDS_FACTOR", None)
 
-# A busy machine is no defect: what is slow is measured in benchmarks. The gate has the same inputs in each
-# run; `--hypothesis-profile=fresh` draws others.
+# No deadline: benchmarks measure speed. The gate has the same inputs in each run;
+# `--hypothesis-profile=fresh` draws others.
 FRESH = hypothesis.settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 hypothesis.settings.register_profile("fresh", FRESH, derandomize=False)
 hypothesis.settings.register_profile("gate", FRESH, derandomize=True, database=None)

@@ -1051,39 +1051,40 @@ RECORD_HANDLERS: dict[str, tuple[Callable[[ShutdownFold, Any], None], ...]] = {
 for _kind, _handler in MEANINGS.items():
     RECORD_HANDLERS[_kind.__name__] = (*RECORD_HANDLERS.get(_kind.__name__, ()), _handler)
 
-#: The events that bring a shutdown further.
-PROGRESS_TYPES = (
-    *EPISODE_HANDLERS,
-    ShutdownBegan.__name__,
-    DeadlineMoved.__name__,
-    PlanMade.__name__,
-    WaveStarted.__name__,
-    WaveEnded.__name__,
-    PodsEnded.__name__,
-    ShutdownCancelled.__name__,
-    InventoryTaken.__name__,
-    PodJoined.__name__,
-    PodPlanned.__name__,
-    PodRejected.__name__,
-    PodStopBegan.__name__,
-    DeletePod.__name__,
-    SendSignal.__name__,
-    KillContainer.__name__,
-    OrderEnded.__name__,
-    PodEnded.__name__,
-    MeansChosen.__name__,
-    HandedOver.__name__,
-    DetachCertified.__name__,
-    LeftUndone.__name__,
-)
+#: Of these, the events that bring a shutdown further.
+PROGRESS_HANDLERS = {
+    tag: RECORD_HANDLERS[tag]
+    for tag in (
+        *EPISODE_HANDLERS,
+        ShutdownBegan.__name__,
+        DeadlineMoved.__name__,
+        PlanMade.__name__,
+        WaveStarted.__name__,
+        WaveEnded.__name__,
+        PodsEnded.__name__,
+        ShutdownCancelled.__name__,
+        InventoryTaken.__name__,
+        PodJoined.__name__,
+        PodPlanned.__name__,
+        PodRejected.__name__,
+        PodStopBegan.__name__,
+        DeletePod.__name__,
+        SendSignal.__name__,
+        KillContainer.__name__,
+        OrderEnded.__name__,
+        PodEnded.__name__,
+        MeansChosen.__name__,
+        HandedOver.__name__,
+        DetachCertified.__name__,
+        LeftUndone.__name__,
+    )
+}
 
 
 def advance(shutdown: ShutdownFold, event: Event) -> None:
     """One decoded event that brings the shutdown further, at the point to which the fold was turned."""
-    tag = type(event).__name__
-    if tag in PROGRESS_TYPES:
-        for handle in RECORD_HANDLERS[tag]:
-            handle(shutdown, event)
+    for handle in PROGRESS_HANDLERS.get(type(event).__name__, ()):
+        handle(shutdown, event)
 
 
 #: What the step that closes a shutdown says of it when it is closed already.

@@ -403,7 +403,7 @@ def detach_certified(trace: Trace, event: DetachCertified) -> None:
     trace.note("detach.certified", ((at.SAFE_TO_DETACH, event.safe), *found))
 
 
-# --- what is only an order, or a note ----------------------------------------------------------
+# --- plain orders and notes ----------------------------------------------------------------------
 
 
 def _towards_zero(delta_ns: int) -> int:

@@ -147,7 +147,7 @@ def test_a_failed_order_says_why() -> None:
     """With the reason where there is one, else with the kind of failure."""
     key = "EpisodeActor/inventory//0"
     found = [
-        f.OrderEnded(key=key, result=result, reason=reason).describe(Names(), NOW)  # type: ignore[arg-type]
+        f.OrderEnded(key=key, result=result, reason=reason).describe(Names(), NOW)  # type: ignore[arg-type]  # a Literal
         for result, reason in (("failed", "no route"), ("timed-out", ""), ("unknown", ""), ("done", ""))
     ]
     assert [each.text for each in found] == [
