@@ -40,7 +40,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ebbtide.events.base import Event
-from ebbtide.events.model import Handover
+from ebbtide.events.values import Handover
 
 #: A deadline that never comes: larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1

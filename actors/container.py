@@ -27,7 +27,7 @@ from ebbtide.events.decisions import (
     TakeAutopsy,
 )
 from ebbtide.events.facts import OrderEnded
-from ebbtide.events.model import Container
+from ebbtide.events.values import Container
 
 #: The actor whose orders these are (`actors.hook`).
 NAME = "HookActor"

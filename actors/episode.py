@@ -94,7 +94,7 @@ from ebbtide.events.facts import (
     ReleaseRequested,
     Tick,
 )
-from ebbtide.events.model import Period, PlannedPod, PlannedWave, Pod, ShutdownKind, TerminationMode
+from ebbtide.events.values import Period, PlannedPod, PlannedWave, Pod, ShutdownKind, TerminationMode
 
 NAME = "EpisodeActor"
 

@@ -32,7 +32,7 @@ from ebbtide.events.base import (
     order_key,
     parse_order_key,
 )
-from ebbtide.events.model import Pod
+from ebbtide.events.values import Pod
 
 
 class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -23,7 +23,7 @@ from ebbtide.actors.policy.resume import FoundAtStart, LastEpisode, resume_actio
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, Event, order_key
-from ebbtide.events.model import Handover, Pod, TerminationMode
+from ebbtide.events.values import Handover, Pod, TerminationMode
 
 if TYPE_CHECKING:
     from ebbtide.actors.fallback import FallbackPod, FallbackState

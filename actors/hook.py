@@ -68,7 +68,7 @@ from ebbtide.events.facts import (
     RuntimeRead,
     Tick,
 )
-from ebbtide.events.model import Handover, Pod, TerminationMode
+from ebbtide.events.values import Handover, Pod, TerminationMode
 
 
 class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):

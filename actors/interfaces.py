@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ebbtide.events.base import Fact, Order
 from ebbtide.events.facts import Result
-from ebbtide.events.model import ShutdownKind
+from ebbtide.events.values import ShutdownKind
 
 
 class Ending(NamedTuple):

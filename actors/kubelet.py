@@ -25,7 +25,7 @@ from ebbtide.actors.actor import (
     ignored,
 )
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
-from ebbtide.actors.policy.plan import granted_periods
+from ebbtide.actors.policy.planning import granted_periods
 from ebbtide.actors.policy.termination_mode import NODE_MODES, SIGN_NS, ModeChoice, NodeHealth, choose_mode
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key
 from ebbtide.events.decisions import (
@@ -57,7 +57,7 @@ from ebbtide.events.facts import (
     RuntimeRead,
     Tick,
 )
-from ebbtide.events.model import Period, TerminationMode
+from ebbtide.events.values import Period, TerminationMode
 
 NAME = "KubeletActor"
 

@@ -61,7 +61,7 @@ from ebbtide.events.facts import (
     StopRequested,
     Tick,
 )
-from ebbtide.events.model import ShutdownKind
+from ebbtide.events.values import ShutdownKind
 
 NAME = "LogindActor"
 

@@ -76,7 +76,7 @@ from ebbtide.events.facts import (
     StatusesSeen,
     Tick,
 )
-from ebbtide.events.model import LeftPods, ShutdownKind, TerminationMode, Unready
+from ebbtide.events.values import LeftPods, ShutdownKind, TerminationMode, Unready
 
 NAME = "NodeStatusActor"
 

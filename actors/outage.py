@@ -51,7 +51,7 @@ from ebbtide.actors.outage_work import DETACH, STUCK_POD, may_time_out, uses
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key, parse_order_key
 from ebbtide.events.decisions import ActorFailed, CancelOrder
 from ebbtide.events.facts import OrderEnded, Tick
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     CHANGED,
     AttachmentLeft,
     Contradicted,

@@ -36,7 +36,7 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.facts import OrderEnded, Tick
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     Contradicted,
     ContradictionEnded,
     EvidenceRead,

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
 from ebbtide.events.base import NS_PER_SECOND, Event
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     Attachment,
     AttachmentGone,
     AttachmentLeft,

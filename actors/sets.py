@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ebbtide.actors.actor import NEVER_NS, ActorType, State
-from ebbtide.actors.config import CONFIG
+from ebbtide.actors.config_reconciler import CONFIG
 from ebbtide.actors.episode import EPISODE, EpisodeState, give_up_ns
 from ebbtide.actors.fallback import FALLBACK
 from ebbtide.actors.hook import HOOK
@@ -38,7 +38,7 @@ from ebbtide.events.decisions import (
     WaveStarted,
 )
 from ebbtide.events.facts import DaemonStarted
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     AttachmentLeft,
     LeaderStarted,
     OutageBegan,

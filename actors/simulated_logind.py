@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DropInsRead, LogindRead, PrepareForShutdown
-from ebbtide.events.model import ShutdownKind
+from ebbtide.events.values import ShutdownKind
 
 #: The service manager's descriptor store as a lock's holder; a daemon's process is a positive number.
 STORE = 0
@@ -38,7 +38,7 @@ class Timer(Protocol):
 
 
 class Note(Protocol):
-    """Hears what really happened, by its name (`replay.sim.node.WorldLog.note`)."""
+    """Hears what really happened, by its name (`replay.sim.sim_node.WorldLog.note`)."""
 
     def __call__(self, what: str, *, detail: str = "", life: int = 0) -> object: ...
 

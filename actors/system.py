@@ -55,8 +55,7 @@ from ebbtide.events.facts import (
     Tick,
     VolumesUnmounted,
 )
-from ebbtide.events.model import Handover
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     EvidenceRead,
     HeartbeatMissed,
     HeartbeatSeen,
@@ -66,6 +65,7 @@ from ebbtide.events.outage import (
     WorkListed,
 )
 from ebbtide.events.segment import SHUTDOWN_LOGIC
+from ebbtide.events.values import Handover
 
 # What is admitted first when several facts wait: logind and people, then outcomes, then the rest. The
 # runner's inbox and the loop in virtual time both keep to this table, so that a simulated node admits its

@@ -23,8 +23,8 @@ from ebbtide.events.facts import (
     PrepareForShutdown,
     SettingsLoaded,
 )
-from ebbtide.events.model import Container, Period, Pod, Settings
 from ebbtide.events.segment import SHUTDOWN_LOGIC, Chain, Identity, Link, WriterStart, segment_file_name
+from ebbtide.events.values import Container, Period, Pod, Settings
 
 WAVES = 3
 GRACE_SECONDS = 30

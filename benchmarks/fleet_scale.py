@@ -27,8 +27,8 @@ from ebbtide.fleet import evidence_of, journals
 from ebbtide.fleet.pool import over_bins
 from ebbtide.replay.advise import Caution, Evidence
 from ebbtide.replay.advise import conclude as advice_of
-from ebbtide.replay.sim.simulate import SimulationRequest, simulate
-from ebbtide.shipping.destination import object_key
+from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+from ebbtide.shipping.shipping_destination import object_key
 from tests.store.gateway import BUCKET, READER, gateway
 
 PLAN = """

@@ -28,9 +28,9 @@ from ebbtide.events.facts import (
     ScheduleRead,
     SettingsLoaded,
 )
-from ebbtide.events.model import Period, Settings
 from ebbtide.events.retention import SEGMENT_BYTES_MAX
 from ebbtide.events.segment import Link, WriterStart
+from ebbtide.events.values import Period, Settings
 from ebbtide.events.writer import Writer
 from ebbtide.host import host_name, journal_identity
 

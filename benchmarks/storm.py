@@ -23,8 +23,8 @@ from pathlib import Path
 import trio
 
 from benchmarks.report import say
-from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH
-from ebbtide.actors.edges.kubernetes.client import ApiClient
+from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION, LEASES_PATH
 from tests.actors.edges.kubernetes.rig import linked
 from tests.node.bed import Bed

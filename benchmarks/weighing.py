@@ -13,8 +13,8 @@ from typing import Any
 
 import trio
 
-from ebbtide.actors.edges.cri.edge import CriEdge
-from ebbtide.actors.edges.kubernetes.edge import KubernetesEdge
+from ebbtide.actors.edges.cri.cri_edge import CriEdge
+from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
 
 PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.02

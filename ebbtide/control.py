@@ -2,7 +2,7 @@
 
 It answers with its ``status``, its ``metrics`` and the ``configuration`` that it runs with (never a secret),
 and takes ``hurry`` and ``release``. What a person asks for becomes a fact like any other, with the asker's
-uid, and replays. A second socket of the same kind only tells (`ebbtide.view`).
+uid, and replays. A second socket of the same kind only tells (`ebbtide.view_socket`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import trio
 
-from ebbtide.actors.edges.last_boot import LastBootEdge
+from ebbtide.actors.edges.last_boot_reading import LastBootEdge
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager, inherited_fds
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.interfaces import NOTICE, Clock, Edge, Outlet, Tell
@@ -32,6 +32,7 @@ from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.clients import ClientBounds
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths, load_named
 from ebbtide.control import ControlError, Request, Verb, serve
+from ebbtide.daemon_status import DaemonStatus, ended_text, shipping_json, status_of
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed, PodOutcome
@@ -51,16 +52,15 @@ from ebbtide.events.units import span_s
 from ebbtide.events.writer import Writer, write_last_resort
 from ebbtide.host import Host, LocalHost, Logind, SystemClock, host_name, journal_identity, lock_runtime
 from ebbtide.log import LineContext, Log, LogOutput, Report, TraceIds, journald_fields, without_fields
-from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder
 from ebbtide.modes import ModeEdges, NodeParts, edges_of_mode, lasting_folder
+from ebbtide.node_metrics import MetricsBackend, MetricsOptions, MetricsRecorder
 from ebbtide.options import RunOptions
 from ebbtide.otel.delivery.cursor import settled_seq
 from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
-from ebbtide.otel.metrics import KUBELET_PREFIX
+from ebbtide.otel.metric_table import KUBELET_PREFIX
 from ebbtide.recover import Recovered, Unreadable, begin_segment, beside, recover
-from ebbtide.shipping.edge import ShippingEdge
+from ebbtide.shipping.shipping_edge import ShippingEdge
 from ebbtide.side_process import environment_of_children
-from ebbtide.status import DaemonStatus, ended_text, shipping_json, status_of
 from ebbtide.tracing import (
     TracingEdge,
     hook_context,
@@ -73,7 +73,7 @@ from ebbtide.tracing import (
 if TYPE_CHECKING:
     # The demo makes it: an idle daemon need not load a model of logind.
     from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
-    from ebbtide.actors.edges.process.edge import ProcessEdge
+    from ebbtide.actors.edges.process.process_edge import ProcessEdge
 
 #: How often a journal that had to move tries its first location again, outside of shutdowns. Each try is a
 #: new segment with a checkpoint in it: more often, an idle journal would consist of them.
@@ -278,7 +278,7 @@ class Daemon:
     async def _view(self) -> None:
         """The questions of who may only look. Nobody waits for this: a node is protected without it."""
         # Here, where the arming is under way already.
-        from ebbtide import view
+        from ebbtide import view_socket as view
 
         options = self._options
         fallbacks = self._loaded.options.journal_fallbacks if self._loaded is not None else ()
@@ -545,7 +545,7 @@ async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: N
     """Under the system's logind. ``node_parts``: for the modes of a node. Raises RuntimeTaken where another
     daemon runs here.
     """
-    from ebbtide.actors.edges.logind.edge import LogindEdge
+    from ebbtide.actors.edges.logind.logind_edge import LogindEdge
 
     keep_one_heap()
     output = LogOutput()

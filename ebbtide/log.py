@@ -31,7 +31,7 @@ from ebbtide.events.base import (
 )
 from ebbtide.events.decisions import ShutdownBegan
 from ebbtide.events.messages import ERROR, Message, Names
-from ebbtide.events.outage import LeaderStarted, OutageBegan
+from ebbtide.events.outage_events import LeaderStarted, OutageBegan
 from ebbtide.events.record.format import visible
 from ebbtide.events.units import offset
 from ebbtide.otel.span import span_of

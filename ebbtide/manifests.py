@@ -40,11 +40,11 @@ from ebbtide.actors.edges.pod_spec import (
     TcpSocketAction,
     hook_of,
 )
-from ebbtide.actors.policy.plan import first_names, short_name
+from ebbtide.actors.policy.planning import first_names, short_name
 from ebbtide.config import readers
 from ebbtide.config.readers import describe, sequence
-from ebbtide.events.model import Container, Pod, Settings
 from ebbtide.events.units import size_text
+from ebbtide.events.values import Container, Pod, Settings
 
 # Kubernetes' rules for names, as far as a shutdown meets them (RFC 1123, IANA service names).
 

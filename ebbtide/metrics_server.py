@@ -19,7 +19,7 @@ import h11
 import trio
 
 from ebbtide.clients import ClientBounds, serve_clients
-from ebbtide.otel.metrics import CONTENT_TYPE
+from ebbtide.otel.metric_table import CONTENT_TYPE
 
 PATH = b"/metrics"
 

@@ -21,12 +21,12 @@ from ebbtide.actors.edges.local_status import LocalStatusEdge
 from ebbtide.actors.interfaces import WARNING, Edge, Tell
 from ebbtide.config import Loaded
 from ebbtide.config.schema import IN_CLUSTER, KUBELET_UNIT, NodeSection, is_node_name
-from ebbtide.events.model import Pod
+from ebbtide.events.values import Pod
 from ebbtide.extras import require
 from ebbtide.options import RunOptions
 
 if TYPE_CHECKING:
-    from ebbtide.actors.edges.process.edge import ProcessEdge
+    from ebbtide.actors.edges.process.process_edge import ProcessEdge
 
 #: Where runtimes listen, in the order in which the kubelet's own tools look.
 SOCKETS = (
@@ -264,7 +264,7 @@ class ModeEdges(NamedTuple):
 def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, tell: Tell) -> ModeEdges:
     """``parts``: for the modes of a node. Raises OSError."""
     if parts is None:
-        from ebbtide.actors.edges.process.edge import ProcessEdge
+        from ebbtide.actors.edges.process.process_edge import ProcessEdge
         from ebbtide.manifests import load_local_pods
 
         read = partial(
@@ -283,9 +283,9 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
         tell(WARNING, line)
     # Without an identity the status stands in a file, and what only the API server can do ends failed:
     # who a pod is is known from the cache and the static pods' manifests all the same.
-    from ebbtide.actors.edges.cri.edge import CriEdge
-    from ebbtide.actors.edges.kubelet import KubeletEdge
-    from ebbtide.actors.edges.kubernetes.edge import KubernetesEdge
+    from ebbtide.actors.edges.cri.cri_edge import CriEdge
+    from ebbtide.actors.edges.kubelet_unit import KubeletEdge
+    from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
 
     cluster = KubernetesEdge(
         parts.kubeconfig, parts.node, lasting_folder(options), manifests=parts.static_pods, tell=tell

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide.config import load
-from ebbtide.events.model import Pod, Settings
+from ebbtide.events.values import Pod, Settings
 from ebbtide.manifests import load_pods as load_pods_under
-from ebbtide.replay.journal import Shutdown
+from ebbtide.replay.journal_library import Shutdown
 from ebbtide.replay.library import what_if as what_if_settings
-from ebbtide.replay.whatif.run import Comparison
+from ebbtide.replay.whatif.whatif_run import Comparison
 
 #: One file, or several of which later ones win field by field.
 Files = str | PathLike[str] | Iterable[str | PathLike[str]]

@@ -13,11 +13,12 @@ from typing import NamedTuple, cast
 
 from ebbtide.actors.actor import UndeclaredTransition
 from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.config import CONFIG, ConfigState
+from ebbtide.actors.config_reconciler import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodePhase, EpisodeState
 from ebbtide.actors.hook import HOOK, PodState
 from ebbtide.actors.interfaces import Clock
 from ebbtide.actors.system import EDGE, System
+from ebbtide.daemon_status import FOLDED_TAGS, DaemonStatus, PodStatus, planned_wave
 from ebbtide.events.base import NS_PER_SECOND, Stamp, shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, decode_record
@@ -30,7 +31,6 @@ from ebbtide.events.segment import SHUTDOWN_LOGIC
 from ebbtide.events.writer import Writer
 from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
 from ebbtide.replay.replayer import Divergence, Replayer
-from ebbtide.status import FOLDED_TAGS, DaemonStatus, PodStatus, planned_wave
 
 #: Facts that every start admits by itself, its own first: a start after which nothing else came has come to
 #: nothing.
@@ -222,7 +222,7 @@ def _knows_hook(system: System, order: RunHook) -> bool:
 
 # Where the records are gone, or tell another story, the actors' states have the last word on how it stands.
 #
-# ``hurry``, ``release`` and the stop time go by `ebbtide.status.DaemonStatus`: after any number of restarts,
+# ``hurry``, ``release`` and the stop time go by `DaemonStatus`: after any number of restarts,
 # also one with the journal's older part unreadable, these must work in a shutdown that goes on.
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ebbtide.events import decisions, facts, outage  # noqa: F401  (importing them fills TYPES)
+from ebbtide.events import decisions, facts  # noqa: F401  (importing them fills TYPES)
 from ebbtide.events.base import TYPES, Checkpoint, Event, Record
 from ebbtide.events.messages import Names
 

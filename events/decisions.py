@@ -23,7 +23,8 @@ from ebbtide.events.messages import (
     mounts_text,
     plural,
 )
-from ebbtide.events.model import (
+from ebbtide.events.units import span, span_s
+from ebbtide.events.values import (
     BootEnding,
     BootEndReason,
     Budget,
@@ -37,7 +38,6 @@ from ebbtide.events.model import (
     TerminationMode,
     Unready,
 )
-from ebbtide.events.units import span, span_s
 
 PodOutcome = Literal["graceful", "killed", "failed", "spared", "rejected", "unknown"]
 EpisodeOutcome = Literal["running", "complete", "cancelled", "truncated", "never-begun"]

@@ -19,7 +19,8 @@ from ebbtide.events.messages import (
     mounts_text,
     plural,
 )
-from ebbtide.events.model import (
+from ebbtide.events.units import offset, span
+from ebbtide.events.values import (
     CrashRecord,
     JournalEnd,
     Pod,
@@ -28,7 +29,6 @@ from ebbtide.events.model import (
     ShutdownKind,
     WtmpEnd,
 )
-from ebbtide.events.units import offset, span
 
 Result = Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 

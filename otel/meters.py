@@ -24,8 +24,8 @@ from ebbtide.events import facts as f
 from ebbtide.events.base import Event, Record
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, UnknownType, decode_record
-from ebbtide.events.model import Period, workload_name
 from ebbtide.events.reader import History
+from ebbtide.events.values import Period, workload_name
 
 #: Upper bounds of the histograms' buckets. A hook takes milliseconds, a database's stop half an hour.
 BOUNDS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)

@@ -23,7 +23,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.otel.attributes import SCHEMA_URL
 from ebbtide.otel.logs import LogRecord
 from ebbtide.otel.meters import BOUNDS_SECONDS, Histogram, Meters
-from ebbtide.otel.metrics import CATALOG, Metric, ReadContext, Sample, metric_name
+from ebbtide.otel.metric_table import CATALOG, Metric, ReadContext, Sample, metric_name
 from ebbtide.otel.sdk import sdk_resource, span_context
 from ebbtide.otel.span import Resource
 

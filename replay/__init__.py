@@ -11,15 +11,15 @@ from typing import Any
 
 #: What may be asked of this package by name, and where it lives.
 EXPORTS: dict[str, str] = {
-    "open": "ebbtide.replay.journal:open_journal",
-    "Journal": "ebbtide.replay.journal:Journal",
-    "Shutdown": "ebbtide.replay.journal:Shutdown",
-    "Outage": "ebbtide.replay.journal:Outage",
-    "NoJournal": "ebbtide.replay.journal:NoJournal",
-    "NoSuchShutdown": "ebbtide.replay.journal:NoSuchShutdown",
-    "ShutdownRecord": "ebbtide.events.record.model:ShutdownRecord",
-    "OutageRecord": "ebbtide.events.record.outages:OutageRecord",
-    "outage_records": "ebbtide.events.record.outages:outage_records",
+    "open": "ebbtide.replay.journal_library:open_journal",
+    "Journal": "ebbtide.replay.journal_library:Journal",
+    "Shutdown": "ebbtide.replay.journal_library:Shutdown",
+    "Outage": "ebbtide.replay.journal_library:Outage",
+    "NoJournal": "ebbtide.replay.journal_library:NoJournal",
+    "NoSuchShutdown": "ebbtide.replay.journal_library:NoSuchShutdown",
+    "ShutdownRecord": "ebbtide.events.record.shutdown_record:ShutdownRecord",
+    "OutageRecord": "ebbtide.events.record.outage_record:OutageRecord",
+    "outage_records": "ebbtide.events.record.outage_record:outage_records",
     "shutdown_records": "ebbtide.events.record.fold:shutdown_records",
     "verify": "ebbtide.replay.library:verify",
     "timeline": "ebbtide.replay.library:timeline_of",
@@ -36,7 +36,7 @@ EXPORTS: dict[str, str] = {
     "NoEvidence": "ebbtide.replay.advise:NoEvidence",
     "simulate": "ebbtide.replay.library:simulate",
     "rows": "ebbtide.replay.library:rows",
-    "utc": "ebbtide.replay.journal:utc",
+    "utc": "ebbtide.replay.journal_library:utc",
     "report_html": "ebbtide.replay.library:report_html",
 }
 

@@ -22,9 +22,8 @@ from ebbtide.actors.policy.grace_periods import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.messages import plural
-from ebbtide.events.model import Period, workload_name
 from ebbtide.events.record.causes import Cause, cause_key, cause_of, ignored_stop
-from ebbtide.events.record.model import (
+from ebbtide.events.record.shutdown_record import (
     ConfigurationRecord,
     ContainerRecord,
     HookRecord,
@@ -32,6 +31,7 @@ from ebbtide.events.record.model import (
     ShutdownRecord,
 )
 from ebbtide.events.units import span, span_s
+from ebbtide.events.values import Period, workload_name
 from ebbtide.replay.survival import Observation, StopCounts, Survival, merge_counts, survival
 
 # The evidence is pooled over all shutdowns given. A pod belongs to the wave that the newest shutdown's

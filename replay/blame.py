@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ebbtide.events.record.model import (
+from ebbtide.events.record.shutdown_record import (
     PodRecord,
     ShutdownRecord,
     StopPart,

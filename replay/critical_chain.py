@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from ebbtide.events.record.model import (
+from ebbtide.events.record.outage_record import PhaseKind
+from ebbtide.events.record.shutdown_record import (
     PodRecord,
     ShutdownRecord,
     StopPart,
@@ -20,7 +21,6 @@ from ebbtide.events.record.model import (
     stop_parts,
     wave_end_ns,
 )
-from ebbtide.events.record.outages import PhaseKind
 
 SegmentKind = (
     PhaseKind
@@ -40,7 +40,7 @@ SegmentKind = (
         "killed",
         "several",
         "waiting",
-        # What an outage waits for, beside its phases (`replay.outages`).
+        # What an outage waits for, beside its phases (`replay.outage_chain`).
         "volume",
     ]
 )

@@ -12,8 +12,7 @@ from typing import Literal, NamedTuple, get_args
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.model import pod_name_stem
-from ebbtide.events.record.model import (
+from ebbtide.events.record.shutdown_record import (
     PodRecord,
     ShutdownRecord,
     WaveRecord,
@@ -22,6 +21,7 @@ from ebbtide.events.record.model import (
     wave_end_ns,
 )
 from ebbtide.events.units import span_s
+from ebbtide.events.values import pod_name_stem
 from ebbtide.replay.critical_chain import critical_chain
 
 Section = Literal["shutdown", "configuration", "notice", "wave", "pod"]
@@ -203,7 +203,7 @@ def _pod_facts(pod: PodRecord, shutdown: ShutdownRecord) -> Values:
 # Which pod of one shutdown is which of another, when most of them have been made anew in between.
 #
 # First by namespace and name. Of the others, by namespace and owner: the name without what a controller has
-# added to it (`events.model`). Pods of one owner are paired in the order of the inventories: replicas are
+# added to it (`events.values`). Pods of one owner are paired in the order of the inventories: replicas are
 # alike, and which is which cannot be known.
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from ebbtide.actors.policy.plan import Plan
+from ebbtide.actors.policy.planning import Plan
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.messages import plural
-from ebbtide.events.model import Container, Pod
 from ebbtide.events.units import span, span_s
+from ebbtide.events.values import Container, Pod
 from ebbtide.replay.advise import ContainerTimes, Stop, workload
 
 #: hook-too-long: its sleep alone takes all that it has; grace-too-short: its own grace is less than it needs;

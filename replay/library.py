@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
-from ebbtide.events.model import Pod, Settings
 from ebbtide.events.record.format import rfc3339
-from ebbtide.events.record.model import ShutdownRecord, with_verdict
-from ebbtide.events.record.outages import OutageRecord
+from ebbtide.events.record.outage_record import OutageRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord, with_verdict
 from ebbtide.events.segment import LOGICS
+from ebbtide.events.values import Pod, Settings
 from ebbtide.replay import blame as blamed
 from ebbtide.replay import critical_chain as chain
 from ebbtide.replay import diff as diffing
 from ebbtide.replay.advise import CAUTION, Advice, Caution
 from ebbtide.replay.advise import advise as advise_on
-from ebbtide.replay.journal import Journal, Outage, Shutdown, utc
-from ebbtide.replay.outages import recovery_chain
+from ebbtide.replay.journal_library import Journal, Outage, Shutdown, utc
+from ebbtide.replay.outage_chain import recovery_chain
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.report.page import report
 from ebbtide.replay.sim.scenario import NodeMode
-from ebbtide.replay.sim.simulate import Simulated
-from ebbtide.replay.sim.simulate import SimulationRequest as Simulation
-from ebbtide.replay.sim.simulate import simulate as simulate_seed
+from ebbtide.replay.sim.simulation import Simulated
+from ebbtide.replay.sim.simulation import SimulationRequest as Simulation
+from ebbtide.replay.sim.simulation import simulate as simulate_seed
 from ebbtide.replay.states import States
 from ebbtide.replay.states import states_at as states_of
 from ebbtide.replay.tables import TABLES
@@ -33,8 +33,8 @@ from ebbtide.replay.timeline import ALL_LINES, Line, LineFilter, timeline
 from ebbtide.replay.verify import Verification
 from ebbtide.replay.verify import verify as verify_history
 from ebbtide.replay.whatif.record import Changes
-from ebbtide.replay.whatif.run import Comparison, compare
-from ebbtide.replay.whatif.run import what_if as decide
+from ebbtide.replay.whatif.whatif_run import Comparison, compare
+from ebbtide.replay.whatif.whatif_run import what_if as decide
 
 # A function here is called as its command is, and so is the module that it stands on: hence the other names
 # above. None does more than open what a command would open, so that both give the same answers.
@@ -125,7 +125,7 @@ def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) ->
 
 
 def simulate(seed: int = 0, **wanted: Any) -> Simulated:
-    """A whole shutdown in virtual time; ``wanted`` as in `replay.sim.simulate.SimulationRequest`.
+    """A whole shutdown in virtual time; ``wanted`` as in `replay.sim.simulation.SimulationRequest`.
 
     Raises TypeError for a name that is none of these, ValueError for what cannot be simulated.
     """
@@ -162,7 +162,7 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """Flat rows of one of the tables that docs/fleet.md describes, as a data frame wants them.
 
-    ``datetimes``: columns of times are aware datetimes (`replay.journal.utc`) in the place of nanoseconds.
+    ``datetimes``: columns of times are aware datetimes (`utc`) in the place of nanoseconds.
     Raises KeyError, naming the tables that there are.
     """
     tables = {each.name: each for each in TABLES}

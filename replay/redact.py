@@ -45,7 +45,7 @@ from ebbtide.events.base import (
 )
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
 from ebbtide.events.messages import TextKind
-from ebbtide.events.outage import CHANGED, Source
+from ebbtide.events.outage_events import CHANGED, Source
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.events.segment import Chain, Header, Identity, Link, WriterStart, segment_file_name

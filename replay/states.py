@@ -19,10 +19,10 @@ from ebbtide.actors.wave import PodChecklist
 from ebbtide.events.base import Checkpoint, Event
 from ebbtide.events.codec import RawRecord, learn_record
 from ebbtide.events.messages import Names
-from ebbtide.events.model import Period, PlannedPod, Pod
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Header
 from ebbtide.events.units import span, span_s
+from ebbtide.events.values import Period, PlannedPod, Pod
 from ebbtide.replay.replayer import Divergence, Replayer, whole_steps
 from ebbtide.replay.timeline import Moment, Signal, SignalClock, When, named
 

@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.model import workload_name
 from ebbtide.events.record.causes import cause_of, ignored_stop
-from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord, stop_began_ns
-from ebbtide.events.record.outages import EpisodeRecord, OutageRecord
+from ebbtide.events.record.outage_record import EpisodeRecord, OutageRecord
+from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, WaveRecord, stop_began_ns
+from ebbtide.events.values import workload_name
 
 #: ``time`` is nanoseconds since 1970, in UTC.
 Type = Literal["text", "int", "bool", "time"]

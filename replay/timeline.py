@@ -23,7 +23,7 @@ from ebbtide.events.codec import (
     plain_payload,
 )
 from ebbtide.events.messages import DEBUG, NOTICE, Names
-from ebbtide.events.outage import LastBootStated
+from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import Batch
 from ebbtide.events.segment import Header
 from ebbtide.events.units import span, span_s

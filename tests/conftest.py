@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 System.checked = True
 
-# As the daemon has it (`actors.edges.cri.edge`), before any test loads gRPC: its handlers at a fork go on
+# As the daemon has it (`actors.edges.cri.cri_edge`), before any test loads gRPC: its handlers at a fork go on
 # with threads that the child does not have, and one child in some hundred never came to its program.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 

@@ -18,7 +18,6 @@ from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Record, Stamp
 from ebbtide.events.catalog import DirectorySource, Segment, StoredFile
 from ebbtide.events.decisions import ShutdownBegan
 from ebbtide.events.facts import DaemonStarted
-from ebbtide.events.model import Container, Hook, Pod
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import (
@@ -31,6 +30,7 @@ from ebbtide.events.segment import (
     WriterStart,
     segment_file_name,
 )
+from ebbtide.events.values import Container, Hook, Pod
 
 #: The journals that are kept. Most tests read the whole shutdown.
 GOLDEN = Path(__file__).parent / "golden"

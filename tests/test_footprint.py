@@ -48,8 +48,8 @@ PACKAGES = {
 UNWANTED = re.compile(
     r"asyncio|concurrent|curses|email|html|http|logging\.(config|handlers)|multiprocessing|pydoc|sqlite3"
     r"|tkinter|unittest|urllib\.(request|error)|xml|click\.testing|click\.shell_completion"
-    r"|ebbtide\.(demo|plan)|ebbtide\.cli\.(?!app|common|run)\w+|ebbtide\.cli\.common\.(?!guard|options)\w+|ebbtide\.replay\.(?!replayer)\w+"
-    r"|ebbtide\.otel\.(?!delivery|meters|metrics|span)\w+|ebbtide\.otel\.delivery\.(?!cursor|destination)\w+"
+    r"|ebbtide\.(demo|plan_view)|ebbtide\.cli\.(?!app|common|run)\w+|ebbtide\.cli\.common\.(?!guard|shared_options)\w+|ebbtide\.replay\.(?!replayer)\w+"
+    r"|ebbtide\.otel\.(?!delivery|meters|metric_table|span)\w+|ebbtide\.otel\.delivery\.(?!cursor|destination)\w+"
 )
 
 
@@ -110,11 +110,11 @@ def test_an_idle_daemon_imports_nothing_for_other_commands(idle: Idle) -> None:
 LATE = ("grpc", "google", "kubernetes", "aiohttp", "asyncio", "trio_asyncio", "h11", "http")
 #: What imports them, and the edge of another mode.
 OURS = {
-    "ebbtide.actors.edges.cri.runtime",
-    "ebbtide.actors.edges.kubernetes.runtime",
-    "ebbtide.actors.edges.process.edge",
+    "ebbtide.actors.edges.cri.cri_runtime",
+    "ebbtide.actors.edges.kubernetes.api_writes",
+    "ebbtide.actors.edges.process.process_edge",
 }
-EDGES = ("cri.edge", "kubernetes.edge", "kubelet")
+EDGES = ("cri.cri_edge", "kubernetes.api_edge", "kubelet_unit")
 
 
 @pytest.mark.parametrize("mode", ["auto", "observe"])

@@ -20,7 +20,7 @@ from tests.core_modules import FILES, ROOT
 
 #: Files of ``replay/`` that meet the outside, and why.
 MEETS_THE_OUTSIDE = {
-    "replay/journal.py": "the library's front door: paths become the locations of a journal",
+    "replay/journal_library.py": "the library's front door: paths become the locations of a journal",
 }
 
 #: Files of the deterministic part: a journal is a function of its facts because of these.
@@ -184,7 +184,7 @@ def test_rules_find_what_they_forbid() -> None:
 def test_the_deterministic_part_is_there() -> None:
     """The patterns above match the files that they mean."""
     named = {str(path.relative_to(ROOT)) for path in DETERMINISTIC}
-    assert {"actors/system.py", "actors/policy/plan.py", "events/facts.py", "replay/replayer.py"} <= named
+    assert {"actors/system.py", "actors/policy/planning.py", "events/facts.py", "replay/replayer.py"} <= named
 
 
 # --- rules of every file -----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ebbtide.actors.simulated_logind import InProgress, ShutdownSignal, Simulate
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
 from ebbtide.events.facts import PrepareForShutdown
-from ebbtide.events.model import ShutdownKind
+from ebbtide.events.values import ShutdownKind
 
 EMBEDDED_OWNER = "embedded"
 #: logind's own default.

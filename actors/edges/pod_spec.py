@@ -1,6 +1,6 @@
 """What a manifest says beyond what the core may see: how a pod is launched, and what its hooks do.
 
-The core's `events.model.Pod` is a whitelisted projection without commands, environments or header
+The core's `events.values.Pod` is a whitelisted projection without commands, environments or header
 values. Whoever starts processes and sends hooks needs those, so they stand here, and they never enter
 an event or the journal.
 """
@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from ebbtide.events.model import Hook
+from ebbtide.events.values import Hook
 
 #: A hook's detail is for people: what does not fit a line says no more.
 HOOK_DETAIL_LENGTH_MAX = 100
@@ -105,5 +105,5 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     @property
     def lasting(self) -> tuple[ContainerSpec, ...]:
-        """The containers that a shutdown has to stop: sidecars first, as in `events.model.Pod`."""
+        """The containers that a shutdown has to stop: sidecars first, as in `events.values.Pod`."""
         return tuple(spec for spec in self.init if spec.sidecar) + self.containers

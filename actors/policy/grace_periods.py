@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
-from ebbtide.events.model import Period, Pod, Settings
+from ebbtide.events.values import Period, Pod, Settings
 
 #: Pods from this priority on are critical: the value of ``system-cluster-critical`` (KEP-2712).
 CRITICAL_PRIORITY = 2_000_000_000

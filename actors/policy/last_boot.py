@@ -14,7 +14,7 @@ import msgspec
 
 from ebbtide.actors.policy.resume import LastEpisode
 from ebbtide.events.facts import LastBootRead
-from ebbtide.events.model import BootEnding, BootEndReason
+from ebbtide.events.values import BootEnding, BootEndReason
 
 
 class EndedBoot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ebbtide.actors.policy.grace_periods import group_index, priority_of
-from ebbtide.actors.policy.plan import planned_waves
+from ebbtide.actors.policy.planning import planned_waves
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Period, PlannedWave, Pod, ShutdownKind, TerminationMode
+from ebbtide.events.values import Period, PlannedWave, Pod, ShutdownKind, TerminationMode
 
 #: Modes in which the pods are a Kubernetes node's; in any other they are processes of our own.
 NODE_MODES = ("auto", "api", "cri", "observe")

@@ -14,7 +14,7 @@ import click
 
 from ebbtide import __version__
 from ebbtide.cli.common.guard import ReaderGone
-from ebbtide.cli.common.options import need_command
+from ebbtide.cli.common.shared_options import need_command
 
 
 class Entry(NamedTuple):

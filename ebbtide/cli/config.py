@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
-from ebbtide.actors.policy.plan import Plan, make_plan
+from ebbtide.actors.policy.planning import Plan, make_plan
 from ebbtide.cli.common.guard import NOT_SO
-from ebbtide.cli.common.options import config_option, grant_option, need_command, output_option
 from ebbtide.cli.common.output import show, show_json
+from ebbtide.cli.common.shared_options import config_option, grant_option, need_command, output_option
 from ebbtide.config.loading import DEFAULT_SOURCE, Loaded, configuration_values, load_named
 from ebbtide.config.schema import FIELDS, OWN_KIND, OWN_VERSION
 from ebbtide.events.base import NS_PER_SECOND

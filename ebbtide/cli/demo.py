@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebbtide.cli.common.options import output_option
+from ebbtide.cli.common.shared_options import output_option
 
 if TYPE_CHECKING:
+    from ebbtide.daemon_status import DaemonStatus
+    from ebbtide.demo.demo_run import DemoResult
     from ebbtide.demo.folder import DemoFolder
-    from ebbtide.demo.run import DemoResult
-    from ebbtide.status import DaemonStatus
 
 EPILOG = """\b
 Examples:
@@ -65,7 +65,7 @@ def demo(journal: Path | None, output: str) -> int:
         quiet=output == "json",
     )
     from ebbtide.cli.common.output import show, show_json
-    from ebbtide.demo.view import last_page, last_page_json
+    from ebbtide.demo.demo_view import last_page, last_page_json
 
     if not played.whole or played.shutdown is None:
         number = played.ended_by or signal.SIGINT
@@ -99,14 +99,14 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
         say(f"Twelve pods from {folder.pods} come up as local processes.")
         import trio
 
-        from ebbtide.demo.run import run_demo
+        from ebbtide.demo.demo_run import run_demo
 
         if not live:
             return trio.run(run_demo, folder, say, lambda level, line: say(line), lambda status, now_ns: None)
         from rich.live import Live
 
         from ebbtide.cli.common.output import console
-        from ebbtide.demo.view import live_frame
+        from ebbtide.demo.demo_view import live_frame
 
         # Transient: the last page says all of it again, with the reasons.
         view = Live(console=console(), auto_refresh=False, transient=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ebbtide.cli.common.options import (
+from ebbtide.cli.common.shared_options import (
     config_option,
     journal_option,
     node_options,
@@ -188,7 +188,7 @@ def print_findings(
 
 def shortened(findings: list[Finding]) -> Iterator[tuple[Finding, int]]:
     """The first few of each code; the last of them with how many more there are, else 0."""
-    from ebbtide.plan import ALIKE_MAX
+    from ebbtide.plan_view import ALIKE_MAX
 
     # First, because the last one that is shown says how many more there are, before they have been seen.
     totals = Counter(each.code for each in findings)

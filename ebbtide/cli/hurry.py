@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.common.options import runtime_option, socket_option
+from ebbtide.cli.common.shared_options import runtime_option, socket_option
 from ebbtide.options import control_socket
 
 HURRY_EPILOG = """\b

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import click
 
 from ebbtide.cli.common.guard import DONE, Refused, worst
-from ebbtide.cli.common.options import (
+from ebbtide.cli.common.output import NarrowTable, painter, pairs, show, show_json, table
+from ebbtide.cli.common.reading import JournalPool, conclude, journals_below, open_journal, sources_of
+from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
+from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
     journals_option,
     need_command,
     optional_episode_argument,
     output_option,
 )
-from ebbtide.cli.common.output import NarrowTable, painter, pairs, show, show_json, table
-from ebbtide.cli.common.reading import JournalPool, conclude, journals_below, open_journal, sources_of
-from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
 from ebbtide.cli.common.stored import refuse_following
 from ebbtide.events.base import episode_id, head_text
 from ebbtide.events.codec import RawRecord, learn_record

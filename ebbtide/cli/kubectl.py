@@ -2,8 +2,8 @@
 
 A plugin by its name: an executable ``kubectl-ebbtide`` on the path. It asks as whoever the kubeconfig names,
 and enters nothing but the container of ``deploy/kubernetes/view``, in which there is one command to call and
-one socket to ask (`ebbtide.view`). The answer is that command's, with its exit code. Where no way leads to
-the node, it is told why, and what the API server knows of it.
+one socket to ask (`ebbtide.view_socket`). The answer is that command's, with its exit code. Where no way
+leads to the node, it says why, and what the API server knows of the node.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import click
 from ebbtide import __version__
 from ebbtide.cli.app import Entry, LazyGroup
 from ebbtide.cli.common.guard import NOT_SO, WRONG, Refused
-from ebbtide.cli.common.options import EpisodeCommand, need_command, output_option, wave_option
-from ebbtide.cli.outage.common import (
+from ebbtide.cli.common.shared_options import EpisodeCommand, need_command, output_option, wave_option
+from ebbtide.cli.outage.outage_common import (
     HTTP_FORBIDDEN,
     HTTP_UNAUTHORIZED,
     NAMESPACE_NAME,
@@ -35,8 +35,8 @@ from ebbtide.cli.outage.common import (
 )
 
 if TYPE_CHECKING:
-    from ebbtide.actors.edges.kubernetes.calls import Answer, ApiNode
-    from ebbtide.actors.edges.kubernetes.client import ApiClient
+    from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiNode
+    from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -219,7 +219,7 @@ def answer(node: str, kubeconfig: str | None, context: str, namespace: str, word
 
 async def ask_there(cluster: Cluster, *, node: str, namespace: str, words: list[str]) -> tuple[int, str, str]:
     """The exit code and both outputs. Raises Refused, Unreachable."""
-    from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered, pod_path
+    from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered, pod_path
 
     pod = await pod_of(cluster, node, namespace)
     asked = [*(("command", word) for word in (*PROGRAM, *words)), ("container", CONTAINER)]
@@ -246,7 +246,7 @@ async def ask_there(cluster: Cluster, *, node: str, namespace: str, words: list[
 
 async def pod_of(cluster: Cluster, node: str, namespace: str) -> str:
     """The name of the pod to ask in. Raises Refused, Unreachable."""
-    from ebbtide.actors.edges.kubernetes.calls import ApiPod, ListPart
+    from ebbtide.actors.edges.kubernetes.api_calls import ApiPod, ListPart
 
     fields = urlencode({"labelSelector": LABEL, "fieldSelector": f"spec.nodeName={node}"})
     listed = await cluster.call("GET", f"/api/v1/namespaces/{quote(namespace)}/pods?{fields}")
@@ -272,8 +272,8 @@ def ending(ended: bytes) -> tuple[int | None, str]:
     """The exit code in a ``Status``; None with the reason where there is none."""
     import msgspec
 
-    from ebbtide.actors.edges.kubernetes.calls import Answer
-    from ebbtide.cli.outage.common import status_text
+    from ebbtide.actors.edges.kubernetes.api_calls import Answer
+    from ebbtide.cli.outage.outage_common import status_text
 
     try:
         status = msgspec.json.decode(ended, type=dict[str, Any])
@@ -287,7 +287,7 @@ def ending(ended: bytes) -> tuple[int | None, str]:
 
 async def unreachable(cluster: Cluster, node: str, cause: str) -> NoReturn:
     """Raises Refused where there is no such Node, else Unreachable with what is known of it."""
-    from ebbtide.actors.edges.kubernetes.calls import ApiNode, node_path
+    from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, node_path
 
     try:
         known = await cluster.one(node_path(node), ApiNode)
@@ -301,7 +301,7 @@ async def unreachable(cluster: Cluster, node: str, cause: str) -> NoReturn:
 
 def known_rows(node: ApiNode) -> Iterator[tuple[str, str]]:
     """Of a node that cannot be asked, what stands on its Node."""
-    from ebbtide.actors.edges.kubernetes.calls import find_condition
+    from ebbtide.actors.edges.kubernetes.api_calls import find_condition
 
     conditions = node.status.conditions
     since = ago((find_condition(conditions, "Ready") or {}).get("lastTransitionTime"))

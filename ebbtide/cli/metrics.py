@@ -14,16 +14,16 @@ import msgspec
 
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import DONE, Refused
-from ebbtide.cli.common.options import output_option, runtime_option, socket_option
 from ebbtide.cli.common.output import show_json
 from ebbtide.cli.common.reading import conclude, open_journal
+from ebbtide.cli.common.shared_options import output_option, runtime_option, socket_option
 from ebbtide.control import ControlError, ask
 from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.events.record.episodes import GOING_ON, episodes
 from ebbtide.events.record.format import visible
 from ebbtide.options import control_socket
 from ebbtide.otel.meters import BOUNDS_SECONDS, METERED, Histogram, Meters, fold
-from ebbtide.otel.metrics import (
+from ebbtide.otel.metric_table import (
     CATALOG,
     KUBELET_PREFIX,
     ReadContext,

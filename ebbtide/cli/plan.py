@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from ebbtide.cli.common.options import (
+from ebbtide.cli.common.shared_options import (
     config_option,
     grant_option,
     node_options,
@@ -63,7 +63,7 @@ def plan(
     from ebbtide.config import default_paths, load_named
     from ebbtide.manifests import load_manifests
     from ebbtide.node import LocalNode
-    from ebbtide.plan import build_plan, describe_termination, plan_json, plan_tables
+    from ebbtide.plan_view import build_plan, describe_termination, plan_json, plan_tables
 
     options = run_options(
         mode, cri=cri, kubeconfig=kubeconfig, node_name=node_name, config=configs, runtime=runtime
@@ -75,7 +75,7 @@ def plan(
     # of this node alone.
     node, past = LocalNode(options), None
     if history:
-        from ebbtide.cli.replay.advise import (
+        from ebbtide.cli.replay.replay_advise import (
             fit_exit_code,
             fit_json,
             fit_lines,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ebbtide.cli.common.guard import DONE, Refused, warn_of_wide_bounds
-from ebbtide.cli.common.options import (
+from ebbtide.cli.common.shared_options import (
     config_option,
     cri_option,
     journal_option,

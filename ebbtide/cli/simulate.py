@@ -20,23 +20,23 @@ import click
 
 from ebbtide import __version__
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
-from ebbtide.cli.common.options import DURATION, local, output_option, pods_option
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.saving import refuse_existing
 from ebbtide.cli.common.selection import cause_document
+from ebbtide.cli.common.shared_options import DURATION, local, output_option, pods_option
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.record.causes import cause_groups, headline
-from ebbtide.events.record.model import ShutdownRecord, wave_outcome_text
 from ebbtide.events.record.severity import SEVERITY_SIGNS
+from ebbtide.events.record.shutdown_record import ShutdownRecord, wave_outcome_text
 from ebbtide.events.units import json_seconds, offset, size_text, span, span_s
 from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS, Breach
 from ebbtide.replay.sim.scenario import NodeMode
-from ebbtide.replay.sim.simulate import SYNTHETIC_PODS, Simulated, SimulationRequest, simulate
+from ebbtide.replay.sim.simulation import SYNTHETIC_PODS, Simulated, SimulationRequest, simulate
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ebbtide.replay.sim.outage import SimulatedOutage
+    from ebbtide.replay.sim.sim_outage import SimulatedOutage
 
 
 EPILOG = """\b
@@ -252,7 +252,7 @@ def _run_one(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> 
 
 
 def _run_outage(asked: SimulateOptions, output: str) -> int:
-    from ebbtide.replay.sim.outage import simulate_outage
+    from ebbtide.replay.sim.sim_outage import simulate_outage
 
     (seed,) = asked.all_seeds()
     simulated = simulate_outage(seed, __version__)

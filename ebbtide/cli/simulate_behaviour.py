@@ -26,7 +26,7 @@ from ebbtide.config.readers import (
     sequence,
 )
 from ebbtide.config.readers import text as word
-from ebbtide.events.model import ShutdownKind
+from ebbtide.events.values import ShutdownKind
 from ebbtide.replay.sim.scenario import (
     ApiIs,
     Behaviour,

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from ebbtide.cli.common.guard import CORRUPT, DONE, INCOMPATIBLE, NOT_SO, TORN, Refused, say, worst
-from ebbtide.cli.common.options import journals_option, output_option, runtime_option, socket_option
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
 from ebbtide.cli.common.reading import open_journal
+from ebbtide.cli.common.shared_options import journals_option, output_option, runtime_option, socket_option
 from ebbtide.events.units import span_s
 from ebbtide.options import JOURNAL_PATH, RunOptions
 
@@ -55,7 +55,7 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
         return NOT_SO
     # Behind the probe, which asks every few seconds and has no use for them.
     from ebbtide.cli.common.selection import episode_document, read_episodes
-    from ebbtide.status import cached_pods
+    from ebbtide.daemon_status import cached_pods
 
     answer = answered or {"kind": "Status", "version": 1, "armed": False, "phase": "down"}
     last, code, damage = None, DONE, None
@@ -105,9 +105,7 @@ def _protected(document: dict[str, Any]) -> bool:
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.common.selection import outcomes_text
-    from ebbtide.events.record.format import utc_text
-    from ebbtide.events.record.severity import SEVERITY_SIGNS
-    from ebbtide.status import (
+    from ebbtide.daemon_status import (
         LOCK_TEXTS,
         ended_text,
         last_boot_text,
@@ -116,6 +114,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         shipping_text,
         time_text,
     )
+    from ebbtide.events.record.format import utc_text
+    from ebbtide.events.record.severity import SEVERITY_SIGNS
 
     if not document["running"]:
         yield "daemon", document["error"]

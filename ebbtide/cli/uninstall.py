@@ -16,22 +16,22 @@ import trio
 
 from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
 from ebbtide.actors.edges.logind.drop_ins import DROP_IN_FOLDERS, DROP_IN_NAME, DropIns
-from ebbtide.actors.edges.logind.edge import SIGHUP
+from ebbtide.actors.edges.logind.logind_edge import SIGHUP
 from ebbtide.actors.edges.logind.manager import LOGIND_UNIT
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
-from ebbtide.cli.common.options import (
+from ebbtide.cli.common.output import show, table
+from ebbtide.cli.common.shared_options import (
     config_option,
     journal_option,
     kubeconfig_option,
     node_name_option,
     runtime_option,
 )
-from ebbtide.cli.common.output import show, table
 from ebbtide.doctor.machine import unit_state
 
 if TYPE_CHECKING:
-    from ebbtide.actors.edges.kubernetes.calls import ApiNode, JsonObject
+    from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, JsonObject
     from ebbtide.modes import NodeParts
     from ebbtide.node import LocalNode
 
@@ -167,14 +167,14 @@ def restore(node: LocalNode, parts: NodeParts | str) -> Step:
 
 async def restore_node(kubeconfig: Path | None, name: str) -> Step:
     """``kubeconfig`` None: as the pod that we run in."""
-    from ebbtide.actors.edges.kubernetes.calls import (
+    from ebbtide.actors.edges.kubernetes.api_calls import (
         HTTP_NOT_FOUND,
         MERGE_PATCH,
         ApiCall,
         Unanswered,
         node_path,
     )
-    from ebbtide.actors.edges.kubernetes.client import ApiClient
+    from ebbtide.actors.edges.kubernetes.api_client import ApiClient
     from ebbtide.actors.edges.kubernetes.node_writes import (
         LAST_BOOT_ANNOTATION,
         RESTORE_PATCHES,

@@ -1,4 +1,4 @@
-"""``ebbtide view``: what ``kubectl ebbtide`` executes beside the daemon (`ebbtide.view`)."""
+"""``ebbtide view``: what ``kubectl ebbtide`` executes beside the daemon (`ebbtide.view_socket`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.common.options import runtime_option
+from ebbtide.cli.common.shared_options import runtime_option
 
 EPILOG = """\b
 Examples:
@@ -28,7 +28,7 @@ def view(runtime: Path, words: tuple[str, ...]) -> int:
     configuration and pods are its own. People use 'kubectl ebbtide', or the command itself.
     """
     from ebbtide.control import ask
-    from ebbtide.view import CLIENT_SECONDS_MAX, view_socket
+    from ebbtide.view_socket import CLIENT_SECONDS_MAX, view_socket
 
     answer = ask("view", view_socket(runtime), seconds_max=CLIENT_SECONDS_MAX, words=words)
     sys.stdout.write(answer["out"])

@@ -52,8 +52,8 @@ from ebbtide.config.schema import (
     Tracing,
 )
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Settings
-from ebbtide.shipping.destination import Store
+from ebbtide.events.values import Settings
+from ebbtide.shipping.shipping_destination import Store
 
 TOTAL_FIELD, CRITICAL_FIELD = "shutdownGracePeriod", "shutdownGracePeriodCriticalPods"
 BY_PRIORITY_FIELD = "shutdownGracePeriodByPodPriority"

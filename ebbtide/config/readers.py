@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ebbtide.actors.edges.documents import QUOTE_LENGTH_MAX, DocumentError, Node, quote
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Period
+from ebbtide.events.values import Period
 
 # --- Go's durations ----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from ebbtide.actors.edges.documents import DocumentError, Node, quote
 from ebbtide.config import readers
 from ebbtide.config.readers import SectionField, format_duration, read_section, show_section
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Budget, LeftPods, Period, Unready
+from ebbtide.events.values import Budget, LeftPods, Period, Unready
 from ebbtide.otel.delivery.destination import (
     BESIDE,
     COMPRESSIONS,
@@ -28,7 +28,7 @@ from ebbtide.otel.delivery.destination import (
     checked_endpoint,
     checked_header,
 )
-from ebbtide.shipping.destination import BadStore, Store, checked_cluster, checked_url
+from ebbtide.shipping.shipping_destination import BadStore, Store, checked_cluster, checked_url
 
 # The section ``node``: how the pods of a Kubernetes node are ended, and where its parts are. Every value can
 # be left out: what a kubeadm, k3s or rke2 node has where it always is, is found there (`ebbtide.modes`).

@@ -94,7 +94,7 @@ def _clean_up_after(read_end: int, folder: DemoFolder) -> NoReturn:
             os.dup2(nothing, standard)
         if not os.read(read_end, 1):
             # Only now, because a demo's first line waits for this process to be there.
-            from ebbtide.demo.run import kill_remaining
+            from ebbtide.demo.demo_run import kill_remaining
             from ebbtide.events.disk import RESERVE_NAME
 
             kill_remaining(folder)

@@ -18,17 +18,17 @@ from urllib.parse import quote
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import (
+from ebbtide.actors.edges.kubernetes.api_calls import (
     JSON,
     MERGE_PATCH,
     Answer,
     ApiCaller,
     Unanswered,
 )
-from ebbtide.actors.edges.kubernetes.client import ApiClient, ClientMissing
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient, ClientMissing
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials, in_cluster, read_kubeconfig
 from ebbtide.actors.edges.linux.bus import side_by_side
-from ebbtide.doctor.node import ListedPods, pods_of_list
+from ebbtide.doctor.node_looks import ListedPods, pods_of_list
 from ebbtide.doctor.snapshot import (
     NODE_USER,
     RIGHT_NOT_OF_NODES,

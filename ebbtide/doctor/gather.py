@@ -33,7 +33,7 @@ from ebbtide.actors.edges.logind.manager import (
     read_preparing,
 )
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
-from ebbtide.actors.edges.process.pods import RECORD_VERSION, PodRecord
+from ebbtide.actors.edges.process.process_pods import RECORD_VERSION, PodRecord
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.config import ConfigError
 from ebbtide.config.schema import NodeSection
@@ -51,11 +51,11 @@ from ebbtide.manifests import Manifest
 from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing, given_node_name
 from ebbtide.node import LocalNode
 from ebbtide.options import MODES, PROCESS, RunOptions
-from ebbtide.plan import build_plan
+from ebbtide.plan_view import build_plan
 
 if TYPE_CHECKING:
-    from ebbtide.actors.edges.cri.pods import PodEntry
-    from ebbtide.actors.edges.kubernetes.pods import KnownPod
+    from ebbtide.actors.edges.cri.cri_pods import PodEntry
+    from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
 
 
 #: logind answers in under a millisecond.
@@ -77,7 +77,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     pods = look_at_pods(node.options, section, node.status.mode or store.mode)
     shipping = None
     if loaded is not None and loaded.options.shipping.url:
-        from ebbtide.doctor.store import look_at_store  # late: few nodes ship
+        from ebbtide.doctor.store_looks import look_at_store  # late: few nodes ship
 
         # By the name that the daemon would begin its journal with: rights are a node's own.
         seen = pods.seen.name if pods.seen is not None else ""
@@ -264,7 +264,7 @@ def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> Fou
             tuple(target for each in records for target in targets_of_processes(each)),
         )
     # Late: YAML, and where they are installed gRPC and the client.
-    from ebbtide.doctor.node import look_at_node
+    from ebbtide.doctor.node_looks import look_at_node
 
     found = look_at_node(options._replace(mode=mode), section)
     return FoundPods(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import (
+from ebbtide.actors.edges.kubernetes.api_calls import (
     JSON,
     STRATEGIC_PATCH,
     Unanswered,
@@ -149,7 +149,7 @@ async def measure_connection(target: HookTarget) -> Measured:
 async def _runtime(socket_path: Path, container: str) -> list[Measured]:
     """A list, and one container's status: the runtime answers for each container in the same way."""
     from ebbtide.actors.edges.cri import api_pb2 as cri
-    from ebbtide.actors.edges.cri.client import CallFailed, CriClient
+    from ebbtide.actors.edges.cri.cri_client import CallFailed, CriClient
 
     link = CriClient(f"unix://{socket_path}")
     async with trio.open_nursery() as nursery:
@@ -174,7 +174,7 @@ class Refused(Exception):
 
 async def _api(parts: NodeParts, pods: FoundPods) -> list[Measured]:
     """The Node, and dry runs of what a delete in a shutdown does to one pod."""
-    from ebbtide.actors.edges.kubernetes.client import ApiClient
+    from ebbtide.actors.edges.kubernetes.api_client import ApiClient
     from ebbtide.actors.edges.kubernetes.pod_writes import GRACE_SECONDS_MIN
     from ebbtide.doctor.api_server import ask_bounded
 

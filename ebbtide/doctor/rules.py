@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from typing import NamedTuple
 
 from ebbtide.actors.edges.logind.drop_ins import DROP_IN_NAME
-from ebbtide.actors.policy.plan import Plan, first_names, short_name
+from ebbtide.actors.policy.planning import Plan, first_names, short_name
 from ebbtide.doctor.snapshot import (
     DRY_DELETE,
     DRY_PATCH,
@@ -28,9 +28,9 @@ from ebbtide.doctor.snapshot import (
     Snapshot,
 )
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Pod
 from ebbtide.events.record.format import visible
 from ebbtide.events.units import short_span, size_text, span, span_s
+from ebbtide.events.values import Pod
 from ebbtide.extras import install_command
 
 # Which pods are agents that others need, told from what they are made of, and which of them go too early.

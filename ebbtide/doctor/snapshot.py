@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from ebbtide.actors.edges.linux.proc import SignalForecast
-from ebbtide.actors.policy.plan import Plan
+from ebbtide.actors.policy.planning import Plan
 from ebbtide.events.facts import DropInsRead
-from ebbtide.events.model import Pod
 from ebbtide.events.recovery import Verdict
+from ebbtide.events.values import Pod
 
 #: Units that run the kubelet and the container runtime as one program: stopping it takes the socket along.
 SINGLE_UNIT_DISTRIBUTIONS = ("k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service")

@@ -27,12 +27,12 @@ from ebbtide.events.catalog import PEEK_BYTES, StoredFile
 from ebbtide.events.codec import UnknownType
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import OPEN, headless_episode
-from ebbtide.events.record.model import ShutdownRecord
-from ebbtide.events.record.outages import EpisodeRecord, OutageRecord, records_of
+from ebbtide.events.record.outage_record import EpisodeRecord, OutageRecord, records_of
+from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.events.segment import LOGICS, DamagedHeader, IncompatibleHeader, header_length, parse_header
 from ebbtide.replay.advise import Evidence
-from ebbtide.replay.journal import Journal
+from ebbtide.replay.journal_library import Journal
 from ebbtide.replay.tables import OUTAGE_TABLES, TABLES, TABLES_OF, Table
 
 # --- stores ------------------------------------------------------------------------------------
@@ -783,13 +783,13 @@ def _verify(journal: Journal) -> Iterator[dict[str, Any]]:
 
 
 def _what_if(journal: Journal, *, settings: bytes) -> Iterator[dict[str, Any]]:
-    """``settings``: `events.model.Settings` as MessagePack."""
+    """``settings``: `events.values.Settings` as MessagePack."""
     import msgspec
 
-    from ebbtide.events.model import Settings
+    from ebbtide.events.values import Settings
     from ebbtide.replay.advise import workload
     from ebbtide.replay.whatif.record import Changes, Diverged, WrongChange
-    from ebbtide.replay.whatif.run import compare, what_if
+    from ebbtide.replay.whatif.whatif_run import compare, what_if
 
     changes = Changes(settings=msgspec.msgpack.decode(settings, type=Settings))
     shutdowns = 0

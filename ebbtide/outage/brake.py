@@ -19,7 +19,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
 from ebbtide.events.base import Order
-from ebbtide.events.outage import RequestPermit, ReturnPermit
+from ebbtide.events.outage_events import RequestPermit, ReturnPermit
 from ebbtide.outage.configuration import Brake
 
 #: Who is refused asks again after 15 s. Who has not done so by now needs no place any more (its proof was

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, get_args
 
 from ebbtide.doctor.snapshot import Finding, Level
-from ebbtide.events.outage import Effect
+from ebbtide.events.outage_events import Effect
 
 #: Of the server, when the feature NodeOutOfServiceVolumeDetach was alpha (off), beta (on), and always on.
 ALPHA, BETA, GA = (1, 24), (1, 26), (1, 28)

@@ -33,7 +33,7 @@ from ebbtide.config.schema import (
     show_tracing,
 )
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage import Effect, OutageSettings
+from ebbtide.events.outage_events import Effect, OutageSettings
 
 OUTAGE_KIND, OUTAGE_VERSION = "OutageConfiguration", OWN_VERSION
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import trio
 
+from ebbtide.actors.edges.kubernetes.api_watch import Streamer
 from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal, list_journals
 from ebbtide.actors.edges.kubernetes.node_view import NodeView
-from ebbtide.actors.edges.kubernetes.watch import Streamer
 from ebbtide.actors.interfaces import WARNING
 from ebbtide.events.units import span_s
 from ebbtide.log import failure_line

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import trio
 
 from ebbtide import __version__
-from ebbtide.actors.edges.kubernetes.calls import ApiCaller
+from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
@@ -29,7 +29,7 @@ from ebbtide.actors.system import System
 from ebbtide.events.base import Record, shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
-from ebbtide.events.outage import LeaderStarted, NodeDeleted, NodeRead, OutageSettings
+from ebbtide.events.outage_events import LeaderStarted, NodeDeleted, NodeRead, OutageSettings
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
 from ebbtide.events.retention import OUTAGE_LIMITS, trim

@@ -11,26 +11,26 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.client import ApiClient
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
+from ebbtide.actors.edges.kubernetes.api_watch import Streamer
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.edges.kubernetes.paced import PacedCaller
-from ebbtide.actors.edges.kubernetes.watch import Streamer
 from ebbtide.actors.edges.kubernetes.work_edge import WorkEdge
 from ebbtide.actors.edges.kubernetes.work_view import WorkView
 from ebbtide.actors.interfaces import NOTICE, WARNING, Edge
 from ebbtide.actors.outage_work import STUCK_POD, StuckPodState
 from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage import OutageSettings, PodLost
+from ebbtide.events.outage_events import OutageSettings, PodLost
 from ebbtide.host import SystemClock, journal_identity
 from ebbtide.log import LogOutput
 from ebbtide.outage.brake import StormBrake
 from ebbtide.outage.configuration import OutageConfiguration
 from ebbtide.outage.controller import Leader, Watching
+from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.follower import Follower, Shared
-from ebbtide.outage.metrics import OutageMetrics
-from ebbtide.outage.sources import pool_of, proof_edges
+from ebbtide.outage.pool_sources import pool_of, proof_edges
 from ebbtide.tracing import outage_destination, usable_resource
 
 #: Of our own namespace: whoever has it leads.

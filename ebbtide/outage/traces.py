@@ -15,13 +15,19 @@ from typing import Protocol
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import ApiCaller
+from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events.base import Record
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload
-from ebbtide.events.outage import LastBootStated, NodeReturned, OutageClosed, OutOfService, WorkRecovered
+from ebbtide.events.outage_events import (
+    LastBootStated,
+    NodeReturned,
+    OutageClosed,
+    OutOfService,
+    WorkRecovered,
+)
 from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
 from ebbtide.otel.delivery.destination import BadDestination, Destination

@@ -17,11 +17,11 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, EXIT_WRONG
 from ebbtide.otel.delivery.pipes import DaemonPipe, InputLines, innermost_error, locked
 from ebbtide.otel.delivery.priority import lower_priority
-from ebbtide.shipping.cursor import LOCK_NAME, load_shipped_first, save_shipped
-from ebbtide.shipping.destination import BadStore
-from ebbtide.shipping.messages import ShipJob, ShipReport
+from ebbtide.shipping.object_store import ObjectStore
 from ebbtide.shipping.shipper import Shipper, look, state_of
-from ebbtide.shipping.store import ObjectStore
+from ebbtide.shipping.shipping_cursor import LOCK_NAME, load_shipped_first, save_shipped
+from ebbtide.shipping.shipping_destination import BadStore
+from ebbtide.shipping.shipping_messages import ShipJob, ShipReport
 
 #: Four times what the largest segment, of 64 MiB, has been seen to need; redacted, a large one may not fit.
 MEMORY_BYTES_MAX = 512 * 1024 * 1024

@@ -18,11 +18,11 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import Segment, Source, StoredFile
 from ebbtide.events.units import size_text
 from ebbtide.otel.delivery.backoff import Backoff
-from ebbtide.otel.metrics import ShippingState
-from ebbtide.shipping.cursor import Entry, Outcome, Shipped, closed_segments
-from ebbtide.shipping.destination import Store, object_key
-from ebbtide.shipping.messages import ShipReport
-from ebbtide.shipping.store import Again, Answer, Present, Refused, Stored
+from ebbtide.otel.metric_table import ShippingState
+from ebbtide.shipping.object_store import Again, Answer, Present, Refused, Stored
+from ebbtide.shipping.shipping_cursor import Entry, Outcome, Shipped, closed_segments
+from ebbtide.shipping.shipping_destination import Store, object_key
+from ebbtide.shipping.shipping_messages import ShipReport
 
 #: A segment that was not answered for so long is left to another process, and those behind it too.
 GIVE_UP_SECONDS = 600.0

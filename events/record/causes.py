@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.messages import plural
-from ebbtide.events.record.model import (
+from ebbtide.events.record.severity import SEVERITY_ORDER, Severity
+from ebbtide.events.record.shutdown_record import (
     DAMAGED_ENDS,
     HookRecord,
     Notice,
@@ -22,7 +23,6 @@ from ebbtide.events.record.model import (
     RecordPart,
     ShutdownRecord,
 )
-from ebbtide.events.record.severity import SEVERITY_ORDER, Severity
 from ebbtide.events.units import span
 
 # --- the cause of a pod's fate -----------------------------------------------------------------

@@ -4,7 +4,7 @@
 costs little memory and a tenth of the decoding. `events.record.fold` adds the rest.
 
 A journal of outages has episodes as well, each of them an outage: `OutageEpisodeBuilder`, which
-`events.record.outages` adds to. Which of the two a journal has, its logic says (`is_of_outages`).
+`events.record.outage_record` adds to. Which of the two a journal has, its logic says (`is_of_outages`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from ebbtide.events.decisions import (
     ShutdownWithdrawn,
 )
 from ebbtide.events.facts import DaemonStarted, InventoryTaken
-from ebbtide.events.model import ShutdownKind
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     LastBootStated,
     NodeRead,
     OutageBegan,
@@ -42,6 +41,7 @@ from ebbtide.events.outage import (
 from ebbtide.events.reader import History
 from ebbtide.events.record.severity import Severity, Summary, severity_of
 from ebbtide.events.segment import Header, is_outage_logic
+from ebbtide.events.values import ShutdownKind
 
 #: An outage's outcome while it has none.
 OPEN: Literal["open"] = "open"

@@ -97,7 +97,6 @@ from ebbtide.events.facts import (
     VolumesUnmounted,
 )
 from ebbtide.events.messages import plural, shortened_list
-from ebbtide.events.model import Hook, Pod
 from ebbtide.events.reader import History
 from ebbtide.events.record.causes import reason_text
 from ebbtide.events.record.episodes import (
@@ -108,7 +107,8 @@ from ebbtide.events.record.episodes import (
     grouped_by_episode,
     is_outage_history,
 )
-from ebbtide.events.record.model import (
+from ebbtide.events.record.notices import TALLIED_NOTICES, notice_text
+from ebbtide.events.record.shutdown_record import (
     AutopsyRecord,
     ConfigurationRecord,
     ContainerRecord,
@@ -124,9 +124,9 @@ from ebbtide.events.record.model import (
     WaveRecord,
     damage_of,
 )
-from ebbtide.events.record.notices import TALLIED_NOTICES, notice_text
 from ebbtide.events.segment import Header
 from ebbtide.events.units import span
+from ebbtide.events.values import Hook, Pod
 
 
 def shutdown_records(history: History, *, boot_id: str | None = None) -> Iterator[ShutdownRecord]:

@@ -32,7 +32,7 @@ from ebbtide.otel.delivery.exporters import sender_for
 from ebbtide.otel.delivery.sender import BatchMaker, Sender
 from ebbtide.otel.logs import Logs
 from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
-from ebbtide.otel.metrics import ReadContext
+from ebbtide.otel.metric_table import ReadContext
 from ebbtide.otel.sdk import readable_spans
 from ebbtide.otel.span import Resource
 from ebbtide.otel.traces.projection import Projection, resource_of, with_given

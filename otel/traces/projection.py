@@ -5,7 +5,7 @@ give the same spans. It may begin anywhere outside of a shutdown, such as at the
 shutdown that it did not see begin is passed over.
 
 `HANDLERS` says which records a shutdown's trace needs, and which function takes each: one row an event
-type. All others cost nothing. An outage's are in `otel.traces.outage`; which of the two a journal is of, its
+type. All others cost nothing. An outage's are in `outage_trace`; which of the two a journal is of, its
 logic says (`KINDS`).
 """
 
@@ -21,15 +21,16 @@ from ebbtide.events.decisions import (
     ReleaseLock,
     ShutdownBegan,
 )
-from ebbtide.events.outage import OutageBegan
+from ebbtide.events.outage_events import OutageBegan
 from ebbtide.events.record.episodes import grouped_by_episode, is_of_outages
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Attributes, Resource, Span
-from ebbtide.otel.traces import pods, shutdown
-from ebbtide.otel.traces.outage import HANDLERS as OUTAGE_HANDLERS
-from ebbtide.otel.traces.outage import LATE, OutageTrace
-from ebbtide.otel.traces.shutdown import abandon_trace, end_daemon_start
+from ebbtide.otel.traces import pod_spans as pods
+from ebbtide.otel.traces import shutdown_trace as shutdown
+from ebbtide.otel.traces.outage_trace import HANDLERS as OUTAGE_HANDLERS
+from ebbtide.otel.traces.outage_trace import LATE, OutageTrace
+from ebbtide.otel.traces.shutdown_trace import abandon_trace, end_daemon_start
 from ebbtide.otel.traces.trace import EpisodeTrace, Trace
 
 Handler = Callable[[Trace, Any], None]

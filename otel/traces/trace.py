@@ -4,8 +4,8 @@ ended.
 A span is made once, when it ends, from what stood in the journal until then. What becomes of it afterwards
 is never written into it: another reader, at another time, must make the same bytes.
 
-`EpisodeTrace` adds the root span, and `Trace` what the functions of `otel.traces.pods` and
-`otel.traces.shutdown` must remember from one record to the next.
+`EpisodeTrace` adds the root span, and `Trace` what the functions of `otel.traces.pod_spans` and
+`otel.traces.shutdown_trace` must remember from one record to the next.
 """
 
 from __future__ import annotations

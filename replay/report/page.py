@@ -21,7 +21,9 @@ from ebbtide.events.decisions import PodOutcome, PodRejected
 from ebbtide.events.messages import Names
 from ebbtide.events.record.causes import KIND_TEXTS, CauseCode, CauseGroup, cause_groups, fates_text, headline
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.model import (
+from ebbtide.events.record.outage_record import OutageRecord
+from ebbtide.events.record.severity import SEVERITY_SIGNS
+from ebbtide.events.record.shutdown_record import (
     AutopsyRecord,
     ContainerRecord,
     DamageRecord,
@@ -32,8 +34,6 @@ from ebbtide.events.record.model import (
     stop_began_ns,
     wave_outcome_text,
 )
-from ebbtide.events.record.outages import OutageRecord
-from ebbtide.events.record.severity import SEVERITY_SIGNS
 from ebbtide.events.units import span, span_s
 from ebbtide.replay.critical_chain import Chain, Segment, critical_chain
 from ebbtide.replay.report.markup import (

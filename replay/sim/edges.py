@@ -72,7 +72,7 @@ from ebbtide.events.facts import (
     StatusesSeen,
     VolumesUnmounted,
 )
-from ebbtide.events.model import Pod, ProcessReport
+from ebbtide.events.values import Pod, ProcessReport
 from ebbtide.replay.sim.loop import (
     FOREVER,
     TOUCH,
@@ -83,7 +83,8 @@ from ebbtide.replay.sim.loop import (
     Until,
     Watching,
 )
-from ebbtide.replay.sim.node import (
+from ebbtide.replay.sim.scenario import Draws
+from ebbtide.replay.sim.sim_node import (
     KUBELET,
     NO_LIST,
     NOT_LISTED_YET,
@@ -91,7 +92,6 @@ from ebbtide.replay.sim.node import (
     SimulatedContainer,
     SimulatedNode,
 )
-from ebbtide.replay.sim.scenario import Draws
 
 
 class DaemonProcess(Protocol):

@@ -41,8 +41,8 @@ from ebbtide.events.decisions import (
 from ebbtide.events.facts import ApiRead, DaemonStarted, EffectPanicked, OrderEnded, PrepareForShutdown
 from ebbtide.events.units import span
 from ebbtide.replay.sim import invariants_kubernetes as kubernetes
-from ebbtide.replay.sim.node import KUBELET, Happening, SimulatedContainer
-from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_times
+from ebbtide.replay.sim.sim_node import KUBELET, Happening, SimulatedContainer
+from ebbtide.replay.sim.world_view import BootView, BreachSentences, container_label, world_times
 
 
 class Breach(NamedTuple):

@@ -27,7 +27,7 @@ from ebbtide.events.decisions import (
 )
 from ebbtide.events.facts import ApiRead, DaemonStarted, OrderEnded
 from ebbtide.events.units import span
-from ebbtide.replay.sim.view import BootView, BreachSentences, container_label
+from ebbtide.replay.sim.world_view import BootView, BreachSentences, container_label
 
 #: Kinds after which the same pods do not start here again.
 GOING_FOR_GOOD = ("poweroff", "halt")

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
+from ebbtide.events.values import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
 
 # --- how pods behave: the constants of one run, drawn or given ------------------------------------
 

@@ -16,8 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ebbtide.actors.checkpoint import as_checkpoint, restore
-from ebbtide.actors.config import NAME as CONFIG
-from ebbtide.actors.config import ConfigState
+from ebbtide.actors.config_reconciler import NAME as CONFIG
+from ebbtide.actors.config_reconciler import ConfigState
 from ebbtide.actors.episode import NAME as EPISODE
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import System
@@ -54,10 +54,10 @@ from ebbtide.events.facts import (
     StopRequested,
     Tick,
 )
-from ebbtide.events.model import Container, Pod, Settings
 from ebbtide.events.reader import History
 from ebbtide.events.segment import is_outage_logic
 from ebbtide.events.units import span
+from ebbtide.events.values import Container, Pod, Settings
 from ebbtide.replay.replayer import STATEMENTS, Divergence, Replayer, whole_steps
 
 # What is kept is the state just before the shutdown's first record, every fact with its place, and how late

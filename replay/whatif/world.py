@@ -8,7 +8,7 @@ one.
 An order that was open when the record ended has its outcome just behind that, or after the slowest time of
 its kind. One that hung longer than any other of its kind is a bet: in the grim run it hangs for ever.
 
-What the record does not have is counted here (`replay.whatif.run` states it), and kept out of the
+What the record does not have is counted here (`replay.whatif.whatif_run` states it), and kept out of the
 pods' way where that can be: an order without a recorded twin (a delivery more, since there are other waves)
 is done after the slowest time of its kind.
 
@@ -37,8 +37,8 @@ from ebbtide.events.decisions import (
     TakeInventory,
 )
 from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, OrderEnded, Result
-from ebbtide.events.model import Container
 from ebbtide.events.units import span
+from ebbtide.events.values import Container
 from ebbtide.replay.sim.loop import RANKS, REST, TICKS, Agenda, Entry, Loop, World
 from ebbtide.replay.whatif.record import (
     Answer,

@@ -12,7 +12,7 @@ from ebbtide.actors.policy.termination_mode import deletable, pods_come_back
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record
 from ebbtide.events.facts import ContainerExited, DaemonStarted, MountsRead, OrderEnded, PodJoined
-from ebbtide.events.model import TerminationMode
+from ebbtide.events.values import TerminationMode
 
 
 @dataclass

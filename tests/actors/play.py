@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, TYPES, Order
 from ebbtide.events.decisions import AwaitStatuses, CancelOrder, CheckMounts, Leave, TakeInventory
-from ebbtide.events.model import Pod, Settings, ShutdownKind
+from ebbtide.events.values import Pod, Settings, ShutdownKind
 from tests.actors.laws import Laws, NodeLaws
 from tests.scripts.bench import Bench
 

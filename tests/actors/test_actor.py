@@ -18,12 +18,12 @@ from ebbtide.actors.actor import (
     UndeclaredTransition,
     ignored,
 )
-from ebbtide.actors.config import CONFIG
+from ebbtide.actors.config_reconciler import CONFIG
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import Event, Stamp
 from ebbtide.events.decisions import ActorFailed, ConfigAdopted, Leave
 from ebbtide.events.facts import SettingsLoaded
-from ebbtide.events.model import Settings
+from ebbtide.events.values import Settings
 
 
 class Light(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.actors.actor import NEVER_NS
-from ebbtide.actors.config import CONFIG, ConfigState, phase_of
+from ebbtide.actors.config_reconciler import CONFIG, ConfigState, phase_of
 
 
 @pytest.mark.parametrize(

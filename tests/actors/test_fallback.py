@@ -15,7 +15,7 @@ from ebbtide.actors.sets import SHUTDOWN
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.facts import ContainerExited, HurryRequested, LogindRead, Tick
-from ebbtide.events.model import Container, Handover, Pod
+from ebbtide.events.values import Container, Handover, Pod
 
 POD = Pod(
     uid="u",

@@ -13,7 +13,7 @@ from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events import decisions as d
 from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
 from ebbtide.events.facts import ContainerExited, DurabilityLate, EffectPanicked, OrderEnded
-from ebbtide.events.outage import SetTaint
+from ebbtide.events.outage_events import SetTaint
 from tests.actors.runner_parts import FakeEdge, FakeJournal, deliver, done, hook, rig, settle, signal
 
 

@@ -10,7 +10,7 @@ from ebbtide.actors import runner
 from ebbtide.actors.runner import QUEUE_GROUPS_MAX, Inbox
 from ebbtide.events import facts as f
 from ebbtide.events.base import Fact
-from ebbtide.events.model import Pod
+from ebbtide.events.values import Pod
 from tests.actors.runner_parts import settle
 
 POD = f.PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))

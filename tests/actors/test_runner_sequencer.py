@@ -13,7 +13,7 @@ from ebbtide.actors.system import System
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import Arm, Leave
-from ebbtide.events.model import Pod, Settings
+from ebbtide.events.values import Pod, Settings
 from tests.actors.runner_parts import FakeEdge, FakeJournal, TrioClock, settle
 from tests.journals import step
 

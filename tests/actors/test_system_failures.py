@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from ebbtide.actors.actor import EVERY, Row, Transitions
-from ebbtide.actors.config import CONFIG
+from ebbtide.actors.config_reconciler import CONFIG
 from ebbtide.actors.system import LOOK_NS, System
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Stamp
 from ebbtide.events.decisions import ActorFailed, TakeInventory
-from ebbtide.events.model import Container, Period, Pod, Settings
+from ebbtide.events.values import Container, Period, Pod, Settings
 from tests.handlers import replace_handler
 from tests.journals import started
 

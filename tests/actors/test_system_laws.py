@@ -14,7 +14,7 @@ from ebbtide.actors.policy.termination_mode import NODE_MODES
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import NS_PER_SECOND, Stamp
 from ebbtide.events.decisions import PodEnded, PodPlanned
-from ebbtide.events.model import Container, Hook, Period, Pod, Settings
+from ebbtide.events.values import Container, Hook, Period, Pod, Settings
 from tests.actors.play import MOVES, NODE_MOVES, Move, NodePlay, Play, on_node
 from tests.scripts.bench import WALL_BASE_NS, Saboteur
 

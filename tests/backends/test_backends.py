@@ -24,7 +24,7 @@ from ebbtide.otel.delivery.export_run import LOGS_PATH, METRICS_PATH, destinatio
 from ebbtide.otel.delivery.exporters import sender_for
 from ebbtide.otel.logs import Logs
 from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metrics import ReadContext
+from ebbtide.otel.metric_table import ReadContext
 from ebbtide.otel.sdk import readable_spans
 from ebbtide.otel.sdk_beside import metrics_data, readable_logs
 from ebbtide.replay.critical_chain import critical_chain

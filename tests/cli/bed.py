@@ -10,8 +10,8 @@ from ebbtide.actors.system import System
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record, Stamp
 from ebbtide.events.decisions import ReleaseLock, SendSignal, TakeInventory
-from ebbtide.events.model import Period, Pod, Settings
 from ebbtide.events.segment import SHUTDOWN_LOGIC, Identity
+from ebbtide.events.values import Period, Pod, Settings
 from tests import journals
 from tests.journals import checkpoint, segment, write_files
 

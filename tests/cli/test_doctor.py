@@ -15,11 +15,11 @@ import pytest
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction, ProcessSpec
-from ebbtide.actors.edges.process.pods import RECORD_VERSION, ContainerRecord, PodRecord
+from ebbtide.actors.edges.process.process_pods import RECORD_VERSION, ContainerRecord, PodRecord
 from ebbtide.doctor.gather import look_at_journal, targets_of_processes
 from ebbtide.doctor.measure import measure_connection
 from ebbtide.doctor.rules import examine
-from ebbtide.events.model import Container, Pod
+from ebbtide.events.values import Container, Pod
 from tests.cli.bed import whole_shutdown
 from tests.cli.test_journal import damage
 from tests.commands import Run

@@ -10,7 +10,7 @@ import click
 import msgspec
 import pytest
 
-from ebbtide.actors.edges.kubernetes.calls import ApiNode
+from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
 from ebbtide.cli.common.guard import guarded
 from ebbtide.cli.kubectl import SECTIONS, known_rows, plugin
 

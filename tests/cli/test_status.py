@@ -16,16 +16,16 @@ import pytest
 
 from ebbtide.control import ControlError, Request
 from ebbtide.daemon import control_verbs
-from ebbtide.events.base import Event
-from ebbtide.events.decisions import DetachCertified
-from ebbtide.events.facts import HurryRequested
-from ebbtide.status import (
+from ebbtide.daemon_status import (
     LOCK_TEXTS,
     DaemonStatus,
     PodStatus,
     cached_pods,
     node_json,
 )
+from ebbtide.events.base import Event
+from ebbtide.events.decisions import DetachCertified
+from ebbtide.events.facts import HurryRequested
 from tests.cli.bed import whole_shutdown
 from tests.commands import Run
 

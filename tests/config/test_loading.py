@@ -11,7 +11,7 @@ from ebbtide.config import ConfigError, Loaded, load, parse
 from ebbtide.config.loading import MISTAKES_MAX
 from ebbtide.config.schema import FIELDS, NODE_FIELDS, TRACING_FIELDS, NodeSection
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Period, Settings
+from ebbtide.events.values import Period, Settings
 
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

@@ -12,7 +12,7 @@ import pytest
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
-from ebbtide.events.model import Container, Pod, ProcessReport
+from ebbtide.events.values import Container, Pod, ProcessReport
 from ebbtide.log import (
     LineContext,
     SystemJournal,

@@ -12,9 +12,9 @@ from ebbtide.cli.metrics import meters_of_daemon
 from ebbtide.events.base import Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder
+from ebbtide.node_metrics import MetricsBackend, MetricsOptions, MetricsRecorder
 from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold, kept_meters
-from ebbtide.otel.metrics import ShippingState, exposition
+from ebbtide.otel.metric_table import ShippingState, exposition
 from tests.journals import SHUTDOWN
 
 

@@ -27,7 +27,6 @@ from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
 from ebbtide.events.codec import HASH_BYTES, RawRecord
 from ebbtide.events.decisions import ActorFailed, HookStarted
 from ebbtide.events.disk import DirectoryStorage
-from ebbtide.events.model import Container, Hook, Period, Settings
 from ebbtide.events.segment import (
     HEADER_PREFIX,
     SHUTDOWN_LOGIC,
@@ -36,6 +35,7 @@ from ebbtide.events.segment import (
     WriterStart,
     header_length,
 )
+from ebbtide.events.values import Container, Hook, Period, Settings
 from ebbtide.events.writer import Writer
 from ebbtide.recover import Recovered, recover
 from ebbtide.replay.replayer import Divergence, Replayer

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 
-from ebbtide import status
+from ebbtide import daemon_status as status
+from ebbtide.daemon_status import DaemonStatus
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event
-from ebbtide.events.model import Pod
-from ebbtide.status import DaemonStatus
+from ebbtide.events.values import Pod
 from tests.journals import began, steps
 
 POD = Pod(uid="u", namespace="shop", name="web-0")

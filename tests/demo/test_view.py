@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from ebbtide.cli.common.guard import guarded
-from ebbtide.demo.view import NEXT_COMMANDS, NextCommands, live_frame
+from ebbtide.daemon_status import DaemonStatus, PodStatus, WaveStatus
+from ebbtide.demo.demo_view import NEXT_COMMANDS, NextCommands, live_frame
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.status import DaemonStatus, PodStatus, WaveStatus
 from tests.demo.bed import COMMAND
 from tests.journals import DEMO
 

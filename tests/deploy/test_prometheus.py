@@ -16,9 +16,9 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metrics import CATALOG, ReadContext, ShippingState, exposition
-from ebbtide.outage.metrics import CATALOG as OUTAGE_CATALOG
-from ebbtide.outage.metrics import OutageMetrics
+from ebbtide.otel.metric_table import CATALOG, ReadContext, ShippingState, exposition
+from ebbtide.outage.controller_metrics import CATALOG as OUTAGE_CATALOG
+from ebbtide.outage.controller_metrics import OutageMetrics
 from tests.journals import SHUTDOWN
 
 ROOT = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from ebbtide.actors.edges.kubernetes.calls import ApiNode, ApiPod
+from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, ApiPod
+from ebbtide.actors.edges.kubernetes.api_watch import LIVENESS_PATH
+from ebbtide.actors.edges.kubernetes.api_writes import event_object
 from ebbtide.actors.edges.kubernetes.node_writes import conditions_patch
 from ebbtide.actors.edges.kubernetes.pod_writes import final_status
-from ebbtide.actors.edges.kubernetes.runtime import event_object
-from ebbtide.actors.edges.kubernetes.watch import LIVENESS_PATH
 from ebbtide.actors.node_status import (
     DETECTED_MESSAGE,
     DOWN_CONDITIONS,

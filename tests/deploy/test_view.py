@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.client import ApiClient, CommandResult
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient, CommandResult
 from ebbtide.cli.kubectl import CONTAINER, INSTALL, NAMESPACE, SECONDS_MAX, ending
 from ebbtide.events.decisions import WaveStarted
 from tests.commands import Ran

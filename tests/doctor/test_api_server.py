@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ebbtide.actors.edges.kubernetes import client as light
-from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.actors.edges.kubernetes import api_client as light
+from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.doctor import api_server as cluster
 from ebbtide.doctor.snapshot import ApiServerState
 from tests.actors.edges.kubernetes.write_fake import Scripted

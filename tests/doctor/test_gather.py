@@ -12,8 +12,8 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, PodEntry
 from ebbtide.actors.edges.cri.orders import node_address
-from ebbtide.actors.edges.cri.pods import ContainerEntry, PodEntry
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
 from ebbtide.config.schema import NodeSection
 from ebbtide.doctor import gather as pods
@@ -21,7 +21,7 @@ from ebbtide.doctor import machine
 from ebbtide.doctor.api_server import certificate_validity
 from ebbtide.doctor.gather import HookTarget, detect_mode, targets_of_containers
 from ebbtide.doctor.machine import command_line_flag, kubelet_settings
-from ebbtide.doctor.node import pods_of_list, static_pods
+from ebbtide.doctor.node_looks import pods_of_list, static_pods
 from ebbtide.doctor.snapshot import StaticPod
 from ebbtide.events.base import NS_PER_SECOND
 from tests.actors.edges.test_documents import merge_bomb

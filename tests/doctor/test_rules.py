@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ebbtide import manifests as manifest_pods
 from ebbtide.actors.edges.linux.proc import SignalForecast
-from ebbtide.actors.policy import plan as explain
-from ebbtide.actors.policy.plan import Plan
+from ebbtide.actors.policy import planning as explain
+from ebbtide.actors.policy.planning import Plan
 from ebbtide.cli.doctor import shortened
 from ebbtide.doctor.rules import (
     ACCESS_RULES,
@@ -44,7 +44,7 @@ from ebbtide.doctor.snapshot import (
     StoreState,
 )
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Pod
+from ebbtide.events.values import Pod
 from tests.doctor.values import (
     API,
     BUS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ebbtide.actors.policy.plan import Plan
+from ebbtide.actors.policy.planning import Plan
 from ebbtide.doctor.rules import examine
 from ebbtide.doctor.snapshot import (
     ApiServerState,
@@ -20,7 +20,7 @@ from ebbtide.doctor.snapshot import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DropInsRead
-from ebbtide.events.model import PlannedPod, PlannedWave
+from ebbtide.events.values import PlannedPod, PlannedWave
 
 DAY_S = 86_400
 NOW_S = 1_800_000_000

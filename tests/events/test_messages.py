@@ -23,8 +23,8 @@ from ebbtide.events.base import (
 )
 from ebbtide.events.facts import ORDER_TEXTS, ORDER_TEXTS_BY_ACTOR, order_text
 from ebbtide.events.messages import DEBUG, ERROR, INFO, NOTICE, WARNING, Names
-from ebbtide.events.model import Container, Hook, Pod, ProcessReport, Settings
-from ebbtide.events.outage import Attachment, LostPod, OutageSettings
+from ebbtide.events.outage_events import Attachment, LostPod, OutageSettings
+from ebbtide.events.values import Container, Hook, Pod, ProcessReport, Settings
 from ebbtide.replay.redact import has_text
 from tests.events.vocabulary import EVERY
 

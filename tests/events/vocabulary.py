@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events import outage as o
+from ebbtide.events import outage_events as o
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, StatesDigest
-from ebbtide.events.model import (
+from ebbtide.events.values import (
     Container,
     Period,
     PlannedPod,

@@ -14,7 +14,7 @@ from obstore.store import MemoryStore
 
 from ebbtide import fleet
 from ebbtide.events.base import Stamp
-from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.replay.tables import Table
 from tests.fleet.conftest import ALIKE
 from tests.fleet.nodes import a_node, damage, rows, shipped, shipped_redacted, tear

@@ -13,8 +13,8 @@ import pytest
 
 from ebbtide import replay
 from ebbtide.cli.common.guard import DONE, NOT_SO, WRONG
-from ebbtide.cli.fleet import what_if
-from ebbtide.cli.fleet.what_if import NIGHTS_MAX
+from ebbtide.cli.fleet import fleet_what_if as what_if
+from ebbtide.cli.fleet.fleet_what_if import NIGHTS_MAX
 from ebbtide.replay.report.page import resource
 from ebbtide.replay.report.risk_page import LINES_MAX, PRINTED_MAX, headline, risk_page
 from tests.commands import Run

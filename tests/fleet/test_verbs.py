@@ -17,7 +17,7 @@ from ebbtide.cli.simulate import write_journal
 from ebbtide.config import load_named
 from ebbtide.events.decisions import PodEnded
 from ebbtide.extras import EXTRAS
-from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
+from ebbtide.replay.sim.simulation import Machine, SimulationRequest, plan_of
 from ebbtide.replay.whatif.record import WrongChange
 from tests.commands import Ran, Run
 from tests.fleet.conftest import Nodes
@@ -155,7 +155,7 @@ def test_no_gate_holds_where_nothing_was_asked(
     def mistaken(*arguments: object) -> None:
         raise TypeError("a mistake")
 
-    monkeypatch.setattr("ebbtide.replay.whatif.run.what_if", mistaken)
+    monkeypatch.setattr("ebbtide.replay.whatif.whatif_run.what_if", mistaken)
     words = ("fleet", "what-if", "--journals", nodes.folder, "--config", short, "--jobs", "1")
     ran = run(*words, "--gate", "lost=0", "--gate", "not-asked=1000")
     assert ran.code == NOT_SO

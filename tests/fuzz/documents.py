@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges import http_get
-from ebbtide.actors.edges.cri.pods import (
+from ebbtide.actors.edges.cri.cri_pods import (
     GRACE_ANNOTATION,
     PORTS_ANNOTATION,
     PRE_STOP_ANNOTATION,
@@ -25,11 +25,11 @@ from ebbtide.actors.edges.cri.pods import (
     pre_stop_of,
     sidecars_of,
 )
-from ebbtide.actors.edges.cri.runtime import signal_of_image
+from ebbtide.actors.edges.cri.cri_runtime import signal_of_image
 from ebbtide.actors.edges.http_get import Request
-from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.actors.edges.kubernetes.api_calls import Answer
+from ebbtide.actors.edges.kubernetes.api_watch import list_all
 from ebbtide.actors.edges.kubernetes.credentials import read_kubeconfig
-from ebbtide.actors.edges.kubernetes.watch import list_all
 from ebbtide.config.loading import parse
 from ebbtide.manifests import parse_manifests
 from ebbtide.otel.delivery.answers import (

@@ -16,9 +16,8 @@ from google.protobuf.message import DecodeError, Message
 
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.client import ANSWER_TYPES, CallFailed, CriClient, RuntimeReach
-from ebbtide.actors.edges.cri.orders import ContainerHooks, SandboxCleanup
-from ebbtide.actors.edges.cri.pods import (
+from ebbtide.actors.edges.cri.cri_client import ANSWER_TYPES, CallFailed, CriClient, RuntimeReach
+from ebbtide.actors.edges.cri.cri_pods import (
     CONTAINER_NAME_LABEL,
     GRACE_ANNOTATION,
     POD_NAME_LABEL,
@@ -34,8 +33,11 @@ from ebbtide.actors.edges.cri.pods import (
     pod_view,
     view_of_known,
 )
-from ebbtide.actors.edges.cri.runtime import ContainerEnds, Listing
-from ebbtide.actors.edges.kubernetes.calls import ApiNode, ApiPod, Unanswered
+from ebbtide.actors.edges.cri.cri_runtime import ContainerEnds, Listing
+from ebbtide.actors.edges.cri.orders import ContainerHooks, SandboxCleanup
+from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, ApiPod, Unanswered
+from ebbtide.actors.edges.kubernetes.api_watch import ApiRefused, PodWatch, VersionExpired
+from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.edges.kubernetes.node_writes import (
     CHANGED_ANNOTATION,
     RESTORE_PATCHES,
@@ -46,15 +48,13 @@ from ebbtide.actors.edges.kubernetes.node_writes import (
     fence_patch,
 )
 from ebbtide.actors.edges.kubernetes.pod_writes import final_status, newest_start, started_this_boot
-from ebbtide.actors.edges.kubernetes.pods import PodStore
-from ebbtide.actors.edges.kubernetes.watch import ApiRefused, PodWatch, VersionExpired
 from ebbtide.actors.edges.pod_spec import ExecAction
 from ebbtide.actors.system import System
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Stamp
 from ebbtide.events.codec import encode_event
 from ebbtide.events.decisions import RunHook
-from ebbtide.events.model import Pod, Settings
+from ebbtide.events.values import Pod, Settings
 from tests.actors.edges.process.process_bed import Outbox
 from tests.replay.shutdown import GRANT_NS, WAVES, armed, ended, started
 from tests.waiting import WATCHDOG_SECONDS

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.edges.http_get import FAILURES
-from ebbtide.actors.edges.kubernetes.calls import Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials
 from ebbtide.config import ConfigError
 from ebbtide.events.base import Stamp

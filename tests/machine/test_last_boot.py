@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.root, pytest.mark.machine]
 #: the usual one of mode process, and what the shipped one lets through is read by a program in its place.
 READER = """
 import pathlib, trio
-from ebbtide.actors.edges.last_boot import read_last_boot, this_machine
+from ebbtide.actors.edges.last_boot_reading import read_last_boot, this_machine
 read = trio.run(read_last_boot, this_machine(), pathlib.Path("/var/lib/ebbtide/node"), "{boot}")
 print(read.crash, read.wtmp, read.journal)
 """

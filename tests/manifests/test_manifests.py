@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction, TcpSocketAction
-from ebbtide.events.model import Container, Hook
+from ebbtide.events.values import Container, Hook
 from ebbtide.manifests import (
     Expander,
     Manifest,

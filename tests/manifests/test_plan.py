@@ -6,12 +6,12 @@ import io
 
 from rich.console import Console
 
-from ebbtide.actors.policy.plan import Plan
+from ebbtide.actors.policy.planning import Plan
 from ebbtide.config import parse as parse_config
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Settings
+from ebbtide.events.values import Settings
 from ebbtide.manifests import Manifest, parse_manifests
-from ebbtide.plan import build_plan, plan_json, plan_tables
+from ebbtide.plan_view import build_plan, plan_json, plan_tables
 
 CONFIG = (
     b"apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event
-from ebbtide.events.model import Pod
+from ebbtide.events.values import Pod
 from tests.journals import pod
 from tests.otel.records import RELEASE, TICK, Teller, began, exited, signal, wave
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events import outage as o
+from ebbtide.events import outage_events as o
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.segment import OUTAGE_LOGIC
 from tests.otel.records import TICK, Teller

@@ -11,8 +11,8 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event, encode_event
 from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, PrepareForShutdown, Tick
-from ebbtide.events.model import PlannedPod, Pod
 from ebbtide.events.segment import SHUTDOWN_LOGIC, Header, Identity, Link
+from ebbtide.events.values import PlannedPod, Pod
 from ebbtide.otel.attributes import TABLE
 from ebbtide.otel.span import AttributeValue, Span
 from ebbtide.otel.traces.projection import Projection

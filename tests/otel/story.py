@@ -8,7 +8,7 @@ from __future__ import annotations
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Pod, ProcessReport
+from ebbtide.events.values import Pod, ProcessReport
 from ebbtide.otel.traces.trace import EVENTS_MAX
 from tests.journals import pod
 from tests.otel.records import MS, TICK, Teller, another, began, exited, signal, start, wave

@@ -12,10 +12,10 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import LogindRead
-from ebbtide.events.model import Pod
 from ebbtide.events.reader import History
+from ebbtide.events.values import Pod
 from ebbtide.otel.meters import Meters, fold
-from ebbtide.otel.metrics import CATALOG, ReadContext, ShippingState, exposition
+from ebbtide.otel.metric_table import CATALOG, ReadContext, ShippingState, exposition
 from ebbtide.otel.span import Resource
 from tests.journals import SHUTDOWN, began, steps
 from tests.otel.wire import encode_metrics

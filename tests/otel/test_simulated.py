@@ -8,7 +8,7 @@ import pytest
 
 from ebbtide.otel import attributes as at
 from ebbtide.otel.traces.projection import Projection
-from ebbtide.otel.traces.shutdown import NEXT_BOOT
+from ebbtide.otel.traces.shutdown_trace import NEXT_BOOT
 from ebbtide.otel.traces.trace import ROOT
 from tests.conftest import Sample
 from tests.otel.records import attributes, named

@@ -10,7 +10,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from ebbtide.otel.logs import LogRecord
 from ebbtide.otel.meters import Meters
-from ebbtide.otel.metrics import ReadContext
+from ebbtide.otel.metric_table import ReadContext
 from ebbtide.otel.sdk import readable_spans
 from ebbtide.otel.sdk_beside import metrics_data, readable_logs
 from ebbtide.otel.span import Resource, Span

@@ -14,7 +14,7 @@ from ebbtide.actors.edges.kubernetes.node_view import ClusterView, LeaseView, No
 from ebbtide.actors.interfaces import Ending
 from ebbtide.actors.outage import PERMIT_RETRY_NS
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage import Ready, RequestPermit, ReturnPermit, TaintOwner
+from ebbtide.events.outage_events import Ready, RequestPermit, ReturnPermit, TaintOwner
 from ebbtide.outage.brake import (
     LEFT_SECONDS,
     MANY_DEAD,

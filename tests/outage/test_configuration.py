@@ -9,7 +9,7 @@ import yaml
 
 from ebbtide.config import ConfigError
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage import OutageSettings
+from ebbtide.events.outage_events import OutageSettings
 from ebbtide.outage.configuration import (
     BRAKE_FIELDS,
     CLUSTER_API_FIELDS,

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.actors.edges.kubernetes.config_maps import GATHER_SECONDS, ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.node_view import (
     LEASES_PATH,
@@ -23,7 +23,7 @@ from ebbtide.actors.edges.kubernetes.node_view import (
 )
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
 from ebbtide.events.base import Event, Order, Record
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     Attachment,
     HeartbeatMissed,
     HeartbeatSeen,
@@ -40,8 +40,8 @@ from ebbtide.events.outage import (
 )
 from ebbtide.events.reader import History
 from ebbtide.outage.controller import AGAIN_SECONDS, BEGUN_MAX, Leader, Watching, urgency
+from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.follower import Follower, Shared
-from ebbtide.outage.metrics import OutageMetrics
 from ebbtide.outage.program import LEAVE_SECONDS_MAX
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps

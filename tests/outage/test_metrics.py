@@ -8,10 +8,10 @@ import pytest
 
 from ebbtide.actors.system import System
 from ebbtide.events.base import Record
-from ebbtide.events.outage import OutageClosed, OutOfService, ProofWasWrong
+from ebbtide.events.outage_events import OutageClosed, OutOfService, ProofWasWrong
 from ebbtide.events.segment import OUTAGE_LOGIC
-from ebbtide.outage.metrics import CATALOG, OutageMetrics
-from ebbtide.replay.sim.outage import World
+from ebbtide.outage.controller_metrics import CATALOG, OutageMetrics
+from ebbtide.replay.sim.sim_outage import World
 from tests.replay import outages
 from tests.scripts.bench import Bench
 from tests.scripts.parse import parse

@@ -11,19 +11,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import Answer
-from ebbtide.actors.edges.kubernetes.client import ApiClient
+from ebbtide.actors.edges.kubernetes.api_calls import Answer
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.actors.edges.kubernetes.paced import BURST, REQUESTS_PER_SECOND
 from ebbtide.actors.edges.proof.remediators import KINDS, LIST_EVERY_SECONDS
 from ebbtide.actors.edges.proof.sources import SourcesEdge
 from ebbtide.events.base import Fact
-from ebbtide.events.outage import EvidenceRead, ReadSources
+from ebbtide.events.outage_events import EvidenceRead, ReadSources
 from ebbtide.log import LogOutput
 from ebbtide.outage.configuration import parse_outage
 from ebbtide.outage.controller import Leader
+from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.follower import Follower
-from ebbtide.outage.metrics import OutageMetrics
 from ebbtide.outage.program import Options, _leader
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted
 

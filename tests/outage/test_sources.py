@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
 from ebbtide.actors.edges.proof.remediators import KINDS, Machines, Remediations
 from ebbtide.actors.edges.proof.sources import Machine
 from ebbtide.outage.configuration import parse_outage
-from ebbtide.outage.sources import controllers_of, ec2_of, machine_of, pool_of, sources_of
+from ebbtide.outage.pool_sources import controllers_of, ec2_of, machine_of, pool_of, sources_of
 
 HEAD = "apiVersion: ebbtide/v1alpha1\nkind: OutageConfiguration\n"
 POOLS = HEAD + (

@@ -12,7 +12,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.outage import LastBootStated, OutageClosed
+from ebbtide.events.outage_events import LastBootStated, OutageClosed
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.destination import Destination, Given
 from ebbtide.otel.delivery.once import spans_of

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import trio
 
 from ebbtide.events.base import Event, Record
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     Detached,
     DetachWaits,
     NodeRead,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import trio
 
 from ebbtide.events.decisions import WaveStarted
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     Contradicted,
     DetachForced,
     OutageBegan,

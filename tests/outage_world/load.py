@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ebbtide.actors.edges.kubernetes.config_maps import GATHER_SECONDS, UNSYNCED_SECONDS
 from ebbtide.actors.system import System
-from ebbtide.events import outage as o
+from ebbtide.events import outage_events as o
 from ebbtide.events.base import Fact, Order, Stamp
 from ebbtide.events.facts import OrderEnded, Result, Tick
 from ebbtide.events.segment import OUTAGE_LOGIC

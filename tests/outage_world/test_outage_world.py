@@ -14,12 +14,12 @@ from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.outage import DOWN, POWER_OFF_PAUSE_NS, POWER_OFFS_MAX
 from ebbtide.actors.outage_proof import CONTRADICTION_NS, POWER
 from ebbtide.actors.system import System
-from ebbtide.events import outage as o
+from ebbtide.events import outage_events as o
 from ebbtide.events.base import NS_PER_SECOND, Fact, Record, Stamp
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.segment import OUTAGE_LOGIC
-from ebbtide.replay.sim.outage import MS, World, simulate_outage
+from ebbtide.replay.sim.sim_outage import MS, World, simulate_outage
 from tests.outage_world.load import EVERY_WAY, Load, Stuck
 
 SEEDS = 60

@@ -20,10 +20,10 @@ from ebbtide.events import reader as history
 from ebbtide.events.base import Record, Stamp
 from ebbtide.events.catalog import Segment, _look
 from ebbtide.events.codec import FLAG_LAST, RawRecord
-from ebbtide.events.model import Container, Pod
 from ebbtide.events.reader import History, Scan, ScannedPiece
 from ebbtide.events.recovery import State
 from ebbtide.events.segment import SHUTDOWN_LOGIC, Identity, Link
+from ebbtide.events.values import Container, Pod
 from tests.journals import Journal, Memory, checkpoint
 
 EVENTS_MIN = 1000

@@ -19,7 +19,7 @@ from ebbtide.actors.logind import OPERATION_IN_PROGRESS
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
-from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
+from ebbtide.events.values import Container, Hook, Period, Pod, ProcessReport, Settings
 from tests.journals import pod, started, write_files
 from tests.replay.shutdown import Book, ended
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ebbtide.events.base import Fact, Record
-from ebbtide.events.outage import LeaderStarted
+from ebbtide.events.outage_events import LeaderStarted
 from ebbtide.events.segment import OUTAGE_LOGIC
-from ebbtide.replay.sim.outage import World
+from ebbtide.replay.sim.sim_outage import World
 from tests.journals import write_files
 from tests.replay.shutdown import Book
 from tests.scripts.bench import Bench

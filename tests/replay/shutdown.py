@@ -15,8 +15,8 @@ from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.system import System
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, Stamp
-from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
 from ebbtide.events.segment import SHUTDOWN_LOGIC
+from ebbtide.events.values import Container, Hook, Period, Pod, ProcessReport, Settings
 from tests.journals import IDENTITY, Journal, checkpoint, pod, started, write_files
 
 WALL_NS = 1_700_000_000 * NS_PER_SECOND

@@ -33,11 +33,11 @@ NOT_REPLAYED = (
     "policy.grace_periods.migrate_two_values: critical_ns < 0 -> critical_ns >= 0",
     "policy.grace_periods.migrate_two_values: total_ns < critical_ns -> total_ns <= critical_ns",
     "policy.grace_periods.migrate_two_values: total_ns < critical_ns -> total_ns >= critical_ns",
-    "policy.plan.make_plan: grant_ns < needed_ns -> grant_ns <= needed_ns",
-    "policy.plan.make_plan: grant_ns < needed_ns -> grant_ns >= needed_ns",
-    "policy.plan.usable_budget_ns: grant_ns is None -> grant_ns is not None",
-    "policy.plan.make_plan: grant_ns is None -> grant_ns is not None",
-    "policy.plan.make_plan: grant_ns is not None -> grant_ns is None",
+    "policy.planning.make_plan: grant_ns < needed_ns -> grant_ns <= needed_ns",
+    "policy.planning.make_plan: grant_ns < needed_ns -> grant_ns >= needed_ns",
+    "policy.planning.usable_budget_ns: grant_ns is None -> grant_ns is not None",
+    "policy.planning.make_plan: grant_ns is None -> grant_ns is not None",
+    "policy.planning.make_plan: grant_ns is not None -> grant_ns is None",
 )
 
 #: What an actor's failure leads to, or a bug that makes no progress: `tests/actors` and `tests/scripts` make
@@ -94,8 +94,8 @@ UNTOLD = (
     "fallback._take_pods: taken.wave <= state.wave -> taken.wave < state.wave",
     "fallback._hurry: event.pod in (taken.pod.uid, taken.pod.name, taken.pod.label)"
     " -> event.pod not in (taken.pod.uid, taken.pod.name, taken.pod.label)",
-    "config._started: event.preparing is None -> event.preparing is not None",
-    "config._drop_in_ended: event.result == 'done' -> event.result != 'done'",
+    "config_reconciler._started: event.preparing is None -> event.preparing is not None",
+    "config_reconciler._drop_in_ended: event.result == 'done' -> event.result != 'done'",
     "system.next_ns: self._heap[0][2].deadline_ns != self._heap[0][0]"
     " -> self._heap[0][2].deadline_ns == self._heap[0][0]",
     "hook._shorten_delete: state.means != 'api' -> state.means == 'api'",
@@ -123,8 +123,8 @@ UNTOLD = (
     "hook._adopted: down.since_ns == max(now, 1) -> down.since_ns != max(now, 1)",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
     "outage_proof._missed: state.reading == 'pausing' -> state.reading != 'pausing'",
-    "policy.plan.first_names: len(names) > NAMES_MAX -> len(names) <= NAMES_MAX",
-    "policy.plan.first_names: len(names) > NAMES_MAX -> len(names) >= NAMES_MAX",
+    "policy.planning.first_names: len(names) > NAMES_MAX -> len(names) <= NAMES_MAX",
+    "policy.planning.first_names: len(names) > NAMES_MAX -> len(names) >= NAMES_MAX",
 )
 
 #: Of a Kubernetes node, which no golden journal among these tells of: scripts hold them to what they do.

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from ebbtide.cli.config import check_configuration
 from ebbtide.config import load
 from ebbtide.events.decisions import HookResult
-from ebbtide.events.model import Period, ProcessReport
-from ebbtide.events.record.model import (
+from ebbtide.events.record.shutdown_record import (
     AutopsyRecord,
     ConfigurationRecord,
     ContainerRecord,
@@ -23,6 +22,7 @@ from ebbtide.events.record.model import (
     PodRecord,
     ShutdownRecord,
 )
+from ebbtide.events.values import Period, ProcessReport
 from ebbtide.replay.advise import (
     Advice,
     Caution,

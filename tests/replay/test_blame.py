@@ -5,7 +5,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ebbtide import replay
-from ebbtide.events.record.model import ContainerRecord, HookRecord, PodRecord, ShutdownRecord, WaveRecord
+from ebbtide.events.record.shutdown_record import (
+    ContainerRecord,
+    HookRecord,
+    PodRecord,
+    ShutdownRecord,
+    WaveRecord,
+)
 from ebbtide.replay.blame import blame
 from tests.journals import SHUTDOWN
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ebbtide import replay
-from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.replay.blame import blame
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
 from tests.conftest import Sample

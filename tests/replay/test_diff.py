@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ebbtide import replay
-from ebbtide.events.record.model import PodRecord, ShutdownRecord
+from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord
 from ebbtide.replay.diff import diff, owner, pod_pairs
 from tests.events.record.worlds import told
 from tests.journals import SHUTDOWN

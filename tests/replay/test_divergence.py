@@ -7,8 +7,8 @@ import msgspec
 from ebbtide.events.base import Checkpoint, Record, StatesDigest
 from ebbtide.events.decisions import ActorFailed, PodEnded, ShutdownBegan
 from ebbtide.events.facts import SettingsLoaded
-from ebbtide.events.model import Period, Settings
 from ebbtide.events.reader import History
+from ebbtide.events.values import Period, Settings
 from ebbtide.replay.divergence import Explanation, explain
 from ebbtide.replay.verify import verify
 from tests.journals import VERSION, changed, history

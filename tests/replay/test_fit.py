@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.actors.policy.grace_periods import effective_periods
-from ebbtide.actors.policy.plan import Plan, make_plan
-from ebbtide.events.model import Hook, Pod, Settings
+from ebbtide.actors.policy.planning import Plan, make_plan
+from ebbtide.events.values import Hook, Pod, Settings
 from ebbtide.replay.advise import Stop, observed_stops
 from ebbtide.replay.fit import MisfitCode, fit
 from tests.replay.test_advise import account, ended, killed

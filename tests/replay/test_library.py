@@ -13,7 +13,7 @@ import pytest
 
 from ebbtide import replay
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.replay.journal import NoSuchShutdown, pick
+from ebbtide.replay.journal_library import NoSuchShutdown, pick
 from tests.journals import SHUTDOWN
 
 

@@ -15,7 +15,7 @@ import pytest
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from ebbtide.replay.sim.simulation import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
 from tests.journals import SHUTDOWN, Memory
 from tests.replay import fallback_story, outages
@@ -46,10 +46,11 @@ NO_FACT = "a fact is expected here"
 
 # fmt: off
 TABLE = (
-    Mutation("simulated", "config", "min(state.grant_ns, files.others_ns) >= state.needed_ns",
+    Mutation("simulated", "config_reconciler", "min(state.grant_ns, files.others_ns) >= state.needed_ns",
              "min(state.grant_ns, files.others_ns) < state.needed_ns",
              "ConfigReconciler", "WriteDropIn", "", NO_FACT),
-    Mutation("simulated", "config", 'event.result == "done" else now', 'event.result != "done" else now',
+    Mutation("simulated", "config_reconciler", 'event.result == "done" else now',
+             'event.result != "done" else now',
              "", "Checkpoint", "Checkpoint", "ConfigReconciler retry_at_ns"),
     Mutation("today", "logind", 'if event.result == "done":', 'if event.result != "done":',
              "LogindActor", "Armed", "Disarmed", "type"),
@@ -98,7 +99,8 @@ TABLE = (
              "HookActor", "HookEnded", "HookStarted", "type"),
     Mutation("edges", "container", "hook.sleep_seconds <= 0:", "hook.sleep_seconds < 0:",
              "HookActor", "HookEnded", "HookStarted", "type"),
-    Mutation("edges", "config", "files.others_ns) >= state.needed_ns", "files.others_ns) > state.needed_ns",
+    Mutation("edges", "config_reconciler", "files.others_ns) >= state.needed_ns",
+             "files.others_ns) > state.needed_ns",
              "ConfigReconciler", "OrderEnded", "WriteDropIn", "type"),
     Mutation("edges", "fallback", "state.release_by_ns > now", "state.release_by_ns >= now",
              "FallbackActor", "PodsEnded", "ActorFailed", "type"),

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ebbtide import replay
-from ebbtide.events.outage import LastBootStated
+from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import History
-from ebbtide.events.record.outages import OutageRecord, outage_records
-from ebbtide.replay.outages import recovery_chain, waits_of
+from ebbtide.events.record.outage_record import OutageRecord, outage_records
+from ebbtide.replay.outage_chain import recovery_chain, waits_of
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.timeline import timeline
 from tests.conftest import Run

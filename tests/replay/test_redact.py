@@ -19,14 +19,14 @@ from ebbtide.cli.journal_pack import _redact as redact_to
 from ebbtide.events import facts as f
 from ebbtide.events.base import TYPES, Checkpoint, Fact, Order, Stamp
 from ebbtide.events.codec import RawRecord
-from ebbtide.events.model import Pod
 from ebbtide.events.pack import PackedSource
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.events.recovery import Case, Finding
 from ebbtide.events.segment import LOGICS, OUTAGE_LOGIC, SHUTDOWN_LOGIC, Identity
+from ebbtide.events.values import Pod
 from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, has_text, redact, text_kind
-from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from ebbtide.replay.sim.simulation import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
 from tests.conftest import Sample
 from tests.journals import Journal, Memory, changed, checkpoint, history

@@ -8,7 +8,7 @@ from pathlib import Path
 from ebbtide.events.base import NS_PER_SECOND, Event, Order
 from ebbtide.events.decisions import FlushTraces, RunHook, SendSignal, TakeInventory
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PrepareForShutdown, SettingsLoaded, Tick
-from ebbtide.events.model import Period, Pod, Settings
+from ebbtide.events.values import Period, Pod, Settings
 from tests.journals import pod, started, write_files
 from tests.replay.shutdown import Book, armed, ended
 

@@ -13,7 +13,7 @@ import re
 from typing import cast
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Container, Hook, HookKind, Pod
+from ebbtide.events.values import Container, Hook, HookKind, Pod
 from tests.scripts.parse import ScriptError
 
 _UNITS = {"s": NS_PER_SECOND, "ms": 1_000_000}

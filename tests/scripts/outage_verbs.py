@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ebbtide.actors.system import System
-from ebbtide.events import outage as o
+from ebbtide.events import outage_events as o
 from ebbtide.events.base import Fact, Order, Record
 from ebbtide.events.segment import OUTAGE_LOGIC
 from tests.scripts.bench import Bench

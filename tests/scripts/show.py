@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record
-from ebbtide.events.model import Container, Handover, Period, PlannedPod, PlannedWave, Pod
-from ebbtide.events.outage import Attachment, LostPod
+from ebbtide.events.outage_events import Attachment, LostPod
+from ebbtide.events.values import Container, Handover, Period, PlannedPod, PlannedWave, Pod
 
 #: The monotonic clock when a script begins: not 0, so that an absolute time is never taken for a difference.
 BASE_NS = 1000 * NS_PER_SECOND

@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Fact
 from ebbtide.events.decisions import Arm, AwaitStatuses, CheckMounts, PodEnded, TakeInventory, WaveStarted
-from ebbtide.events.model import Period, ProcessReport, Settings, ShutdownKind
+from ebbtide.events.values import Period, ProcessReport, Settings, ShutdownKind
 from tests.scripts import show
 from tests.scripts.bench import MANUAL, Bench, Saboteur
 from tests.scripts.notation import duration_ns, pod

@@ -10,8 +10,8 @@ import trio
 
 from ebbtide.doctor.rules import store_of_shipping
 from ebbtide.doctor.snapshot import StoreState
-from ebbtide.doctor.store import look_at_store
-from ebbtide.shipping.destination import Store
+from ebbtide.doctor.store_looks import look_at_store
+from ebbtide.shipping.shipping_destination import Store
 from tests.commands import ebbtide
 from tests.doctor.values import node
 from tests.store.gateway import BUCKET, TAKEN, Request, faking, reply

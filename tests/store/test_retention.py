@@ -15,9 +15,9 @@ from ebbtide.events import bounds
 from ebbtide.events.catalog import DirectorySource, find_path
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.retention import Limits
-from ebbtide.shipping.cursor import closed_segments, load_shipped
-from ebbtide.shipping.edge import ShippingEdge
-from ebbtide.shipping.store import Answer, Refused, Stored
+from ebbtide.shipping.object_store import Answer, Refused, Stored
+from ebbtide.shipping.shipping_cursor import closed_segments, load_shipped
+from ebbtide.shipping.shipping_edge import ShippingEdge
 from tests.daemon.test_tracing import Outlet
 from tests.store.gateway import TAKEN, faking
 from tests.store.segments import JOURNAL_ID, lay_out_segments

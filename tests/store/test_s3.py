@@ -13,12 +13,12 @@ import msgspec
 import pytest
 import trio
 
-from ebbtide.doctor.store import look_at_store
+from ebbtide.doctor.store_looks import look_at_store
 from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, encode_line
-from ebbtide.shipping.cursor import load_shipped
-from ebbtide.shipping.destination import Store, node_prefix
-from ebbtide.shipping.messages import ShipJob, ShipReport
-from ebbtide.shipping.store import ObjectStore, Refused
+from ebbtide.shipping.object_store import ObjectStore, Refused
+from ebbtide.shipping.shipping_cursor import load_shipped
+from ebbtide.shipping.shipping_destination import Store, node_prefix
+from ebbtide.shipping.shipping_messages import ShipJob, ShipReport
 from tests.beds.rootfs import Unavailable
 from tests.store.gateway import BUCKET, READER, Gateway, gateway
 from tests.store.gateway import NODE as NODE_USER

@@ -13,20 +13,20 @@ import trio.testing
 from ebbtide.events.catalog import PEEK_BYTES, DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.backoff import Backoff
-from ebbtide.otel.metrics import ShippingState
+from ebbtide.otel.metric_table import ShippingState
 from ebbtide.replay.verify import verify
 from ebbtide.shipping import shipper as shippers
-from ebbtide.shipping.cursor import Shipped, backlog, closed_segments, load_shipped, save_shipped
-from ebbtide.shipping.destination import (
+from ebbtide.shipping.object_store import Again, Answer, ObjectStore, Present, Refused, Stored
+from ebbtide.shipping.shipper import Shipper
+from ebbtide.shipping.shipping_cursor import Shipped, backlog, closed_segments, load_shipped, save_shipped
+from ebbtide.shipping.shipping_destination import (
     BadStore,
     Store,
     checked_cluster,
     checked_url,
     object_key,
 )
-from ebbtide.shipping.messages import ShipReport
-from ebbtide.shipping.shipper import Shipper
-from ebbtide.shipping.store import Again, Answer, ObjectStore, Present, Refused, Stored
+from ebbtide.shipping.shipping_messages import ShipReport
 from tests.store.gateway import BUCKET, TAKEN, faking, reply
 from tests.store.segments import JOURNAL_ID, NODE, lay_out_segments
 from tests.waiting import WATCHDOG_SECONDS

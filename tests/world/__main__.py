@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND, Order, Record
 from ebbtide.events.facts import OrderEnded, Tick
-from ebbtide.replay.sim.node import Happening
+from ebbtide.replay.sim.sim_node import Happening
 from tests.long_run import add_range, run_many, seeds_of
 from tests.world.clock import world_ns
 from tests.world.daemon import Life

@@ -16,25 +16,25 @@ from typing import cast
 
 import trio
 
-from ebbtide.actors.config import CONFIG, ConfigState
+from ebbtide.actors.config_reconciler import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.interfaces import Edge
 from ebbtide.actors.system import System
 from ebbtide.config import Loaded, parse
 from ebbtide.daemon import Daemon, recover_in_time
+from ebbtide.daemon_status import DaemonStatus
 from ebbtide.events.base import BARRIER_NS_MAX, Order, Record
 from ebbtide.events.disk import Storage
 from ebbtide.events.facts import DaemonStarted, HurryRequested, ReleaseRequested, StopRequested
-from ebbtide.events.model import Settings
 from ebbtide.events.retention import Limits, trim
 from ebbtide.events.segment import Identity
+from ebbtide.events.values import Settings
 from ebbtide.events.writer import Writer
 from ebbtide.log import without_fields
 from ebbtide.options import RunOptions
 from ebbtide.recover import phase_by_actors
 from ebbtide.replay.replayer import Divergence
 from ebbtide.replay.sim.scenario import Draws
-from ebbtide.status import DaemonStatus
 from tests.world.clock import sleep_ns
 from tests.world.edge import LogindEdge, RuntimeEdge, StatusEdge
 from tests.world.gate import GatedStorage

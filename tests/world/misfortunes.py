@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Settings
+from ebbtide.events.values import Settings
 from tests.world.daemon import Life
 from tests.world.disks import Disks
 from tests.world.node import Node

@@ -1,4 +1,4 @@
-"""The modelled node of every simulation (`replay.sim.node`), its waits being Trio's tasks.
+"""The modelled node of every simulation (`replay.sim.sim_node`), its waits being Trio's tasks.
 
 The node outlives every daemon on it. It ends (`down`) when logind or somebody else has started the final unit
 and the daemon's unit is stopped, or when the power goes.
@@ -11,10 +11,10 @@ from typing import NamedTuple
 import trio
 
 from ebbtide.actors.edges.embedded_logind import NurseryTimer
-from ebbtide.events.model import Settings
 from ebbtide.events.retention import TOTAL_BYTES_MAX
-from ebbtide.replay.sim.node import SimulatedNode, WorldLog
+from ebbtide.events.values import Settings
 from ebbtide.replay.sim.scenario import Faults
+from ebbtide.replay.sim.sim_node import SimulatedNode, WorldLog
 from tests.world.clock import Clock
 
 

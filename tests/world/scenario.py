@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Container, Hook, Period, Pod, Settings, ShutdownKind
+from ebbtide.events.values import Container, Hook, Period, Pod, Settings, ShutdownKind
 from ebbtide.replay.sim.scenario import ContainerPlan, Faults, HookPlan, PodPlan
 from tests.world.node import Features
 

@@ -1,11 +1,11 @@
-"""A world as the invariants look at it: each of its boots as `replay.sim.view` has them."""
+"""A world as the invariants look at it: each of its boots as `replay.sim.world_view` has them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ebbtide.events.base import Record
-from ebbtide.replay.sim.view import Boot, BootView
+from ebbtide.replay.sim.world_view import Boot, BootView
 from tests.world.daemon import Life
 from tests.world.world import World
 

@@ -13,8 +13,8 @@ import trio
 
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.reader import History
-from ebbtide.replay.sim.node import Happening, WorldLog
 from ebbtide.replay.sim.scenario import Draws, PodPlan
+from ebbtide.replay.sim.sim_node import Happening, WorldLog
 from tests.world.clock import Clock, sleep_ns, world_ns
 from tests.world.daemon import OWNER, Life
 from tests.world.disks import Disks

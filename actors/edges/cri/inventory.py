@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import trio
 
-from ebbtide.actors.edges.cri.client import Lost, RuntimeReach
-from ebbtide.actors.edges.cri.pods import (
+from ebbtide.actors.edges.cri.cri_client import Lost, RuntimeReach
+from ebbtide.actors.edges.cri.cri_pods import (
     InventoryFile,
     PodEntry,
     PodTable,
@@ -23,7 +23,7 @@ from ebbtide.actors.edges.cri.pods import (
     view_of_known,
     view_with_containers,
 )
-from ebbtide.actors.edges.kubernetes.pods import FINAL_PHASES, FollowedPods, KnownPod, PodLookup
+from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, FollowedPods, KnownPod, PodLookup
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
@@ -36,7 +36,7 @@ from ebbtide.events.decisions import (
     TakeInventory,
 )
 from ebbtide.events.facts import FROM_TABLE, ContainerExited, InventoryTaken, PodJoined
-from ebbtide.events.model import Pod
+from ebbtide.events.values import Pod
 
 #: How long a listing waits for a runtime that is away: without one nothing can be done in any case.
 LISTING_SECONDS_MAX = 60.0

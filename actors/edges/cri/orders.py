@@ -36,7 +36,7 @@ import trio
 
 from ebbtide.actors.edges import http_get as http
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.client import (
+from ebbtide.actors.edges.cri.cri_client import (
     EXEC_BYTES_MAX,
     ON_RECORD_AS_AWAY,
     CallFailed,
@@ -48,8 +48,8 @@ from ebbtide.actors.edges.cri.client import (
     Unsent,
     exit_of_container,
 )
+from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, OperatorNotes, PodEntry, PodTable, found_gone
 from ebbtide.actors.edges.cri.inventory import ContainerOrder, Inventory
-from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry, PodTable, found_gone
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.kill_tree import ScannedProcess, TreeRoot, tree_members
 from ebbtide.actors.edges.linux.proc import examine_processes, signal_number
@@ -60,8 +60,8 @@ from ebbtide.events import bounds
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy
 from ebbtide.events.facts import AutopsyTaken
-from ebbtide.events.model import ProcessReport
 from ebbtide.events.units import size_text
+from ebbtide.events.values import ProcessReport
 
 UNKNOWN_CONTAINER = "no such container is known here"
 RUNTIME_AWAY = "the runtime does not answer"

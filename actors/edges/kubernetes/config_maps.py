@@ -31,7 +31,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import (
+from ebbtide.actors.edges.kubernetes.api_calls import (
     HTTP_CONFLICT,
     HTTP_FORBIDDEN,
     HTTP_GONE,
@@ -46,7 +46,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     list_in_parts,
     take_parts,
 )
-from ebbtide.actors.edges.kubernetes.client import UNAUTHORIZED
+from ebbtide.actors.edges.kubernetes.api_client import UNAUTHORIZED
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND

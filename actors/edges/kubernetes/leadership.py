@@ -23,7 +23,7 @@ from urllib.parse import quote
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import (
+from ebbtide.actors.edges.kubernetes.api_calls import (
     HTTP_CONFLICT,
     HTTP_NOT_FOUND,
     Answer,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import (
+from ebbtide.actors.edges.kubernetes.api_calls import (
     AGAIN_SECONDS,
     AGAIN_SECONDS_MAX,
     HTTP_CONFLICT,
@@ -53,7 +53,7 @@ from ebbtide.actors.edges.kubernetes.node_writes import NodePatch, NodeWriter
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     CHANGED,
     HeartbeatMissed,
     HeartbeatSeen,

@@ -20,13 +20,13 @@ from urllib.parse import quote
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import ApiNode, JsonObject, find_condition
+from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, JsonObject, find_condition
+from ebbtide.actors.edges.kubernetes.api_watch import Sees, Streamer, Watch, Watched, listed_path
 from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, LAST_BOOT_ANNOTATION
-from ebbtide.actors.edges.kubernetes.watch import Sees, Streamer, Watch, Watched, listed_path
 from ebbtide.actors.interfaces import Tell
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import BootEnding, BootEndReason
-from ebbtide.events.outage import LastBootStated, Ready, TaintOwner
+from ebbtide.events.outage_events import LastBootStated, Ready, TaintOwner
+from ebbtide.events.values import BootEnding, BootEndReason
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 #: By the cloud controller, on a node that is not Ready and whose instance it finds shut down.
@@ -368,7 +368,7 @@ VersionedT = TypeVar("VersionedT", bound=_Versioned)
 
 
 class NewestStore(Generic[VersionedT]):
-    """`actors.edges.kubernetes.watch.Store`: ``take(name, item)`` with what is newer than all before, None
+    """`api_watch.Store`: ``take(name, item)`` with what is newer than all before, None
     where it is gone.
     """
 

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import (
+from ebbtide.actors.edges.kubernetes.api_calls import (
     HTTP_CONFLICT,
     MERGE_PATCH,
     STRATEGIC_PATCH,
@@ -50,7 +50,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     rfc3339_now,
     unanswered_ending,
 )
-from ebbtide.actors.edges.kubernetes.calls import rfc3339_now as rfc3339
+from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now as rfc3339
 from ebbtide.actors.edges.linux.proc import BOOT_ID_FILE
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds

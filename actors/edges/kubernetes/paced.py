@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import JSON, Answer, ApiCaller, Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import JSON, Answer, ApiCaller, Unanswered
 from ebbtide.actors.edges.kubernetes.node_view import LEASES_PATH, NODES_PATH
 
 #: The documentation promises 20 of a hundred outages at once: with what goes at once after a calm, no ten

@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.documents import object_of_file
-from ebbtide.actors.edges.kubernetes.pods import (
+from ebbtide.actors.edges.kubernetes.known_pods import (
     Annotations,
     KnownPod,
     Owner,

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import (
+from ebbtide.actors.edges.kubernetes.api_calls import (
     HTTP_CONFLICT,
     STRATEGIC_PATCH,
     ApiCall,
@@ -58,7 +58,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     rfc3339_now,
     unanswered_ending,
 )
-from ebbtide.actors.edges.kubernetes.pods import (
+from ebbtide.actors.edges.kubernetes.known_pods import (
     FINAL_PHASES,
     KnownPod,
     PodLookup,

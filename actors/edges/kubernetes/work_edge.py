@@ -16,7 +16,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.work_view import AttachmentView, Changes, PodView, WorkView
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
 from ebbtide.events.base import Fact, Order, Record
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     Attachment,
     AttachmentGone,
     AttachmentRead,
@@ -31,7 +31,7 @@ from ebbtide.events.outage import (
     PodRecovered,
     WorkListed,
 )
-from ebbtide.events.outage import Effect as TaintEffect
+from ebbtide.events.outage_events import Effect as TaintEffect
 
 #: An attacher that runs says something by then: it ends its driver's call after some seconds (15 by default,
 #: a minute with those that are slow), and writes down how that went.

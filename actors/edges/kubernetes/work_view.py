@@ -20,11 +20,11 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 import trio
 
+from ebbtide.actors.edges.kubernetes.api_watch import Sees, Streamer, Watch, Watched, listed_path
+from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, Annotations
 from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE
-from ebbtide.actors.edges.kubernetes.pods import FINAL_PHASES, Annotations
-from ebbtide.actors.edges.kubernetes.watch import Sees, Streamer, Watch, Watched, listed_path
 from ebbtide.actors.interfaces import Tell, known_text
-from ebbtide.events.outage import Effect
+from ebbtide.events.outage_events import Effect
 
 PODS_PATH = "/api/v1/pods"
 ATTACHMENTS_PATH = "/apis/storage.k8s.io/v1/volumeattachments"
@@ -440,7 +440,7 @@ class _Kept(Protocol):
 
 
 class Mirror(Generic[KeptT]):
-    """`actors.edges.kubernetes.watch.Store`: ``take(before, now)`` with each change; None: not there."""
+    """`actors.edges.kubernetes.api_watch.Store`: ``take(before, now)`` with each change; None: not there."""
 
     def __init__(self, take: Callable[[KeptT | None, KeptT | None], None]) -> None:
         self.resource_version = self.why_no_list = ""

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from ebbtide.events.model import ProcessReport
+from ebbtide.events.values import ProcessReport
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 

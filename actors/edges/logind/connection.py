@@ -27,7 +27,7 @@ from ebbtide.actors.edges.logind.manager import (
     kind_in_metadata,
 )
 from ebbtide.events.facts import SignalRejected
-from ebbtide.events.model import ShutdownKind
+from ebbtide.events.values import ShutdownKind
 
 BUS_NAME = "org.freedesktop.DBus"
 #: Rejections on record a connection: evidence, but no way to fill our disk.

@@ -19,7 +19,7 @@ from jeepney import DBusAddress
 from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, TooLong, side_by_side
 from ebbtide.actors.edges.logind.drop_ins import grant_ns_of_usec
 from ebbtide.events.facts import ScheduleRead
-from ebbtide.events.model import ShutdownKind
+from ebbtide.events.values import ShutdownKind
 
 LOGIND_NAME = "org.freedesktop.login1"
 LOGIND_PATH = "/org/freedesktop/login1"

@@ -22,7 +22,7 @@ from ebbtide.actors.edges.linux.kill_tree import (
     is_ours,
 )
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
-from ebbtide.actors.edges.process.pods import ContainerEntry, output_name
+from ebbtide.actors.edges.process.process_pods import ContainerEntry, output_name
 from ebbtide.actors.edges.process.start import CannotStart, OutputFiles, spawn
 from ebbtide.actors.interfaces import Ending, TraceContext
 from ebbtide.events.base import NS_PER_SECOND

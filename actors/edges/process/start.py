@@ -31,7 +31,13 @@ from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import Child, ExitStatus, ExitWatch, reap
 from ebbtide.actors.edges.linux.kill_tree import Cgroups, Mark, Marker, TreeKiller, TreeRoot
 from ebbtide.actors.edges.pod_spec import ContainerSpec
-from ebbtide.actors.edges.process.pods import ContainerEntry, PodEntry, PodRecords, file_name, output_name
+from ebbtide.actors.edges.process.process_pods import (
+    ContainerEntry,
+    PodEntry,
+    PodRecords,
+    file_name,
+    output_name,
+)
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events.base import Fact
 from ebbtide.events.facts import ContainerExited, ContainerStarted

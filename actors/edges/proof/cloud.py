@@ -28,7 +28,7 @@ from ebbtide.actors.edges.documents import read_file
 from ebbtide.actors.edges.proof.https import Answer, Service
 from ebbtide.actors.edges.proof.sources import Gathering, Machine, Said, Unread
 from ebbtide.actors.interfaces import known_text
-from ebbtide.events.outage import Source, Verdict
+from ebbtide.events.outage_events import Source, Verdict
 
 #: In one request: each takes some 7 KiB of the answer, of which 512 KiB are read.
 INSTANCES_MAX = 50

@@ -20,7 +20,7 @@ import trio
 from ebbtide.actors.edges.proof.sources import NO_UUIDS, Machine, Said, Unread, read_secret
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
-from ebbtide.events.outage import Source, Verdict
+from ebbtide.events.outage_events import Source, Verdict
 from ebbtide.events.units import size_text, span_s
 
 PORT = 623

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ebbtide.actors.interfaces import Effect, Ending, Outlet
 from ebbtide.events.base import Order
-from ebbtide.events.outage import PowerOff, Source
+from ebbtide.events.outage_events import PowerOff, Source
 
 NO_CONTROLLER = "no management controller is configured for this node"
 

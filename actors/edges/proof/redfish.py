@@ -24,7 +24,7 @@ from ebbtide.actors.edges.proof.https import Answer, Service
 from ebbtide.actors.edges.proof.sources import NO_UUIDS, Machine, Said, Unread, read_secret
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
-from ebbtide.events.outage import Source, Verdict
+from ebbtide.events.outage_events import Source, Verdict
 from ebbtide.events.units import span_s
 
 SYSTEMS = "/redfish/v1/Systems"

@@ -26,7 +26,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import (
+from ebbtide.actors.edges.kubernetes.api_calls import (
     HTTP_NOT_FOUND,
     Answer,
     ApiCaller,
@@ -39,7 +39,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.edges.proof.sources import Gathering, Machine, Said, Turns, Unread
 from ebbtide.events import bounds
-from ebbtide.events.outage import IdentityKind, Source
+from ebbtide.events.outage_events import IdentityKind, Source
 
 #: Where the object has another name than its node.
 NODE_NAME_ANNOTATION = "remediation.medik8s.io/node-name"

@@ -18,7 +18,7 @@ from ebbtide.actors.edges.documents import read_file
 from ebbtide.actors.interfaces import Clock, Effect, Ending, Outlet, error_text
 from ebbtide.events import bounds
 from ebbtide.events.base import Order
-from ebbtide.events.outage import EvidenceRead, IdentityKind, ReadSources, Source, Verdict
+from ebbtide.events.outage_events import EvidenceRead, IdentityKind, ReadSources, Source, Verdict
 from ebbtide.events.units import size_text, span_s
 
 #: A user name, a password.

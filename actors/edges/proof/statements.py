@@ -17,7 +17,7 @@ from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, Nod
 from ebbtide.actors.edges.proof.sources import Machine, Said
 from ebbtide.actors.interfaces import Clock, Effect, Ending, Outlet
 from ebbtide.events.base import Order
-from ebbtide.events.outage import EvidenceRead, Source
+from ebbtide.events.outage_events import EvidenceRead, Source
 
 #: In our own words, why a statement does not count that is there.
 SPOKE = "the node has spoken since the taint was set"

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
 
-    from ebbtide.events.record.model import ShutdownRecord
     from ebbtide.events.record.severity import Severity
+    from ebbtide.events.record.shutdown_record import ShutdownRecord
 
 
 #: In a pipe nothing is wrapped: a line is a row, however long.

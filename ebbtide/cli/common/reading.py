@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ebbtide.cli.common.guard import Refused, worst
-from ebbtide.cli.common.options import is_stored
 from ebbtide.cli.common.output import remark
+from ebbtide.cli.common.shared_options import is_stored
 from ebbtide.cli.common.stored import stored_source
 from ebbtide.events.catalog import DirectorySource, Source, find_segments, journal_ids
 from ebbtide.events.reader import History
@@ -23,8 +23,8 @@ from ebbtide.events.segment import SHORT_ID_DIGITS
 from ebbtide.options import JOURNAL_PATH
 
 if TYPE_CHECKING:
-    from ebbtide.events.record.model import ShutdownRecord
-    from ebbtide.events.record.outages import EpisodeRecord
+    from ebbtide.events.record.outage_record import EpisodeRecord
+    from ebbtide.events.record.shutdown_record import ShutdownRecord
 
 #: What a segment's file is called.
 SEGMENT_FILES = "*.ebj"
@@ -117,8 +117,8 @@ class JournalLocations(NamedTuple):
 def usable_records(history: History, say: Callable[[str], None]) -> Iterator[EpisodeRecord]:
     """Every shutdown and every outage of a journal. What of it cannot be used is said, a line each."""
     from ebbtide.actors.edges.linux.proc import boot_id
-    from ebbtide.events.record.model import ShutdownRecord
-    from ebbtide.events.record.outages import records_of
+    from ebbtide.events.record.outage_record import records_of
+    from ebbtide.events.record.shutdown_record import ShutdownRecord
 
     for told in records_of(history, boot_id=boot_id()):
         if isinstance(told, ShutdownRecord) and told.headless:
@@ -195,15 +195,15 @@ class JournalPool:
     def kinds(self) -> tuple[type[EpisodeRecord], ...]:
         """What its journals tell of, shutdowns first."""
         from ebbtide.events.record.episodes import is_outage_history
-        from ebbtide.events.record.model import ShutdownRecord
-        from ebbtide.events.record.outages import OutageRecord
+        from ebbtide.events.record.outage_record import OutageRecord
+        from ebbtide.events.record.shutdown_record import ShutdownRecord
 
         of_outages = {is_outage_history(history) for history in self.histories()}
         return tuple(kind for kind, of in ((ShutdownRecord, False), (OutageRecord, True)) if of in of_outages)
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
         """Every shutdown, journal by journal; says on standard error what was wrong with one."""
-        from ebbtide.events.record.model import ShutdownRecord
+        from ebbtide.events.record.shutdown_record import ShutdownRecord
 
         return (told for told in self.records() if isinstance(told, ShutdownRecord))
 

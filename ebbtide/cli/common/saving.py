@@ -16,9 +16,9 @@ from pathlib import Path
 import click
 
 from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.common.options import F
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import default_journals
+from ebbtide.cli.common.shared_options import F
 from ebbtide.events.segment import SEGMENT_MAGIC, parse_segment_file_name
 from ebbtide.events.units import size_text
 

@@ -32,15 +32,15 @@ from ebbtide.events.record.episodes import BootRecord, Episode, episodes, is_out
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.units import json_seconds
-from ebbtide.replay.journal import HasShutdownIdT, NoSuchShutdown, pick
+from ebbtide.replay.journal_library import HasShutdownIdT, NoSuchShutdown, pick
 
 # The timeline, and the table of messages that it brings, are loaded only for what needs them: half of a short
 # command's time is imports.
 if TYPE_CHECKING:
     from ebbtide.events.messages import Names
     from ebbtide.events.record.causes import CauseGroup
-    from ebbtide.events.record.model import ShutdownRecord
-    from ebbtide.events.record.outages import EpisodeRecord
+    from ebbtide.events.record.outage_record import EpisodeRecord
+    from ebbtide.events.record.shutdown_record import ShutdownRecord
     from ebbtide.replay.timeline import Moment
 
 # --- a shutdown --------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def choose_shutdown(journals: Sequence[Path], name: str) -> tuple[ShutdownRecord
     What is wrong with the journal is said on standard error. Raises Refused, naming those that there are, and
     where it is an outage.
     """
-    from ebbtide.events.record.outages import OutageRecord
+    from ebbtide.events.record.outage_record import OutageRecord
 
     found, code = choose_record(journals, name)
     if isinstance(found, OutageRecord):
@@ -92,8 +92,8 @@ INSTEAD_OF_OUTAGE = (
 
 def choose_record(journals: Sequence[Path], name: str) -> tuple[EpisodeRecord, int]:
     """The same of whatever the journal tells of, shutdowns or outages."""
-    from ebbtide.events.record.model import with_verdict
-    from ebbtide.events.record.outages import records_of
+    from ebbtide.events.record.outage_record import records_of
+    from ebbtide.events.record.shutdown_record import with_verdict
 
     history = open_journal(journals)
     found = _pick_by_name(history, records_of(history, boot_id=boot_id()), name)
@@ -273,7 +273,7 @@ def shutdown_document(shutdown: EpisodeRecord) -> dict[str, Any]:
     bad it was, and why, the gravest cause first.
     """
     from ebbtide.events.record.causes import cause_groups, headline
-    from ebbtide.events.record.model import ShutdownRecord
+    from ebbtide.events.record.shutdown_record import ShutdownRecord
 
     damage = shutdown.damage
     judged: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.common.options import SCHEME, is_stored
+from ebbtide.cli.common.shared_options import SCHEME, is_stored
 from ebbtide.events.units import span_s
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def find_kubeconfig() -> Path | None:
 async def _ask(kubeconfig: Path | None, namespace: str, node: str) -> Source:
     import trio
 
-    from ebbtide.actors.edges.kubernetes.client import ApiClient
+    from ebbtide.actors.edges.kubernetes.api_client import ApiClient
     from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapSource, read_journal
 
     source: ConfigMapSource | None = None

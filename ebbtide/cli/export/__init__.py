@@ -5,17 +5,21 @@ from __future__ import annotations
 import click
 
 from ebbtide.cli.app import Entry, LazyGroup
-from ebbtide.cli.common.options import need_command
+from ebbtide.cli.common.shared_options import need_command
 
 #: The formats by what one does with them.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "To a tracing back end": {
-        "otlp": Entry("export.otlp:otlp", "Send the trace to Jaeger, Tempo, a Collector, …"),
+        "otlp": Entry("export.export_otlp:otlp", "Send the trace to Jaeger, Tempo, a Collector, …"),
     },
     "To a file": {
-        "jsonl": Entry("export.files:jsonl_command", "The shutdown's records, one JSON object a line."),
-        "otlp-json": Entry("export.otlp:otlp_json", "The trace as OTLP's JSON, to upload or to keep."),
-        "parquet": Entry("export.files:parquet", "All shutdowns as tables, of one node or of a fleet."),
+        "jsonl": Entry(
+            "export.export_files:jsonl_command", "The shutdown's records, one JSON object a line."
+        ),
+        "otlp-json": Entry("export.export_otlp:otlp_json", "The trace as OTLP's JSON, to upload or to keep."),
+        "parquet": Entry(
+            "export.export_files:parquet", "All shutdowns as tables, of one node or of a fleet."
+        ),
     },
 }
 

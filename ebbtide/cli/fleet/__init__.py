@@ -5,22 +5,26 @@ from __future__ import annotations
 import click
 
 from ebbtide.cli.app import Entry, LazyGroup
-from ebbtide.cli.common.options import need_command
+from ebbtide.cli.common.shared_options import need_command
 
 #: The verbs by what one wants to know.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Is it true": {
         "verify": Entry(
-            "fleet.verify:verify_command", "Execute every journal again, compare every decision."
+            "fleet.fleet_verify:verify_command", "Execute every journal again, compare every decision."
         ),
     },
     "What would have been": {
-        "what-if": Entry("fleet.what_if:what_if_command", "Decide all shutdowns again under other settings."),
-        "advise": Entry("fleet.advise:advise_command", "Advise the smallest periods that save every pod."),
+        "what-if": Entry(
+            "fleet.fleet_what_if:what_if_command", "Decide all shutdowns again under other settings."
+        ),
+        "advise": Entry(
+            "fleet.fleet_advise:advise_command", "Advise the smallest periods that save every pod."
+        ),
     },
     "For others": {
-        "tables": Entry("fleet.tables:tables_command", "All journals as tables in Parquet files."),
-        "ingest": Entry("fleet.ingest:ingest_command", "What is new, added to the tables of a lake."),
+        "tables": Entry("fleet.fleet_tables:tables_command", "All journals as tables in Parquet files."),
+        "ingest": Entry("fleet.fleet_ingest:ingest_command", "What is new, added to the tables of a lake."),
     },
 }
 

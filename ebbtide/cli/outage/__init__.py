@@ -5,22 +5,24 @@ from __future__ import annotations
 import click
 
 from ebbtide.cli.app import Entry, LazyGroup
-from ebbtide.cli.common.options import need_command
+from ebbtide.cli.common.shared_options import need_command
 
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Run it": {
-        "run": Entry("outage.run:run", "The controller: watch, prove, taint, follow, take the taint back."),
+        "run": Entry(
+            "outage.outage_run:run", "The controller: watch, prove, taint, follow, take the taint back."
+        ),
     },
     "See what it does": {
-        "ls": Entry("outage.ls:ls", "The open outages of all nodes."),
+        "ls": Entry("outage.outage_ls:ls", "The open outages of all nodes."),
         "status": Entry(
-            "outage.status:status", "One node's outage: proof, taint, and what everything waits for."
+            "outage.outage_status:status", "One node's outage: proof, taint, and what everything waits for."
         ),
-        "explain": Entry("outage.explain:explain", "Why a pod is still Terminating."),
-        "doctor": Entry("outage.doctor:doctor", "Would an outage of each node be recovered?"),
+        "explain": Entry("outage.outage_explain:explain", "Why a pod is still Terminating."),
+        "doctor": Entry("outage.outage_doctor:doctor", "Would an outage of each node be recovered?"),
     },
     "Say what only a person knows": {
-        "declare": Entry("outage.declare:declare", "That a machine is off: one kind of proof."),
+        "declare": Entry("outage.outage_declare:declare", "That a machine is off: one kind of proof."),
     },
 }
 

@@ -5,30 +5,40 @@ from __future__ import annotations
 import click
 
 from ebbtide.cli.app import Entry, LazyGroup
-from ebbtide.cli.common.options import need_command
+from ebbtide.cli.common.shared_options import need_command
 
 #: The verbs by what one wants to know.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "What happened": {
-        "timeline": Entry("replay.timeline:timeline", "Tell a shutdown, a line a transition."),
-        "state": Entry("replay.state:state", "Every actor's state after any event."),
+        "timeline": Entry("replay.replay_timeline:timeline", "Tell a shutdown, a line a transition."),
+        "state": Entry("replay.replay_state:state", "Every actor's state after any event."),
     },
     "Where the time went": {
-        "blame": Entry("replay.blame:blame_command", "List pods and hooks by the time that they took."),
-        "critical-chain": Entry(
-            "replay.critical_chain:critical_chain_command", "Show what the total time is made of."
+        "blame": Entry(
+            "replay.replay_blame:blame_command", "List pods and hooks by the time that they took."
         ),
-        "diff": Entry("replay.diff:diff_command", "Compare two shutdowns, pod by pod and wave by wave."),
+        "critical-chain": Entry(
+            "replay.replay_critical_chain:critical_chain_command", "Show what the total time is made of."
+        ),
+        "diff": Entry(
+            "replay.replay_diff:diff_command", "Compare two shutdowns, pod by pod and wave by wave."
+        ),
     },
     "What would have been": {
-        "what-if": Entry("replay.what_if:what_if_command", "Decide a shutdown again under other settings."),
-        "advise": Entry("replay.advise:advise_command", "Advise the smallest periods that save every pod."),
+        "what-if": Entry(
+            "replay.replay_what_if:what_if_command", "Decide a shutdown again under other settings."
+        ),
+        "advise": Entry(
+            "replay.replay_advise:advise_command", "Advise the smallest periods that save every pod."
+        ),
     },
     "For others": {
-        "report": Entry("replay.report:report_command", "Make one self-contained page of a shutdown."),
+        "report": Entry("replay.replay_report:report_command", "Make one self-contained page of a shutdown."),
     },
     "Is it true": {
-        "verify": Entry("replay.verify:verify_command", "Feed the facts again, compare every decision."),
+        "verify": Entry(
+            "replay.replay_verify:verify_command", "Feed the facts again, compare every decision."
+        ),
     },
 }
 

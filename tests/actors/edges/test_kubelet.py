@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jeepney import DBusAddress
 
-from ebbtide.actors.edges import kubelet as unit_module
-from ebbtide.actors.edges.kubelet import (
+from ebbtide.actors.edges import kubelet_unit as unit_module
+from ebbtide.actors.edges.kubelet_unit import (
     HEALTH_ADDRESS,
     HEALTH_PORT,
     KUBELET_CONFIG,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.actors.edges import kubelet as edge_module
-from ebbtide.actors.edges import kubelet as mounts
-from ebbtide.actors.edges.kubelet import KubeletEdge
+from ebbtide.actors.edges import kubelet_unit as edge_module
+from ebbtide.actors.edges import kubelet_unit as mounts
+from ebbtide.actors.edges.kubelet_unit import KubeletEdge
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AwaitUnmounts, CheckMounts

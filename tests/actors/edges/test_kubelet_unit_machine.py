@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.actors.edges import kubelet as edge_module
-from ebbtide.actors.edges.kubelet import KubeletEdge, KubeletUnit
+from ebbtide.actors.edges import kubelet_unit as edge_module
+from ebbtide.actors.edges.kubelet_unit import KubeletEdge, KubeletUnit
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.bounds import Bounds
 from ebbtide.events.decisions import StartKubelet, StopKubelet

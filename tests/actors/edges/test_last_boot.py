@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from ebbtide.actors.edges import last_boot
-from ebbtide.actors.edges.last_boot import (
+from ebbtide.actors.edges import last_boot_reading as last_boot
+from ebbtide.actors.edges.last_boot_reading import (
     ALIVE_NAME,
     PSTORE,
     PSTORE_ARCHIVE,

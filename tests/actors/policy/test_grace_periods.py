@@ -24,7 +24,7 @@ from ebbtide.actors.policy.grace_periods import (
     shutdown_enabled,
 )
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
-from ebbtide.events.model import Period, Pod, Settings
+from ebbtide.events.values import Period, Pod, Settings
 
 PRIORITIES = st.integers(-(2**31), 2**31 - 1)
 SMALL = st.integers(-6, 6)

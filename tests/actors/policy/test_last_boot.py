@@ -11,7 +11,7 @@ import pytest
 from ebbtide.actors.policy.last_boot import EndedBoot, boot_end
 from ebbtide.actors.policy.resume import LastEpisode
 from ebbtide.events.facts import LastBootRead
-from ebbtide.events.model import BootEnding, BootEndReason, CrashRecord, JournalEnd, WtmpEnd
+from ebbtide.events.values import BootEnding, BootEndReason, CrashRecord, JournalEnd, WtmpEnd
 
 ANY, MAYBE = (True, False), (True, False, None)
 ENDED = [

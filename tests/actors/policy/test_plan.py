@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbtide.actors.policy.grace_periods import effective_periods, migrate_two_values
-from ebbtide.actors.policy.plan import Plan, make_plan, planned_waves
+from ebbtide.actors.policy.planning import Plan, make_plan, planned_waves
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Budget, Container, Hook, HookKind, Period, Pod, Settings
+from ebbtide.events.values import Budget, Container, Hook, HookKind, Period, Pod, Settings
 from tests import journals
 
 PAIR = migrate_two_values(30 * NS_PER_SECOND, 10 * NS_PER_SECOND)

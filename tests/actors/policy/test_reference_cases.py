@@ -18,7 +18,7 @@ from ebbtide.actors.policy.grace_periods import (
     share_grant,
 )
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
-from ebbtide.events.model import Period, Pod, Settings
+from ebbtide.events.values import Period, Pod, Settings
 from ebbtide.manifests import check_sleep
 
 OURS = Path(__file__).parents[2] / "cases"

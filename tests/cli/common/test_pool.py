@@ -13,7 +13,7 @@ from ebbtide.events.record.episodes import episodes
 from ebbtide.replay import NoJournal
 from ebbtide.replay import open as open_journal
 from ebbtide.replay.advise import advise
-from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
+from ebbtide.replay.sim.simulation import Machine, SimulationRequest, plan_of
 
 #: The ids of these seeds' journals have their first eight digits in common, and so have their files' names.
 ALIKE = (70979, 110352)

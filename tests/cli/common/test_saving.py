@@ -11,7 +11,7 @@ from ebbtide.cli.common.saving import SIDE_FILES
 from ebbtide.events.disk import LOCK_NAME, RESERVE_NAME
 from ebbtide.otel import meters as kept
 from ebbtide.otel.delivery import cursor
-from ebbtide.shipping import cursor as shipped
+from ebbtide.shipping import shipping_cursor as shipped
 from tests.cli.bed import whole_shutdown
 from tests.commands import Run
 

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import Answer, rfc3339_now
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, rfc3339_now
 from ebbtide.actors.edges.kubernetes.node_view import ALIVE_ANNOTATION, NOTE_ANNOTATION, OUT_OF_SERVICE
-from ebbtide.cli.outage import declare as verb
-from ebbtide.cli.outage.common import Cluster
+from ebbtide.cli.outage import outage_declare as verb
+from ebbtide.cli.outage.outage_common import Cluster
 from tests.conftest import Run
 
 

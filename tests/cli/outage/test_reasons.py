@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.output import show
-from ebbtide.cli.outage.explain import lines
+from ebbtide.cli.outage.outage_explain import lines
 from ebbtide.cli.outage.reasons import (
     AttachmentScene,
     NodeScene,

@@ -8,15 +8,15 @@ import pytest
 
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
 from ebbtide.cli.common.output import NarrowTable, show
-from ebbtide.cli.outage import ls
-from ebbtide.cli.outage import summary as reading
-from ebbtide.cli.outage.common import Cluster
-from ebbtide.cli.outage.ls import HEADINGS, rows_of
-from ebbtide.cli.outage.status import NodeNow, parts
-from ebbtide.cli.outage.summary import OutageSummary, summary_of
+from ebbtide.cli.outage import outage_ls as ls
+from ebbtide.cli.outage import outage_summary as reading
+from ebbtide.cli.outage.outage_common import Cluster
+from ebbtide.cli.outage.outage_ls import HEADINGS, rows_of
+from ebbtide.cli.outage.outage_status import NodeNow, parts
+from ebbtide.cli.outage.outage_summary import OutageSummary, summary_of
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage import OutageBegan
-from ebbtide.events.record.outages import OutageBuilder
+from ebbtide.events.outage_events import OutageBegan
+from ebbtide.events.record.outage_record import OutageBuilder
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.commands import same_as_golden

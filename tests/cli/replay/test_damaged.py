@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ebbtide.cli.replay.timeline import _last_episode
+from ebbtide.cli.replay.replay_timeline import _last_episode
 from ebbtide.events.segment import header_length
 from tests.commands import Run
 from tests.journals import SHUTDOWN
@@ -34,7 +34,7 @@ DOCUMENTS = {
 def hurt(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
     """The golden shutdown without its end: (what state it is in, where)."""
     monkeypatch.setattr("ebbtide.cli.common.selection.boot_id", lambda: BOOT)
-    monkeypatch.setattr("ebbtide.cli.replay.timeline.boot_id", lambda: BOOT)
+    monkeypatch.setattr("ebbtide.cli.replay.replay_timeline.boot_id", lambda: BOOT)
     monkeypatch.setattr("ebbtide.actors.edges.linux.proc.boot_id", lambda: BOOT)
     journal = tmp_path / "journal"
     shutil.copytree(SHUTDOWN, journal)

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from ebbtide import replay
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.model import ProcessReport
 from ebbtide.events.record.causes import (
     CAUSES,
     cause_groups,
@@ -21,14 +20,15 @@ from ebbtide.events.record.causes import (
     shape,
 )
 from ebbtide.events.record.episodes import Episode, episodes
-from ebbtide.events.record.model import (
+from ebbtide.events.record.severity import SEVERITY_TABLE, Severity, Summary, severity_of
+from ebbtide.events.record.shutdown_record import (
     AutopsyRecord,
     ContainerRecord,
     HookRecord,
     PodRecord,
     ShutdownRecord,
 )
-from ebbtide.events.record.severity import SEVERITY_TABLE, Severity, Summary, severity_of
+from ebbtide.events.values import ProcessReport
 from tests.journals import CANCELLED, GOLDEN, SHUTDOWN
 
 S = 1_000_000_000

@@ -10,7 +10,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.record.fold import shutdown_records
-from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord
 from tests.journals import SHUTDOWN, Remembered
 
 

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
-from ebbtide.events.model import Container, PlannedWave, Pod
-from ebbtide.events.record.model import PodRecord, ShutdownRecord, stop_parts
+from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, stop_parts
+from ebbtide.events.values import Container, PlannedWave, Pod
 from ebbtide.replay.blame import blame
 from tests.events.record.test_fold_notices import BEGAN, HANDED_OVER, S, tell
 

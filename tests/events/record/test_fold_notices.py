@@ -9,11 +9,11 @@ import pytest
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
-from ebbtide.events.model import PlannedPod, PlannedWave
 from ebbtide.events.record.causes import headline
 from ebbtide.events.record.fold import shutdown_records
-from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.events.record.notices import NOTICE_TEXTS
+from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.values import PlannedPod, PlannedWave
 from tests.journals import began, history, pod, started, steps
 
 S = 1_000_000_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import shutdown_records
-from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord
 from tests.world.worlds import Name, try_out
 
 SEEDS, PARTS = 16, 2

@@ -11,7 +11,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event
 from ebbtide.events.codec import encode_event
-from ebbtide.events.model import ProcessReport
+from ebbtide.events.values import ProcessReport
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Span
 from ebbtide.otel.traces.projection import Projection, UnknownProjection

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Event
 from ebbtide.events.facts import AutopsyTaken, InventoryTaken, OrderEnded, ReleaseRequested
-from ebbtide.events.model import ProcessReport
+from ebbtide.events.values import ProcessReport
 from ebbtide.otel.span import Span
 from tests.journals import pod
 from tests.otel.records import RELEASE, TICK, Teller, another, began, exited, planned, signal, start, wave

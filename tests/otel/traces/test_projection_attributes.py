@@ -14,7 +14,7 @@ from ebbtide.events.base import TYPES, Order
 from ebbtide.otel import attributes as at
 from ebbtide.otel.logs import Logs
 from ebbtide.otel.span import Span
-from ebbtide.otel.traces.shutdown import NEXT_BOOT
+from ebbtide.otel.traces.shutdown_trace import NEXT_BOOT
 from ebbtide.otel.traces.trace import ROOT as ROOT_SPAN
 from tests.otel import golden
 from tests.otel.node_story import node

@@ -8,7 +8,7 @@ import pytest
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.model import Pod
+from ebbtide.events.values import Pod
 from ebbtide.otel.span import Span
 from ebbtide.otel.traces.projection import Projection
 from tests.journals import pod

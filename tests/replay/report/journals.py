@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Period, Settings
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import shutdown_records
-from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.values import Period, Settings
 from ebbtide.replay.report.page import report
 from ebbtide.replay.sim.scenario import Behaviour, BehaviourRule, DurationQuantiles, Faults
-from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest, simulate
+from ebbtide.replay.sim.simulation import MemorySource, SimulationRequest, simulate
 from ebbtide.replay.timeline import Line, timeline
 from tests.journals import pod
 

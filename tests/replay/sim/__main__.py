@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND, Order, Record
 from ebbtide.events.facts import Tick
-from ebbtide.replay.sim.node import Happening
+from ebbtide.replay.sim.sim_node import Happening
 from tests.long_run import add_range, run_many, seeds_of
 from tests.replay.sim.nodes import MODES, PODS, Name, Tried, UnknownPart, shrink, try_out
 

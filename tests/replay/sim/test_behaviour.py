@@ -7,7 +7,7 @@ import pytest
 from ebbtide.cli.simulate_behaviour import BehaviourError, parse_behaviour
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Container, Pod
+from ebbtide.events.values import Container, Pod
 from ebbtide.replay.sim.scenario import (
     Behaviour,
     BehaviourRule,

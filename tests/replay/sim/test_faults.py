@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ebbtide.events import outage
+from ebbtide.events import outage_events as outage
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, TYPES, Event, Order
 from ebbtide.events.decisions import (
@@ -19,10 +19,10 @@ from ebbtide.events.decisions import (
     ShutdownBegan,
 )
 from ebbtide.events.facts import BusLost
-from ebbtide.events.model import Container, Hook, HookKind, Period, Pod, Settings
-from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.values import Container, Hook, HookKind, Period, Pod, Settings
 from ebbtide.replay.sim.scenario import ContainerPlan, Faults, PodPlan, SimulationPlan
-from ebbtide.replay.sim.simulate import Machine, Simulated, SimulationRequest, check_run, simulate
+from ebbtide.replay.sim.simulation import Machine, Simulated, SimulationRequest, check_run, simulate
 
 EventT = TypeVar("EventT", bound=Event)
 

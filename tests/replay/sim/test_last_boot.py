@@ -13,10 +13,10 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import Record, Stamp
 from ebbtide.events.codec import FLAG_LAST, decode_record
 from ebbtide.events.facts import DaemonStarted, LastBootRead
-from ebbtide.events.model import CrashRecord, JournalEnd, WtmpEnd
 from ebbtide.events.reader import History
+from ebbtide.events.values import CrashRecord, JournalEnd, WtmpEnd
 from ebbtide.replay.replayer import Replayer
-from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from ebbtide.replay.sim.simulation import SimulationRequest, simulate
 from tests.journals import Memory
 
 SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "12"))

@@ -17,7 +17,7 @@ from ebbtide.events.facts import (
     SettingsLoaded,
     Tick,
 )
-from ebbtide.events.model import Settings
+from ebbtide.events.values import Settings
 from ebbtide.replay.sim import loop as loops
 from ebbtide.replay.sim.loop import Agenda, Loop, RanAway
 

@@ -16,8 +16,8 @@ from ebbtide.events.decisions import (
     SendSignal,
 )
 from ebbtide.events.facts import InventoryTaken, OrderEnded
-from ebbtide.replay.sim.node import KUBELET, NOT_LISTED_YET, Happening
 from ebbtide.replay.sim.scenario import NodeMode, PodPlan
+from ebbtide.replay.sim.sim_node import KUBELET, NOT_LISTED_YET, Happening
 from tests.replay.sim.nodes import MODES, Name, Tried, parts, shrink, try_out, whole_plan
 from tests.replay.sim.test_faults import Run
 

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from ebbtide.replay.sim.node import Happening, SimulatedContainer
-from ebbtide.replay.sim.simulate import Machine
+from ebbtide.replay.sim.sim_node import Happening, SimulatedContainer
+from ebbtide.replay.sim.simulation import Machine
 
 NEEDED_MS = 65_000
 

@@ -6,9 +6,9 @@ import pytest
 
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.facts import PrepareForShutdown
-from ebbtide.events.model import Hook
+from ebbtide.events.values import Hook
 from ebbtide.replay.sim.scenario import Faults, HookPlan
-from ebbtide.replay.whatif.run import PodNeed
+from ebbtide.replay.whatif.whatif_run import PodNeed
 from tests.replay.whatif.bed import HIGH, SECOND, Recorded, behaves, is_in, pod, record, settings, side
 
 

@@ -7,12 +7,12 @@ import pytest
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
 from ebbtide.events.decisions import ShutdownBegan
-from ebbtide.events.model import Hook
+from ebbtide.events.values import Hook
 from ebbtide.replay.sim.scenario import HookPlan
 from ebbtide.replay.whatif.record import (
     WrongChange,
 )
-from ebbtide.replay.whatif.run import Comparison
+from ebbtide.replay.whatif.whatif_run import Comparison
 from tests.replay.whatif.bed import HIGH, SECOND, Recorded, behaves, pod, record, side
 
 

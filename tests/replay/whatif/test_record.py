@@ -15,7 +15,7 @@ from ebbtide.replay.whatif.record import (
     RecordedEvent,
     RecordedShutdown,
 )
-from ebbtide.replay.whatif.run import what_if
+from ebbtide.replay.whatif.whatif_run import what_if
 from tests.replay.whatif.bed import SECOND, pod, settings
 from tests.replay.whatif.theatre import Theatre
 

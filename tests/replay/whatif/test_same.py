@@ -10,9 +10,9 @@ from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.events.record.fold import shutdown_records
-from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from ebbtide.replay.sim.simulation import SimulationRequest, simulate
 from ebbtide.replay.whatif.record import Changes
-from ebbtide.replay.whatif.run import PodLine, what_if
+from ebbtide.replay.whatif.whatif_run import PodLine, what_if
 from tests.conftest import Sample
 from tests.replay.whatif.bed import drawn, recorded
 from tests.world.worlds import Name, try_out

@@ -13,14 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.model import Period, Settings
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import shutdown_records
-from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.values import Period, Settings
 from ebbtide.replay.advise import Advice, advise
 from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.whatif.record import Changes, attribute_facts, facts_under
-from ebbtide.replay.whatif.run import PodLine, PodSide
+from ebbtide.replay.whatif.whatif_run import PodLine, PodSide
 from tests.conftest import Sample
 from tests.replay.test_advise import BARE
 from tests.replay.whatif.bed import SECOND, Recorded, drawn, is_in, recorded

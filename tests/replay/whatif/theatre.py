@@ -6,10 +6,10 @@ from ebbtide.actors.system import System
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import SendSignal, TakeInventory
-from ebbtide.events.model import Pod, Settings
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Identity
-from ebbtide.replay.sim.simulate import SimulatedJournal
+from ebbtide.events.values import Pod, Settings
+from ebbtide.replay.sim.simulation import SimulatedJournal
 from tests.journals import started
 
 MS = 1_000_000

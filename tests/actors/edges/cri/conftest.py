@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.actors.edges.cri.edge import CriEdge
-from ebbtide.actors.edges.kubernetes.pods import FollowedPods, KnownPod
+from ebbtide.actors.edges.cri.cri_edge import CriEdge
+from ebbtide.actors.edges.kubernetes.known_pods import FollowedPods, KnownPod
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import KillContainer, SendSignal, TakeInventory
 from ebbtide.events.facts import InventoryTaken
-from ebbtide.events.model import Pod
+from ebbtide.events.values import Pod
 from tests.actors.edges.cri.daemon_rig import DaemonRig, daemon_rig
 from tests.actors.edges.cri.pods import Kubelet
 from tests.actors.edges.process.process_bed import Outbox
@@ -104,7 +104,7 @@ def _note(said: list[str], level: int, line: str) -> None:
 
 
 class Told:
-    """A lookup that knows what it is told: `actors.edges.kubernetes.pods.FollowedPods`."""
+    """A lookup that knows what it is told: `actors.edges.kubernetes.known_pods.FollowedPods`."""
 
     def __init__(self, *known: KnownPod) -> None:
         self.known = list(known)

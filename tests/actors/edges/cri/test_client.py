@@ -19,8 +19,8 @@ pytest.importorskip("trio_asyncio")
 
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri import runtime as runtime_module
-from ebbtide.actors.edges.cri.client import (
+from ebbtide.actors.edges.cri import cri_runtime as runtime_module
+from ebbtide.actors.edges.cri.cri_client import (
     CallFailed,
     CriClient,
     Lost,
@@ -30,7 +30,7 @@ from ebbtide.actors.edges.cri.client import (
     Unsent,
     probe_runtime,
 )
-from ebbtide.actors.edges.cri.edge import CriEdge
+from ebbtide.actors.edges.cri.cri_edge import CriEdge
 from ebbtide.events.facts import RuntimeRead
 from tests.actors.edges.process.process_bed import Outbox
 from tests.actors.edges.process.test_hooks import CANARY

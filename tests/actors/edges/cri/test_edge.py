@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from ebbtide.actors.edges.cri import client
+from ebbtide.actors.edges.cri import cri_client as client
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import RunHook, TakeAutopsy
 from ebbtide.events.facts import AutopsyTaken, ContainerExited
-from ebbtide.events.model import Container, Hook
+from ebbtide.events.values import Container, Hook
 from tests.actors.edges.cri.conftest import kill, rig_on, stop
 from tests.actors.edges.cri.pods import CODE_3, DEAF, GOES_ON, POLITE, RUNNING, Kubelet, Spec
 from tests.beds.containerd import USR1_IMAGE, Containerd

@@ -15,7 +15,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from ebbtide.actors.edges.cri.edge import AWAKE, RETRY_SECONDS, CriEdge
+from ebbtide.actors.edges.cri.cri_edge import AWAKE, RETRY_SECONDS, CriEdge
 from ebbtide.actors.interfaces import Ending, error_text
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import KillContainer
@@ -26,7 +26,7 @@ KILL = KillContainer(key="k", uid="u", container="main")
 
 
 class Awake:
-    """In the place of `actors.edges.cri.runtime.Runtime`: fails when it is told to; its orders never end."""
+    """In the place of `cri_runtime.Runtime`: fails when it is told to; its orders never end."""
 
     news: trio.MemorySendChannel[str]
     last: Awake
@@ -57,8 +57,8 @@ class Rig:
         self.edge = CriEdge("unix:///nowhere", folder, tell=tell)
         Awake.news, self.news = trio.open_memory_channel[str](10)
         tries = partial(Awake.news.send_nowait, "tries")
-        monkeypatch.setattr("ebbtide.actors.edges.cri.edge.invalidate_caches", tries)
-        monkeypatch.setattr("ebbtide.actors.edges.cri.edge.error_text", self._text)
+        monkeypatch.setattr("ebbtide.actors.edges.cri.cri_edge.invalidate_caches", tries)
+        monkeypatch.setattr("ebbtide.actors.edges.cri.cri_edge.error_text", self._text)
         self.working = ModuleType(AWAKE)
         self.working.Runtime = Awake  # type: ignore[attr-defined]
 
@@ -93,7 +93,9 @@ async def test_what_cannot_be_imported(
     have come the edge works without a start of the daemon.
     """
     for name in [
-        name for name in sys.modules if name == AWAKE or name.startswith("ebbtide.actors.edges.cri.client")
+        name
+        for name in sys.modules
+        if name == AWAKE or name.startswith("ebbtide.actors.edges.cri.cri_client")
     ]:
         monkeypatch.delitem(sys.modules, name)
     rig = Rig(tmp_path, monkeypatch)

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from ebbtide.actors.edges.cri.cri_pods import TABLE_FILE_NAME
 from ebbtide.actors.edges.cri.orders import HOOK_NOT_KNOWN
-from ebbtide.actors.edges.cri.pods import TABLE_FILE_NAME
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import OrderEnded, RuntimeRead

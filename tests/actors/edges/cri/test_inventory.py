@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.edges.cri import runtime as runtime_module
+from ebbtide.actors.edges.cri import cri_runtime as runtime_module
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined

@@ -12,7 +12,8 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.cri import inventory as inventory_module
-from ebbtide.actors.edges.cri.client import CriClient, RuntimeReach
+from ebbtide.actors.edges.cri.cri_client import CriClient, RuntimeReach
+from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, InventoryFile, OperatorNotes, PodEntry, PodTable
 from ebbtide.actors.edges.cri.inventory import (
     FIRST_WORD_POLL_SECONDS,
     NOT_LISTED,
@@ -20,7 +21,6 @@ from ebbtide.actors.edges.cri.inventory import (
     starting_pods,
     unseen_containers,
 )
-from ebbtide.actors.edges.cri.pods import ContainerEntry, InventoryFile, OperatorNotes, PodEntry, PodTable
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending

@@ -16,12 +16,12 @@ import trio
 from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.client import CallFailed, Lost, RuntimeReach, RuntimeRefused, Unsent
+from ebbtide.actors.edges.cri.cri_client import CallFailed, Lost, RuntimeReach, RuntimeRefused, Unsent
+from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, OperatorNotes, PodEntry
 from ebbtide.actors.edges.cri.orders import (
     SENT_SECONDS,
     ContainerStops,
 )
-from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending

@@ -9,15 +9,15 @@ import trio
 from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.client import RuntimeRefused
+from ebbtide.actors.edges.cri.cri_client import RuntimeRefused
+from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, PodEntry, PodTable
 from ebbtide.actors.edges.cri.orders import LULL_SECONDS, SandboxCleanup
-from ebbtide.actors.edges.cri.pods import ContainerEntry, PodEntry, PodTable
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 
 
 class Runtime:
-    """`actors.edges.cri.client.CriCaller`. ``again``: sandboxes in which something was made anew, in which
+    """`cri_client.CriCaller`. ``again``: sandboxes in which something was made anew, in which
     state. ``takes_seconds``: to stop a sandbox.
     """
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ebbtide.actors.edges.cri.orders import backstop_seconds
-from ebbtide.actors.edges.cri.pods import (
+from ebbtide.actors.edges.cri.cri_pods import (
     NAMED_PODS_MAX,
     PRE_STOP_ANNOTATION,
     ContainerEntry,
@@ -18,7 +17,8 @@ from ebbtide.actors.edges.cri.pods import (
     pod_view,
     pre_stop_of,
 )
-from ebbtide.actors.edges.kubernetes.pods import KnownPod
+from ebbtide.actors.edges.cri.orders import backstop_seconds
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import (
     ContainerSpec,
@@ -30,7 +30,7 @@ from ebbtide.actors.edges.pod_spec import (
     hook_of,
 )
 from ebbtide.actors.interfaces import WARNING
-from ebbtide.events.model import Container, Hook, Pod
+from ebbtide.events.values import Container, Hook, Pod
 from tests.actors.edges.cri.conftest import Told
 
 HANDLERS: list[tuple[dict[str, Any], HookAction | None, Hook | None]] = [

@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.cri.client import Lost, RuntimeReach, RuntimeRefused
-from ebbtide.actors.edges.cri.pods import OperatorNotes
+from ebbtide.actors.edges.cri.cri_client import Lost, RuntimeReach, RuntimeRefused
+from ebbtide.actors.edges.cri.cri_pods import OperatorNotes
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.bounds import Bounds
 from ebbtide.events.facts import RuntimeRead

@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri import orders
-from ebbtide.actors.edges.cri.client import CriClient, Lost, RuntimeReach, RuntimeRefused
-from ebbtide.actors.edges.cri.orders import ContainerHooks, joined_processes
-from ebbtide.actors.edges.cri.pods import (
+from ebbtide.actors.edges.cri.cri_client import CriClient, Lost, RuntimeReach, RuntimeRefused
+from ebbtide.actors.edges.cri.cri_pods import (
     CONTAINER_NAME_LABEL,
     GRACE_ANNOTATION,
     POD_NAME_LABEL,
@@ -34,13 +33,14 @@ from ebbtide.actors.edges.cri.pods import (
     PodTable,
     pod_view,
 )
-from ebbtide.actors.edges.cri.runtime import (
+from ebbtide.actors.edges.cri.cri_runtime import (
     BROKEN_AGAIN_SECONDS,
     Listing,
     first_processes,
     open_first_process,
     pods_of_cgroups,
 )
+from ebbtide.actors.edges.cri.orders import ContainerHooks, joined_processes
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
@@ -138,7 +138,7 @@ def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:
 
 
 class Lists:
-    """A runtime of which only its lists are asked: `actors.edges.cri.client.CriCaller`."""
+    """A runtime of which only its lists are asked: `actors.edges.cri.cri_client.CriCaller`."""
 
     def __init__(self) -> None:
         labels = {POD_UID_LABEL: "web", POD_NAMESPACE_LABEL: "ns", POD_NAME_LABEL: "web"}

@@ -9,7 +9,9 @@ import pytest
 import trio
 from google.protobuf.message import Message
 
-from ebbtide.actors.edges.cri.client import CriClient, Lost, RuntimeReach
+from ebbtide.actors.edges.cri.cri_client import CriClient, Lost, RuntimeReach
+from ebbtide.actors.edges.cri.cri_pods import InventoryContainer, InventoryFile, OperatorNotes, TableFile
+from ebbtide.actors.edges.cri.cri_runtime import ContainerEnds, Runtime
 from ebbtide.actors.edges.cri.inventory import Inventory
 from ebbtide.actors.edges.cri.orders import (
     NOT_KNOWN,
@@ -19,8 +21,6 @@ from ebbtide.actors.edges.cri.orders import (
     ContainerStops,
     SandboxCleanup,
 )
-from ebbtide.actors.edges.cri.pods import InventoryContainer, InventoryFile, OperatorNotes, TableFile
-from ebbtide.actors.edges.cri.runtime import ContainerEnds, Runtime
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.bounds import Bounds
 from ebbtide.events.facts import ContainerExited

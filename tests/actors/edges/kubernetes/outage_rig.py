@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ebbtide.actors.edges.kubernetes.calls import Answer
-from ebbtide.actors.edges.kubernetes.client import ApiClient
+from ebbtide.actors.edges.kubernetes.api_calls import Answer
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.node_edge import NodeEdge
 from ebbtide.actors.edges.kubernetes.node_view import LEASES_PATH, ClusterView
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
-from ebbtide.events.outage import NodeRead, PowerOff, ReadNode, RemoveTaint, SetQuarantine, SetTaint
+from ebbtide.events.outage_events import NodeRead, PowerOff, ReadNode, RemoveTaint, SetQuarantine, SetTaint
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.process.process_bed import Outbox
 from tests.node.bed import Bed

@@ -10,8 +10,8 @@ from typing import Any
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.client import ApiClient
-from ebbtide.actors.edges.kubernetes.edge import KubernetesEdge
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
+from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
 from tests.actors.edges.process.process_bed import Outbox
 from tests.node.bed import Bed
 from tests.node.identities import Client

@@ -17,18 +17,19 @@ from uuid import uuid4
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes import leadership, watch
+from ebbtide.actors.edges.kubernetes import api_watch as watch
+from ebbtide.actors.edges.kubernetes import leadership
+from ebbtide.actors.edges.kubernetes.api_writes import Writes, event_name
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
 from ebbtide.actors.edges.kubernetes.leadership import Leadership
-from ebbtide.actors.edges.kubernetes.pods import KnownPod
-from ebbtide.actors.edges.kubernetes.runtime import Writes, event_name
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.actors.runner import Effects, Inbox
 from ebbtide.events import bounds
 from ebbtide.events.decisions import AnnounceNode, DeliverStatuses, PostEvent, WithdrawPods
 from ebbtide.events.facts import ApiRead, OrderEnded
-from ebbtide.events.outage import CHANGED as NODE_CHANGED
-from ebbtide.events.outage import SetQuarantine
+from ebbtide.events.outage_events import CHANGED as NODE_CHANGED
+from ebbtide.events.outage_events import SetQuarantine
 from ebbtide.host import SystemClock
 from tests.actors.edges.kubernetes.config_map_fake import leading, read
 from tests.actors.edges.kubernetes.outage_rig import OTHERS, Kubelet, asking

@@ -11,7 +11,7 @@ from msgspec import structs
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes import node_writes
-from ebbtide.actors.edges.kubernetes.calls import (
+from ebbtide.actors.edges.kubernetes.api_calls import (
     AT_ONCE_MAX,
     QUICK_MAX,
     QUICK_SECONDS,
@@ -19,8 +19,8 @@ from ebbtide.actors.edges.kubernetes.calls import (
     Unanswered,
     for_each,
 )
-from ebbtide.actors.edges.kubernetes.pods import API_ORDERS
-from ebbtide.actors.edges.kubernetes.runtime import Writes, event_name
+from ebbtide.actors.edges.kubernetes.api_writes import Writes, event_name
+from ebbtide.actors.edges.kubernetes.known_pods import API_ORDERS
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Order

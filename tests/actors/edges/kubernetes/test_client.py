@@ -16,14 +16,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes import client as light
-from ebbtide.actors.edges.kubernetes import client as link
-from ebbtide.actors.edges.kubernetes import client as session
-from ebbtide.actors.edges.kubernetes import edge as keeping
-from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, ApiCall, Unanswered, find_pods
-from ebbtide.actors.edges.kubernetes.client import ApiClient
-from ebbtide.actors.edges.kubernetes.pods import PodStore
-from ebbtide.actors.edges.kubernetes.watch import ApiHealth, PodWatch, list_all
+from ebbtide.actors.edges.kubernetes import api_client as light
+from ebbtide.actors.edges.kubernetes import api_client as link
+from ebbtide.actors.edges.kubernetes import api_client as session
+from ebbtide.actors.edges.kubernetes import api_edge as keeping
+from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, ApiCall, Unanswered, find_pods
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
+from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, PodWatch, list_all
+from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.decisions import AnnounceNode
@@ -432,9 +432,9 @@ async def until_done(rig: Rig, order: AnnounceNode) -> Ending:
 LATE = """
 import sys, trio
 from pathlib import Path
-import ebbtide.actors.edges.kubernetes.runtime
-from ebbtide.actors.edges.kubernetes.calls import Unanswered
-from ebbtide.actors.edges.kubernetes.client import ApiClient
+import ebbtide.actors.edges.kubernetes.api_writes
+from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 
 async def main():
     link = ApiClient(Path(sys.argv[1]))

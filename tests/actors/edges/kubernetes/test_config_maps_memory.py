@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes import config_maps
-from ebbtide.actors.edges.kubernetes.calls import Answer, AnswerTooLong
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, AnswerTooLong
 from ebbtide.actors.edges.kubernetes.config_maps import (
     PREFIX,
     ConfigMapSource,

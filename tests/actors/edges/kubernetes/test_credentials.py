@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ebbtide.actors.edges.kubernetes import client as light
+from ebbtide.actors.edges.kubernetes import api_client as light
 from ebbtide.actors.edges.kubernetes import credentials as plugins
-from ebbtide.actors.edges.kubernetes.client import ApiSession
+from ebbtide.actors.edges.kubernetes.api_client import ApiSession
 from ebbtide.actors.edges.kubernetes.credentials import (
     Access,
     Credentials,

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import Answer, ApiNode
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiNode
 from ebbtide.actors.edges.kubernetes.node_view import (
     MACHINE_ANNOTATION,
     MACHINE_NAMESPACE_ANNOTATION,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
-from ebbtide.events.outage import CHANGED
+from ebbtide.events.outage_events import CHANGED
 from tests.actors.edges.kubernetes.outage_rig import OTHERS, Kubelet, asking
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, LEASE_RULES, granted
 from tests.node.bed import Bed

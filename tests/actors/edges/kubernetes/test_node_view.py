@@ -12,8 +12,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import Answer, ApiNode, Unanswered
-from ebbtide.actors.edges.kubernetes.client import LineStream
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiNode, Unanswered
+from ebbtide.actors.edges.kubernetes.api_client import LineStream
 from ebbtide.actors.edges.kubernetes.node_edge import (
     Look,
     NodeEdge,
@@ -33,8 +33,7 @@ from ebbtide.actors.edges.kubernetes.node_writes import LAST_BOOT_ANNOTATION, la
 from ebbtide.events.base import NS_PER_SECOND as NS
 from ebbtide.events.codec import encode_event
 from ebbtide.events.decisions import PublishLastBoot
-from ebbtide.events.model import BootEnding, BootEndReason
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     HeartbeatMissed,
     HeartbeatSeen,
     LastBootStated,
@@ -42,6 +41,7 @@ from ebbtide.events.outage import (
     NodeRead,
     SetTaint,
 )
+from ebbtide.events.values import BootEnding, BootEndReason
 from tests.actors.edges.process.process_bed import Outbox
 
 NODE = NodeView("n", "u", "1", "b1", "True", "s", "p", "none", (), "s1")

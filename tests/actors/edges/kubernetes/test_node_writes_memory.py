@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.actors.edges.kubernetes import node_writes as memory
-from ebbtide.actors.edges.kubernetes.calls import ApiNode, JsonObject
+from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, JsonObject
 
 KINDS = ("DrainInProgress", "GracefulNodeShutdownInProgress", "Drained")
 #: All that there may be, to choose from: one draw for each, which a busy machine makes in time.

@@ -9,12 +9,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.api_writes import Writes
+from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.edges.kubernetes.node_writes import (
     LAST_BOOT_ANNOTATION,
 )
-from ebbtide.actors.edges.kubernetes.pods import PodStore
-from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.edges.linux.proc import BOOT_ID_FILE
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import ApiNode
+from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
 from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION, Declared, read_declared
 from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.outage import declare as verb
-from ebbtide.cli.outage.common import Cluster
+from ebbtide.cli.outage import outage_declare as verb
+from ebbtide.cli.outage.outage_common import Cluster
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import granted

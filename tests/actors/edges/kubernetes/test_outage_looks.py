@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import rfc3339_now
+from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT as REPLICAS

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import Answer, node_path
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, node_path
 from ebbtide.actors.edges.kubernetes.node_view import lease_path
 from ebbtide.actors.edges.kubernetes.paced import (
     BURST,

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
 from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod, read_manifests
-from ebbtide.actors.edges.kubernetes.pods import KnownPod
 from tests.actors.edges.kubernetes import objects
 from tests.actors.edges.test_documents import merge_keys
 

@@ -14,10 +14,10 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes import pod_writes as late
-from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.actors.edges.kubernetes.api_calls import Answer
+from ebbtide.actors.edges.kubernetes.api_writes import Writes
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
 from ebbtide.actors.edges.kubernetes.pod_writes import KnownThen, LateStatuses
-from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodStore
-from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.base import Order

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 import trio
 
+from ebbtide.actors.edges.kubernetes import known_pods as caching
 from ebbtide.actors.edges.kubernetes import pod_object as manifests
-from ebbtide.actors.edges.kubernetes import pods as caching
-from ebbtide.actors.edges.kubernetes.pods import LAST_ENDS_MAX, KnownPod, PodCache, PodStore
+from ebbtide.actors.edges.kubernetes.known_pods import LAST_ENDS_MAX, KnownPod, PodCache, PodStore
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.decisions import WithdrawPods
@@ -236,7 +236,7 @@ async def test_an_order_before_it_is_awake(tmp_path: Path) -> None:
     """An order of a shutdown that runs already wakes the edge, and waits for it no longer than it may."""
     path = tmp_path / "kubeconfig"
     path.write_text("{")
-    from ebbtide.actors.edges.kubernetes.edge import KubernetesEdge
+    from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
     from tests.actors.edges.process.process_bed import Outbox
 
     edge, outbox, told = (
@@ -261,7 +261,7 @@ async def test_what_may_still_come(tmp_path: Path) -> None:
     assert store.untold == caching.NOT_LISTED_YET
     store.replace([], "7")
     assert store.untold == ""
-    from ebbtide.actors.edges.kubernetes.edge import KubernetesEdge
+    from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
 
     edge = KubernetesEdge(None, NODE, tmp_path, manifests=tmp_path)
     assert edge.expecting
@@ -277,10 +277,10 @@ def test_light() -> None:
     """
     script = """
 import sys
-import ebbtide.actors.edges.kubernetes.edge
+import ebbtide.actors.edges.kubernetes.api_edge
 heavy = {"kubernetes", "aiohttp", "asyncio", "yaml", "trio_asyncio"} & set(sys.modules)
 assert not heavy, heavy
-from ebbtide.actors.edges.kubernetes import client as ours
+from ebbtide.actors.edges.kubernetes import api_client as ours
 client = ours.load_client()
 assert not [name for name in sys.modules if name.split(".")[0] == "kubernetes"]
 assert client.rest.__module__ == "kubernetes.aio.client.rest"
@@ -292,7 +292,7 @@ assert client.rest.__module__ == "kubernetes.aio.client.rest"
 def test_all_of_the_package_later() -> None:
     """Whoever imports it after us gets all of it: half a minute of a processor."""
     script = """
-from ebbtide.actors.edges.kubernetes import client as ours
+from ebbtide.actors.edges.kubernetes import api_client as ours
 ours.load_client()
 import kubernetes.aio.client as whole
 assert whole.rest.RESTClientObject and whole.CoreV1Api

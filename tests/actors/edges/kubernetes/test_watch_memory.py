@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import PART_BYTES, Answer, Unanswered
-from ebbtide.actors.edges.kubernetes.client import LINE_BYTES_MAX, LineStream
-from ebbtide.actors.edges.kubernetes.pods import PodStore
-from ebbtide.actors.edges.kubernetes.watch import (
+from ebbtide.actors.edges.kubernetes.api_calls import PART_BYTES, Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.api_client import LINE_BYTES_MAX, LineStream
+from ebbtide.actors.edges.kubernetes.api_watch import (
     SELF_SUBJECT_REVIEWS,
     ApiHealth,
     HeardCaller,
     PodWatch,
     list_all,
 )
+from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead
 from tests.actors.edges.kubernetes import objects

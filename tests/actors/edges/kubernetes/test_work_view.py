@@ -26,7 +26,7 @@ from ebbtide.actors.edges.kubernetes.work_view import (
 )
 from ebbtide.actors.interfaces import NOTICE, WARNING, Ending
 from ebbtide.events.base import Event, Fact, Record
-from ebbtide.events.outage import (
+from ebbtide.events.outage_events import (
     Attachment,
     AttachmentGone,
     AttachmentRead,

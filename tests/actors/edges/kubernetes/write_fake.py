@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import JSON, Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import JSON, Answer, Unanswered
 
 
 class Asked(NamedTuple):

@@ -11,9 +11,9 @@ from typing import Any
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.client import ApiClient
-from ebbtide.actors.edges.kubernetes.pods import KnownPod
-from ebbtide.actors.edges.kubernetes.runtime import Writes
+from ebbtide.actors.edges.kubernetes.api_client import ApiClient
+from ebbtide.actors.edges.kubernetes.api_writes import Writes
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import DeletePod

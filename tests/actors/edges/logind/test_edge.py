@@ -11,7 +11,7 @@ import pytest
 from jeepney import HeaderFields, MessageType
 
 from ebbtide.actors.edges.logind.drop_ins import DropIns
-from ebbtide.actors.edges.logind.edge import LogindEdge
+from ebbtide.actors.edges.logind.logind_edge import LogindEdge
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager
 from ebbtide.events import bounds
 from ebbtide.events import facts as f

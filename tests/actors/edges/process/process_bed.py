@@ -13,12 +13,12 @@ import trio
 
 from ebbtide.actors.edges.linux.kill_tree import Marker, ProcessScanner, ScannedProcess
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HookAction, ProcessSpec
-from ebbtide.actors.edges.process.edge import ProcessEdge
+from ebbtide.actors.edges.process.process_edge import ProcessEdge
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Fact, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, StartPod, TakeAutopsy, TakeInventory
 from ebbtide.events.facts import ContainerExited, PodAppeared
-from ebbtide.events.model import Container, Pod
+from ebbtide.events.values import Container, Pod
 from tests.waiting import WATCHDOG_SECONDS, until
 
 SECOND = 1_000_000_000

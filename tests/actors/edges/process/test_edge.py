@@ -20,7 +20,7 @@ from ebbtide.actors.edges.linux.kill_tree import Mark, Marker
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction
 from ebbtide.actors.edges.process import start
 from ebbtide.actors.edges.process.hooks import EXIT_UNKNOWN
-from ebbtide.actors.edges.process.pods import ContainerRecord, PodRecords
+from ebbtide.actors.edges.process.process_pods import ContainerRecord, PodRecords
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import RunHook, StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, InventoryTaken, PodAppeared

@@ -12,7 +12,7 @@ import trio
 import trustme
 
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
-from ebbtide.actors.edges.proof.kubelet import KubeletSource
+from ebbtide.actors.edges.proof.kubelet_source import KubeletSource
 from ebbtide.actors.edges.proof.sources import Machine, Said
 from ebbtide.events import bounds
 from tests.waiting import WATCHDOG_SECONDS

@@ -6,7 +6,7 @@ import pytest
 
 from ebbtide.actors.edges.proof.power import NO_CONTROLLER, PowerEdge
 from ebbtide.actors.interfaces import Ending, Outlet
-from ebbtide.events.outage import CHANGED, PowerOff, Source
+from ebbtide.events.outage_events import CHANGED, PowerOff, Source
 from tests.actors.edges.process.process_bed import Outbox
 
 ORDER = PowerOff(key="k", node="n", node_uid="u", boot_id="b", system_uuid="s", ready="Unknown")

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from ebbtide.actors.edges.kubernetes.calls import ApiNode
+from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
 from ebbtide.actors.edges.kubernetes.node_view import (
     ALIVE_ANNOTATION,
     CLOUD_SHUTDOWN,
@@ -41,7 +41,7 @@ from ebbtide.actors.edges.proof.statements import (
     StatementSource,
 )
 from ebbtide.events.decisions import PublishCertificate
-from ebbtide.events.outage import EvidenceRead
+from ebbtide.events.outage_events import EvidenceRead
 from tests.actors.edges.process.process_bed import Outbox
 
 LEASE = LeaseView("n", "1", "l1", 40)

@@ -1,0 +1,257 @@
+"""ConfigReconciler: what is asked of this node, what logind grants, and how to close the gap.
+
+The kubelet refuses to work when the grant is too small (kubernetes#102818). Here too little is a
+warning and a smaller plan; raising it is tried with a drop-in, which never lowers what others ask for.
+
+Theory of operation. Two regions: a shutdown runs under the configuration that it began with, so that what is
+loaded meanwhile waits; and one drop-in order is under way at a time, tried again a while after it has failed.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds, shutdown_enabled
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.decisions import (
+    ConfigAdopted,
+    ConfigDeferred,
+    EpisodeClosed,
+    GrantAssessed,
+    RemoveDropIn,
+    ShutdownBegan,
+    WriteDropIn,
+)
+from ebbtide.events.facts import (
+    DaemonStarted,
+    DropInsRead,
+    LogindRead,
+    OrderEnded,
+    PreparingRead,
+    SettingsLoaded,
+    Tick,
+)
+from ebbtide.events.values import Settings
+
+NAME = "ConfigReconciler"
+
+#: How long after a drop-in that could not be written it is tried again.
+RETRY_NS = 60 * NS_PER_SECOND
+
+
+#: Of the configuration. in-shutdown: what is loaded waits for its end.
+SHUTDOWN_PHASES = ("up", "in-shutdown")
+
+#: The drop-in. retry-due: the last order failed, at ``retry_at_ns`` another one is due; any fresh reading of
+#: the files makes it due at once.
+DROP_IN_PHASES = ("at-rest", "ordered", "retry-due")
+
+
+class ConfigState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What checkpoints and digests encode. The phases follow from it: `phase_of`."""
+
+    settings: Settings | None = None
+    pending: Settings | None = None
+    in_episode: bool = False
+    preparing: bool = False
+    enabled: bool = False
+    needed_ns: int = 0
+    grant_ns: int = -1
+    drop_ins: DropInsRead | None = None
+    assessed: GrantAssessed | None = None
+    order_open: str = ""
+    #: The files were read again while an order was open: what they say then is not answered yet.
+    read_meanwhile: bool = False
+    ordinal: int = 0
+    retry_at_ns: int = NEVER_NS
+
+
+def drop_in_phase(state: ConfigState) -> str:
+    if state.order_open:
+        return "ordered"
+    return "at-rest" if state.retry_at_ns == NEVER_NS else "retry-due"
+
+
+def phase_of(state: ConfigState) -> str:
+    return f"{'in-shutdown' if state.in_episode else 'up'}+{drop_in_phase(state)}"
+
+
+# --- what is asked -------------------------------------------------------------------------------
+
+
+def _settings_loaded(state: ConfigState, event: SettingsLoaded, now: int) -> Result:
+    return _adopt(state, event.settings)
+
+
+def _settings_deferred(state: ConfigState, event: SettingsLoaded, now: int) -> Result:
+    return replace(state, pending=event.settings), [ConfigDeferred()]
+
+
+def _adopt(state: ConfigState, settings: Settings) -> Result:
+    periods = effective_periods(settings)
+    on = shutdown_enabled(settings)
+    requested_ns = requested_seconds(periods) * NS_PER_SECOND
+    reserve_ns = settings.reserve_seconds * NS_PER_SECOND
+    adopted = ConfigAdopted(
+        enabled=on,
+        periods=periods,
+        requested_ns=requested_ns,
+        reserve_ns=reserve_ns,
+        budget=settings.budget,
+        sleep_action=settings.gate("PodLifecycleSleepAction"),
+        status_flush_ns=settings.status_flush_seconds * NS_PER_SECOND,
+        trace_flush_ns=settings.trace_flush_ns,
+        means=settings.means,
+        unready=settings.unready,
+        left_pods=settings.left_pods,
+        projection_version=settings.projection_version,
+        resource=settings.resource,
+    )
+    state = replace(
+        state, settings=settings, pending=None, enabled=on, needed_ns=requested_ns + reserve_ns if on else 0
+    )
+    return _reconcile(state, [adopted])
+
+
+def _reconcile(state: ConfigState, decisions: list[Event]) -> Result:
+    """Say what changed about the grant, and order a drop-in where one is due."""
+    if state.enabled and state.grant_ns >= 0:
+        sufficient = state.grant_ns >= state.needed_ns
+        assessed = GrantAssessed(
+            needed_ns=state.needed_ns,
+            grant_ns=state.grant_ns,
+            sufficient=sufficient,
+            overridden_by="" if sufficient or state.drop_ins is None else state.drop_ins.overridden_by,
+        )
+        # Said when it changes: logind is read every few seconds.
+        if assessed != state.assessed:
+            state = replace(state, assessed=assessed)
+            decisions.append(assessed)
+    # While logind prepares, a file would move its property and not the timer that runs already: what the
+    # property says would then be wrong for this shutdown. And one order at a time: which of two files the
+    # second reading shows could not be told.
+    files = state.drop_ins
+    blocked = state.in_episode or state.preparing or drop_in_phase(state) != "at-rest"
+    if files is None or blocked or state.settings is None:
+        return state, decisions
+    key, wanted = order_key(NAME, "drop-in", "", state.ordinal), _wanted_seconds(state, files)
+    order: WriteDropIn | RemoveDropIn
+    if wanted and files.ours_ns != wanted * NS_PER_SECOND:
+        order = WriteDropIn(key=key, seconds=wanted)
+    elif not wanted and files.ours_ns is not None:
+        order = RemoveDropIn(key=key)
+    else:
+        return state, decisions
+    state = replace(state, order_open=key, ordinal=state.ordinal + 1, retry_at_ns=NEVER_NS)
+    return state, [*decisions, order]
+
+
+def _wanted_seconds(state: ConfigState, files: DropInsRead) -> int:
+    """Our need or the largest value of any other file, so that nobody's own need is cut.
+
+    A grant that no file stands for any more lasts only until logind reads its files again.
+    """
+    assert state.settings is not None
+    if not state.enabled or not state.settings.raise_grant:
+        return 0
+    if files.ours_ns is None and min(state.grant_ns, files.others_ns) >= state.needed_ns:
+        return 0
+    return -(-max(files.others_ns, state.needed_ns) // NS_PER_SECOND)
+
+
+# --- what is read of logind and its files ---------------------------------------------------------
+
+
+def _logind_read(state: ConfigState, event: LogindRead, now: int) -> Result:
+    return _reconcile(replace(state, grant_ns=event.grant_ns, preparing=event.preparing), [])
+
+
+def _preparing_read(state: ConfigState, event: PreparingRead, now: int) -> Result:
+    return _reconcile(replace(state, preparing=event.preparing), [])
+
+
+def _drop_ins_read(state: ConfigState, event: DropInsRead, now: int) -> Result:
+    read_meanwhile = bool(state.order_open)
+    return _reconcile(replace(state, drop_ins=event, retry_at_ns=NEVER_NS, read_meanwhile=read_meanwhile), [])
+
+
+def _drop_in_ended(state: ConfigState, event: OrderEnded, now: int) -> Result:
+    if event.key != state.order_open:
+        return state, ()
+    # Not at once: a file that cannot be written, or that loses against another, will not be helped by haste.
+    retry_at_ns = NEVER_NS if event.result == "done" else now + RETRY_NS
+    # The reading may be from before the file was placed, or after: only now is it compared with what we have
+    # written.
+    again = state.read_meanwhile and event.result == "done"
+    state = replace(state, order_open="", retry_at_ns=retry_at_ns, read_meanwhile=False)
+    return _reconcile(state, []) if again else (state, ())
+
+
+def _tick(state: ConfigState, event: Tick, now: int) -> Result:
+    return _reconcile(replace(state, retry_at_ns=NEVER_NS), [])
+
+
+# --- a shutdown ----------------------------------------------------------------------------------
+
+
+def _began(state: ConfigState, event: ShutdownBegan, now: int) -> Result:
+    return replace(state, in_episode=True, preparing=True), ()
+
+
+def _closed(state: ConfigState, event: EpisodeClosed, now: int) -> Result:
+    """What waited is adopted now. What did not wait is said again, for an actor that began afresh.
+
+    Not between two shutdowns of one step: "off" would disarm, and unplan, the one that begins.
+    """
+    if event.followed:
+        return state, ()
+    state = replace(state, in_episode=False, preparing=False)
+    settings = state.pending or state.settings
+    return _reconcile(state, []) if settings is None else _adopt(state, settings)
+
+
+def _started(state: ConfigState, event: DaemonStarted, now: int) -> Result:
+    """What a former process saw of logind is stale; its deadlines may be of another boot."""
+    preparing = state.preparing if event.preparing is None else event.preparing
+    return replace(
+        state, grant_ns=-1, drop_ins=None, assessed=None, retry_at_ns=NEVER_NS, preparing=preparing
+    ), ()
+
+
+def _afresh(state: ConfigState, now: int, in_episode: bool, start: DaemonStarted | None) -> ConfigState:
+    return replace(state, in_episode=in_episode, order_open="", read_meanwhile=False, retry_at_ns=NEVER_NS)
+
+
+# fmt: off
+CONFIG = ActorType(
+    NAME,
+    ConfigState,
+    Transitions(
+        (SHUTDOWN_PHASES, DROP_IN_PHASES), phase_of,
+        Row(EVERY, DaemonStarted, _started, "= at-rest"),
+        # --- the configuration
+        Row("up", SettingsLoaded, _settings_loaded, "= ordered",
+            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row("in-shutdown", SettingsLoaded, _settings_deferred, decides=(ConfigDeferred,)),
+        Row(EVERY, ShutdownBegan, _began, "in-shutdown"),
+        Row("up", EpisodeClosed, _closed, "= ordered",
+            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row("in-shutdown", EpisodeClosed, _closed, "= up ordered",
+            decides=(ConfigAdopted, GrantAssessed, WriteDropIn, RemoveDropIn)),
+        # --- the drop-in
+        Row(EVERY, LogindRead, _logind_read, "= ordered", decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row(EVERY, PreparingRead, _preparing_read, "= ordered",
+            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row(EVERY, DropInsRead, _drop_ins_read, "= at-rest ordered",
+            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        Row("ordered", OrderEnded, _drop_in_ended, "= at-rest retry-due",
+            decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        ignored("at-rest retry-due", OrderEnded),
+        Row("retry-due", Tick, _tick, "at-rest ordered", decides=(GrantAssessed, WriteDropIn, RemoveDropIn)),
+        ignored("at-rest ordered", Tick),
+    ),
+    deadline=lambda state: state.retry_at_ns,
+    afresh=_afresh,
+)
+# fmt: on

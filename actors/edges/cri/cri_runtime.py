@@ -1,0 +1,770 @@
+"""The edge once it is awake: the connection, the warm table, the ends of containers, and the orders.
+
+Imported by `actors.edges.cri.cri_edge` when the node is armed, with gRPC and all that it brings.
+
+Lists bring the table up to date (`Listing`): for what is new its process and its address are asked for. A
+container's end is seen through a descriptor of its first process, at once and without the runtime, and
+reported if a shutdown waits for it (`ContainerEnds`); the lists are there for what has appeared, and for
+runtimes whose containers have no process on this machine.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import trio
+from google.protobuf.message import Message
+from msgspec.structs import replace
+
+from ebbtide.actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri.cri_client import (
+    AnswerT,
+    CallFailed,
+    CriClient,
+    Lost,
+    NotFound,
+    RuntimeReach,
+    RuntimeRefused,
+    exit_of_container,
+)
+from ebbtide.actors.edges.cri.cri_pods import (
+    CONTAINER_NAME_LABEL,
+    DEFAULT_STOP_SIGNAL,
+    POD_NAME_LABEL,
+    POD_NAMESPACE_LABEL,
+    POD_UID_LABEL,
+    PRIORITY_ANNOTATION,
+    ContainerEntry,
+    InventoryContainer,
+    InventoryFile,
+    OperatorNotes,
+    PodEntry,
+    PodTable,
+    TableFile,
+    found_gone,
+    grace_seconds_of,
+    is_static,
+    parse_number,
+    ports_of,
+    pre_stop_of,
+    restored_container,
+    restored_pod,
+    sidecars_of,
+)
+from ebbtide.actors.edges.cri.inventory import Inventory
+from ebbtide.actors.edges.cri.orders import (
+    ContainerHooks,
+    ContainerOrders,
+    ContainerStops,
+    SandboxCleanup,
+)
+from ebbtide.actors.edges.kubernetes.known_pods import FollowedPods
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.exits import ExitStatus, exit_of_pidfd, open_child, reap_soon
+from ebbtide.actors.edges.linux.proc import signal_name, signal_number
+from ebbtide.actors.edges.pod_spec import ContainerSpec
+from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
+from ebbtide.events import bounds
+from ebbtide.events.base import Order
+from ebbtide.events.decisions import TakeInventory
+from ebbtide.events.values import Pod
+
+#: Between two looks, idle and in a shutdown. An inventory is at most so old; its ends are always fresh.
+IDLE_SECONDS = 5.0
+BUSY_SECONDS = 0.5
+#: Between two questions what the API server has told: a node that fills up tells of ten pods a second.
+NEWS_SECONDS = 0.2
+
+
+class Runtime:
+    """Lives as long as `run`. Effects may be called once `run` has told that it is up."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        file: InventoryFile,
+        kept: TableFile,
+        own_uid: str,
+        lookup: FollowedPods | None,
+        starts: Callable[[], bool],
+        context: TraceContext,
+        tell: Tell,
+        outlet: Outlet,
+    ) -> None:
+        self.table = PodTable(frozenset({own_uid} if own_uid else ()))
+        self._file = file
+        self._kept = kept
+        self._outlet = outlet
+        self._lookup = lookup
+        self._nursery: trio.Nursery | None = None
+        self._client = CriClient(endpoint)
+        self._notes = OperatorNotes(tell)
+        self._reach = RuntimeReach(self._client, self._notes)
+        self._warm = trio.Event()
+        self._stirred, self._stirring = trio.open_memory_channel[None](1)
+        self._looking = trio.Lock()
+        self._sandboxes = SandboxCleanup(self._client, self.table, starts)
+        self._ends = ContainerEnds(self._client, self.table, self._sandboxes, self._start, outlet)
+        self._listing = Listing(self._client, self.table, self._ends.follow, self._ends.miss, tell)
+        self._inventory = Inventory(
+            self.table,
+            file,
+            lookup,
+            self._reach,
+            self._warm,
+            self._look_anew,
+            lambda: self._listing.as_of,
+            starts,
+        )
+        stops = ContainerStops(self._client, self._reach, self._start, self._notes)
+        hooks = ContainerHooks(self._client, self._reach)
+        self._orders = ContainerOrders(
+            self.table, self._warm, self._inventory, hooks, stops, self._sandboxes, context, self._client
+        )
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        """Until cancelled. Cancelling ends no container: calls under way are given up."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                await nursery.start(self._client.run)
+                nursery.start_soon(self._reach.follow, self._outlet, self._stirred, lambda: self._busy)
+                nursery.start_soon(self._sandboxes.run)
+                nursery.start_soon(self._inventory.follow_expected, self._outlet)
+                nursery.start_soon(self._keep_warm)
+                task_status.started()
+        finally:
+            self.table.close()
+
+    def _start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(work, *arguments)
+
+    async def _keep_warm(self) -> None:
+        before = self._file.load()
+        self.table.restore(before)
+        self._ends.owed = list(before)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._do_without)
+            await self._look_until_done()
+            nursery.cancel_scope.cancel()
+        self._leave_out_own()
+        # A shutdown that begins now waits for no word on an earlier one.
+        self._warm.set()
+        self._inventory.settled.set()
+        await self._ends.catch_up()
+        await self._inventory.report_settled(self._outlet)
+        self._start(self._note_priorities)
+        if self._lookup is not None:
+            self._start(self._follow_news, self._lookup)
+        while True:
+            # Until it is time for another look. One that begins beside the first stops would cost them time.
+            if not self._busy:
+                with trio.move_on_after(IDLE_SECONDS):
+                    await self._stirring.receive()
+            if self._busy:
+                await trio.sleep(BUSY_SECONDS)
+            await self._look_until_done()
+            await self._ends.catch_up()
+            await self._inventory.report_settled(self._outlet)
+            if self._busy:
+                await self._inventory.report_late(self._outlet)
+
+    async def _do_without(self) -> None:
+        """The runtime hangs from the start: what the daemon before saw of it, as far as that still runs."""
+        with suppress(Lost):
+            await self._reach.confirm(self._outlet)
+        await self._reach.gone()
+        over = set[str]()
+        for each in self._kept.load():
+            pod = restored_pod(each)
+            # A look that broke off may have shown some of it.
+            if (shown := self.table.pods.get(each.sandbox)) is not None:
+                shown.pod_ip = shown.pod_ip or pod.pod_ip
+                shown.host_network = shown.host_network or pod.host_network
+                shown.grace_seconds = (
+                    pod.grace_seconds if shown.grace_seconds is None else shown.grace_seconds
+                )
+                pod = shown
+            for container in each.containers:
+                if self.table.has_seen(container.id):
+                    continue
+                entry = restored_container(pod, container)
+                if container.pid and not open_first_process(entry, container.pid, container.start_ticks):
+                    over.add(container.id)
+                    continue  # One that shows no process here may run: nobody can say.
+                self.table.pods[pod.sandbox] = pod
+                self.table.put(entry)
+                self._ends.follow(entry)
+        # Of what has all ended nothing is known by now.
+        if any(pod.running for pod in self.table.pods.values()):
+            self._leave_out_own()
+            self._warm.set()
+        self._inventory.settled.set()
+        await self._ends.catch_up(over)
+
+    def _leave_out_own(self) -> None:
+        self.table.own |= pods_of_cgroups(self.table.entries(), proc.cgroups_of(os.getpid()))
+
+    async def _follow_news(self, lookup: FollowedPods) -> None:
+        """What the API server tells of is looked at soon, in a shutdown or before it."""
+        while True:
+            version = lookup.version
+            if self._inventory.late.open:
+                await self._inventory.report_late(self._outlet)
+            if self._inventory.behind():
+                self._wake()
+            await trio.sleep(NEWS_SECONDS)
+            await lookup.changed(version)
+
+    @property
+    def _busy(self) -> bool:
+        """Is something being stopped, or may something new come soon?"""
+        stopping = any(entry.stopping and entry.running for entry in self.table.entries())
+        return stopping or self._inventory.late.open or self._ends.fresh
+
+    async def _note_priorities(self) -> None:
+        if self._lookup is not None:
+            await trio.sleep(bounds.now.priorities_seconds)
+        self._notes.without_priority(self._inventory.views(), informed=self._lookup is not None)
+
+    async def _look_until_done(self) -> None:
+        while True:
+            since, failure = trio.current_time(), None
+            async with self._looking, trio.open_nursery() as nursery:
+                nursery.start_soon(self._doubt)
+                try:
+                    await self._listing.refresh()
+                except CallFailed as error:
+                    failure = error
+                nursery.cancel_scope.cancel()
+            if failure is None:
+                await self._reach.answers(self._outlet)
+                self._kept.store(self.table)
+                return
+            await self._reach.fails(failure, since, self._outlet)
+            await trio.sleep(BUSY_SECONDS)
+
+    async def _look_anew(self) -> None:
+        """And what the daemon before was given and has ended is reported: only then is known what its kubelet
+        has started again.
+        """
+        await self._look_until_done()
+        await self._ends.catch_up()
+
+    async def _doubt(self) -> None:
+        """A list that does not come: somebody who answers nothing else either is on record as away soon."""
+        await trio.sleep(bounds.now.runtime_doubt_seconds)
+        with suppress(Lost):
+            await self._reach.confirm(self._outlet)
+
+    # --- what is asked of it ---------------------------------------------------------------------
+
+    def active(self) -> list[Pod]:
+        """The pods that a shutdown would have to end."""
+        return self._inventory.views()
+
+    async def rest(self) -> None:
+        """Return once nothing is being cleaned up any more."""
+        await self._sandboxes.rest()
+
+    async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
+        """One order."""
+        if not isinstance(order, TakeInventory):
+            return await self._orders.carry_out(order, outlet)
+        ending = await self._inventory.take(order, outlet)
+        # A shutdown begins: no idle pause any longer.
+        if self._busy:
+            self._wake()
+        return ending
+
+    def _wake(self) -> None:
+        try:
+            self._stirred.send_nowait(None)
+        except trio.WouldBlock:
+            pass  # It was told already.
+
+
+# A sandbox or container of which the runtime does not tell the state (its shim hangs, or is dead) holds no
+# other up: all are asked side by side. What is listed as running and not told of in time is taken all the
+# same, with the process that its control group shows, and stopped by the runtime where that alone knows how;
+# what the runtime refuses to tell, and has no process here, is left out. Either is asked for again, and said
+# once it stays so. Only a runtime that answers nothing at all fails the whole look.
+
+
+#: How soon the runtime is asked again for what it could not tell: it may need all its time to fail.
+BROKEN_AGAIN_SECONDS = 30.0
+#: Earlier than any time of Trio's.
+NEXT_LOOK = -math.inf
+#: Takes a container that has just become known, or one that no longer runs though nobody saw its end.
+OnContainer = Callable[[ContainerEntry], None]
+# The exit code comes from the kernel where it tells it (Linux 6.15, once the shim has waited for the
+# process), else from the runtime, and for a moment only: a wave waits for ends, and an exit code is worth
+# less than its next wave's time. Whatever could not be learned is reported as not known, never guessed.
+
+
+#: Looks of 20 ms each for what the kernel tells of an end.
+SHIM_LOOKS_MAX = 5
+#: A question is a millisecond of the runtime's, and there is one container that asks.
+NOTICE_AGAIN_SECONDS = 0.02
+#: After an end its kubelet may start the container again: so long the table is looked over more often.
+RESTART_SECONDS = 5.0
+
+
+class _VerboseInfo(msgspec.Struct):
+    pid: int = 0
+
+
+class _ImageConfig(msgspec.Struct, frozen=True):
+    stop_signal: str = msgspec.field(default="", name="StopSignal")
+
+
+class _ImageSpec(msgspec.Struct, frozen=True):
+    config: _ImageConfig = _ImageConfig()
+
+
+class _VerboseImage(msgspec.Struct, frozen=True):
+    spec: _ImageSpec = msgspec.field(name="imageSpec")
+
+
+class Listing:
+    """Compares the table with the runtime's lists."""
+
+    def __init__(
+        self,
+        client: CriClient,
+        table: PodTable,
+        on_new: OnContainer,
+        on_gone: OnContainer,
+        tell: Tell = lambda level, line: None,
+    ) -> None:
+        self._client = client
+        self._table = table
+        self._on_new = on_new
+        self._on_gone = on_gone
+        self._tell = tell
+        #: Ids of sandboxes and containers whose state has been told.
+        self._told: set[str] = set()
+        #: By container, the reference of its image, which alone tells its stop signal, and has not yet.
+        self._unsigned: dict[str, str] = {}
+        #: By id or reference, of what has not been told, Trio's time of the next question; `NEXT_LOOK` of
+        #: what was late for the first time.
+        self._broken: dict[str, float] = {}
+        #: What failed in this look.
+        self._failed: dict[str, CallFailed] = {}
+        #: Trio's time that the table shows: when the last look that succeeded began.
+        self.as_of = -math.inf
+
+    async def refresh(self) -> None:
+        """Bring the table up to date. Raises CallFailed; what was learned until then stays."""
+        began, self._failed = trio.current_time(), {}
+        ready = api.PodSandboxFilter(state=api.PodSandboxStateValue(state=api.SANDBOX_READY))
+        running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
+        # Before the lists are asked for: what becomes known meanwhile is in none of them, and has not ended.
+        before = list(self._table.entries())
+        sandboxes = await self._client.repeat(
+            "ListPodSandbox",
+            api.ListPodSandboxRequest(filter=ready),
+            api.ListPodSandboxResponse,
+            bounds.now.runtime_look_seconds,
+        )
+        containers = await self._client.repeat(
+            "ListContainers",
+            api.ListContainersRequest(filter=running),
+            api.ListContainersResponse,
+            bounds.now.runtime_look_seconds,
+        )
+        # In the order of their making: that of the pods in an inventory, and so of ties between them.
+        for item in sorted(sandboxes.items, key=lambda each: each.created_at):
+            if item.id not in self._table.pods and POD_UID_LABEL in item.labels:
+                self._table.pods[item.id] = _listed_pod(item)
+        running_ids = self._table.listed = frozenset(item.id for item in containers.containers)
+        ready_ids = {item.id for item in sandboxes.items}
+        self._told &= ready_ids | running_ids
+        self._unsigned = {key: image for key, image in self._unsigned.items() if key in running_ids}
+        here = ready_ids | running_ids | set(self._unsigned.values())
+        self._broken = {key: at for key, at in self._broken.items() if key in here}
+        lost = await self._learn(ready_ids, containers.containers)
+        for entry in before:
+            if entry.running and entry.pidfd < 0 and entry.id not in running_ids:
+                self._on_gone(entry)
+        # A sandbox that is no longer there is forgotten once nothing runs in it.
+        for key in [key for key, pod in self._table.pods.items() if key not in ready_ids and not pod.running]:
+            del self._table.pods[key]
+        if lost is not None:
+            raise lost
+        self.as_of = began
+
+    async def _learn(self, ready: Collection[str], listed: Iterable[api.Container]) -> Lost | None:
+        """What is listed and not told of yet. Gives what the runtime itself failed with: then no object is to
+        blame, and those that have not been told of are left to the next look.
+        """
+        until = trio.current_time() + bounds.now.runtime_look_seconds
+        # In the order of their making, so that one that was started again replaces its forerunner.
+        items = {item.id: item for item in sorted(listed, key=lambda each: each.created_at)}
+        known = {entry.id: entry for entry in self._table.entries()}
+        states = await self._ask(
+            "ContainerStatus",
+            api.ContainerStatusResponse,
+            {
+                key: api.ContainerStatusRequest(container_id=key, verbose=True)
+                for key, item in items.items()
+                if key not in self._told and self._fits(item, known.get(key))
+            },
+            until,
+        )
+        places = await self._ask(
+            "PodSandboxStatus",
+            api.PodSandboxStatusResponse,
+            {
+                key: api.PodSandboxStatusRequest(pod_sandbox_id=key)
+                for key in self._table.pods
+                if key in ready and key not in self._told
+            },
+            until,
+        )
+        for key, place in places.items():
+            pod = self._table.pods[key]
+            pod.pod_ip = place.status.network.ip
+            pod.host_network = place.status.linux.namespaces.options.network == api.NODE
+        lost = await self._hangs()
+        signals = await self._learn_signals(states, until, ask=lost is None)
+        failed = self._failed if lost is None else {}
+        unknown = [key for key in items if key in failed and key not in known]
+        processes = await trio.to_thread.run_sync(first_processes, unknown) if unknown else {}
+        # They may have changed meanwhile: an order finds containers by their processes.
+        known = {entry.id: entry for entry in self._table.entries()}
+        for key, item in items.items():
+            entry = known.get(key)
+            if self._fits(item, entry):
+                if key in states or (entry is None and key in failed):
+                    entry = self._take(item, entry, states.get(key), processes.get(key))
+                elif entry is not None and entry.kept_hook is not None:
+                    entry.spec, entry.kept_hook = _listed_spec(item, entry), None
+            if entry is not None and key in signals:
+                entry.stop_signal = signals[key]
+                entry.spec = replace(entry.spec, stop_signal=signals[key])
+        running = {key for key, each in states.items() if each.status.state == api.CONTAINER_RUNNING}
+        self._told |= running | places.keys()
+        taken = {entry.id for entry in self._table.entries()}
+        for key, error in failed.items():
+            self._note(key, error, items.get(key), taken=key in taken)
+        return lost
+
+    def _fits(self, item: api.Container, entry: ContainerEntry | None) -> bool:
+        """Is it one of a pod here, and the same as what is known under its id?"""
+        pod = self._table.pods.get(item.pod_sandbox_id)
+        if pod is None:
+            return False
+        return entry is None or (entry.running and entry.key == (pod.uid, _name_of(item)))
+
+    async def _ask(
+        self, name: str, answer: type[AnswerT], questions: Mapping[str, Message], until: float
+    ) -> dict[str, AnswerT]:
+        """Ask the questions that are due, side by side, until Trio's time ``until``, and for at least
+        `runtime_state_seconds`. A key without an answer failed, or its object is gone.
+        """
+        found: dict[str, AnswerT] = {}
+
+        async def ask(key: str, request: Message) -> None:
+            left = 0.0 if key in self._broken else until - trio.current_time()
+            try:
+                seconds = max(left, bounds.now.runtime_state_seconds)
+                found[key] = await self._client.repeat(name, request, answer, seconds)
+                self._broken.pop(key, None)
+            except CallFailed as error:
+                self._failed[key] = error
+
+        async with trio.open_nursery() as nursery:
+            for key, request in questions.items():
+                if trio.current_time() >= self._broken.get(key, NEXT_LOOK):
+                    nursery.start_soon(ask, key, request)
+        return found
+
+    async def _hangs(self) -> Lost | None:
+        """A state has not come: does anything?"""
+        if any(isinstance(error, Lost) for error in self._failed.values()):
+            try:
+                question, seconds = api.VersionRequest(version="v1"), bounds.now.runtime_state_seconds
+                await self._client.call("Version", question, api.VersionResponse, seconds, wait=False)
+            except Lost as error:
+                return error
+            except RuntimeRefused:
+                pass  # An answer, if an odd one.
+        return None
+
+    async def _learn_signals(
+        self, states: Mapping[str, api.ContainerStatusResponse], until: float, *, ask: bool
+    ) -> dict[str, str]:
+        """By container, as a stop by the runtime would send it: what it was made with, else its image's.
+        Whose image has not been told of is stopped by the runtime until it is. ``ask``: for images.
+        """
+        signals = {}
+        for key, found in states.items():
+            if signal := signal_of_status(found.status.stop_signal):
+                signals[key] = signal
+            elif found.status.image_ref:
+                self._unsigned[key] = found.status.image_ref
+        questions = {
+            each: api.ImageStatusRequest(image=api.ImageSpec(image=each), verbose=True)
+            for each in dict.fromkeys(self._unsigned.values() if ask else ())
+        }
+        images = await self._ask("ImageStatus", api.ImageStatusResponse, questions, until)
+        for key in [key for key, image in self._unsigned.items() if image in images]:
+            if signal := signal_of_image(images[self._unsigned.pop(key)].info.get("info", "")):
+                signals[key] = signal
+        return signals
+
+    def _take(
+        self,
+        item: api.Container,
+        kept: ContainerEntry | None,
+        found: api.ContainerStatusResponse | None,
+        process: tuple[int, int] | None,
+    ) -> ContainerEntry | None:
+        """Into the table, if it runs. ``found`` None: it is listed, and has this ``process``, if any."""
+        if found is not None and found.status.state != api.CONTAINER_RUNNING:
+            return kept
+        pod = self._table.pods[item.pod_sandbox_id]
+        # The same entry as before: whoever waits for its end has it.
+        entry = kept or ContainerEntry(pod, item.id, _listed_spec(item))
+        entry.spec, entry.kept_hook = _listed_spec(item, entry), None
+        watched = entry.pidfd >= 0
+        if found is not None and not watched:
+            _open_named_process(entry, found.info.get("info", ""))
+        elif process is not None and not watched:
+            open_first_process(entry, *process)
+        if found is None and entry.pidfd < 0 and not isinstance(self._failed[item.id], Lost):
+            return None
+        pod.grace_seconds = grace_seconds_of(item.annotations)
+        if entry.pod is not pod:
+            del entry.pod.containers[entry.spec.name]
+            entry.pod = pod
+        if pod.containers.get(entry.spec.name) is not entry:
+            self._table.put(entry)
+        if kept is None or (entry.pidfd >= 0 and not watched):
+            self._on_new(entry)
+        return entry
+
+    def _note(self, key: str, error: CallFailed, item: api.Container | None, *, taken: bool) -> None:
+        """It was not told of: when it is asked for again, and whether that is said. Of images nothing is."""
+        if isinstance(error, NotFound) and key not in self._unsigned.values():
+            return  # It has gone since the list.
+        before = self._broken.get(key)
+        if isinstance(error, Lost) and before is None:
+            self._broken[key] = NEXT_LOOK
+            return
+        self._broken[key] = trio.current_time() + BROKEN_AGAIN_SECONDS
+        pod = self._table.pods.get(key if item is None else item.pod_sandbox_id)
+        if pod is None or before not in (None, NEXT_LOOK):
+            return
+        whose = f"{pod.namespace}/{pod.name}"
+        what = f"no address is known of the pod {whose}"
+        if item is not None:
+            how = "taken as it is listed" if taken else "left out"
+            what = f"the container {_name_of(item)} of {whose} is {how}"
+        self._tell(WARNING, f"container runtime: {what}: {error}")
+
+
+def _listed_pod(item: api.PodSandbox) -> PodEntry:
+    """As far as the list tells."""
+    labels = item.labels
+    pod = PodEntry(labels[POD_UID_LABEL], labels[POD_NAMESPACE_LABEL], labels[POD_NAME_LABEL], item.id)
+    pod.priority = parse_number(item.annotations.get(PRIORITY_ANNOTATION, ""))
+    pod.sidecars = sidecars_of(item.annotations)
+    pod.static = is_static(item.annotations)
+    return pod
+
+
+def _name_of(item: api.Container) -> str:
+    return item.labels.get(CONTAINER_NAME_LABEL, item.metadata.name)
+
+
+def _listed_spec(item: api.Container, kept: ContainerEntry | None = None) -> ContainerSpec:
+    """The same; the stop signal is that of what is known already."""
+    made = ContainerSpec(
+        name=_name_of(item),
+        argv=(),
+        pre_stop=pre_stop_of(item.annotations),
+        ports=ports_of(item.annotations),
+    )
+    return made if kept is None else replace(made, stop_signal=kept.spec.stop_signal)
+
+
+def signal_of_status(number: int) -> str:
+    """The name of CRI's number; empty: the runtime says nothing of it."""
+    if not number or number not in api.Signal.values():
+        return ""
+    return api.Signal.Name(number).replace("PLUS", "+").replace("MINUS", "-")
+
+
+def signal_of_image(info: str) -> str:
+    """From an image's verbose state, as containerd and CRI-O both write it. Empty: it does not say."""
+    try:
+        found = msgspec.json.decode(info, type=_VerboseImage).spec.config.stop_signal or DEFAULT_STOP_SIGNAL
+        return signal_name(signal_number(found))
+    except (ValueError, RecursionError):  # no JSON, nested deeper than a stack, no signal of this machine
+        return ""
+
+
+def _open_named_process(entry: ContainerEntry, info: str) -> None:
+    """Containerd and CRI-O both name the first process in their verbose state, as JSON.
+
+    Its number is the machine's: in a process namespace of our own somebody else has it. So the process has
+    to be in the container's cgroup, whose name holds the container's id with every runtime and driver.
+    """
+    try:
+        pid = msgspec.json.decode(info, type=_VerboseInfo).pid
+    except (ValueError, RecursionError):  # no JSON, or nested deeper than a stack
+        return
+    stat = proc.read_stat(pid) if pid else None
+    if stat is not None:
+        open_first_process(entry, pid, stat.start_ticks)
+
+
+def open_first_process(entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
+    """Whether this process still runs and is one of the container's: then it is kept open."""
+    child = open_child(pid, start_ticks)
+    if child is None:
+        return False
+    if entry.id not in proc.container_ids(proc.cgroups_of(pid)):
+        os.close(child.pidfd)
+        return False
+    entry.pid, entry.pidfd, entry.start_ticks = child
+    return True
+
+
+#: CRI-O's own helper beside a container stands in a group that has the container's id in its name too.
+HELPER = "conmon"
+
+
+def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
+    """By the container's id, the number and start of the process that has run longest in its control group,
+    where there is one: of a virtual machine there is none. One look at all processes.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for pid in proc.all_pids():
+        groups = "\n".join(line for line in proc.cgroups_of(pid).splitlines() if HELPER not in line)
+        for key in proc.container_ids(groups).intersection(ids):
+            stat = proc.read_stat(pid)
+            if stat is not None and (key not in found or (stat.start_ticks, pid) < found[key][::-1]):
+                found[key] = (pid, stat.start_ticks)
+    return found
+
+
+def pods_of_cgroups(entries: Iterable[ContainerEntry], cgroups: str) -> frozenset[str]:
+    """The UIDs of the pods that a process with these cgroups (``/proc/self/cgroup``) is part of. Pure."""
+    ids = proc.container_ids(cgroups)
+    return frozenset(entry.pod.uid for entry in entries if entry.id in ids)
+
+
+class ContainerEnds:
+    """``start`` runs a task as long as the edge does."""
+
+    def __init__(
+        self,
+        client: CriClient,
+        table: PodTable,
+        sandboxes: SandboxCleanup,
+        start: Callable[..., None],
+        outlet: Outlet,
+    ) -> None:
+        self._client = client
+        self._table = table
+        self._sandboxes = sandboxes
+        self._start = start
+        self._outlet = outlet
+        self._quiet_at = 0.0
+        #: What the daemon before was given, and nobody has found or said to have ended yet.
+        self.owed: list[InventoryContainer] = []
+        self._turn = trio.Lock()
+
+    @property
+    def fresh(self) -> bool:
+        """Has something ended a moment ago?"""
+        return trio.current_time() < self._quiet_at
+
+    def follow(self, entry: ContainerEntry) -> None:
+        """A container has become known."""
+        if entry.pidfd >= 0:
+            self._start(self._watch, entry)
+
+    def miss(self, entry: ContainerEntry) -> None:
+        """One without a descriptor is no longer in the runtime's list."""
+        self._start(self._report_missed, entry)
+
+    async def catch_up(self, over: Collection[str] | None = None) -> None:
+        """What the daemon before was given and has ended while none ran: reported, and cleaned up after.
+        After a look. ``over``: there is none; the ids of those whose processes are gone.
+        """
+        async with self._turn:
+            await self._catch_up(over)
+
+    async def _catch_up(self, over: Collection[str] | None) -> None:
+        self.owed = [each for each in self.owed if self._table.followed.get(each.id) is None]
+        listed = self._table.listed or ()
+        ended = [each for each in self.owed if (each.id not in listed if over is None else each.id in over)]
+        # Side by side: of a runtime that lists and tells no state all this costs what one costs.
+        async with trio.open_nursery() as nursery:
+            for each in ended:
+                nursery.start_soon(self._report_over, each, over is None)
+        stopped = {each.uid for each in ended if each.stopping and each not in self.owed}
+        for pod in self._table.pods.values():
+            if pod.uid in stopped:
+                self._sandboxes.add(pod)
+
+    async def _report_over(self, given: InventoryContainer, ask: bool) -> None:
+        """``ask``: the runtime, how."""
+        end: ExitStatus | None = ExitStatus()
+        if ask:
+            # No answer: its list has told already that it does not run.
+            with suppress(CallFailed):
+                end = await exit_of_container(self._client, given.id)
+        if end is None:
+            return  # Nobody knows, such as of one whose shim the runtime has lost.
+        # Else a shutdown has begun, and was given the one that was started since.
+        if self._table.given.get((given.uid, given.container), given).id == given.id:
+            await self._outlet.put(found_gone(given.uid, given.container, end.exit_code))
+        self.owed.remove(given)
+        self._table.followed.pop(given.id, None)
+
+    async def _watch(self, entry: ContainerEntry) -> None:
+        await trio.lowlevel.wait_readable(entry.pidfd)
+        # The kernel tells how a process ended once its own parent, the shim, has waited for it.
+        for _ in range(SHIM_LOOKS_MAX):
+            if (end := await reap_soon(entry.pidfd)) != ExitStatus():
+                break
+        else:
+            end = await self._noticed(entry)
+        await self._ended(entry, end)
+
+    async def _noticed(self, entry: ContainerEntry) -> ExitStatus:
+        """Older kernels tell no exit code of another's child: the runtime does, soon."""
+        with trio.move_on_after(bounds.now.runtime_notice_seconds):
+            while True:
+                with suppress(CallFailed):
+                    end = await exit_of_container(self._client, entry.id)
+                    if end is not None:
+                        return end
+                await trio.sleep(NOTICE_AGAIN_SECONDS)
+        return exit_of_pidfd(entry.pidfd) if entry.pidfd >= 0 else ExitStatus()
+
+    async def _report_missed(self, entry: ContainerEntry) -> None:
+        end = await self._noticed(entry)
+        if entry.running:
+            await self._ended(entry, end)
+
+    async def _ended(self, entry: ContainerEntry, end: ExitStatus) -> None:
+        entry.finish(end)
+        self._quiet_at = trio.current_time() + RESTART_SECONDS
+        self._sandboxes.stir()
+        self._sandboxes.look(entry.pod)
+        if entry.id in self._table.followed:
+            await self._outlet.put(entry.exited())

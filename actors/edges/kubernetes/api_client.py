@@ -1,0 +1,665 @@
+"""The client of the API server: calls with bounds, streams, and an identity that follows its files.
+
+The client is asyncio's; trio-asyncio lends it a loop, and Trio's tasks wait for its calls. Only this module
+knows either. It is imported once the node is armed (`actors.edges.kubernetes.api_edge`).
+
+Of the package `kubernetes` only two modules are loaded. ``import kubernetes.aio.client`` imports every type
+that the API has, and ``import kubernetes`` all of it twice: 47 MiB, for a daemon that decodes a dozen
+fields itself. What is needed is the settings and the connection (`RESTClientObject`, on aiohttp). Python
+imports a package's ``__init__`` before any of its modules, so for the time of the import the packages are
+replaced by empty modules that only know the folder. All of it is taken off the list of modules afterwards:
+whoever imports `kubernetes` later gets the real one, whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from weakref import WeakSet
+
+import trio
+
+from ebbtide.actors.edges.kubernetes.api_calls import (
+    HTTP_FORBIDDEN,
+    HTTP_NOT_FOUND,
+    JSON,
+    Answer,
+    AnswerTooLong,
+    Unanswered,
+)
+from ebbtide.actors.edges.kubernetes.credentials import Access, Credentials, UnusableCredentials, failure_text
+from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
+from ebbtide.events.units import size_text, span_s
+from ebbtide.extras import install_command
+
+if TYPE_CHECKING:
+    import trio_asyncio
+
+PACKAGE = "kubernetes"
+#: The packages whose ``__init__`` is left out. The first has to be found, the others lie below it.
+SKIPPED_PACKAGES = (PACKAGE, f"{PACKAGE}.aio", f"{PACKAGE}.aio.client", f"{PACKAGE}.aio.utils")
+CONNECTION_MODULE = f"{PACKAGE}.aio.client.rest"
+SETTINGS_MODULE = f"{PACKAGE}.aio.client.configuration"
+
+#: The stand-ins are the whole process's: one at a time.
+_importing = Lock()
+
+
+class ClientMissing(Exception):
+    """The package cannot be used; install the extra that the text names."""
+
+
+class ClientPackage(NamedTuple):
+    """The package's two classes, aiohttp for its exceptions and timeouts, its type of a URL, and a loop for
+    them on Trio.
+    """
+
+    rest: Any
+    configuration: Any
+    aiohttp: Any
+    url: Any
+    open_loop: Any
+
+
+def load_client() -> ClientPackage:
+    """Takes about 0.3 s: for a thread. Raises ClientMissing.
+
+    trio-asyncio is imported here as well: it comes with the same extra, and who has to do without both
+    (uninstall, doctor) then says the same of either.
+    """
+    try:
+        with _importing, _without_parents():
+            rest, settings = import_module(CONNECTION_MODULE), import_module(SETTINGS_MODULE)
+            aiohttp, url = import_module("aiohttp"), import_module("yarl").URL
+            open_loop = import_module("trio_asyncio").open_loop
+    except ImportError as error:
+        text = f"the Kubernetes client cannot be loaded ({error}): {install_command('node')}"
+        raise ClientMissing(text) from None
+    return ClientPackage(rest.RESTClientObject, settings.Configuration, aiohttp, url, open_loop)
+
+
+@contextmanager
+def _without_parents() -> Iterator[None]:
+    """A package that is loaded already is used as it is: somebody else has paid for it."""
+    if PACKAGE in sys.modules:
+        yield
+        return
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(f"no package {PACKAGE}")
+    folder = Path(spec.submodule_search_locations[0])
+    for name in SKIPPED_PACKAGES:
+        stand_in = ModuleType(name)
+        stand_in.__path__ = [str(folder.joinpath(*name.split(".")[1:]))]
+        sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        for name in [each for each in sys.modules if each.split(".")[0] == PACKAGE]:
+            del sys.modules[name]
+
+
+#: A slow server gets a wave's deletes all at once, beside the watch and what else is asked.
+CONNECTIONS_MAX = 128
+#: Between two waves there may be half a minute, and a new connection costs 2 ms of the processor.
+KEEPALIVE_SECONDS = 60.0
+#: Closing is the kernel's matter once both directions are shut: mostly the first look is the last.
+END_POLL_SECONDS = 0.005
+#: What a connection may hold of an answer that nobody has read yet.
+READ_BUFFER_BYTES = 64 * 1024
+
+
+class Sending:
+    """Whether anything of a request has left us: a connection is there, and its head is on its way."""
+
+    begun = False
+
+
+_sending: ContextVar[Sending | None] = ContextVar("_sending", default=None)
+
+
+@contextmanager
+def noticing_sent() -> Iterator[Sending]:
+    """For the requests of the block, by whoever is its task."""
+    token = _sending.set(sending := Sending())
+    try:
+        yield sending
+    finally:
+        _sending.reset(token)
+
+
+async def _note_sent(*ignored: object) -> None:
+    if (sending := _sending.get()) is not None:
+        sending.begun = True
+
+
+async def _refuse_redirect(*ignored: object) -> NoReturn:
+    """An API server sends nobody elsewhere, and the token is not for whoever stands between us and it."""
+    raise Unanswered("the server sends us elsewhere, where nothing is asked")
+
+
+#: Of a command in a container (k8s.io/apimachinery, remotecommand): the first byte of a message says whose.
+EXEC_PROTOCOL = "v4.channel.k8s.io"
+STDOUT, STDERR, ENDED = 1, 2, 3
+
+
+class CommandResult(NamedTuple):
+    """``ended``: a ``Status`` as JSON, which has the exit code; empty where the connection was lost."""
+
+    out: bytes
+    err: bytes
+    ended: bytes
+
+
+class ApiSession:
+    """Opens a connection with the first call. To be made in a thread: it reads the machine's trust.
+
+    Raises UnusableCredentials for certificates and keys that cannot be used.
+    """
+
+    def __init__(self, client: ClientPackage, access: Access) -> None:
+        #: Another access needs another session when this differs.
+        self.key = access.connection()
+        self._url, self._server = client.url, access.server
+        self._refused = client.aiohttp.WSServerHandshakeError
+        # Time is Trio's business: the caller's bound cancels the call, and two bounds would disagree.
+        self._timeout = client.aiohttp.ClientTimeout(total=None)
+        #: Those that are open: closed with it, where calls are let finish.
+        self._streams: set[Any] = set()
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        try:
+            made = client.aiohttp.TraceConfig()
+            made.on_request_headers_sent.append(_note_sent)
+            made.on_request_redirect.append(_refuse_redirect)
+            settings = client.configuration(
+                host=access.server,
+                ca_cert_data=access.authority.decode("ascii", "replace") or None,
+                verify_ssl=not access.insecure,
+                tls_server_name=access.server_name or None,
+                proxy=access.proxy or None,
+                # Not from the environment: a .netrc or a proxy of whoever started us is not meant for this.
+                client_session_kwargs={
+                    "trust_env": False,
+                    "read_bufsize": READ_BUFFER_BYTES,
+                    "trace_configs": [made],
+                },
+            )
+            # Clusters' own authorities often lack what Python 3.13 asks for; every other client takes them.
+            settings.disable_strict_ssl_verification = True
+
+            open_socket = self._socket
+
+            class Connector(client.aiohttp.TCPConnector):  # type: ignore[misc,name-defined]  # loaded late
+                def _release(self, key: Any, protocol: Any, **fields: Any) -> None:
+                    """The one used last is used next. aiohttp takes each in turn, and so a call now and then
+                    keeps all that were once open at the same time, with a third of a mebibyte each.
+                    """
+                    super()._release(key, protocol, **fields)
+                    kept = self._conns.get(key)
+                    if kept and kept[-1][0] is protocol:
+                        kept.rotate(1)
+
+            class Rest(client.rest):  # type: ignore[misc,name-defined]  # loaded late
+                def _create_connector(self) -> Any:
+                    return Connector(
+                        limit=CONNECTIONS_MAX,
+                        ssl=self.ssl_context,
+                        keepalive_timeout=KEEPALIVE_SECONDS,
+                        socket_factory=open_socket,
+                    )
+
+            self._rest = Rest(settings)
+            if access.certificate:
+                # Python takes a certificate from a file only: one in memory keeps the key off the disk.
+                descriptor = os.memfd_create("client", os.MFD_CLOEXEC)
+                try:
+                    os.write(descriptor, access.certificate + b"\n" + access.key)
+                    self._rest.ssl_context.load_cert_chain(
+                        f"/proc/self/fd/{descriptor}", password=_no_password
+                    )
+                finally:
+                    os.close(descriptor)
+        except (ssl.SSLError, OSError) as error:
+            raise UnusableCredentials(
+                f"the certificates for {access.server} cannot be used: {error}"
+            ) from None
+        except ValueError as error:
+            # Its words may quote what they are about.
+            what = f"the certificates for {access.server} cannot be used: {type(error).__name__}"
+            raise UnusableCredentials(what) from None
+
+    def _socket(self, address: Any) -> socket.socket:
+        """As aiohttp makes one for an address, and remembered: see `end`."""
+        family, kind, protocol, *_ = address
+        made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
+        return made
+
+    async def request(self, method: str, path: str, headers: dict[str, str], body: object) -> Any:
+        """aiohttp's response, with its body still to be read. On asyncio."""
+        url = self._url(self._server + path, encoded=True)
+        made = await self._rest.request(
+            method, url, headers=headers, body=body, _request_timeout=self._timeout
+        )
+        return made.response
+
+    async def execute(self, path: str, headers: dict[str, str], bytes_max: int) -> CommandResult | int:
+        """What a container's command says, or HTTP's code where the server does not let us. On asyncio."""
+        pieces: dict[int, bytearray] = {number: bytearray() for number in (STDOUT, STDERR, ENDED)}
+        # As `request` does with the first call.
+        self._rest.pool_manager = self._rest.pool_manager or self._rest._create_pool_manager()
+        asked = self._rest.pool_manager.ws_connect(
+            self._url(self._server + path, encoded=True),
+            headers=headers,
+            protocols=(EXEC_PROTOCOL,),
+            proxy=self._rest.proxy,
+            server_hostname=self._rest.configuration.tls_server_name,
+            max_msg_size=bytes_max,
+        )
+        try:
+            async with asked as channels:
+                async for message in channels:
+                    # A channel's first message is empty, and so is its last.
+                    if isinstance(message.data, bytes) and message.data[:1] and message.data[0] in pieces:
+                        pieces[message.data[0]] += message.data[1:]
+                    if sum(map(len, pieces.values())) > bytes_max:
+                        raise AnswerTooLong(f"a command that says more than {bytes_max} bytes")
+        except self._refused as error:
+            code: int = error.status
+            return code
+        return CommandResult(bytes(pieces[STDOUT]), bytes(pieces[STDERR]), bytes(pieces[ENDED]))
+
+    @contextmanager
+    def holding(self, response: Any) -> Iterator[None]:
+        """A stream for the time of the block."""
+        self._streams.add(response)
+        try:
+            yield
+        finally:
+            self._streams.discard(response)
+            response.close()
+
+    async def close(self) -> None:
+        """On asyncio."""
+        self.hang_up()
+        await self._rest.close()
+
+    async def end(self, seconds_max: float) -> None:
+        """Wait until every connection has ended, after `close`. On Trio.
+
+        TLS is ended by both sides, and one that does not answer would be waited for, for 30 s.
+        """
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        with trio.move_on_after(seconds_max):
+            while any(each.fileno() >= 0 for each in self._sockets):
+                await trio.sleep(END_POLL_SECONDS)
+
+    def hang_up(self) -> None:
+        """End the streams, which makes whoever reads them ask again. On asyncio."""
+        for response in list(self._streams):
+            response.close()
+
+
+def _no_password() -> NoReturn:
+    raise OSError("the key asks for a password")
+
+
+#: etcd takes objects of 1.5 MiB by default, the API server requests of 3 MiB; JSON may double it.
+LINE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class SilentStream(Unanswered):
+    """Not a byte for so long. The stream is as it was: it may be asked again."""
+
+
+class LineStream:
+    """``code`` is HTTP's; ``read`` gives the next piece, nothing at the end, and raises Unanswered. ``hold``:
+    from now on what comes waits in the kernel, or no longer.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        read: Callable[[], Awaitable[bytes]],
+        retry_after_seconds: float = 0.0,
+        hold: Callable[[bool], None] = lambda holds: None,
+    ) -> None:
+        self.code = code
+        self.hold = hold
+        self.retry_after_seconds = retry_after_seconds
+        self._read = read
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._lines: list[bytes] = []
+
+    @property
+    def has_line(self) -> bool:
+        """The next one is here already."""
+        return bool(self._lines)
+
+    async def line(self, silence_seconds_max: float) -> bytes | None:
+        """The next whole line; None at the end. Raises SilentStream, and Unanswered for a connection that is
+        lost and for a line that is longer than any object.
+        """
+        while not self._lines:
+            with trio.move_on_after(silence_seconds_max) as silence:
+                piece = await self._read()
+            if silence.cancelled_caught:
+                raise SilentStream(f"silent for {span_s(silence_seconds_max)}")
+            if not piece:
+                return None
+            # Pieces are joined once, when their line is whole: a large object comes in many.
+            *ended, rest = piece.split(b"\n")
+            if ended:
+                ended[0] = b"".join((*self._pieces, ended[0]))
+                self._lines = ended[::-1]
+                self._pieces, self._size = [], 0
+            self._pieces.append(rest)
+            self._size += len(rest)
+            if self._size > LINE_BYTES_MAX:
+                raise Unanswered(f"a line of more than {size_text(LINE_BYTES_MAX)}")
+        return self._lines.pop()
+
+    async def answer(self, silence_seconds_max: float) -> Answer:
+        """All of it, for a refusal: those are short. Raises as `line` does."""
+        lines = []
+        while (line := await self.line(silence_seconds_max)) is not None:
+            lines.append(line)
+        return Answer(self.code, b"\n".join((*lines, *self._pieces)), self.retry_after_seconds)
+
+
+class UseCount:
+    """Counts users; starts without one."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._free = trio.Event()
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """One user more for the time of the block."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._free.set()
+                self._free = trio.Event()
+
+    async def wait(self) -> None:
+        """Return when there is no user."""
+        while self._users:
+            await self._free.wait()
+
+
+#: A session, and aiohttp's response whose body is still to come.
+BegunAnswer = tuple[ApiSession, Any]
+
+USER_AGENT = "ebbtide"
+UNAUTHORIZED = 401
+#: How soon a rotated token or certificate is noticed, when nothing has failed; and when something has.
+FILES_SECONDS = 5.0
+DOUBT_SECONDS = 0.2
+#: Calls under way keep the connections that they began on; none of them is allowed to take longer.
+OLD_SESSION_SECONDS = 30.0
+#: The largest answer that anything here asks for is a list of a node's pods, some megabytes; a tenant's pod
+#: can have 1.5 MiB, and for a moment an answer is in memory twice.
+ANSWER_BYTES_MAX = 24 * 1024 * 1024
+#: Of answers beyond this one is taken at a time; the others wait with the rest in the kernel. Three lists of
+#: large pods at once would be more memory than the daemon may have.
+LARGE_BYTES = 4 * 1024 * 1024
+#: Connections end while the loop is still there; there is little to wait for.
+END_SECONDS_MAX = 1.0
+#: What others still do with the connection when all of us are cancelled is over at once.
+IDLE_SECONDS_MAX = 1.0
+
+
+class ApiClient:
+    """``kubeconfig`` None: as the pod that we run in. ``tell``: a line for the operator, with its level.
+    ``context``: of the kubeconfig; empty: its current one.
+    """
+
+    def __init__(
+        self, kubeconfig: Path | None, tell: Tell = lambda level, line: None, context: str = ""
+    ) -> None:
+        self._credentials = Credentials(kubeconfig, context)
+        self._tell = tell
+        self._reported = ""
+        self._client: ClientPackage | None = None
+        self._loop: trio_asyncio.BaseTrioEventLoop | None = None
+        self._nursery: trio.Nursery | None = None
+        self._session: ApiSession | None = None
+        self._idle = UseCount()
+        #: Who takes an answer of more than LARGE_BYTES.
+        self.large = asyncio.Lock()
+        #: A call failed: the files may say that the server is elsewhere now.
+        self._doubt = trio.Event()
+        #: Why there is no session yet.
+        self._unusable = "it is not connected yet"
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled; calls fail before it has started. Raises ClientMissing."""
+        self._client = await trio.to_thread.run_sync(load_client)
+        async with self._client.open_loop() as loop, trio.open_nursery() as nursery:
+            self._loop, self._nursery = loop, nursery
+            await self._renew()
+            task_status.started()
+            try:
+                while True:
+                    await trio.sleep(DOUBT_SECONDS)
+                    with trio.move_on_after(FILES_SECONDS):
+                        await self._doubt.wait()
+                    self._doubt = trio.Event()
+                    await self._renew()
+            finally:
+                self._loop = None
+                with trio.CancelScope(shield=True):
+                    with trio.move_on_after(IDLE_SECONDS_MAX):
+                        await self._idle.wait()
+                    if self._session is not None:
+                        await self._end(loop, self._session)
+
+    @staticmethod
+    async def _end(loop: trio_asyncio.BaseTrioEventLoop, session: ApiSession) -> None:
+        await loop.run_aio_coroutine(session.close())
+        await session.end(END_SECONDS_MAX)
+
+    # --- identity --------------------------------------------------------------------------------
+
+    async def _renew(self, *, refused: bool = False) -> None:
+        """Take what changed. What is unusable is said once, and the last good stays."""
+        assert self._client is not None
+        try:
+            access = await self._credentials.refresh(refused=refused)
+            if self._session is None or self._session.key != access.connection():
+                session = await trio.to_thread.run_sync(
+                    ApiSession, self._client, access, abandon_on_cancel=True
+                )
+                old, self._session = self._session, session
+                if old is not None and self._nursery is not None:
+                    self._nursery.start_soon(self._retire, old)
+        except UnusableCredentials as error:
+            if self._session is None:
+                self._unusable = str(error)
+            if str(error) != self._reported:
+                self._tell(WARNING, f"Kubernetes API: {error}")
+            self._reported = str(error)
+            return
+        if self._reported:
+            self._tell(NOTICE, "Kubernetes API: the credentials can be used again")
+        self._reported = ""
+
+    async def _retire(self, old: ApiSession) -> None:
+        loop = self._loop
+        assert loop is not None
+        # Its streams are told at once, to be opened anew with what is valid now; its calls may finish.
+        old.hang_up()
+        try:
+            await trio.sleep(OLD_SESSION_SECONDS)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._end(loop, old)
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        content_type: str = JSON,
+        seconds_max: float,
+        traceparent: str = "",
+        accept: str = JSON,
+    ) -> Answer:
+        """One call; again with fresh credentials where the server refused the old. Raises Unanswered."""
+        headers = _request_headers(content_type, traceparent, accept)
+        with noticing_sent() as sending:
+            try:
+                with trio.move_on_after(seconds_max):
+                    used = self._credentials.access
+                    answer = await self._send(method, path, headers, body)
+                    if answer.code == UNAUTHORIZED:
+                        # Others may have been refused at the same moment, and have renewed it already.
+                        if self._credentials.access is used:
+                            await self._renew(refused=True)
+                        if self._credentials.access is not used:
+                            answer = await self._send(method, path, headers, body)
+                    return answer
+                raise self._silent(f"{method} {_without_query(path)}", seconds_max)
+            except Unanswered as error:
+                error.sent = sending.begun
+                raise
+
+    async def _send(self, method: str, path: str, headers: dict[str, str], body: object) -> Answer:
+        async def exchange() -> Answer:
+            """On asyncio."""
+            _, response = await self._request(method, path, headers, body)
+            async with response:
+                pieces, size = [], 0
+                async with AsyncExitStack() as turn:
+                    async for piece in response.content.iter_any():
+                        pieces.append(piece)
+                        size += len(piece)
+                        if size - len(piece) <= LARGE_BYTES < size:
+                            await turn.enter_async_context(self.large)
+                        if size > ANSWER_BYTES_MAX:
+                            raise AnswerTooLong(f"an answer of more than {size_text(ANSWER_BYTES_MAX)}")
+                    return Answer(response.status, b"".join(pieces), _retry_after(response.headers))
+
+        answer: Answer = await self._run(exchange(), method, path)
+        return answer
+
+    async def _request(self, method: str, path: str, headers: dict[str, str], body: object) -> BegunAnswer:
+        session, access = self._session, self._credentials.access
+        if session is None or access is None:
+            raise Unanswered(self._unusable)
+        bearer = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+        return session, await session.request(method, path, headers | bearer, body)
+
+    async def execute(self, path: str, *, seconds_max: float, bytes_max: int) -> CommandResult | Answer:
+        """What a command says that ends by itself, by the path of a pod's ``exec``; or the server's refusal.
+        Raises Unanswered.
+        """
+        with trio.move_on_after(seconds_max):
+            session, access = self._session, self._credentials.access
+            if session is None or access is None:
+                raise Unanswered(self._unusable)
+            bearer = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+            headers = {"User-Agent": USER_AGENT} | bearer
+            done: CommandResult | int = await self._run(
+                session.execute(path, headers, bytes_max), "GET", path
+            )
+            if not isinstance(done, int):
+                return done
+            # Of an upgrade that is refused only the code is told; asked plainly, it is refused in words.
+            if done in (UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND):
+                return await self.call("GET", path, seconds_max=seconds_max)
+            return Answer(done)
+        raise self._silent(f"GET {_without_query(path)}", seconds_max)
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, seconds_max: float) -> AsyncIterator[LineStream]:
+        """GET what comes piece by piece; ``seconds_max`` is for the answer to begin. Raises Unanswered."""
+        begun: BegunAnswer | None = None
+        with trio.move_on_after(seconds_max):
+            begun = await self._run(self._request("GET", path, _request_headers(JSON, ""), None), "GET", path)
+        if begun is None:
+            raise self._silent(f"GET {_without_query(path)}", seconds_max)
+        session, response = begun
+        with self._idle.busy(), session.holding(response):
+            if response.status == UNAUTHORIZED:
+                await self._renew(refused=True)
+            yield LineStream(
+                response.status,
+                lambda: self._run(response.content.readany(), "GET", path),
+                _retry_after(response.headers),
+                partial(_hold, response),
+            )
+
+    def _silent(self, what: str, seconds: float) -> Unanswered:
+        self._doubt.set()
+        return Unanswered(f"{what}: no answer in {span_s(seconds)}")
+
+    async def _run(self, work: Coroutine[Any, Any, Any], method: str, path: str) -> Any:
+        if self._loop is None:
+            work.close()
+            raise Unanswered("the connection to the API server is closed")
+        try:
+            with self._idle.busy():
+                return await self._loop.run_aio_coroutine(work)
+        except (Exception, asyncio.CancelledError) as error:
+            # The client is somebody else's: whatever it raises, and it cancels those who wait for one of its
+            # connections when it closes, is no answer. Our own cancelling is Trio's, and passes.
+            self._doubt.set()
+            kind = AnswerTooLong if isinstance(error, AnswerTooLong) else Unanswered
+            raise kind(f"{method} {_without_query(path)}: {failure_text(error)}") from None
+
+
+def _request_headers(content_type: str, traceparent: str, accept: str = JSON) -> dict[str, str]:
+    # Compressed answers cost this machine's processor more than they save on the way to a server nearby.
+    headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
+    headers["Content-Type"] = content_type
+    return headers | ({"traceparent": traceparent} if traceparent else {})
+
+
+#: More than comes in between: the kernel takes half of its buffer instead.
+HELD_BYTES = 1 << 20
+
+
+def _hold(response: Any, holds: bool) -> None:
+    """Each time that something comes wakes two event loops; what waits in the kernel wakes none. Pausing the
+    transport would not do: that of TLS reads on.
+    """
+    transport = response.connection.transport if response.connection is not None else None
+    held = transport.get_extra_info("socket") if transport is not None else None
+    if held is not None:
+        with suppress(OSError):
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, HELD_BYTES if holds else 1)
+
+
+def _without_query(path: str) -> str:
+    return path.partition("?")[0]
+
+
+def _retry_after(headers: Any) -> float:
+    """Seconds; a date, which the API server never says, counts as nothing."""
+    text = headers.get("Retry-After", "")
+    return float(text) if text.isascii() and text.isdigit() else 0.0

@@ -1,0 +1,405 @@
+"""What the machine has of its last boot's end, read once, and a sign of life for the next one.
+
+Each source is somebody else's, so each is read by itself, in bounds, and away from the event loop: a disk
+that hangs, a log of years, a store full of records cost a word (``unread``) and hold nobody. Nothing is read
+before the node is armed. Foreign words do not go on record, only which of a few known ones was found.
+
+* the kernel's crash store, in ``/sys/fs/pstore`` and where systemd-pstore moves it. A record's first line
+  says why the kernel wrote it;
+* ``wtmp``: a shutdown that systemd began in order is an entry there, as is each boot;
+* the system journal, by its message ids: did the shutdown's target stand, was the journal told to stop;
+* the hardware's watchdog, and the number of the boot loader, which kexec has one of.
+
+**The sign of life.** An idle journal says nothing, for months. So a file beside it has the boot's name, and
+its time of change is moved on each minute: no record, no byte more. It is not synced, so a power cut takes
+some half a minute of it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import trio
+
+from ebbtide.actors.interfaces import Effect, Ending, Outlet
+from ebbtide.events import bounds
+from ebbtide.events.base import NS_PER_SECOND, Order
+from ebbtide.events.facts import LastBootRead
+from ebbtide.events.values import CrashRecord, JournalEnd, WtmpEnd
+
+ValueT = TypeVar("ValueT")
+
+#: In the folder that outlives a boot: the boot's name; its time of change is the sign of life.
+ALIVE_NAME = "alive"
+#: A boot's name fits twice over.
+ALIVE_BYTES_MAX = 64
+#: Often enough to say when a node died, and 1440 changes of one inode a day.
+ALIVE_SECONDS = 60.0
+
+#: A daemon that is switched off is never armed, and reads all the same.
+UNARMED_SECONDS = 5.0
+
+# Paths of the machine, under its root.
+PSTORE, PSTORE_ARCHIVE = "sys/fs/pstore", "var/lib/systemd/pstore"
+WTMP = "var/log/wtmp"
+WATCHDOGS, BOOT_LOADER = "sys/class/watchdog", "proc/sys/kernel/bootloader_type"
+
+
+#: The machine's files, also from a container that shares the node's processes.
+INIT_ROOT = Path("/proc/1/root")
+
+
+class Machine(NamedTuple):
+    """Where it is looked: ``root`` of its files, ``journalctl`` the program, with its first words."""
+
+    root: Path
+    journalctl: tuple[str, ...] = ("journalctl",)
+
+
+def this_machine() -> Machine:
+    """As far as we may look into its first process; else what we see ourselves."""
+    try:
+        list(os.scandir(INIT_ROOT))
+    except OSError:
+        return Machine(Path("/"))
+    return Machine(INIT_ROOT)
+
+
+class LastBootEdge:
+    """``ended_boot`` is the one to ask about, empty: none. ``boot_id`` is this one's; ``folder`` outlives it.
+
+    Both ids are without dashes.
+    """
+
+    def __init__(self, folder: Path, boot_id: str, ended_boot: str, machine: Machine | None = None) -> None:
+        self._folder, self._boot_id, self._ended_boot = folder, boot_id, ended_boot
+        self._machine = machine
+        self._armed = trio.Event()
+        self.effects: Mapping[type[Order], Effect] = {}
+
+    async def run(self, outlet: Outlet) -> None:
+        """Report the last boot's end once, and show that this one lives until cancelled."""
+        with trio.move_on_after(UNARMED_SECONDS):
+            await self._armed.wait()
+        if self._ended_boot:
+            machine = self._machine or this_machine()
+            await outlet.put(await read_last_boot(machine, self._folder, self._ended_boot))
+        while True:
+            await _in_time(partial(show_alive, self._folder, self._boot_id), None)
+            await trio.sleep(ALIVE_SECONDS)
+
+    def prewarm(self) -> None:
+        """Armed: now there is time to read."""
+        self._armed.set()
+
+    def detach(self) -> None:
+        """The sign of life stays as it is."""
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        return None
+
+
+async def read_last_boot(machine: Machine, folder: Path, boot_id: str) -> LastBootRead:
+    """All sources at once."""
+    found: dict[str, Any] = {}
+
+    async def read(name: str, work: Callable[[], ValueT], otherwise: ValueT) -> None:
+        found[name] = await _in_time(work, otherwise)
+
+    # First: by when the boot was alive the others tell its records from older ones.
+    alive_ns = await _in_time(partial(alive_wall_ns, folder, boot_id), 0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read, "crash", partial(read_crash, machine.root, alive_ns), "unread")
+        nursery.start_soon(read, "wtmp", partial(read_wtmp, machine.root / WTMP, alive_ns), "unread")
+        nursery.start_soon(read, "log", partial(read_journal, machine.journalctl, boot_id), UNREAD_LOG)
+        nursery.start_soon(read, "watchdog", partial(reset_by_watchdog, machine.root / WATCHDOGS), False)
+        nursery.start_soon(read, "kexec", partial(begun_by_kexec, machine.root / BOOT_LOADER), False)
+    log: LogEnd = found.pop("log")
+    return LastBootRead(
+        boot_id=boot_id,
+        journal=log.end,
+        kernel_emergency=log.kernel_emergency,
+        power_key=log.power_key,
+        alive_wall_ns=max(alive_ns, log.last_wall_ns),
+        **found,
+    )
+
+
+async def _in_time(work: Callable[[], ValueT], otherwise: ValueT) -> ValueT:
+    """In a thread; whatever goes wrong there is no answer, and nobody's failure."""
+    with (
+        trio.move_on_after(bounds.now.boot_source_seconds),
+        suppress(OSError, ValueError, struct.error, subprocess.SubprocessError),
+    ):
+        return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+    return otherwise
+
+
+# --- the sign of life ----------------------------------------------------------------------------
+
+
+def alive_wall_ns(folder: Path, boot_id: str) -> int:
+    """When that boot was last seen alive; 0: nobody has noted it. Raises OSError."""
+    path = folder / ALIVE_NAME
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        if file.read(ALIVE_BYTES_MAX).decode("ascii", "replace").strip() == boot_id:
+            return os.fstat(file.fileno()).st_mtime_ns
+    return 0
+
+
+def show_alive(folder: Path, boot_id: str) -> None:
+    """Raises OSError."""
+    path = folder / ALIVE_NAME
+    if alive_wall_ns(folder, boot_id):
+        os.utime(path)
+        return
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # As a whole: half a name would be another boot's.
+    part = folder / f"{ALIVE_NAME}.part"
+    part.write_text(f"{boot_id}\n", encoding="ascii")
+    part.rename(path)
+
+
+# --- the kernel's crash store ----------------------------------------------------------------------
+
+#: A store has a few dozen records, an archive those of all crashes; the newest count.
+CRASH_FILES_MAX = 256
+#: A record's first line says why it was written.
+CRASH_HEAD_BYTES = 64
+#: The kernel's own words (``kmsg_dump_reason_str``), with those before Linux 5.8, the worst first.
+CRASH_WORDS: Mapping[bytes, CrashRecord] = {
+    b"Panic": "panic",
+    b"Oops": "oops",
+    b"Emergency": "emergency",
+    b"Shutdown": "shutdown",
+    b"Restart": "shutdown",
+    b"Poweroff": "shutdown",
+    b"Halt": "shutdown",
+}
+#: What the console's store ends with, where there is one.
+CONSOLE_PREFIX, CONSOLE_TAIL_BYTES = "console-ramoops", 16 * 1024
+CONSOLE_WORDS: Mapping[bytes, CrashRecord] = {
+    b"Kernel panic - not syncing": "panic",
+    b"sysrq: Resetting": "emergency",
+    b"reboot: Restarting system": "shutdown",
+    b"reboot: Power down": "shutdown",
+    b"reboot: System halted": "shutdown",
+}
+#: The store keeps a record's time in seconds, and the sign of life may be younger than its file says.
+CRASH_SLACK_NS = 120 * NS_PER_SECOND
+
+
+def read_crash(root: Path, alive_ns: int) -> CrashRecord:
+    """The worst of the records that are not older than the boot's last sign of life. Raises OSError."""
+    found: set[CrashRecord] = set()
+    for path in _crash_files(root, alive_ns - CRASH_SLACK_NS if alive_ns else 0):
+        with suppress(FileNotFoundError):
+            if path.name.startswith(CONSOLE_PREFIX):
+                found |= _found_in(_tail(path, CONSOLE_TAIL_BYTES), CONSOLE_WORDS)
+            else:
+                with open(path, "rb") as file:
+                    # "Panic#1 Part1": alone in its line.
+                    reason = file.read(CRASH_HEAD_BYTES).partition(b"#")[0]
+                if reason in CRASH_WORDS:
+                    found.add(CRASH_WORDS[reason])
+    return next((word for word in CRASH_WORDS.values() if word in found), "none")
+
+
+def _crash_files(root: Path, since_ns: int) -> list[Path]:
+    """The newest ones: kernel messages and the console's, as the kernel names them."""
+    dated: list[tuple[int, Path]] = []
+    folders = [root / PSTORE]
+    archive = root / PSTORE_ARCHIVE
+    # A folder a crash, of newer systemd in folders of their own below it.
+    for name, inner, _ in os.walk(archive):
+        folders.append(Path(name))
+        if len(folders) > CRASH_FILES_MAX or len(Path(name).relative_to(archive).parts) >= 2:
+            inner.clear()
+    for folder in folders:
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith(("dmesg-", CONSOLE_PREFIX)):
+                    at_ns = entry.stat(follow_symlinks=False).st_mtime_ns
+                    # A store without a clock of its own says 0, and is written over at each crash.
+                    if at_ns >= since_ns or at_ns < NS_PER_SECOND:
+                        dated.append((at_ns, Path(entry.path)))
+    return [path for _, path in sorted(dated, reverse=True)[:CRASH_FILES_MAX]]
+
+
+def _found_in(text: bytes, words: Mapping[bytes, CrashRecord]) -> set[CrashRecord]:
+    return {word for each, word in words.items() if each in text}
+
+
+def _tail(path: Path, size: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+        return file.read(size)
+
+
+# --- wtmp ----------------------------------------------------------------------------------------
+
+#: utmp(5): the type, behind whose two bytes stand two of padding, a process, a line (32), an id (4), a user
+#: (32); and the time, whose place depends on the width of the fields before it.
+UTMP_RUN_LEVEL, UTMP_BOOT_TIME = 1, 2
+UTMP_USER_AT = 44
+SHUTDOWN_USER = b"shutdown".ljust(32, b"\0")
+#: By the kernel's name of the processor: size of an entry, where its seconds and microseconds stand, and how
+#: wide they are. Where programs of 32 bits run beside those of 64 the fields have 32 bits.
+UTMP_NARROW, UTMP_WIDE = (384, 340, "<ii"), (400, 344, "<qq")
+UTMP_FORMS = {"x86_64": UTMP_NARROW, "aarch64": UTMP_WIDE, "riscv64": UTMP_WIDE, "ppc64le": UTMP_NARROW}
+#: Some thousand logins; before these nobody looks for the boot.
+WTMP_ENTRIES_MAX = 4096
+
+
+def read_wtmp(path: Path, alive_ns: int, processor: str = "") -> WtmpEnd:
+    """What stands behind the boot's last sign of life: a shutdown, or another boot without one before it.
+
+    ``absent`` where that is not known, nobody keeps the file, or its form is not known. Raises OSError.
+    """
+    form = UTMP_FORMS.get(processor or os.uname().machine)
+    if form is None or not alive_ns:
+        return "absent"
+    size = form[0]
+    try:
+        data = _tail(path, WTMP_ENTRIES_MAX * size)
+    except FileNotFoundError:
+        return "absent"
+    for at_ns, is_shutdown in _boots_and_shutdowns(data[len(data) % size :], form):
+        if at_ns > alive_ns:
+            return "shutdown" if is_shutdown else "no-shutdown"
+    return "absent"
+
+
+def _boots_and_shutdowns(data: bytes, form: tuple[int, int, str]) -> Iterator[tuple[int, bool]]:
+    """When, and whether it is a shutdown; oldest first."""
+    size, seconds_at, width = form
+    for at in range(0, len(data) - size + 1, size):
+        (kind,) = struct.unpack_from("<h", data, at)
+        if kind not in (UTMP_RUN_LEVEL, UTMP_BOOT_TIME):
+            continue
+        is_shutdown = data[at + UTMP_USER_AT : at + UTMP_USER_AT + 32] == SHUTDOWN_USER
+        if is_shutdown or kind == UTMP_BOOT_TIME:
+            seconds, microseconds = struct.unpack_from(width, data, at + seconds_at)
+            yield seconds * NS_PER_SECOND + microseconds * 1000, is_shutdown
+
+
+# --- the system journal ----------------------------------------------------------------------------
+
+
+class LogEnd(NamedTuple):
+    """What it says of a boot's end; ``last_wall_ns``: of its last entry, 0: it has none."""
+
+    end: JournalEnd = "absent"
+    kernel_emergency: bool = False
+    power_key: bool = False
+    last_wall_ns: int = 0
+
+
+UNREAD_LOG = LogEnd("unread")
+
+#: Message ids, for good (sd-messages(3)): the journal was told to stop; a unit has started; the power key and
+#: its long press.
+JOURNAL_STOP = "d93fb3c9c24d451a97cea615ce59c00b"
+UNIT_STARTED = "39f53479d3a045ac8e11786248231fbf"
+POWER_KEYS = ("b72ea4a2881545a0b50e200e55b9b06f", "3e0117101eb243c1b9a50db3494ab10b")
+#: All units have been stopped when it stands.
+SHUTDOWN_UNIT = "shutdown.target"
+#: Of the kernel's emergencies those that end a machine.
+KERNEL_WORDS = ("Kernel panic", "soft lockup", "hard LOCKUP", "Fatal exception")
+#: Before a boot's last entry, in its own time. What is left of a shutdown behind its target is a minute and a
+#: half; a soft reboot, which keeps the boot, may have reached the target long before.
+END_US = 120_000_000
+#: A power key begins a shutdown, which takes as long as its pods have.
+POWER_KEY_US = 3600_000_000
+#: Entries that are asked for: the last ones.
+LOG_ENTRIES_MAX = 64
+FIELDS = "MESSAGE_ID,UNIT,MESSAGE,_TRANSPORT"
+
+
+def read_journal(journalctl: Sequence[str], boot_id: str) -> LogEnd:
+    """By its own program, which knows its formats. Raises OSError, ValueError."""
+    try:
+        last = next(iter(_entries(journalctl, 1, [[f"_BOOT_ID={boot_id}"]])), None)
+        if last is None:
+            return LogEnd()
+        asked = [
+            [f"MESSAGE_ID={UNIT_STARTED}", f"UNIT={SHUTDOWN_UNIT}"],
+            *([f"MESSAGE_ID={key}"] for key in POWER_KEYS),
+            ["_TRANSPORT=kernel", "PRIORITY=0"],
+        ]
+        told = _entries(journalctl, LOG_ENTRIES_MAX, [[f"_BOOT_ID={boot_id}", *each] for each in asked])
+    except FileNotFoundError:
+        return LogEnd()  # in a container there is no such program
+    end_us = _number(last, "__MONOTONIC_TIMESTAMP")
+    near = [each for each in told if end_us - _number(each, "__MONOTONIC_TIMESTAMP") <= END_US]
+    end: JournalEnd = "no-shutdown"
+    if any(each.get("UNIT") == SHUTDOWN_UNIT for each in near):
+        end = "shutdown"
+    elif last.get("MESSAGE_ID") == JOURNAL_STOP:
+        end = "stopped"
+    kernel = [str(each.get("MESSAGE")) for each in near if each.get("_TRANSPORT") == "kernel"]
+    keys = [each for each in told if each.get("MESSAGE_ID") in POWER_KEYS]
+    return LogEnd(
+        end,
+        any(word in line for word in KERNEL_WORDS for line in kernel),
+        any(end_us - _number(key, "__MONOTONIC_TIMESTAMP") <= POWER_KEY_US for key in keys),
+        _number(last, "__REALTIME_TIMESTAMP") * 1000,
+    )
+
+
+def _entries(
+    journalctl: Sequence[str], count: int, matches: Iterable[Sequence[str]]
+) -> list[Mapping[str, object]]:
+    """The last ones that match any of these lists. Raises OSError, ValueError."""
+    words: list[str] = []
+    for each in matches:
+        words += [*(["+"] if words else []), *each]
+    argv = [
+        *journalctl,
+        *("--quiet", "--no-pager", "--output=json", f"--output-fields={FIELDS}", f"--lines={count}"),
+        *words,
+    ]
+    # Ended by us in time: our thread may be left alone with it.
+    done = subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=bounds.now.boot_log_seconds,
+        check=False,
+    )
+    if done.returncode:
+        raise ValueError(f"journalctl ended with {done.returncode}")
+    return [msgspec.json.decode(line, type=dict[str, Any]) for line in done.stdout.splitlines()]
+
+
+def _number(entry: Mapping[str, object], field: str) -> int:
+    """A journal's numbers are texts. Raises ValueError."""
+    return int(str(entry.get(field, "0")))
+
+
+# --- the hardware, and the loader --------------------------------------------------------------------
+
+#: Of a watchdog's ``bootstatus`` (``WDIOF_CARDRESET``): it was what reset the machine.
+CARD_RESET = 0x20
+#: The kernel's number of kexec among boot loaders, above four bits of its version; on x86 only.
+KEXEC_LOADER = 0xD
+
+
+def reset_by_watchdog(folder: Path) -> bool:
+    """Raises OSError, ValueError."""
+    said = [path / "bootstatus" for path in sorted(folder.iterdir())] if folder.is_dir() else []
+    return any(int(path.read_text()) & CARD_RESET for path in said if path.exists())
+
+
+def begun_by_kexec(path: Path) -> bool:
+    """Raises OSError, ValueError."""
+    return path.exists() and int(path.read_text()) >> 4 == KEXEC_LOADER

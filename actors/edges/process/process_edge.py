@@ -1,0 +1,523 @@
+"""The process edge: pods as local processes, with real signals, hooks and exit codes.
+
+The daemon's life and the pods' lives are apart: cancelling `ProcessEdge.run` or losing the daemon ends no
+pod. What runs is found again by number, start time and boot, or by its marks.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping, Set
+from contextlib import aclosing, suppress
+from pathlib import Path
+
+import trio
+
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.exits import ExitStatus, ExitWatch, open_child
+from ebbtide.actors.edges.linux.kill_tree import (
+    Cgroups,
+    Marker,
+    ProcessScanner,
+    ScannedProcess,
+    TreeKiller,
+    TreeRoot,
+    is_ours,
+    tree_members,
+)
+from ebbtide.actors.edges.linux.proc import examine_processes, signal_number
+from ebbtide.actors.edges.pod_spec import HttpGetAction
+from ebbtide.actors.edges.process.hooks import ProcessHooks
+from ebbtide.actors.edges.process.manifest_folder import (
+    LoadManifest,
+    ManifestChange,
+    ManifestGone,
+    ManifestSource,
+)
+from ebbtide.actors.edges.process.process_pods import (
+    ContainerEntry,
+    PodEntry,
+    PodRecord,
+    PodRecords,
+    PodTable,
+    output_name,
+)
+from ebbtide.actors.edges.process.start import (
+    TRIM_IDLE_SECONDS,
+    TRIM_SECONDS,
+    OutputFiles,
+    PodStarter,
+    exited_fact,
+    raise_file_limit,
+)
+from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
+from ebbtide.events import bounds
+from ebbtide.events.base import NS_PER_SECOND, Fact, Order
+from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, StartPod, TakeAutopsy, TakeInventory
+from ebbtide.events.facts import (
+    AutopsyTaken,
+    ContainerStarted,
+    InventoryTaken,
+    ManifestRejected,
+    PodAppeared,
+)
+from ebbtide.events.files import own_directory
+from ebbtide.events.values import Pod
+
+UNKNOWN_CONTAINER = "no such container is known here"
+
+
+class ProcessEdge:
+    """Carries out starts, signals, kills, hooks, autopsies and inventories on local processes.
+
+    ``state_dir`` belongs on a file system that goes with the boot; it is made if need be. ``token``: the
+    file with the marks' token (`kill_tree.Marker`). ``manifests`` is
+    a file or a folder (watched), read with ``load``. ``capture_lines``: newest lines of output in an
+    autopsy; 0: what pods print is thrown away. Raises OSError when the state folder cannot be made.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        token: Path | None = None,
+        manifests: Path | None = None,
+        load: LoadManifest | None = None,
+        capture_lines: int = 0,
+        use_cgroups: bool = True,
+        pod_ip: str = "127.0.0.1",
+        mono_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        #: Called when manifests have been taken up.
+        self.followed: Callable[[], None] = lambda: None
+        for folder in (state_dir, state_dir / "pods", state_dir / "output"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # What is kept there says which processes are pods.
+            with own_directory(folder):
+                pass
+        self._mono_ns = mono_ns
+        self._capture_lines = capture_lines
+        self._source = ManifestSource(manifests, load) if manifests is not None and load is not None else None
+        self._table = PodTable()
+        self._records = PodRecords(state_dir / "pods", proc.boot_id_with_dashes())
+        self._output = OutputFiles(state_dir / "output", kept=capture_lines > 0)
+        self._watch = ExitWatch(mono_ns)
+        marker = Marker(state_dir, token)
+        self._scanner = ProcessScanner(marker, mono_ns)
+        self._killer = TreeKiller(self._scanner, mono_ns)
+        self._cgroups = Cgroups.detect(state_dir) if use_cgroups else None
+        self._starter = PodStarter(
+            marker, self._records, self._output, self._watch, self._killer, self._cgroups
+        )
+        self._hooks = ProcessHooks(
+            marker, self._scanner, self._killer, self._watch, self._output, pod_ip, self._cgroups
+        )
+        self._recovery = Recovery(
+            self._table, self._records, self._scanner, self._starter, self._killer, self._cgroups
+        )
+        self._changes = ManifestChanges(self._table, self._records, self._output, self._recovery)
+        effects: dict[type[Order], Effect] = {
+            StartPod: self._start_pod,
+            SendSignal: self._send_signal,
+            KillContainer: self._kill_container,
+            TakeAutopsy: self._take_autopsy,
+            RunHook: self._run_hook,
+            TakeInventory: self._take_inventory,
+        }
+        self.effects: Mapping[type[Order], Effect] = {
+            order: self._once_recovered(effect) for order, effect in effects.items()
+        }
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def run(self, outlet: Outlet) -> None:
+        """Find again what runs, follow the manifests and every container's end, until cancelled."""
+        raise_file_limit()
+        # Before the manifests are followed: one that names a pod which runs already must not start it again.
+        await self._recover(outlet)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch.run, outlet)
+                nursery.start_soon(self._killer.run)
+                nursery.start_soon(self._trim)
+                if self._source is not None:
+                    nursery.start_soon(self._follow, self._source, outlet)
+        finally:
+            self.detach()
+            self._prune()
+
+    def detach(self) -> None:
+        """The daemon goes: from now on nothing is killed, whatever is cancelled."""
+        self._killer.closed = True
+
+    def close(self) -> None:
+        """Give back every descriptor. After `run` has ended; ends no process."""
+        self.detach()
+        self._watch.close()
+        self._prune()
+
+    def _prune(self) -> None:
+        if self._cgroups is not None:
+            pods = self._table.pods.values()
+            entries = [entry for pod in pods for entry in (*pod.containers.values(), pod.init) if entry]
+            self._cgroups.prune({entry.group for entry in entries if entry.phase == "running"})
+
+    def prewarm(self) -> None:
+        """Import what the hooks of the pods that run need: called after arming, while the disk answers. For
+        pods that are started later it is done then.
+        """
+        for pod in self._table.pods.values():
+            _import_for_hooks(pod)
+
+    def pass_on(self, context: TraceContext) -> None:
+        """Give every hook that is run from now on the trace context of its order."""
+        self._hooks.context = context
+
+    def active(self) -> list[Pod]:
+        """The pods that a shutdown would have to end, with running flags."""
+        return self._table.active()
+
+    def ended(self) -> list[Pod]:
+        """Those that a manifest names and that have ended: nothing starts them again."""
+        return [entry.pod for entry in self._table.pods.values() if entry.over and entry.path]
+
+    def _once_recovered(self, effect: Effect) -> Effect:
+        """After a restart overdue orders come at once: before the pods are found again none is known."""
+
+        def begin(order: Order, outlet: Outlet) -> Ending | Awaitable[Ending]:
+            return effect(order, outlet) if self._recovery.done else after(order, outlet)
+
+        async def after(order: Order, outlet: Outlet) -> Ending:
+            await self._recover(outlet)
+            ending = effect(order, outlet)
+            return ending if isinstance(ending, Ending) else await ending
+
+        return begin
+
+    async def _recover(self, outlet: Outlet) -> None:
+        facts = await self._recovery.once()
+        if facts:
+            await outlet.put(*facts)
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """A hook or a start of the daemon's earlier life; what may be repeated is done again."""
+        await self._recover(outlet)
+        if isinstance(order, RunHook):
+            return await self._hooks.adopt(order)
+        if isinstance(order, StartPod):
+            pod = self._table.pods.get(order.uid)
+            if pod is None or pod.order != order.key:
+                return None
+            # Said again: the daemon before may have died between a container's start, or end, and its record.
+            facts = [
+                ContainerStarted(uid=pod.pod.uid, container=name, pid=entry.pid)
+                if entry.phase == "running"
+                else exited_fact(entry)
+                for name, entry in pod.containers.items()
+                if entry.phase != "waiting"
+            ]
+            if facts:
+                await outlet.put(*facts)
+            await self._starter.end_earlier(pod)
+            return await self._starter.start(pod, outlet)
+        effect = self.effects.get(type(order))
+        if effect is None:
+            return None
+        ending = effect(order, outlet)
+        return ending if isinstance(ending, Ending) else await ending
+
+    # --- what goes on by itself --------------------------------------------------------------------
+
+    async def _follow(self, source: ManifestSource, outlet: Outlet) -> None:
+        async with aclosing(source.changes()) as changes:
+            async for batch in changes:
+                facts = [fact for change in batch for fact in self._changes.take(change)]
+                if facts:
+                    await outlet.put(*facts)
+                self.followed()
+
+    async def _trim(self) -> None:
+        while True:
+            # In a thread: to give back what a program has written in the meantime takes its time.
+            more = await trio.to_thread.run_sync(self._output.trim, abandon_on_cancel=True)
+            await trio.sleep(TRIM_SECONDS if more else TRIM_IDLE_SECONDS)
+
+    # --- effects ---------------------------------------------------------------------------------
+
+    async def _start_pod(self, order: StartPod, outlet: Outlet) -> Ending:
+        pod = self._table.pods.get(order.uid)
+        if pod is None:
+            return Ending("failed", "no manifest of this pod is known here")
+        if pod.begun:
+            return Ending()
+        pod.order = order.key
+        _import_for_hooks(pod)
+        if order.uid in self._recovery.doubtful:
+            await self._starter.end_earlier(pod)
+        return await self._starter.start(pod, outlet)
+
+    def _send_signal(self, order: SendSignal, outlet: Outlet) -> Ending:
+        entry = self._table.find(order.uid, order.container)
+        if entry is None:
+            return Ending("failed", UNKNOWN_CONTAINER)
+        # Not started yet, so there is nobody to signal; what is started for it now is an init container.
+        if entry.phase == "waiting":
+            return self._stop_start(entry.pod, order.signal)
+        self._repeat_end(entry)
+        return _signal_container(entry, order.signal)
+
+    def _repeat_end(self, entry: ContainerEntry) -> None:
+        """Who stops a container that has ended has not heard of its end: the fact came before the pod was
+        in a plan. It is said again.
+        """
+        if entry.phase == "ended":
+            self._watch.post(exited_fact(entry))
+
+    def _stop_start(self, pod: PodEntry, name: str) -> Ending:
+        """Of a pod that is not up yet: go no further, and pass the signal to what runs now."""
+        pod.stopping = True
+        if pod.begun:
+            # The daemon's next life must start no more of it either; without a record it stops at the kill.
+            with suppress(OSError):
+                self._starter.remember(pod)
+        if not pod.starting:
+            for fact in self._starter.drop_waiting(pod, None):
+                self._watch.post(fact)
+        return _signal_container(pod.init, name) if pod.init is not None else Ending()
+
+    async def _kill_container(self, order: KillContainer, outlet: Outlet) -> Ending:
+        entry = self._table.find(order.uid, order.container)
+        if entry is None:
+            return Ending("failed", UNKNOWN_CONTAINER)
+        if entry.phase == "waiting":
+            self._stop_start(entry.pod, "SIGKILL")
+        self._repeat_end(entry)
+        # Of a pod that is not up yet the process that runs is its init container's.
+        target = entry.pod.init if entry.phase == "waiting" and entry.pod.init is not None else entry
+        await self._killer.kill(target.key, TreeRoot(target.pid, target.start_ticks), target.group)
+        return Ending()
+
+    async def _take_autopsy(self, order: TakeAutopsy, outlet: Outlet) -> Ending:
+        entry = self._table.find(order.uid, order.container)
+        if entry is None:
+            return Ending("failed", UNKNOWN_CONTAINER)
+        # Shared with the other stragglers of the wave, who are due at the same moment.
+        look = await self._scanner.look_briefly()
+        stats = [
+            item.stat for item in tree_members(look, {entry.key: TreeRoot(entry.pid, entry.start_ticks)})
+        ]
+        # The look had its own half of the time: SIGKILL does not wait for evidence.
+        deadline_ns = self._mono_ns() + round(bounds.now.autopsy_seconds / 2 * NS_PER_SECOND)
+        fact = AutopsyTaken(
+            uid=order.uid,
+            container=order.container,
+            processes=examine_processes(stats, deadline_ns, self._mono_ns),
+            last_lines=self._output.tail(output_name(*entry.key), self._capture_lines),
+        )
+        await outlet.put(fact)
+        return Ending()
+
+    async def _run_hook(self, order: RunHook, outlet: Outlet) -> Ending:
+        entry = self._table.find(order.uid, order.container)
+        return Ending("failed", UNKNOWN_CONTAINER) if entry is None else await self._hooks.run(entry, order)
+
+    async def _take_inventory(self, order: TakeInventory, outlet: Outlet) -> Ending:
+        pods = self._table.active()
+        await outlet.put(*InventoryTaken.in_parts(order.key, self._mono_ns(), "process", pods))
+        return Ending()
+
+
+def _import_for_hooks(pod: PodEntry) -> None:
+    if any(isinstance(spec.pre_stop, HttpGetAction) for spec in pod.spec.lasting):
+        from ebbtide.actors.edges import http_get as http  # noqa: F401
+
+
+def _signal_container(entry: ContainerEntry, name: str) -> Ending:
+    """To the first process only, as a runtime does it. A process that has ended needs none."""
+    try:
+        # Before the phase is looked at: a stop signal that is none is a mistake in the manifest, also when it
+        # came too late.
+        number = signal_number(name)
+    except ValueError as error:
+        return Ending("failed", str(error))
+    if entry.phase != "running":
+        return Ending()
+    try:
+        signal.pidfd_send_signal(entry.pidfd, number)
+    except ProcessLookupError:
+        return Ending()
+    except OSError as error:
+        return Ending("failed", f"signal {name}: {error.strerror}")
+    return Ending()
+
+
+class Recovery:
+    """Fills the table once, from the records of an earlier daemon and from the marks of what runs.
+
+    A recorded process is ours only if its number, its start time and the boot agree. A container that is not
+    recorded as started may run all the same: the daemon died between starting it and writing that down.
+    """
+
+    def __init__(
+        self,
+        table: PodTable,
+        records: PodRecords,
+        scanner: ProcessScanner,
+        starter: PodStarter,
+        killer: TreeKiller,
+        cgroups: Cgroups | None,
+    ) -> None:
+        self._cgroups = cgroups
+        #: Pods of which something runs that may be a stranger's: it says so, and no more.
+        self.doubtful: set[str] = set()
+        self._table = table
+        self._records = records
+        self._scanner = scanner
+        self._starter = starter
+        self._killer = killer
+        self._lock = trio.Lock()
+        self.done = False
+        self._strays: dict[str, list[ScannedProcess]] = {}
+
+    async def once(self) -> list[Fact]:
+        """What was learned; empty from the second call on."""
+        # Orders that are overdue come all at once after a restart, and each of them waits for the one
+        # recovery.
+        async with self._lock:
+            if self.done:
+                return []
+            facts = await self._recover()
+            self.done = True
+            return facts
+
+    async def _recover(self) -> list[Fact]:
+        await self._scanner.learn_token()
+        records = self._records.load()
+        look: list[ScannedProcess] = []
+        with suppress(OSError):
+            found = await self._scanner.look(bounds.now.start_scan_seconds)
+            marked = [item for item in found if item.mark is not None]
+            look = [item for item in marked if is_ours(item.pid, self._cgroups)]
+            self.doubtful = {item.mark.uid for item in marked if item.mark is not None and item not in look}
+        facts = [fact for record in records for fact in self._revive(record, look)]
+        # Not killed: the manifest that names their pod may be read only after this.
+        for item in look:
+            if item.mark is not None and item.mark.uid not in self._table.pods:
+                self._strays.setdefault(item.mark.uid, []).append(item)
+        return facts
+
+    def take_over(self, pod: PodEntry) -> list[Fact] | None:
+        """A manifest names a pod whose record is lost altogether: is it up? Then it is ours again, as far
+        as it is up; None when nothing of it runs.
+        """
+        look = self._strays.pop(pod.pod.uid, [])
+        ages = {
+            item.stat.start_ticks: item.mark.order
+            for item in reversed(look)
+            if item.mark is not None and item.mark.container in pod.containers
+        }
+        if not ages:
+            return None
+        # Hooks carry keys of their own; what is oldest was there before any hook.
+        pod.order = ages[min(ages)]
+        facts = []
+        for entry in pod.containers.values():
+            facts += self._from_marks(entry, look) or self._given_up(entry)
+        return facts
+
+    def _given_up(self, entry: ContainerEntry) -> list[Fact]:
+        entry.finish(ExitStatus())
+        entry.gone = True
+        return [exited_fact(entry)]
+
+    def _revive(self, record: PodRecord, look: list[ScannedProcess]) -> list[Fact]:
+        pod = PodEntry(record.pod, record.spec)
+        pod.order = record.order
+        pod.stopping = record.stopping
+        pod.recovered = True
+        self._table.pods[record.pod.uid] = pod
+        recorded = {item.name: item for item in record.containers}
+        facts = []
+        for name, entry in pod.containers.items():
+            container = recorded.get(name)
+            if container is None:
+                facts += self._from_marks(entry, look)
+                continue
+            entry.group = container.group
+            if not self._adopt(entry, container.pid, container.start_ticks):
+                entry.pid, entry.start_ticks = container.pid, container.start_ticks
+                # What it has left in its session must not live on beside the pod's next start.
+                self._killer.leftovers(entry.key, entry.group)
+                facts += self._given_up(entry)
+        return facts
+
+    def _from_marks(self, entry: ContainerEntry, look: list[ScannedProcess]) -> list[Fact]:
+        """Its first process leads a session and is the oldest of those that carry its marks."""
+        ours = [item.stat for item in look if item.mark == (*entry.key, entry.pod.order)]
+        leaders = [stat for stat in ours if stat.session == stat.pid]
+        first = min(leaders, key=lambda stat: (stat.start_ticks, stat.pid), default=None)
+        if first is None or not self._adopt(entry, first.pid, first.start_ticks):
+            return []
+        with suppress(OSError):
+            self._starter.remember(entry.pod)
+        return [ContainerStarted(uid=entry.key[0], container=entry.key[1], pid=entry.pid)]
+
+    def _adopt(self, entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
+        child = open_child(pid, start_ticks)
+        if child is None:
+            return False
+        # Its parent was the daemon before, so its exit code goes to whoever adopted it.
+        entry.child = False
+        entry.begin(*child)
+        self._starter.follow(entry)
+        return True
+
+
+class ManifestChanges:
+    """Keeps the table in step with the manifests, which start pods and never end or change one that runs.
+
+    What has ended is forgotten when its manifest goes, and starts anew when that comes back or is written
+    again.
+    """
+
+    def __init__(self, table: PodTable, records: PodRecords, output: OutputFiles, recovery: Recovery) -> None:
+        self._table = table
+        self._records = records
+        self._output = output
+        self._recovery = recovery
+
+    def take(self, change: ManifestChange) -> list[Fact]:
+        """Apply one change; the facts to report of it."""
+        path = str(change.path)
+        if isinstance(change, ManifestGone):
+            self._leave(path, frozenset())
+            return []
+        if change.error:
+            return [ManifestRejected(path=path, error=change.error)]
+        self._leave(path, {pod.uid for pod, _ in change.pods})
+        return [fact for pod, spec in change.pods for fact in self._appear(PodEntry(pod, spec, path))]
+
+    def _appear(self, new: PodEntry) -> list[Fact]:
+        known = self._table.pods.get(new.pod.uid)
+        if known is not None and known.path not in ("", new.path):
+            return [ManifestRejected(path=new.path, error=f"pod {new.pod.label} stands in {known.path} too")]
+        if known is not None and known.begun and (known.recovered or not known.over):
+            # It runs, or it ended before this daemon began: then meeting its manifest starts nothing.
+            known.path, known.recovered = new.path, False
+            return []
+        self._table.pods[new.pod.uid] = new
+        found = self._recovery.take_over(new)
+        return [PodAppeared(pod=new.pod)] if found is None else found
+
+    def _leave(self, path: str, keep: Set[str]) -> None:
+        """This file names no other pods than those any more."""
+        for uid, entry in list(self._table.pods.items()):
+            if entry.path == path and uid not in keep:
+                # Nobody's from now on: a file that names the pod later has it, without a start.
+                entry.path = ""
+                if entry.over or not entry.begun:
+                    del self._table.pods[uid]
+                    self._records.remove(uid)
+                    for name in entry.containers:
+                        self._output.remove(output_name(uid, name))

@@ -1,0 +1,236 @@
+"""``ebbtide export otlp`` and ``otlp-json``: the trace of any shutdown, sent again or written to a file.
+
+The spans are those of the first time. Only what is known durable is exported, as in the exporter: a trace
+that is sent must not change.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import trio
+
+from ebbtide.cli.common.guard import DONE, NOT_SO, Refused, worst
+from ebbtide.cli.common.output import pairs, remark, show, show_json
+from ebbtide.cli.common.reading import conclude, open_journal
+from ebbtide.cli.common.saving import file_option, save
+from ebbtide.cli.common.selection import choose_episode
+from ebbtide.cli.common.shared_options import (
+    DURATION,
+    EpisodeCommand,
+    F,
+    config_option,
+    episode_argument,
+    is_stored,
+    journals_option,
+    output_option,
+)
+from ebbtide.config import default_paths, load
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.record.episodes import Episode
+from ebbtide.events.record.format import visible_json
+from ebbtide.otel.delivery.destination import (
+    BadDestination,
+    Destination,
+    Given,
+    checked_endpoint,
+    from_environment,
+    resolve,
+)
+from ebbtide.otel.delivery.once import Delivered, EpisodeSpans, deliver, spans_of
+from ebbtide.otel.sdk import encode_traces_json
+from ebbtide.otel.span import Resource, Span
+from ebbtide.otel.traces.projection import UnknownProjection
+
+OTLP_EPILOG = """\b
+Examples:
+  ebbtide export otlp --endpoint http://localhost:4318
+  ebbtide export otlp -2 --endpoint http://localhost:4317 --protocol grpc
+  ebbtide export otlp 8f2d6c1e-1234 --journal /mnt/old/journal -o json | jq .traceId
+  ebbtide export otlp --endpoint http://localhost:4318 --give-up 0s
+  OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20…' ebbtide export otlp
+
+What is not said here comes from the section tracing of the configuration, then from the standard variables
+OTEL_EXPORTER_OTLP_*. Header values are given there: what stands on a command line, everybody on the machine
+can read. Sending a shutdown again is harmless: each span has the same id and bytes as the first time.
+"""
+
+
+def _file_path_option(name: str, text: str) -> Callable[[F], F]:
+    path = click.Path(path_type=Path, exists=True, dir_okay=False)
+    return click.option(name, type=path, default=None, metavar="FILE", help=text)
+
+
+@click.command(epilog=OTLP_EPILOG, cls=EpisodeCommand)
+@episode_argument
+@click.option("--endpoint", default=None, metavar="URL", help="Where to; /v1/traces is added where missing.")
+@click.option(
+    "--protocol", type=click.Choice(("http/protobuf", "grpc")), default=None, help="[default: http/protobuf]"
+)
+@click.option("--compression", type=click.Choice(("none", "gzip")), default=None, help="[default: none]")
+@click.option("--timeout", type=DURATION, default=None, help="Of one request.  [default: 10s]")
+@click.option(
+    "--give-up",
+    type=DURATION,
+    default="20s",
+    show_default=True,
+    help="How long to try a back end that does not answer.",
+)
+@_file_path_option("--certificate", "Authorities to trust, PEM.")
+@_file_path_option("--client-certificate", "Ours, for mutual TLS, PEM.")
+@_file_path_option("--client-key", "Its key, PEM.")
+@config_option
+@journals_option
+@output_option("table", "json")
+def otlp(
+    episode: str,
+    endpoint: str | None,
+    protocol: str | None,
+    compression: str | None,
+    timeout: int | None,
+    give_up: int,
+    certificate: Path | None,
+    client_certificate: Path | None,
+    client_key: Path | None,
+    configs: tuple[Path, ...],
+    journals: tuple[Path, ...],
+    output: str,
+) -> int:
+    """Send the trace of a shutdown to a tracing back end.
+
+    EPISODE is last (the default), -1, -2, …, or an id. Exit code 1: it did not take all of it; its reason is
+    printed.
+    """
+    paths = (certificate, client_certificate, client_key)
+    destination = _find_destination(endpoint, protocol, compression, timeout, paths, configs)
+    # The destination first: a wrong one is told at once, and not after a long journal has been read.
+    shutdown, sent = spans_of_shutdown(journals, episode), Delivered(_say_trouble)
+    found = EpisodeSpans(shutdown.spans, shutdown.resource)
+    try:
+        trio.run(deliver, found, destination, sent, give_up / NS_PER_SECOND)
+    except BadDestination as error:
+        raise Refused(str(error)) from None
+    # Taken, and then refused one by one: a back end answers a request as a whole before it counts.
+    accepted = sent.accepted - sent.rejected
+    document = {
+        "kind": "TraceExport",
+        "version": EXPORT_VERSION,
+        "episode": shutdown.episode.id,
+        "traceId": shutdown.episode.trace_id,
+        "endpoint": destination.endpoint,
+        "protocol": destination.protocol,
+        "spans": len(shutdown.spans),
+        "accepted": accepted,
+        "rejected": sent.rejected,
+        "reason": sent.reason,
+    }
+    if output == "json":
+        show_json(document)
+    else:
+        shown = ("episode", "traceId", "endpoint", "spans", "accepted", "rejected", "reason")
+        show(pairs((key, str(document[key])) for key in shown if document[key] != ""))
+    return worst((shutdown.code, DONE if accepted == len(shutdown.spans) else NOT_SO))
+
+
+OTLP_JSON_EPILOG = """\b
+Examples:
+  ebbtide export otlp-json -o shutdown.json
+  ebbtide export otlp-json -2 | jq '.resourceSpans[].scopeSpans[].spans[].name'
+
+Jaeger's upload takes the file as it is, and so does the Collector's otlpjsonfile receiver.
+"""
+
+
+@click.command(epilog=OTLP_JSON_EPILOG, cls=EpisodeCommand)
+@episode_argument
+@journals_option
+@file_option("shutdown.json")
+def otlp_json(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
+    """Write the trace of a shutdown as OTLP's JSON, in one line.
+
+    EPISODE is last (the default), -1, -2, …, or an id.
+    """
+    shutdown = spans_of_shutdown(journals, episode)
+    line = visible_json(encode_traces_json(shutdown.spans, shutdown.resource).decode())
+    save(output, (line.encode() + b"\n",), readable=True, example="shutdown.json")
+    return shutdown.code
+
+
+EXPORT_VERSION = 1
+
+
+class ShutdownSpans(NamedTuple):
+    """One shutdown's spans, and the exit code of the journal's verdict."""
+
+    episode: Episode
+    spans: list[Span]
+    resource: Resource
+    code: int
+
+
+def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
+    """Raises Refused where there is no such shutdown, or this version cannot project it."""
+    episode = choose_episode(journals, name)
+    history = open_journal(journals)
+    try:
+        spans, resource = spans_of(history, episode.first_seq)
+    except UnknownProjection as error:
+        raise Refused(str(error)) from None
+    except KeyError:
+        raise Refused(f"the journal no longer holds the begin of {episode.id}: it has no trace") from None
+    # A record that a power cut may still take away must not be in anybody's trace: sent again after the cut,
+    # the trace would be another one.
+    verdict = history.verdict
+    # What the API server has given is stored, whatever the last frame knows of itself.
+    durable_seq = verdict.end.seq if any(map(is_stored, journals)) else verdict.durable_seq
+    durable = [span for span in spans if span.seq <= durable_seq]
+    return ShutdownSpans(episode, durable, resource, conclude(verdict))
+
+
+# --- sending -----------------------------------------------------------------------------------
+
+
+def _find_destination(
+    endpoint: str | None,
+    protocol: Any,
+    compression: Any,
+    timeout_ns: int | None,
+    files: tuple[Path | None, Path | None, Path | None],
+    configs: Sequence[Path],
+) -> Destination:
+    """What the command line says, before the configuration, before the environment. Raises Refused."""
+    # Checked apart from the rest: only here is it known that the mistake is in the option.
+    try:
+        checked = None if endpoint is None else checked_endpoint(endpoint)
+    except BadDestination as error:
+        raise Refused(f"--endpoint: {error}") from None
+    certificate, client_certificate, client_key = (None if path is None else str(path) for path in files)
+    said = Given(
+        endpoint=checked,
+        protocol=protocol,
+        compression=compression,
+        timeout_ns=timeout_ns,
+        certificate=certificate,
+        client_certificate=client_certificate,
+        client_key=client_key,
+    )
+    configured = load(configs or default_paths()).options.tracing.given
+    try:
+        destination = resolve(said, configured, from_environment(os.environ))
+    except BadDestination as error:
+        raise Refused(str(error)) from None
+    if destination is None:
+        raise Refused("no back end is known: name it with --endpoint, such as http://localhost:4318")
+    if destination.exporter:
+        what = f"OTEL_TRACES_EXPORTER names {destination.exporter}, and this command speaks OTLP"
+        raise Refused(f"{what}: name the back end with --endpoint, such as http://localhost:4318")
+    return destination
+
+
+def _say_trouble(reason: str) -> None:
+    if reason:
+        remark(f"ebbtide: not yet: {reason}")

@@ -1,0 +1,279 @@
+"""What the verbs about a live cluster share: with whose rights they ask, what they ask, and what they say
+where the server refuses.
+
+They look with a person's own rights, at one moment. Nothing is watched, and nothing is asked again: who asks
+is there, and reads why it did not work.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ebbtide.cli.common.guard import Refused
+from ebbtide.events.units import short_span
+
+if TYPE_CHECKING:
+    from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiCaller, JsonObject
+    from ebbtide.actors.edges.kubernetes.node_view import NodeView
+
+T = TypeVar("T")
+
+#: A person waits: a server that needs longer is as good as away.
+ANSWER_SECONDS_MAX = 10.0
+#: Of some KiB each in one part of a list.
+PART_OBJECTS = 250
+KUBECONFIG_VARIABLE = "KUBECONFIG"
+#: A leader renews every 2 s: so many seconds without, seen by us, and nobody leads. No two machines' clocks
+#: are compared: a person's may be wrong by more than a Lease counts.
+LEADER_SECONDS_MAX = 6.0
+LEADER_LOOK_SECONDS = 0.25
+HTTP_UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND, HTTP_CONFLICT = 401, 403, 404, 409
+
+
+class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older versions of click have none
+    """The name of an object: without one a path would be that of the list."""
+
+    def __init__(self, kind: str) -> None:
+        self.name = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ebbtide.config import readers
+
+        name = str(value)
+        if self.name == "namespace":
+            pattern, length_max, dots = readers.DNS_LABEL, readers.LABEL_LENGTH_MAX, ""
+        else:
+            pattern, length_max, dots = readers.DNS_SUBDOMAIN, readers.SUBDOMAIN_LENGTH_MAX, ", dots"
+        if len(name) > length_max or not pattern.fullmatch(name):
+            of = f"small letters, digits{dots} and '-', {length_max} at most"
+            self.fail(f"{name!r} is no name of a {self.name}: {of}", param, ctx)
+        return name
+
+
+NODE_NAME, POD_NAME, NAMESPACE_NAME = Named("Node"), Named("pod"), Named("namespace")
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    metavar="PATH",
+    help="Who we are for the API server: a file, or in-cluster for the service account of our own pod."
+    "  [default: $KUBECONFIG, ~/.kube/config, in-cluster]",
+)
+
+namespace_option = click.option(
+    "--namespace",
+    default="ebbtide",
+    show_default=True,
+    metavar="NAME",
+    type=NAMESPACE_NAME,
+    help="Where the controller, its Lease and the journals are.",
+)
+node_argument = click.argument("node", type=NODE_NAME)
+
+
+def chosen_kubeconfig(given: str | None) -> Path | None:
+    """None: in-cluster. Raises Refused."""
+    from ebbtide.config.schema import IN_CLUSTER
+    from ebbtide.modes import in_a_pod
+
+    if given == IN_CLUSTER:
+        return None
+    if given is not None:
+        named, why = [given], "--kubeconfig"
+    else:
+        named, why = os.environ.get(KUBECONFIG_VARIABLE, "").split(os.pathsep), KUBECONFIG_VARIABLE
+    named = [each for each in named if each]
+    found = next((path for path in map(Path, named) if path.is_file()), None)
+    if found is not None:
+        return found
+    if named:
+        raise Refused(f"{why} names {named[0]}, which is no file: name a kubeconfig with --kubeconfig PATH")
+    usual = Path.home() / ".kube" / "config"
+    if usual.is_file():
+        return usual
+    if in_a_pod():
+        return None
+    raise Refused(f"there is no {usual}, and this is no pod: name a kubeconfig with --kubeconfig PATH")
+
+
+class Cluster:
+    """The API server, as one person sees it."""
+
+    def __init__(self, caller: ApiCaller) -> None:
+        self.caller = caller
+
+    async def call(
+        self, method: str, path: str, body: object = None, content_type: str = "application/json"
+    ) -> Answer:
+        """Whatever it answers. Raises Refused where it does not."""
+        from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
+
+        try:
+            return await self.caller.call(
+                method, path, body=body, content_type=content_type, seconds_max=ANSWER_SECONDS_MAX
+            )
+        except Unanswered as error:
+            raise Refused(f"the API server does not answer: {error}") from None
+
+    async def one(self, path: str, kind: type[T]) -> T | None:
+        """None: it is not there. Raises Refused."""
+        answer = await self.call("GET", path)
+        return None if answer.code == HTTP_NOT_FOUND else decoded(answer, f"get {path}", kind)
+
+    async def some(self, path: str, kind: type[T], **fields: object) -> list[T]:
+        """A list, all of it; of a kind that the server does not have it is empty. Raises Refused."""
+        import msgspec
+
+        from ebbtide.actors.edges.kubernetes.api_calls import Answer, ListPart, Unanswered, list_in_parts
+        from ebbtide.actors.edges.kubernetes.api_watch import listed_path
+
+        async def ask(asked: str) -> Answer:
+            answer = await self.caller.call("GET", asked, seconds_max=ANSWER_SECONDS_MAX)
+            if not answer.ok and answer.code != HTTP_NOT_FOUND:
+                raise refused(answer, f"list {path}")
+            return answer if answer.ok else Answer(200, b'{"metadata":{},"items":[]}')
+
+        decoder = msgspec.json.Decoder(ListPart[kind])  # type: ignore[valid-type]
+        try:
+            found, _ = await list_in_parts(
+                ask, partial(listed_path, path, **fields), decoder, lambda each: each, PART_OBJECTS
+            )
+        except Unanswered as error:
+            raise Refused(f"the API server does not answer: {error}") from None
+        return found
+
+
+def decoded(answer: Answer, what: str, kind: type[T]) -> T:
+    """Raises Refused for a refusal, and for what cannot be read."""
+    import msgspec
+
+    if not answer.ok:
+        raise refused(answer, what)
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"the API server's answer to {what} cannot be read: {error}") from None
+
+
+def refused(answer: Answer, what: str) -> Refused:
+    """In the server's own words: a person reads them, and they go on no record."""
+    said = status_text(answer)
+    if answer.code == HTTP_UNAUTHORIZED:
+        return Refused("the API server does not know who we are (401): the kubeconfig's user is out of date")
+    if answer.code == HTTP_FORBIDDEN:
+        return Refused(said or f"the API server does not let us {what} (403)")
+    return Refused(f"the API server refuses to {what}: {answer.code} {said}".rstrip())
+
+
+def status_text(answer: Answer) -> str:
+    """The message of a ``Status``."""
+    import msgspec
+
+    try:
+        found = msgspec.json.decode(answer.body)
+    except (ValueError, RecursionError):
+        return ""
+    message = found.get("message") if isinstance(found, dict) else None
+    return message if isinstance(message, str) else ""
+
+
+def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]], context: str = "") -> T:
+    """What ``work`` gives, with a connection for the time of it. Raises Refused, PackagesMissing."""
+    from ebbtide.extras import require
+
+    require("node", "this command")
+    import trio
+
+    from ebbtide.actors.edges.kubernetes.api_client import ApiClient
+
+    async def linked() -> T:
+        link = ApiClient(kubeconfig, context=context)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(link.run)
+            found = await work(Cluster(link))
+            nursery.cancel_scope.cancel()
+        return found
+
+    return trio.run(linked)
+
+
+# --- a node, as a person is told of it ---------------------------------------------------------------
+
+
+def age_seconds(text: object, *, signed: bool = False) -> float:
+    """Of a time in RFC 3339, by this machine's clock, never less than 0 unless ``signed``; NaN for what is
+    none. For people: nothing is written for it.
+    """
+    try:
+        then = datetime.fromisoformat(str(text))
+        seconds = time.time() - then.timestamp() if then.tzinfo else math.nan
+        return seconds if signed else max(0.0, seconds)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def ago(text: object) -> str:
+    """``3 s ago``; empty for what is no time."""
+    seconds = age_seconds(text)
+    return "" if math.isnan(seconds) else f"{short_span(seconds)} ago"
+
+
+def alive_by(node: NodeView) -> str:
+    """Who says that this boot of it runs; empty: nobody, or that is over, as far as this clock can tell."""
+    from ebbtide.actors.edges.proof.statements import ALIVE_SECONDS
+
+    said = node.alive
+    if said is None or said.problem or said.node_uid != node.uid or said.boot_id not in ("", node.boot_id):
+        return ""
+    return "" if age_seconds(said.at) > (said.seconds or ALIVE_SECONDS) else said.by
+
+
+def ready_text(conditions: list[JsonObject]) -> str:
+    """``Ready``, ``NotReady``, ``Unknown``, or that it does not say."""
+    from ebbtide.actors.edges.kubernetes.api_calls import find_condition
+
+    status = (find_condition(conditions, "Ready") or {}).get("status")
+    return {"True": "Ready", "False": "NotReady", "Unknown": "Unknown"}.get(str(status), "no Ready condition")
+
+
+#: Of the controller (`ebbtide.outage.program.LEASE`), which is not loaded for a look.
+LEADER_LEASE = "ebbtide-outage"
+
+
+async def leader_of(cluster: Cluster, namespace: str) -> str | None:
+    """Who holds the controller's Lease, and renews it; empty: nobody; None: that may not be seen."""
+    import trio
+
+    holder, renewed = await _lease(cluster, namespace)
+    if not holder:
+        return holder
+    with trio.move_on_after(LEADER_SECONDS_MAX):
+        while True:
+            await trio.sleep(LEADER_LOOK_SECONDS)
+            now, renewed_now = await _lease(cluster, namespace)
+            if not now or renewed_now != renewed:
+                return now
+    return ""
+
+
+async def _lease(cluster: Cluster, namespace: str) -> tuple[str | None, str]:
+    """Its holder, as `leader_of` says it, and when it was renewed."""
+    from urllib.parse import quote
+
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
+    try:
+        found = await cluster.one(path, dict[str, dict[str, Any] | str])
+    except Refused:
+        return None, ""
+    spec = found.get("spec") if found is not None else None
+    if not isinstance(spec, dict):
+        return "", ""
+    return str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")

@@ -1,0 +1,177 @@
+"""``ebbtide replay blame``: pods and hooks by the time they took, as ``systemd-analyze blame`` has it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.common.output import NarrowTable, cause_lines, show, show_json, table
+from ebbtide.cli.common.selection import choose_record, shutdown_document
+from ebbtide.cli.common.shared_options import (
+    EpisodeCommand,
+    count_option,
+    episode_argument,
+    journals_option,
+    output_option,
+    wave_option,
+)
+from ebbtide.events.record.outage_record import OutageRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.units import json_seconds, span
+from ebbtide.replay.blame import Cost, blame
+from ebbtide.replay.outage_chain import Waited, subject_kind, waited
+
+EPILOG = """\b
+Examples:
+  ebbtide replay blame
+  ebbtide replay blame -2 --wave 0 -n 10
+  ebbtide replay blame --all                     # every warning and every row
+  ebbtide replay blame -o json | jq '.entries[0], .episode.causes'
+
+\b
+TIME   of a hook from its start to its result; of a stop from its signal to
+       the exit that was seen
+ALONE  how much of that nothing else was waited for, neither another pod of
+       the wave nor another container of the same pod: what the shutdown
+       would have saved had it ended with the next slowest
+
+Of an outage a line is a pod or a volume and one thing that it waited for; > stands before what goes on.
+"""
+
+
+@click.command("blame", epilog=EPILOG, cls=EpisodeCommand)
+@episode_argument
+@journals_option
+@wave_option
+@count_option
+@click.option("--all", "every", is_flag=True, help="Each warning by itself, and every row on a terminal too.")
+@output_option("table", "json")
+def blame_command(
+    episode: str, journals: tuple[Path, ...], wave: int | None, count: int | None, every: bool, output: str
+) -> int:
+    """Say what went wrong and why, then list pods and hooks by the time that they took.
+
+    Of an outage: pods and volumes by what they waited for. Like causes stand together, the gravest first.
+
+    EPISODE is last (the default), -1, -2, …, or an id. Nothing is executed again: it works on any
+    journal that can be read.
+    """
+    shutdown, code = choose_record(journals, episode)
+    if isinstance(shutdown, OutageRecord):
+        _blame_outage(shutdown, wave, count, output)
+        return code
+    # Not an empty list: it would say that the wave's pods took no time.
+    if wave is not None and wave >= len(shutdown.waves):
+        waves = f"0 to {len(shutdown.waves) - 1}" if shutdown.waves else "none"
+        raise Refused(f"no wave {wave} in {shutdown.id}: it had {waves}")
+    # Cut behind the sorting: -n asks for the longest, not for the first.
+    costs = blame(shutdown, wave=wave)[:count]
+    if output == "json":
+        show_json(blame_document(shutdown, costs))
+        return code
+    show(cause_lines(shutdown, every=every))
+    show("")
+    if not costs:
+        show("no stop is on record")
+        return code
+    # On a terminal the causes must stay in sight; in a pipe nothing is left out.
+    shown = costs if every or count is not None or not sys.stdout.isatty() else costs[:TERMINAL_ROWS_MAX]
+    rows = map(_cost_row, shown)
+    show(
+        NarrowTable(
+            HEADINGS, rows, right=("TIME", "ALONE", "WAVE"), spare=("CONTAINER", "WAVE"), wraps="WHAT"
+        )
+    )
+    if len(shown) < len(costs):
+        show(f"and {len(costs) - len(shown)} more that took less: --all")
+    return code
+
+
+BLAME_VERSION = 1
+
+#: So many rows are shown on a terminal, which has 24 lines or more and the causes to hold as well.
+TERMINAL_ROWS_MAX = 15
+
+#: Time first, longest first: in the manner of ``systemd-analyze blame``.
+HEADINGS = ("TIME", "ALONE", "WAVE", "POD", "CONTAINER", "OUTCOME", "WHAT")
+
+
+def blame_document(shutdown: ShutdownRecord, costs: Sequence[Cost]) -> dict[str, Any]:
+    """Times in seconds since the signal."""
+    return {
+        "kind": "Blame",
+        "version": BLAME_VERSION,
+        "episode": shutdown_document(shutdown),
+        "entries": [
+            {
+                "tookSeconds": json_seconds(cost.took_ns),
+                "aloneSeconds": json_seconds(cost.alone_ns),
+                "wave": cost.pod.wave if cost.pod.wave >= 0 else None,
+                "pod": cost.pod.label,
+                "uid": cost.pod.uid,
+                "outcome": cost.pod.outcome,
+                "container": cost.part.container,
+                "what": cost.part.what,
+                "text": cost.part.text,
+                "beganSeconds": json_seconds(cost.part.began_ns),
+                "ended": cost.part.seen,
+            }
+            for cost in costs
+        ],
+    }
+
+
+OUTAGE_HEADINGS = ("TIME", "WHAT", "NAME", "OUTCOME", "WAITED FOR")
+
+
+def _blame_outage(outage: OutageRecord, wave: int | None, count: int | None, output: str) -> None:
+    if wave is not None:
+        raise Refused(f"no wave {wave} in {outage.id}: an outage has none")
+    found = waited(outage)[:count]
+    if output == "json":
+        entries = [_waited_document(each) for each in found]
+        episode = shutdown_document(outage)
+        show_json({"kind": "Blame", "version": BLAME_VERSION, "episode": episode, "entries": entries})
+    elif found:
+        show(table(OUTAGE_HEADINGS, map(_waited_row, found), right=("TIME",)))
+    else:
+        show("nothing hung on the node")
+
+
+def _waited_document(each: Waited) -> dict[str, Any]:
+    """Times in seconds since the outage began."""
+    subject = each.subject
+    return {
+        "tookSeconds": json_seconds(each.took_ns),
+        "what": subject_kind(subject),
+        "name": subject.label,
+        "outcome": subject.outcome,
+        "text": each.reason,
+        "beganSeconds": json_seconds(each.began_ns),
+        "ended": each.seen,
+    }
+
+
+def _waited_row(each: Waited) -> tuple[str, ...]:
+    time = f"{'' if each.seen else '>'}{span(each.took_ns)}"
+    subject = each.subject
+    return time, subject_kind(subject), subject.label, subject.outcome, each.reason
+
+
+def _cost_row(cost: Cost) -> tuple[str, ...]:
+    pod, part = cost.pod, cost.part
+    return (
+        # Nobody saw its end, so it took at least that long.
+        f"{'' if part.seen else '>'}{span(cost.took_ns)}",
+        span(cost.alone_ns) if cost.alone_ns else "-",
+        str(pod.wave) if pod.wave >= 0 else "-",
+        pod.label,
+        part.container,
+        pod.outcome or "unknown",
+        part.text,
+    )

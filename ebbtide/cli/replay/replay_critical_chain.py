@@ -1,0 +1,130 @@
+"""``ebbtide replay critical-chain``: what the total time is made of, as a tree like ``systemd-analyze``'s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ebbtide.cli.common.output import hanging, headline_text, show, show_json
+from ebbtide.cli.common.selection import choose_record, shutdown_document
+from ebbtide.cli.common.shared_options import EpisodeCommand, episode_argument, journals_option, output_option
+from ebbtide.events.record.format import visible
+from ebbtide.events.record.outage_record import EpisodeRecord, OutageRecord
+from ebbtide.events.record.shutdown_record import DAMAGED_ENDS, ShutdownRecord
+from ebbtide.events.units import json_seconds, span
+from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
+from ebbtide.replay.outage_chain import recovery_chain
+
+EPILOG = """\b
+Examples:
+  ebbtide replay critical-chain
+  ebbtide replay critical-chain -2 --journal /mnt/old/journal
+  ebbtide replay critical-chain -o json | jq '.segments[] | select(.what == "wave")'
+
+After "@" stands when it began, counted from the signal, after "+" how long it took. The last comes first.
+The smallest parts follow each other without a gap: they add up to the total.
+"""
+
+
+@click.command("critical-chain", epilog=EPILOG, cls=EpisodeCommand)
+@episode_argument
+@journals_option
+@output_option("table", "json")
+def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str) -> int:
+    """Show what the total time is made of, down to what held each wave.
+
+    Of an outage: what its recovery waited for, from the first suspicion to the node's return.
+
+    EPISODE is last (the default), -1, -2, …, or an id. Nothing is executed again: it works on any
+    journal that can be read.
+    """
+    shutdown, code = choose_record(journals, episode)
+    chain = CHAINS[type(shutdown)](shutdown)
+    if output == "json":
+        show_json(chain_document(shutdown, chain))
+        return code
+    from rich.console import Group, RenderableType
+    from rich.text import Text
+
+    # What went wrong first: a tree of times does not say it.
+    if isinstance(shutdown, ShutdownRecord) and shutdown.severity != "good":
+        show(headline_text(shutdown))
+    damage = shutdown.damage
+    ends = f": the record ends here, {DAMAGED_ENDS[damage.state]}" if damage and damage.here else ""
+    tree = Text(f"{shutdown.kind}, {shutdown.outcome}{ends} @{span(chain.total_ns)}", style="bold")
+    if chain.released_ns is not None:
+        tree.append(f", lock given back @{span(chain.released_ns)}")
+    lines: list[RenderableType] = [tree]
+    # Of the smallest parts only: a wave is always longer than the pod that held it.
+    longest_ns = max((leaf.took_ns for each in chain.segments for leaf in each.leaves()), default=0)
+    for branch, line, style in _tree_lines(chain.segments, list(chain.away), longest_ns):
+        lines.append(hanging(Text(branch, style="dim"), Text(visible(line), style=style)))
+    show(Group(*lines))
+    return code
+
+
+CHAIN_VERSION = 1
+
+#: By what a journal tells of.
+CHAINS: dict[type[Any], Callable[[Any], Chain]] = {
+    ShutdownRecord: critical_chain,
+    OutageRecord: recovery_chain,
+}
+
+#: (before a line, before the lines below it), for one that others follow and for the last one.
+_MORE, _LAST = ("├─", "│ "), ("└─", "  ")
+
+
+def chain_document(shutdown: EpisodeRecord, chain: Chain) -> dict[str, Any]:
+    """Times in seconds; the segments in the order of time."""
+    return {
+        "kind": "CriticalChain",
+        "version": CHAIN_VERSION,
+        "episode": shutdown_document(shutdown),
+        "totalSeconds": json_seconds(chain.total_ns),
+        "releasedSeconds": json_seconds(chain.released_ns),
+        "segments": [_segment_document(segment) for segment in chain.segments],
+        "daemonAway": [
+            {
+                "beganSeconds": json_seconds(each.began_ns),
+                "atMostSeconds": json_seconds(each.ended_ns - each.began_ns),
+            }
+            for each in chain.away
+        ],
+    }
+
+
+def _segment_document(segment: Segment) -> dict[str, Any]:
+    within = {"within": [_segment_document(each) for each in segment.within]} if segment.within else {}
+    return {
+        "what": segment.what,
+        "text": segment.text,
+        "beganSeconds": json_seconds(segment.began_ns),
+        "tookSeconds": json_seconds(segment.took_ns),
+        "wave": segment.wave if segment.wave >= 0 else None,
+        "uid": segment.uid or None,
+        **within,
+    }
+
+
+def _tree_lines(
+    segments: Sequence[Segment], away: list[Away], longest_ns: int, before: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    """(what stands before it, the line, its style), from the last segment to the first."""
+    # Backwards, as ``systemd-analyze critical-chain`` has it: what was waited for last stands at the top.
+    for at in range(len(segments) - 1, -1, -1):
+        segment = segments[at]
+        branch, below = _MORE if at else _LAST
+        # Only a part without parts of its own: that is where somebody can do something.
+        red = not segment.within and segment.took_ns == longest_ns
+        times = f"@{span(segment.began_ns)} +{span(segment.took_ns)}"
+        yield before + branch, f"{segment.text} {times}", "red" if red else ""
+        for each in [each for each in away if segment.began_ns <= each.began_ns < segment.ended_ns]:
+            away.remove(each)
+            took = span(each.ended_ns - each.began_ns)
+            words = f"no daemon ran for at most {took} @{span(each.began_ns)}"
+            yield before + below, words, "yellow"
+        yield from _tree_lines(segment.within, [], longest_ns, before + below)

@@ -1,0 +1,52 @@
+"""``ebbtide replay report``: one self-contained page of a shutdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ebbtide.cli.common.reading import open_journal
+from ebbtide.cli.common.saving import file_option, save
+from ebbtide.cli.common.selection import choose_record
+from ebbtide.cli.common.shared_options import EpisodeCommand, episode_argument, journals_option
+from ebbtide.events.record.format import rfc3339
+from ebbtide.events.record.outage_record import OutageRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.replay.report.outage_page import outage_report
+from ebbtide.replay.report.page import report
+from ebbtide.replay.timeline import Line, timeline
+
+EPILOG = """\b
+Examples:
+  ebbtide replay report -o report.html
+  ebbtide replay report -2 -o monday.html --journal /mnt/old/journal
+  ebbtide replay report | gzip > report.html.gz
+"""
+
+
+#: By what a journal tells of.
+PAGES: dict[type[Any], Callable[[Any, Iterator[Line], str], str]] = {
+    ShutdownRecord: report,
+    OutageRecord: outage_report,
+}
+
+
+@click.command("report", epilog=EPILOG, cls=EpisodeCommand)
+@episode_argument
+@journals_option
+@file_option("report.html")
+def report_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
+    """Make one self-contained page of a shutdown or an outage, for any browser.
+
+    EPISODE is last (the default), -1, -2, …, or an id. The page loads nothing and asks nobody: it can be
+    sent, printed, and kept with a ticket. It holds names of pods and what stands in the journal of them.
+    """
+    shutdown, code = choose_record(journals, episode)
+    lines = timeline(open_journal(journals).batches(), shutdown.first_seq)
+    # The journal is read twice, once for the record and once for the lines: neither then holds it in memory.
+    page = PAGES[type(shutdown)](shutdown, lines, rfc3339(shutdown.started_wall_ns))
+    save(output, [page.encode()], readable=False, example="report.html")
+    return code

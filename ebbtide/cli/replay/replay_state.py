@@ -1,0 +1,201 @@
+"""``ebbtide replay state``: every actor's state after any event.
+
+Each field is shown with its path, in text for people and exactly in JSON.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ebbtide.cli.common.guard import DIVERGED, Refused, worst
+from ebbtide.cli.common.output import remark, show_json
+from ebbtide.cli.common.reading import conclude, open_journal
+from ebbtide.cli.common.selection import (
+    MOMENT_FORMS,
+    MOMENT_METAVAR,
+    choose_episode,
+    known_actor,
+    parse_moment,
+    verdict_document,
+)
+from ebbtide.cli.common.shared_options import (
+    EpisodeCommand,
+    journals_option,
+    optional_episode_argument,
+    output_option,
+)
+from ebbtide.events.record.format import rfc3339, utc_text, visible
+from ebbtide.events.segment import LOGICS
+from ebbtide.events.units import json_seconds, offset
+from ebbtide.replay.states import (
+    KnownState,
+    States,
+    flatten,
+    plain_state,
+    seq_at_moment,
+    states_at,
+    value_text,
+)
+from ebbtide.replay.timeline import actor_name, is_actor, is_pod, short_name
+
+EPILOG = """\b
+Examples:
+  ebbtide replay state --at 214
+  ebbtide replay state --at +10.5s --pod shop/web-0
+  ebbtide replay state -2 --at 2026-03-01T12:00:00Z --actor wave
+  ebbtide replay state --at 214 --actor hook -o json
+"""
+
+
+@click.command(epilog=EPILOG, cls=EpisodeCommand)
+@optional_episode_argument
+@journals_option
+@click.option(
+    "--at",
+    required=True,
+    metavar=MOMENT_METAVAR,
+    help=f"After this record, or at this moment (the signal is EPISODE's): {MOMENT_FORMS}.",
+)
+@click.option("--actor", default="", metavar="NAME", help="Only this actor (hook, wave:0, EpisodeActor).")
+@click.option("--pod", default="", metavar="POD", help="Only this pod's actor: any of its names.")
+@click.option("--all", "every", is_flag=True, help="Fields at their default too.")
+@output_option("table", "json")
+def state(
+    episode: str | None,
+    journals: tuple[Path, ...],
+    at: str,
+    actor: str,
+    pod: str,
+    every: bool,
+    output: str,
+) -> int:
+    """Show what every actor knew, after any event or at any instant.
+
+    The journal is executed again from the nearest checkpoint. EPISODE (last, -1, -2, …, or an id) says whose
+    signal a time since the signal counts from.
+    """
+    place = parse_moment(at, "--at")
+    if actor:
+        known_actor(actor)
+    history = open_journal(journals, logics=LOGICS)
+    since_signal = place.scale == "since_ns"
+    # Looked up also where it does not matter: an EPISODE that is not there is a slip that has to be told.
+    first = choose_episode(journals, episode or "last").first_seq if since_signal or episode else 0
+    if since_signal and place.value < 0:
+        raise Refused("--at is before the signal: name a record, or a time (2026-03-01T12:00:00Z)")
+    seq = seq_at_moment(history, place, first)
+    if seq is None:
+        raise Refused("the journal begins after that time: 'ebbtide journal show' has its first records")
+    # Executed only up to there, then read to the end: what is wrong behind it is no less wrong with the
+    # journal.
+    states = states_at(history, seq)
+    verdict = history.read()
+    if states is None:
+        if verdict.exit_code:
+            remark(f"ebbtide: record {seq} cannot be executed")
+            return conclude(verdict)
+        raise Refused(f"there is no record {seq}: the last one is {verdict.end.seq}")
+    # Not as if it were the state of that moment: who has slipped by a digit sees no other sign of it.
+    when = states.when.since_ns if since_signal else states.when.wall_ns
+    after_end = place.scale != "seq" and seq == verdict.end.seq and when != place.value
+    if after_end:
+        remark(f"ebbtide: nothing is on record so late: these are the states after the last record, {seq}")
+    shown: dict[str, KnownState] = {}
+    for label, known in states.known.items():
+        # By the label that a record has, by the name that is printed for it, or by a short one.
+        named = actor in ("", label, actor_name(label, states.names))
+        subject = label.partition(":")[2]
+        if (named or is_actor(actor, label, short_name(label))) and (
+            not pod or is_pod(pod, subject, states.names.of(subject))
+        ):
+            shown[label] = known
+    if not shown:
+        # Each kind by its name, and of a kind with many their number: a node may have a thousand pods.
+        kinds = Counter(short_name(label) for label in states.known)
+        there = ", ".join(kind if of == 1 else f"{of} of {kind}" for kind, of in kinds.items())
+        raise Refused(f"no such actor at record {seq}: there are {there}")
+    if output == "json":
+        document = {**_states_document(states, shown, every), "afterEnd": after_end}
+        show_json({**document, "journal": verdict_document(verdict)})
+    else:
+        # Thousands of rows, at once: a table that is laid out for the eye would take its time.
+        rows = [tuple(map(visible, row)) for row in _rows(states, shown, every)]
+        actor_width, field_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+        lines = (f"{row[0]:<{actor_width}}  {row[1]:<{field_width}}  {row[2]}".rstrip() for row in rows)
+        head = map(visible, _heading_lines(states))
+        sys.stdout.write("".join(f"{line}\n" for line in (*head, "", *lines)))
+    code = conclude(verdict)
+    if states.divergence is None or states.divergence.seq > states.at.seq:
+        return code
+    remark(
+        f"ebbtide: this version decides otherwise from record {states.divergence.seq} on, and these are its"
+        " states; 'ebbtide replay verify' explains it"
+    )
+    return worst((code, DIVERGED))
+
+
+#: 2: a state's keys are written as all the others, ``graceNs``.
+STATES_VERSION = 2
+
+
+def _heading_lines(states: States) -> Iterator[str]:
+    raw, when = states.at, states.when
+    since_signal = f", {offset(when.since_ns)}" if when.since_ns is not None else ""
+    yield (
+        f"after record {raw.seq}, {raw.tag} of {actor_name(raw.actor, states.names)},"
+        f" {utc_text(when.wall_ns)}{since_signal}"
+    )
+    if states.step_end != raw.seq:
+        yield f"in the middle of a step: it goes on to record {states.step_end}"
+
+
+def _rows(states: States, shown: dict[str, KnownState], every: bool) -> Iterator[tuple[str, str, str]]:
+    yield "ACTOR", "FIELD", "VALUE"
+    signal_ns = states.signal.raw.mono_ns if states.signal is not None else None
+    for label, known in shown.items():
+        # The actor stands before its first field alone, so that one sees where the next one begins.
+        name = actor_name(label, states.names)
+        fields = flatten(known.state, states.names, every=every)
+        if known.failed:
+            yield name, "failed", "it takes no further part"
+            name = ""
+        if not fields and not known.failed:
+            yield name, "", "all at their defaults"
+        for path, value in fields.items():
+            yield name, path, value_text(path, value, signal_ns)
+            name = ""
+
+
+def _states_document(states: States, shown: dict[str, KnownState], every: bool) -> dict[str, Any]:
+    """``kind: States``; the values as they are encoded, in nanoseconds, under their fields' names."""
+    raw, when = states.at, states.when
+    return {
+        "kind": "States",
+        "version": STATES_VERSION,
+        "seq": raw.seq,
+        "stepEnd": states.step_end,
+        "type": raw.tag,
+        "time": rfc3339(when.wall_ns),
+        "sinceSeconds": json_seconds(when.since_ns),
+        "monoNs": raw.mono_ns,
+        "actors": [
+            {
+                "actor": label,
+                "name": actor_name(label, states.names),
+                "failed": of.failed,
+                "state": plain_state(of.state, every=every, key_of=_camel_case),
+            }
+            for label, of in shown.items()
+        ],
+    }
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))

@@ -1,0 +1,385 @@
+"""``ebbtide replay timeline``: a shutdown, a line a transition; or one pod's story, a sentence a transition.
+
+In a pipe the columns have a fixed width, so that two timelines can be laid side by side and diffed. On a
+terminal they fit: what can be missed goes, a long name is shortened in its middle, and what does not fit
+behind the columns goes on below itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from ebbtide.actors.edges.linux.proc import boot_id
+from ebbtide.cli.common.guard import DONE, Refused
+from ebbtide.cli.common.output import json_line, painter, remark
+from ebbtide.cli.common.reading import conclude, open_journal, sources_of
+from ebbtide.cli.common.records import follow_journal
+from ebbtide.cli.common.selection import (
+    MOMENT_FORMS,
+    MOMENT_METAVAR,
+    choose_episode,
+    history_kind,
+    known_actor,
+    parse_moment,
+)
+from ebbtide.cli.common.shared_options import (
+    EpisodeCommand,
+    journals_option,
+    optional_episode_argument,
+    output_option,
+    wave_option,
+)
+from ebbtide.cli.common.stored import refuse_following
+from ebbtide.events.decisions import EpisodeClosed
+from ebbtide.events.facts import OrderEnded
+from ebbtide.events.outage_events import OutageClosed
+from ebbtide.events.record.episodes import GOING_ON, Episode, episodes
+from ebbtide.events.record.format import rfc3339, utc_text, visible
+from ebbtide.events.units import json_seconds, offset
+from ebbtide.replay.timeline import Line, LineFilter, LineKind, Moment, Timeline, sentence
+
+EPILOG = """\b
+Examples:
+  ebbtide replay timeline
+  ebbtide replay timeline -2 --pod shop/web-0           # the story of one pod, in sentences
+  ebbtide replay timeline -2 --pod shop/web-0 --all     # every record about it
+  ebbtide replay timeline --wave 1 --since +10s --until +20s
+  ebbtide replay timeline -f
+  ebbtide replay timeline -2 | cut -c14- | diff - other.txt
+
+The column without a heading: < is a fact, . a decision, > an order, # bookkeeping, ? of another version,
+! bad news, whatever it is.
+"""
+
+
+@click.command(epilog=EPILOG, cls=EpisodeCommand)
+@optional_episode_argument
+@journals_option
+@click.option(
+    "-f", "--follow", is_flag=True, help="Go on until the machine is let go, or the shutdown closed."
+)
+@click.option("--all", "every", is_flag=True, help="Every record, bookkeeping too.")
+@click.option("--actor", default="", metavar="NAME", help="Only what this actor wrote (hook, wave, edge).")
+@click.option(
+    "--pod",
+    default="",
+    metavar="POD",
+    help="One pod's story, in sentences: any of its names. With --all the records about it.",
+)
+@wave_option
+@click.option("--since", default="", metavar=MOMENT_METAVAR, help=f"From here: {MOMENT_FORMS}.")
+@click.option("--until", default="", metavar=MOMENT_METAVAR, help="Up to here.")
+@output_option("table", "json")
+def timeline(
+    episode: str | None,
+    journals: tuple[Path, ...],
+    follow: bool,
+    every: bool,
+    actor: str,
+    pod: str,
+    wave: int | None,
+    since: str,
+    until: str,
+    output: str,
+) -> int:
+    """Tell a shutdown, a line a transition; with --pod one pod's story, a sentence a transition.
+
+    EPISODE is last (the default), -1, -2, …, or an id. With -f and without an EPISODE the next shutdown is
+    waited for where none is running. Nothing is executed again: it works on any journal that can be read.
+    """
+    wanted = LineFilter(
+        actor=known_actor(actor) if actor else "",
+        pod=pod,
+        wave=wave,
+        since=parse_moment(since, "--since") if since else None,
+        until=parse_moment(until, "--until") if until else None,
+        all=every,
+    )
+    show = _line_json if output == "json" else StoryPrinter() if pod and not every else LinePrinter()
+    if follow:
+        refuse_following(journals)
+        # Named or not: one that is over is shown as without -f.
+        last = _last_episode(journals) if episode is None else choose_episode(journals, episode)
+        if last is not None and last.outcome in GOING_ON:
+            return _follow(journals, Timeline(last.first_seq, wanted), 0, show)
+        if last is None or episode is None:
+            remark(f"ebbtide: no {history_kind(open_journal(journals))} runs; waiting for the next one")
+            return _follow(journals, Timeline(0, wanted), last.last_seq if last is not None else 0, show)
+        episode = last.id
+    transitions = Timeline(choose_episode(journals, episode or "last").first_seq, wanted)
+    history = open_journal(journals)
+    written = _write_lines((transitions.lines(batch) for batch in history.batches()), show)
+    if not transitions.knows_pod:
+        raise Refused(f"no pod {wanted.pod!r} in this journal: 'ebbtide replay timeline' names them")
+    if not written:
+        # As they can be typed, and why they leave nothing where that can be told from the filters alone, or
+        # from the waves that the journal names: an empty screen would look like a shutdown without pods.
+        given = {
+            "--actor": wanted.actor,
+            "--pod": wanted.pod,
+            "--wave": "" if wave is None else str(wave),
+            "--since": _moment_text(wanted.since),
+            "--until": _moment_text(wanted.until),
+        }
+        filters = "".join(f" {option} {value}" for option, value in given.items() if value)
+        begin, end, why = wanted.since, wanted.until, ""
+        waves = transitions.names.waves.values()
+        if begin and end and begin.scale == end.scale and begin.value > end.value:
+            why = ": the end lies before the begin"
+        elif wave is not None and waves and wave > max(waves):
+            why = f": the waves with pods are {min(waves)} to {max(waves)}"
+        remark(f"ebbtide: no line fits{filters}{why}")
+    return conclude(history.verdict)
+
+
+#: What a record is, in one character; bad news go before.
+GLYPHS: dict[LineKind, str] = {"fact": "<", "decision": ".", "order": ">", "mark": "#", "unknown": "?"}
+BAD_GLYPH = "!"
+
+LEVEL_NAMES = {3: "error", 4: "warning", 5: "notice", 6: "info", 7: "debug"}
+
+LINE_STYLES: dict[str, dict[str, Any]] = {
+    "heading": {"bold": True},
+    BAD_GLYPH: {"fg": "red"},
+    "<": {"fg": "cyan"},
+    ">": {"fg": "magenta"},
+    "#": {"dim": True},
+    "?": {"fg": "yellow"},
+}
+
+
+class Column(NamedTuple):
+    """``spare``: in which order it goes where the terminal is too narrow; 0: it stays."""
+
+    heading: str
+    width: int
+    right: bool = False
+    spare: int = 0
+
+
+#: Before the words. The date is the heading of the first.
+COLUMNS = (
+    Column("", 12, spare=3),
+    Column("SINCE", 10, right=True),
+    Column("SEQ", 7, right=True, spare=1),
+    Column("", 1),
+    Column("ACTOR", 8, spare=2),
+    Column("W", 2, right=True, spare=4),
+    Column("POD", 28),
+)
+WORDS_HEADING = "WHAT (times are UTC)"
+#: In a pipe a name that is too long pushes the words aside: cut, two would look like one.
+TIME, POD = 0, len(COLUMNS) - 1
+#: A line of words that is read at a glance; with less, columns go.
+WORDS_WIDTH_MIN = 38
+#: ``namespace/web-7d9f…x2x4z`` is still told from its like.
+POD_WIDTH_MIN = 18
+#: With less than this nothing can be laid out: lines are as long as in a pipe, and the terminal breaks them.
+SCREEN_WIDTH_MIN = 50
+
+#: What ends a release (`events.base.order_key`), in an order's outcome.
+RELEASE_KEY = b"/release/"
+
+#: The last word of a shutdown, and of an outage.
+CLOSING_TAGS = (EpisodeClosed.__name__, OutageClosed.__name__)
+
+
+def _moment_text(moment: Moment | None) -> str:
+    if moment is None:
+        return ""
+    forms: dict[str, Callable[[int], str]] = {
+        "seq": str,
+        "since_ns": lambda ns: offset(ns).replace(" ", ""),
+        "wall_ns": rfc3339,
+    }
+    return forms[moment.scale](moment.value)
+
+
+# --- a shutdown that runs ----------------------------------------------------------------------
+
+
+def _last_episode(journals: tuple[Path, ...]) -> Episode | None:
+    """A tail that is torn while this boot goes on may be a write under way: it does not end the shutdown."""
+    history, here = open_journal(journals), boot_id()
+    found = list(episodes(history, boot_id=here))
+    if not found:
+        return None
+    last = found[-1]
+    open_end = last.outcome == "truncated" and last.boot_id == here and history.verdict.state == "torn"
+    return last._replace(outcome="running") if open_end else last
+
+
+def _follow(
+    journals: tuple[Path, ...], transitions: Timeline, after: int, show: Callable[[Line], str]
+) -> int:
+    """Up to the end of the shutdown; where none is chosen yet, of the first that begins behind ``after``."""
+
+    def lines() -> Iterator[Iterable[Line]]:
+        for batch in follow_journal(sources_of(journals)):
+            if batch is None:
+                continue
+            if not transitions.episode:
+                transitions.episode = next((raw.episode for raw in batch.records if raw.episode > after), 0)
+            yield transitions.lines(batch)
+            # The lock is given back, or the last word said. Not only the last word: with the lock goes the
+            # machine, and what is written after it mostly no longer gets here.
+            if transitions.episode and any(
+                raw.tag in CLOSING_TAGS or (raw.tag == OrderEnded.__name__ and RELEASE_KEY in raw.payload)
+                for raw in batch.records
+                if raw.episode == transitions.episode
+            ):
+                return
+
+    _write_lines(lines(), show)
+    return DONE
+
+
+# --- how it looks ------------------------------------------------------------------------------
+
+
+def _write_lines(batches: Iterable[Iterable[Line]], show: Callable[[Line], str]) -> bool:
+    """A batch at a time, at once on the screen: neither a write for each line nor a journal in memory.
+
+    Whether there was anything to write.
+    """
+    any_text = False
+    # Flushed each time: with -f the reader of a pipe sees a step as soon as it is written.
+    for lines in batches:
+        text = "".join(f"{show(line)}\n" for line in lines)
+        if text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            any_text = True
+    return any_text
+
+
+def screen_width() -> int:
+    """The terminal's columns; 0: it is none, or too narrow to lay anything out."""
+    if not sys.stdout.isatty():
+        return 0
+    width = shutil.get_terminal_size().columns
+    return width if width >= SCREEN_WIDTH_MIN else 0
+
+
+def fitting_columns(width: int) -> dict[int, int]:
+    """Which of `COLUMNS`, by their place, with their widths; all of them where ``width`` is 0."""
+    kept = {at: column.width for at, column in enumerate(COLUMNS)}
+
+    def room() -> int:
+        return width - sum(kept.values()) - len(kept)
+
+    spare = sorted((column.spare, at) for at, column in enumerate(COLUMNS) if column.spare)
+    for _, at in spare if width else ():
+        if room() < WORDS_WIDTH_MIN:
+            del kept[at]
+    if width and room() < WORDS_WIDTH_MIN:
+        kept[POD] = max(POD_WIDTH_MIN, kept[POD] + room() - WORDS_WIDTH_MIN)
+    return kept
+
+
+def shortened(name: str, width: int) -> str:
+    """``shop/checko…9-x2x4z``: its middle goes, for names are told apart by how they begin and end."""
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return f"{name[: width - 1 - tail]}…{name[len(name) - tail :]}"
+
+
+def hanging(prefix: str, text: str, width: int) -> list[str]:
+    """``prefix`` and the text behind it; what does not fit goes on below the text. 0: on one line."""
+    if not width or len(prefix) + len(text) <= width:
+        return [f"{prefix}{text}"]
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=prefix,
+        subsequent_indent=" " * len(prefix),
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
+    return lines or [prefix]
+
+
+class LinePrinter:
+    """A line as text. The date is the heading of the first column, and is said anew when it changes."""
+
+    def __init__(self) -> None:
+        self._paint = painter(LINE_STYLES)
+        self._date = ""
+        self._width = screen_width()
+        self._columns = fitting_columns(self._width)
+
+    def __call__(self, line: Line) -> str:
+        date, _, clock = rfc3339(line.wall_ns).partition("T")
+        heading = ""
+        if date != self._date:
+            names = [date, *(column.heading for column in COLUMNS[1:])]
+            # Without its column the date stands over the words.
+            words = WORDS_HEADING if TIME in self._columns else f"WHAT, on {date} UTC"
+            heading = self._paint("heading", self._prefix(names) + words) + "\n"
+            self._date = date
+        glyph = BAD_GLYPH if line.bad else GLYPHS[line.kind]
+        cells = (
+            clock[:12],
+            # One word for each column, for who cuts them in a pipe.
+            offset(line.since_ns).removesuffix(" s"),
+            str(line.seq),
+            glyph,
+            line.short,
+            "" if line.wave is None else str(line.wave),
+            visible(line.pod),
+        )
+        lines = hanging(self._prefix(cells), visible(line.text), self._width)
+        return heading + self._paint(glyph, "\n".join(each.rstrip() for each in lines))
+
+    def _prefix(self, cells: Sequence[str]) -> str:
+        made = ""
+        for at, width in self._columns.items():
+            cell = shortened(cells[at], width) if self._width and at == POD else cells[at]
+            made += f"{cell:>{width}} " if COLUMNS[at].right else f"{cell:<{width}} "
+        return made
+
+
+class StoryPrinter:
+    """A line as a sentence, under its pod's name; a name may be that of pods in several namespaces."""
+
+    def __init__(self) -> None:
+        self._paint = painter(LINE_STYLES)
+        self._pod = ""
+        self._width = screen_width()
+
+    def __call__(self, line: Line) -> str:
+        heading = ""
+        if line.pod != self._pod:
+            when = f"{utc_text(line.wall_ns)} is {offset(line.since_ns)}"
+            heading = self._paint("heading", f"{visible(line.pod)} ({when})") + "\n"
+            self._pod = line.pod
+        lines = hanging(f"{offset(line.since_ns):>12}  ", visible(sentence(line)), self._width)
+        return heading + self._paint(BAD_GLYPH if line.bad else "", "\n".join(lines))
+
+
+def _line_json(line: Line) -> str:
+    """One object. ``actor`` as in ``journal show``; what does not apply is null."""
+    document = {
+        "seq": line.seq,
+        "time": rfc3339(line.wall_ns),
+        "sinceSeconds": json_seconds(line.since_ns),
+        "episode": line.episode or None,
+        "cause": line.cause or None,
+        "actor": line.actor,
+        "kind": line.kind,
+        "type": line.type,
+        "pod": line.pod or None,
+        "container": line.container or None,
+        "wave": line.wave,
+        "level": LEVEL_NAMES[line.level],
+        "text": line.text,
+    }
+    return json_line(document)

@@ -1,0 +1,185 @@
+"""The demo: pods come up, the power goes off, a late pod comes, the lock is released.
+
+It is the real daemon with the real process edge and the real journal; only logind is its own. Manifests,
+configuration and journal stand in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import trio
+
+from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
+from ebbtide.actors.edges.linux.kill_tree import Marker, ProcessScanner, kill_exactly
+from ebbtide.actors.interfaces import Tell
+from ebbtide.config import load
+from ebbtide.daemon import Daemon, daemon_with_embedded_logind
+from ebbtide.daemon_status import DaemonStatus
+from ebbtide.demo.folder import DemoFolder
+from ebbtide.events.base import Record
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import PodRejected, WaveStarted
+from ebbtide.events.disk import RESERVE_NAME
+from ebbtide.events.facts import ContainerStarted, PodAppeared
+from ebbtide.events.reader import History
+from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.modes import process_token
+from ebbtide.options import RunOptions
+
+
+def bring_late_pod(folder: DemoFolder) -> None:
+    """A manifest appears in the watched folder."""
+    os.rename(folder.late, folder.pods / folder.late.name)
+
+
+#: Time to read who is there, before the power goes off.
+PAUSE_SECONDS = 1.5
+#: A machine on which twelve small programs are not up by then has other worries.
+UP_SECONDS_MAX = 10.0
+LOOK_SECONDS = 0.05
+#: When the late pod comes: the number of the wave that has just begun.
+LATE_WAVE = 1
+#: An interrupted demo takes its pods with it: looks until none is left.
+KILL_ROUNDS_MAX = 20
+
+#: What ends a demo early, and how soon the daemon's own handlers of it are there.
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LISTEN_SECONDS = 0.001
+
+#: Draws the status at this monotonic time; called some ten times a second.
+DrawFunction = Callable[[DaemonStatus, int], None]
+
+
+class DemoResult(NamedTuple):
+    """How it went; ``whole``: the lock was released, nothing interrupted it. ``ended_by``: what did.
+
+    ``shutdown`` None: the demo ended before it began.
+    """
+
+    shutdown: ShutdownRecord | None
+    trace_id: str
+    whole: bool
+    ended_by: signal.Signals | None = None
+
+
+async def run_demo(
+    folder: DemoFolder, say: Callable[[str], None], tell: Tell, draw: DrawFunction
+) -> DemoResult:
+    """Run all of it. ``say`` gets what the demo has to say, ``tell`` the daemon's lines.
+
+    Raises what `ebbtide.daemon.daemon_with_embedded_logind` raises.
+    """
+    logind = EmbeddedLogindEdge()
+    options = RunOptions(
+        config=(folder.config,),
+        pods=folder.pods,
+        journal=folder.journal,
+        runtime=folder.runtime,
+        capture_lines=2,
+    )
+    daemon = await daemon_with_embedded_logind(options, load(options.config), logind, tell)
+    pods, caught = PodsUp(), list[signal.Signals]()
+
+    def bring_and_report_late_pod(records: Sequence[Record]) -> None:
+        for event in (record.event for record in records):
+            if isinstance(event, WaveStarted) and event.wave == LATE_WAVE:
+                bring_late_pod(folder)
+            elif isinstance(event, PodRejected):
+                say(f"A manifest appeared while the node goes down: {event.label} is turned away.")
+
+    daemon.sequencer.observers += [pods.fold, bring_and_report_late_pod]
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_draw_forever, daemon, draw)
+            script = partial(_power_off, daemon, logind, pods, say)
+            nursery.start_soon(_run_until_signal, caught, script)
+            await daemon.run()
+            nursery.cancel_scope.cancel()
+    finally:
+        kill_remaining(folder)
+        (folder.journal / RESERVE_NAME).unlink(missing_ok=True)
+    shutdowns = list(shutdown_records(History([DirectorySource(folder.journal)])))
+    shutdown = shutdowns[-1] if shutdowns else None
+    return DemoResult(shutdown, daemon.trace_id, logind.released.is_set(), *caught)
+
+
+class PodsUp:
+    """Which containers there are, and which of them have been started."""
+
+    def __init__(self) -> None:
+        self.containers: dict[str, int] = {}
+        self._started: dict[tuple[str, str], None] = {}
+
+    def fold(self, records: Sequence[Record]) -> None:
+        for event in (record.event for record in records):
+            if isinstance(event, PodAppeared):
+                self.containers[event.pod.uid] = len(event.pod.containers)
+            elif isinstance(event, ContainerStarted):
+                self._started[event.uid, event.container] = None
+
+    @property
+    def all_up(self) -> bool:
+        """Every container of every pod that has appeared runs."""
+        return bool(self.containers) and len(self._started) >= sum(self.containers.values())
+
+
+async def _run_until_signal(caught: list[signal.Signals], script: Callable[[], Awaitable[None]]) -> None:
+    """Until the end, or until a signal says otherwise; then the daemon is stopped as it always is."""
+    # To a daemon SIGHUP means to read its configuration again; here it means that the terminal has gone. So
+    # signals are taken over from the daemon as soon as it listens to them (taken before that, they would be
+    # taken over by it), and given back for its stop.
+    while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        await trio.sleep(LISTEN_SECONDS)
+    with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_catch_signal, signals, caught, nursery.cancel_scope)
+            await script()
+            nursery.cancel_scope.cancel()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def _catch_signal(
+    signals: AsyncIterator[int], caught: list[signal.Signals], scope: trio.CancelScope
+) -> None:
+    async for number in signals:
+        caught[:] = [signal.Signals(number)]
+        scope.cancel()
+
+
+async def _power_off(
+    daemon: Daemon, logind: EmbeddedLogindEdge, pods: PodsUp, say: Callable[[str], None]
+) -> None:
+    """What happens when: the power goes off once everything is up."""
+    with trio.move_on_after(UP_SECONDS_MAX):
+        while not (pods.all_up and daemon.status.armed and daemon.status.sufficient):
+            await trio.sleep(LOOK_SECONDS)
+    say(f"{len(pods.containers)} pods are up, the delay lock is held. Now the power goes off.")
+    await trio.sleep(PAUSE_SECONDS)
+    await logind.begin("poweroff")
+    await logind.released.wait()
+
+
+async def _draw_forever(daemon: Daemon, draw: DrawFunction) -> None:
+    while True:
+        draw(daemon.status, time.monotonic_ns())
+        await trio.sleep(LOOK_SECONDS * 2)
+
+
+def kill_remaining(folder: DemoFolder) -> None:
+    """End what the demo has started and not ended: after Ctrl-C, or when the budget was over."""
+    # In rounds: what is killed may have started a child in the meantime, which is found by the same mark.
+    scanner = ProcessScanner(Marker(folder.runtime / "process", process_token(folder.journal)))
+    for _ in range(KILL_ROUNDS_MAX):
+        ours = [item for item in scanner.look_now() if item.mark is not None]
+        if not ours:
+            return
+        for item in ours:
+            kill_exactly(item.stat.pid, item.stat.start_ticks)
+        time.sleep(LOOK_SECONDS)

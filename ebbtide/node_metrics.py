@@ -1,0 +1,182 @@
+"""The node's metrics while the daemon runs: folded as records come, kept beside the journal, served if asked.
+
+The sums go on over restarts and outlive the segments that they were folded from: a start takes up what the
+last one kept, and folds what was written since. Where that cannot be had (the file is lost), all of the
+journal that is left is folded once, after the node is protected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import trio
+
+from ebbtide.actors.interfaces import Tell
+from ebbtide.actors.policy.planning import planned_waves
+from ebbtide.events.base import NS_PER_SECOND, Record
+from ebbtide.events.decisions import Armed, EpisodeClosed
+from ebbtide.events.values import Pod, workload_name
+from ebbtide.otel.meters import Meters, fold
+from ebbtide.otel.metric_table import ReadContext, ShippingState, exposition
+
+#: Sums that are not kept are folded again at the next start: so many records cost it a hundredth of a second.
+KEEP_EVERY = 2000
+
+#: What is waited for before older records are folded, and what makes the sums worth keeping at once.
+PROTECTED, FINISHED = Armed, EpisodeClosed
+
+
+class JournalProgress(Protocol):
+    """What is asked of the writer."""
+
+    @property
+    def away(self) -> bool: ...
+    @property
+    def lost(self) -> bool: ...
+    @property
+    def last_seq(self) -> int: ...
+    @property
+    def synced_seq(self) -> int: ...
+    async def wait_synced(self, seq: int) -> bool: ...
+
+
+class MetricsBackend(NamedTuple):
+    """What is read and written around the sums. ``keep`` writes the side file; ``rebuild`` folds what the
+    journal holds before a record's number (raises OSError); ``pods`` lists those of the node, where known.
+    """
+
+    keep: Callable[[bytes], Awaitable[None]]
+    rebuild: Callable[[int], Awaitable[Meters]]
+    wall_ns: Callable[[], int]
+    pods: Callable[[], Sequence[Pod]] | None = None
+    #: The record up to which all spans have arrived; None where nothing is exported.
+    exported: Callable[[], int] | None = None
+    #: None where nothing is shipped.
+    shipping: Callable[[], ShippingState | None] | None = None
+
+
+class MetricsOptions(NamedTuple):
+    """``address`` to serve at, empty for nowhere; ``prefix`` stands before the names that a KEP gave;
+    ``hosts`` are names that a scraper may ask for.
+    """
+
+    address: str = ""
+    prefix: str = ""
+    hosts: tuple[str, ...] = ()
+
+
+class MetricsRecorder:
+    """``meters`` None: the sums lack older records."""
+
+    def __init__(
+        self, meters: Meters | None, journal: JournalProgress, backend: MetricsBackend, shown: MetricsOptions
+    ) -> None:
+        self.meters = meters if meters is not None else Meters()
+        self._journal, self._backend, self._shown = journal, backend, shown
+        self._waiting: list[Record] | None = None if meters is not None else []
+        self._protected, self._due = trio.Event(), trio.Event()
+        self._kept_seq = self.meters.seq
+
+    def fold(self, records: Sequence[Record]) -> None:
+        """An observer of steps."""
+        if self._waiting is not None:
+            self._waiting += records
+        fold(self.meters, records)
+        kinds = [type(record.event) for record in records]
+        if PROTECTED in kinds:
+            self._protected.set()
+        if FINISHED in kinds or self.meters.seq - self._kept_seq >= KEEP_EVERY:
+            self._due.set()
+
+    async def run(self, tell: Tell) -> None:
+        """Serve and keep the sums, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            if self._shown.address:
+                nursery.start_soon(self._serve, self._shown.address, tell)
+            # Folding all of a journal may take seconds, and the machine may be told to go down any moment:
+            # first the lock.
+            await self._protected.wait()
+            await self.complete(tell)
+            while True:
+                await self.save()
+                await self._due.wait()
+
+    async def _serve(self, address: str, tell: Tell) -> None:
+        """A port that is taken costs the metrics their scrape, and the node nothing."""
+        from ebbtide.metrics_server import serve  # late: few nodes are scraped, and none before it is armed
+
+        try:
+            await serve(address, self.text, self._shown.hosts, task_status=trio.TASK_STATUS_IGNORED)
+        except OSError as error:
+            tell(4, f"no metrics at {address}: {error.strerror or error}; see metricsListen")
+
+    async def complete(self, tell: Tell) -> None:
+        """Fold what the kept sums lack."""
+        if self._waiting is None:
+            return
+        # Up to what has come since the start, which waits here: read from the journal as well, the records of
+        # the meantime would count twice, or not at all, depending on how far the writer is.
+        begins = self._waiting[0].seq if self._waiting else self.meters.seq + 1
+        try:
+            meters = await self._backend.rebuild(begins)
+        except OSError as error:
+            tell(4, f"the metrics begin anew: the journal cannot be read ({error.strerror or error})")
+            meters = Meters()
+        waiting, self._waiting = self._waiting, None
+        fold(meters, waiting)
+        self.meters = meters
+
+    async def save(self) -> None:
+        """Keep the sums beside the journal, if they are whole."""
+        self._due = trio.Event()
+        # With a gap, which would never be noticed again, it is better that the next start finds none.
+        if self._waiting is None:
+            self._kept_seq, data = self.meters.seq, msgspec.msgpack.encode(self.meters)
+            # After a power cut the numbers of records that were not durable are given out anew, and the new
+            # ones would be taken for counted.
+            if await self._journal.wait_synced(self._kept_seq):
+                await self._backend.keep(data)
+
+    def text(self) -> str:
+        """For a scrape."""
+        return exposition(self.meters, self._around(), self._shown.prefix)
+
+    def document(self) -> dict[str, Any]:
+        """For the control socket: the parts, so that the asker chooses the form."""
+        around = msgspec.to_builtins(self._around()._asdict())
+        return {"meters": msgspec.to_builtins(self.meters), "around": around}
+
+    def _around(self) -> ReadContext:
+        journal, backend, now_ns = self._journal, self._backend, self._backend.wall_ns()
+        pending, behind_ns = None, 0
+        if backend.exported is not None:
+            settled = backend.exported()
+            waiting = [wall_ns for seq, wall_ns in self.meters.ends.values() if seq > settled]
+            # The clock may have been set back since the oldest of them ended.
+            pending, behind_ns = len(waiting), max(0, now_ns - min(waiting, default=now_ns))
+        return ReadContext(
+            now_wall_ns=now_ns,
+            at_risk=at_risk(self.meters, backend.pods()) if backend.pods is not None else None,
+            journal_unsynced=max(0, journal.last_seq - journal.synced_seq),
+            journal_lost=journal.lost,
+            journal_away=journal.away,
+            export_pending=pending,
+            export_behind_ns=behind_ns,
+            shipping=backend.shipping() if backend.shipping is not None else None,
+        )
+
+
+def at_risk(meters: Meters, pods: Sequence[Pod]) -> int:
+    """How many of these pods would be killed now: their workload has been seen to need more than they get."""
+    waves = planned_waves(meters.periods, meters.grant_ns or None, pods)
+    needs = {pod.uid: meters.needs.get(f"{pod.namespace}/{workload_name(pod.name)}") for pod in pods}
+    count = 0
+    for planned in (pod for wave in waves for pod in wave.pods):
+        need, grace_ns = needs[planned.uid], planned.grace_seconds * NS_PER_SECOND
+        if need is not None:
+            # Whoever was killed after as long as it would get now has shown that this is not enough; whoever
+            # ended by itself just then, that it is.
+            count += need.longest_ns >= grace_ns if need.needs_more else need.longest_ns > grace_ns
+    return count

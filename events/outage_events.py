@@ -1,0 +1,910 @@
+"""Outages: the vocabulary of the controller in the cluster, facts first, then what its actors conclude.
+
+One journal is about one Node object. Whatever another node, another controller or a person means for it
+enters as a fact. Points in time are the writing process's monotonic clock; of other machines no time stands
+here, only *marks*: texts that are compared for being the same, never for being earlier (but in
+`LastBootStated`, for people).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from ebbtide.events.base import Barrier, Decision, Fact, Order, Stamp
+from ebbtide.events.facts import NODE_CHANGED
+from ebbtide.events.messages import (
+    DEBUG,
+    ERROR,
+    INFO,
+    NOTICE,
+    PLAIN,
+    TIMED,
+    TIMED_OF_POD,
+    WARNING,
+    Names,
+    boot_end_text,
+    plural,
+    shortened_list,
+)
+from ebbtide.events.units import span
+from ebbtide.events.values import BootEnding, BootEndReason, Value
+
+#: The Node's Ready condition; empty: it has none, or the Node is gone.
+Ready = Literal["True", "False", "Unknown", ""]
+#: Whose ``node.kubernetes.io/out-of-service`` taint stands on the Node: ours is noted in an annotation.
+TaintOwner = Literal["none", "ours", "other"]
+Effect = Literal["NoExecute", "NoSchedule"]
+
+#: Who says something of the machine's power or of its pods. ``declared``: a person. ``certificate``: the
+#: node's own daemon. ``cloud-taint``: the cloud controller. ``remediator``: another controller's condition.
+Source = Literal[
+    "redfish", "ipmi", "cloud", "cloud-taint", "certificate", "declared", "remediator", "peer", "kubelet"
+]
+#: What it says: ``off`` is a proof if everything else fits, ``on`` a contradiction, ``unknown`` neither.
+Verdict = Literal["off", "on", "unknown"]
+#: What ``EvidenceRead.identity`` is, and is compared with.
+IdentityKind = Literal["systemUUID", "providerID", "nodeUID", "none"]
+
+OutageOutcome = Literal[
+    "recovered",  # out of service, everything elsewhere, back, taint gone
+    "proof-wrong",  # it spoke again under the boot id that was proved off
+    "false-alarm",  # it came back before it was out of service
+    "rebooted",  # another boot id: before it was out of service, or it went again before it was Ready
+    "left-to-other",  # another controller's taint came and went
+    "node-deleted",  # the Node object is gone
+]
+
+
+class OutageSettings(Value):
+    """The controller's configuration as far as an outage needs it."""
+
+    redaction = {"resource": "message"}
+
+    effect: Effect = "NoExecute"
+    #: Decide and record, order nothing that changes the cluster, of outages that began before either.
+    dry_run: bool = False
+    #: How long a proof counts after it was observed; one that is read again is newer.
+    proof_seconds: int = 60
+    #: How often an outage that stays open says so.
+    reminder_seconds: int = 3600
+    #: After how long without Ready and without a sign of life the machine is switched off, so that it can be
+    #: proved to be off; 0: never. Of this node's pool.
+    power_off_seconds: int = 0
+    #: What telemetry says of this cluster (OTEL_RESOURCE_ATTRIBUTES of the controller).
+    resource: dict[str, str] = {}
+
+
+class LostPod(Value):
+    """A pod bound to the node. ``owner_uid`` empty: a bare pod, which nobody makes again."""
+
+    redaction = {
+        "namespace": "namespace",
+        "name": "pod",
+        "owner_uid": "uid",
+        "owner": "owner",
+        "finalizers": "message",
+        "volumes": "message",
+    }
+
+    uid: str
+    namespace: str
+    name: str
+    owner_uid: str = ""
+    #: ``Kind/name``.
+    owner: str = ""
+    #: Made again under the same name (StatefulSet).
+    same_name: bool = False
+    #: Of the node itself (DaemonSet, mirror of a static pod): it has no place elsewhere.
+    daemon: bool = False
+    tolerates: bool = False
+    terminating: bool = False
+    finalizers: tuple[str, ...] = ()
+    #: Names of the PersistentVolumes of its claims, as in `Attachment.volume`; of a pod that has ended
+    #: (Succeeded, Failed) none, because nobody waits for its unmount.
+    volumes: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Attachment(Value):
+    """A VolumeAttachment of the node. ``volume``: its PersistentVolume's name."""
+
+    redaction = {
+        "name": "uid",
+        "volume": "message",
+        "driver": "message",
+        "error": "message",
+        "unique_name": "message",
+    }
+
+    name: str
+    volume: str = ""
+    driver: str = ""
+    deleting: bool = False
+    #: ``status.detachError``, or that no attacher is there for its driver.
+    error: str = ""
+    #: What `NodeRead.volumes_in_use` calls the volume: ``kubernetes.io/csi/DRIVER^HANDLE``, the handle from
+    #: its PersistentVolume. Empty: not known, so nobody can say whether the kubelet still reports it.
+    unique_name: str = ""
+
+    @property
+    def state_text(self) -> str:
+        error = f": {self.error}" if self.error else ""
+        state = "is being detached" if self.deleting else "is attached"
+        return f"volume {self.volume or self.name} {state}{error}"
+
+
+def who_of(event: Any) -> str:
+    """The source of a statement, and its name."""
+    return f"{event.source} {event.name}".strip()
+
+
+#: By `OutageRecord.same_boot`.
+BACK_UNDER = {
+    True: "under the same boot id",
+    False: "under another boot id",
+    None: "and nothing says whether under the boot id that was proved off",
+}
+
+
+# --- facts: the controller and its view -----------------------------------------------------------
+
+
+class LeaderStarted(Fact):
+    """A process began to write: a new leader, or the same one anew. It has seen nothing yet."""
+
+    template = "ebbtide {self.version}: {self.replica} leads, for {self.node}"
+    level = INFO
+    log = PLAIN
+    redaction = {"version": "version", "replica": "message", "node": "node", "node_uid": "uid"}
+
+    version: str
+    replica: str
+    node: str
+    node_uid: str
+    settings: OutageSettings = OutageSettings()
+
+
+class NodeRead(Fact):
+    """The Node object: from the watch when a field here has changed, and in answer to `ReadNode`.
+
+    Never an older version after a newer one: a watch that lags behind an answer is passed over.
+    """
+
+    level = INFO
+    redaction = {
+        "boot_id": "boot",
+        "resource_version": "revision",
+        "system_uuid": "uid",
+        "provider_id": "uid",
+        "volumes_in_use": "message",
+        "lease_mark": "message",
+        "status_mark": "message",
+        "taint_boot": "boot",
+    }
+
+    uid: str
+    boot_id: str
+    ready: Ready
+    resource_version: str
+    system_uuid: str = ""
+    provider_id: str = ""
+    taint: TaintOwner = "none"
+    volumes_in_use: tuple[str, ...] = ()
+    #: The heartbeats' marks as they stand now, whether this leader saw them come or only found them.
+    lease_mark: str = ""
+    status_mark: str = ""
+    #: Of our taint, the boot that was proved off when it was set, as our note says; empty: it is none of
+    #: ours, or its note does not say.
+    taint_boot: str = ""
+
+    def text(self, names: Names, at: Stamp) -> str:
+        taint = {
+            "none": "",
+            "ours": ", our out-of-service taint",
+            "other": ", another's out-of-service taint",
+        }
+        ready = f"Ready is {self.ready}" if self.ready else "no Ready condition"
+        return f"the Node: {ready}, boot {self.boot_id}{taint[self.taint]}"
+
+
+class NodeDeleted(Fact):
+    """The Node object is gone, or another one has its name."""
+
+    template = "the Node object is gone"
+    level = NOTICE
+    log = PLAIN
+
+
+class LastBootStated(Fact):
+    """The Node says how a boot of it has ended (`actors.edges.kubernetes.node_writes.last_boot_text`): what
+    stands there when a leader starts, and whatever comes to stand there later. It may be about any boot.
+
+    ``wave``: the one in which its shutdown was cut short, else -1. ``alive_wall_ns``: its last sign of life
+    by that machine's clock, for people; 0: none. ``journal_id`` is the node's own, ``trace_id`` that of the
+    shutdown, in hexadecimal; empty: none. ``said_by``: the boot that says so.
+    """
+
+    level = INFO
+    log = PLAIN
+    redaction = {"boot_id": "boot", "said_by": "boot", "journal_id": "hash", "trace_id": "hash"}
+
+    boot_id: str
+    ending: BootEnding
+    why: BootEndReason = ""
+    wave: int = -1
+    alive_wall_ns: int = 0
+    journal_id: str = ""
+    trace_id: str = ""
+    said_by: str = ""
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"the node says of its boot {self.boot_id}: {boot_end_text(self.ending, self.why, self.wave)}"
+
+
+class HeartbeatSeen(Fact):
+    """The node's lease, or its status, has another mark than the one that this leader saw before."""
+
+    template = "the node's {self.source} was renewed"
+    level = INFO
+    redaction = {"mark": "message"}
+
+    #: ``renewTime``, or the Ready condition's ``lastHeartbeatTime``, as it stands there.
+    mark: str
+    source: Literal["lease", "status"] = "lease"
+
+
+class HeartbeatMissed(Fact):
+    """This leader has watched for ``silent_ns`` and has seen no renewal of the lease."""
+
+    level = NOTICE
+    log = PLAIN
+    redaction = {"mark": "message"}
+
+    silent_ns: int
+    #: The last mark that stands there, seen or only found.
+    mark: str = ""
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"no renewal of the node's lease for {span(self.silent_ns)}"
+
+
+class EvidenceRead(Fact):
+    """What a source says. ``name`` tells sources of one kind apart: a host, a controller, a person.
+
+    ``begun_ns``: when this leader began to ask, on its monotonic clock; what is said is true of some moment
+    after it.
+    """
+
+    level = INFO
+    redaction = {
+        "name": "message",
+        "identity": "uid",
+        "boot_id": "boot",
+        "mark": "message",
+        "at": "message",
+        "error": "message",
+    }
+
+    source: Source
+    name: str
+    verdict: Verdict
+    begun_ns: int
+    #: A UUID in lower case here and in `NodeRead`: firmware and kubelet write it differently.
+    identity_kind: IdentityKind = "none"
+    identity: str = ""
+    #: The boot that it speaks of; empty: of whichever runs.
+    boot_id: str = ""
+    #: The last heartbeat that its author knew (`ebbtide outage declare`); empty: it names none.
+    mark: str = ""
+    #: How long its author wants it to count, from when this leader first saw it; 0: the default.
+    valid_seconds: int = 0
+    #: When its author wrote it, in their words: it tells a statement from the next one in the same words.
+    at: str = ""
+    error: str = ""
+
+    def text(self, names: Names, at: Stamp) -> str:
+        error = f": {self.error}" if self.error else ""
+        return f"{who_of(self)} says {self.verdict}{error}"
+
+
+# --- facts: what hangs ----------------------------------------------------------------------------
+
+
+class WorkListed(Fact):
+    """In answer to `ListWork`: pods bound to the node, its attachments, and who is where else already."""
+
+    level = INFO
+    redaction = {"elsewhere": "uid"}
+
+    key: str
+    pods: tuple[LostPod, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    #: By their owners' UIDs: UIDs of pods that were there already, or that others have been recovered by.
+    elsewhere: dict[str, tuple[str, ...]] = {}
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"{plural(len(self.pods), 'pod')} and {plural(len(self.attachments), 'attachment')} here"
+
+    def introduce(self, names: Names) -> None:
+        names.labels.update((pod.uid, pod.label) for pod in self.pods)
+
+
+class LostPodRead(Fact):
+    """A pod of the node has changed."""
+
+    level = INFO
+
+    pod: LostPod
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return "Terminating" if self.pod.terminating else "bound to the node"
+
+    def introduce(self, names: Names) -> None:
+        names.labels[self.pod.uid] = self.pod.label
+
+
+class LostPodGone(Fact):
+    """Its object is deleted."""
+
+    template = "its object is gone"
+    level = INFO
+
+    uid: str
+
+
+class ElsewhereRead(Fact):
+    """A pod of one of the owners, on another node or on none yet. ``waiting``: why it is not Ready."""
+
+    level = INFO
+    redaction = {
+        "namespace": "namespace",
+        "name": "pod",
+        "owner_uid": "uid",
+        "node": "node",
+        "waiting": "message",
+    }
+
+    uid: str
+    namespace: str
+    name: str
+    owner_uid: str
+    node: str = ""
+    ready: bool = False
+    waiting: str = ""
+
+    def text(self, names: Names, at: Stamp) -> str:
+        where = f" on {self.node}" if self.node else ""
+        waiting = f": {self.waiting}" if self.waiting else ""
+        return f"{'Ready' if self.ready else 'not Ready'} elsewhere{where}{waiting}"
+
+    def introduce(self, names: Names) -> None:
+        names.labels[self.uid] = f"{self.namespace}/{self.name}"
+
+
+class AttachmentRead(Fact):
+    """A VolumeAttachment of the node has changed."""
+
+    level = INFO
+
+    attachment: Attachment
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return self.attachment.state_text
+
+
+class AttachmentGone(Fact):
+    """Its object is deleted: the driver has detached the volume."""
+
+    template = "attachment {self.name} is gone"
+    level = INFO
+    redaction = {"name": "uid"}
+
+    name: str
+
+
+# --- OutageActor ----------------------------------------------------------------------------------
+
+
+class OutageBegan(Decision):
+    """The node is suspected: it names the outage. ``boot_id``: the boot on record."""
+
+    template = "node {self.node} is suspected: {self.reason}"
+    level = WARNING
+    log = PLAIN
+
+    node: str
+    node_uid: str
+    boot_id: str
+    reason: str
+    #: Of its trace, beside what the segment's header says.
+    resource: dict[str, str] = {}
+
+
+class OutageWaits(Decision):
+    """Why the node is not out of service yet, when that has changed."""
+
+    template = "the outage waits: {self.reason}"
+    level = NOTICE
+    log = TIMED
+
+    reason: str
+
+
+class ReadNode(Order):
+    """Get the Node and its lease anew: `HeartbeatSeen` if its mark is another, then `NodeRead`."""
+
+    template = "reading the Node and its lease"
+    level = DEBUG
+
+    barrier: ClassVar[Barrier] = "none"
+
+
+class RequestPermit(Order):
+    """Ask the storm brake whether one more node may be out of service; failed: its reason."""
+
+    template = "asking the storm brake for a permit"
+    span_role = "permit"
+    level = DEBUG
+    redaction = {"node": "node"}
+
+    barrier: ClassVar[Barrier] = "none"
+    node: str
+
+
+class ReturnPermit(Order):
+    """Give it back, or withdraw the request that is still under way; of one that nobody has it is nothing."""
+
+    template = "giving the storm brake's permit back"
+    level = DEBUG
+    redaction = {"node": "node"}
+
+    barrier: ClassVar[Barrier] = "none"
+    node: str
+
+
+class SetTaint(Order):
+    """Put the out-of-service taint on the Node, and our note in the same request, if it is as it was read.
+
+    Read again before: UID, boot id, Ready and both heartbeats must be what the order says; the write names
+    ``resource_version``. Anything else: failed, reason `CHANGED`, and nothing is written.
+    """
+
+    template = "putting {self.node} out of service, effect {self.effect}"
+    span_role = "taint"
+    level = NOTICE
+    log = TIMED
+    redaction = {
+        "node": "node",
+        "node_uid": "uid",
+        "boot_id": "boot",
+        "resource_version": "revision",
+        "lease_mark": "message",
+        "status_mark": "message",
+    }
+
+    #: It outlives this process, and no other leader may find the taint without its order.
+    barrier: ClassVar[Barrier] = "confirmed"
+    idempotent: ClassVar[bool] = False
+    node: str
+    node_uid: str
+    boot_id: str
+    resource_version: str
+    effect: Effect
+    ready: Ready
+    #: The last one that is known, by its source; empty: this leader has seen none.
+    lease_mark: str = ""
+    status_mark: str = ""
+
+
+class PowerOff(Order):
+    """Switch the machine off through its management controller, at once and without asking its system.
+
+    Read again before: UID, boot id, Ready and both heartbeats must be what the order says, as for `SetTaint`
+    (else: failed, reason `CHANGED`, as where this leader has not watched the lease for ``silent_ns``, without
+    a break or a renewal), and the controller's own UUID must be ``system_uuid`` (else: failed, and why); then
+    nothing is switched. A machine that is off already is a success. Whether it is off, this
+    order's outcome does not say: the sources do.
+    """
+
+    template = "switching the machine of {self.node} off"
+    span_role = "power off"
+    level = WARNING
+    log = TIMED
+    redaction = {
+        "node": "node",
+        "node_uid": "uid",
+        "boot_id": "boot",
+        "system_uuid": "uid",
+        "lease_mark": "message",
+        "status_mark": "message",
+    }
+
+    #: Nobody brings back what the machine was doing: the next leader must know that it may have been done.
+    barrier: ClassVar[Barrier] = "confirmed"
+    idempotent: ClassVar[bool] = False
+    node: str
+    node_uid: str
+    boot_id: str
+    system_uuid: str
+    ready: Ready
+    #: The last one that is known, by its source; empty: this leader has seen none.
+    lease_mark: str = ""
+    status_mark: str = ""
+    silent_ns: int = 0
+
+
+class PowerOffGivenUp(Decision):
+    """The machine is not switched off any more in this outage. ``ordered``: how often it was."""
+
+    level = ERROR
+    log = TIMED
+
+    ordered: int
+    reason: str
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"it is not switched off any more, after {plural(self.ordered, 'order')}: {self.reason}"
+
+
+class RemoveTaint(Order):
+    """Take away all that is ours, in one write: taint and note, if the note is ours, and our quarantine."""
+
+    template = "taking our taints away from {self.node}"
+    span_role = "untaint"
+    level = NOTICE
+    log = TIMED
+    redaction = {"node": "node", "node_uid": "uid"}
+
+    barrier: ClassVar[Barrier] = "confirmed"
+    node: str
+    node_uid: str
+
+
+class SetQuarantine(Order):
+    """Our own NoSchedule taint: nothing new starts on a node whose volumes may be attached elsewhere."""
+
+    template = "setting the quarantine of {self.node}"
+    span_role = "quarantine"
+    level = NOTICE
+    log = TIMED
+    redaction = {"node": "node", "node_uid": "uid"}
+
+    barrier: ClassVar[Barrier] = "confirmed"
+    node: str
+    node_uid: str
+
+
+class ListWork(Order):
+    """List what hangs on the node, `WorkListed`, and report its changes from then on.
+
+    Repeated by its edge until the API server answers: nothing else can be done meanwhile.
+    """
+
+    template = "listing what hangs on {self.node}"
+    level = DEBUG
+    redaction = {"node": "node"}
+
+    barrier: ClassVar[Barrier] = "none"
+    node: str
+
+
+class OutOfService(Decision):
+    """The taint stands. ``proof`` as `ProofAccepted` said it: whom to ask if it was wrong."""
+
+    level = WARNING
+    log = TIMED
+
+    effect: Effect
+    proof: str
+    #: It was set by an order whose outcome an earlier leader did not live to see.
+    found: bool = False
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"out of service{', as found' if self.found else ''}, " + (
+            f"on the word of {self.proof}" if self.proof else "and no record says on whose word"
+        )
+
+
+class PodLost(Decision):
+    """A pod to follow. ``place``: the how manieth of its owner's, from 0; ``elsewhere``: of that owner
+    alone, as it was listed.
+    """
+
+    template = "hangs on the node"
+    level = INFO
+
+    pod: LostPod
+    place: int = 0
+    elsewhere: tuple[str, ...] = ()
+    #: Of the taint that stands already; empty: none does.
+    effect: str = ""
+
+    def introduce(self, names: Names) -> None:
+        names.labels[self.pod.uid] = self.pod.label
+
+
+class AttachmentLeft(Decision):
+    """An attachment to follow. ``tainted``: the taint stands already. ``users``: UIDs of the pods that use
+    its volume and are not Terminating. ``timed``: the attach-detach controller's timer may detach it.
+    """
+
+    level = INFO
+
+    attachment: Attachment
+    tainted: bool = False
+    users: tuple[str, ...] = ()
+    timed: bool = False
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return self.attachment.state_text
+
+
+class WorkRecovered(Decision):
+    """Everything that hung is gone, runs elsewhere, or is named in ``unrecovered`` as what has no cure."""
+
+    log = TIMED
+
+    unrecovered: tuple[str, ...] = ()
+
+    def text(self, names: Names, at: Stamp) -> str:
+        left = f"; unknown of {shortened_list(self.unrecovered)}" if self.unrecovered else ""
+        return f"nothing hangs on the node any more{left}"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.unrecovered else NOTICE
+
+
+class NodeReturned(Decision):
+    """It is back. ``same_boot``: under the boot id that was proved off; ``doubt``: perhaps, for nothing says
+    which one that was.
+    """
+
+    log = TIMED
+
+    boot_id: str
+    same_boot: bool
+    doubt: bool = False
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"the node is back, {BACK_UNDER[None if self.doubt else self.same_boot]}"
+
+    @property
+    def level(self) -> int:
+        return ERROR if self.same_boot else WARNING if self.doubt else NOTICE
+
+
+class ProofWasWrong(Decision):
+    """The boot that was proved off has spoken after the taint. ``proof``: who said that it was off."""
+
+    template = "it was not off, though {self.proof} said so: {self.what}; two nodes may have written its data"
+    level = ERROR
+    log = TIMED
+
+    proof: str
+    what: str
+
+
+class StoodAside(Decision):
+    """Another's out-of-service taint stands on the Node: we touch nothing."""
+
+    template = "another's out-of-service taint: standing aside"
+    level = NOTICE
+    log = TIMED
+
+
+class OutageReminded(Decision):
+    """The outage is still open; what it waits for."""
+
+    template = "still open: {self.reason}"
+    level = WARNING
+    log = TIMED
+
+    reason: str
+
+
+class OutageClosed(Decision):
+    """The end. ``unrecovered``: what still hung, by name."""
+
+    log = PLAIN
+
+    outcome: OutageOutcome
+    unrecovered: tuple[str, ...] = ()
+
+    def text(self, names: Names, at: Stamp) -> str:
+        left = f"; left: {shortened_list(self.unrecovered)}" if self.unrecovered else ""
+        return f"outage closed: {self.outcome}{left}"
+
+    @property
+    def level(self) -> int:
+        return WARNING if self.unrecovered or self.outcome == "proof-wrong" else NOTICE
+
+
+class OutageAbandoned(Decision):
+    """The OutageActor has failed: until a new leader starts nothing is tainted, and nothing is taken back."""
+
+    level = ERROR
+    log = TIMED
+
+    tainted: bool
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return (
+            "nothing is decided until another leader starts; our taint"
+            f" {'stands: take it away by hand if the node is back' if self.tainted else 'does not stand'}"
+        )
+
+
+# --- ProofActor -----------------------------------------------------------------------------------
+
+
+class ReadSources(Order):
+    """Ask every source of this node once: an `EvidenceRead` for each, also where it does not answer."""
+
+    template = "reading the sources of proof"
+    level = DEBUG
+    redaction = {"node": "node"}
+
+    barrier: ClassVar[Barrier] = "none"
+    node: str
+
+
+class ProofAccepted(Decision):
+    """It counts until ``until_ns`` (monotonic), or until it is voided."""
+
+    level = NOTICE
+    log = TIMED
+
+    source: Source
+    name: str
+    until_ns: int
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"proved off by {who_of(self)}"
+
+
+class ProofRefused(Decision):
+    """A statement that the node is off does not count, and why; said once for each reason."""
+
+    level = NOTICE
+    log = TIMED
+
+    source: Source
+    name: str
+    reason: str
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"{who_of(self)} is no proof: {self.reason}"
+
+
+class ProofVoided(Decision):
+    """No proof counts any more, and what took it away."""
+
+    template = "no longer proved off: {self.reason}"
+    level = NOTICE
+    log = TIMED
+
+    reason: str
+
+
+class Contradicted(Decision):
+    """Somebody says that the node runs: no proof counts while that stands."""
+
+    level = WARNING
+    log = TIMED
+
+    source: Source
+    name: str
+    what: str
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"{who_of(self)} contradicts: {self.what}"
+
+
+class ContradictionEnded(Decision):
+    """It does not stand any more, and why."""
+
+    level = NOTICE
+    log = TIMED
+
+    source: Source
+    name: str
+    reason: str
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return f"{who_of(self)} contradicts no longer: {self.reason}"
+
+
+# --- StuckPodActor and DetachActor ----------------------------------------------------------------
+
+
+class PodWaits(Decision):
+    """What a pod waits for, when that has changed."""
+
+    template = "waits: {self.reason}"
+    level = INFO
+
+    uid: str
+    reason: str
+
+
+class PodRecovered(Decision):
+    """It is gone here. ``by``: the UID of the one that is Ready elsewhere; empty: nobody makes it again."""
+
+    level = INFO
+    log = TIMED_OF_POD
+
+    uid: str
+    by: str = ""
+    node: str = ""
+    elapsed_ns: int = 0
+
+    def text(self, names: Names, at: Stamp) -> str:
+        took = span(self.elapsed_ns)
+        if not self.by:
+            return f"gone after {took}; nobody makes it again"
+        if self.by == self.uid:
+            return f"runs on here after {took}"
+        return f"Ready again as {names.of(self.by)} on {self.node} after {took}"
+
+
+class DetachWaits(Decision):
+    """What an attachment waits for, when that has changed."""
+
+    template = "attachment {self.name} waits: {self.reason}"
+    level = INFO
+
+    name: str
+    reason: str
+
+
+class DetachForced(Decision):
+    """The attach-detach controller's six-minute timer detaches a volume from a node of which nobody has
+    proved that it is off: ControllerUnpublish before NodeUnstage. Its data may be damaged if the node writes.
+
+    ``waited_ns``: since its last pod here was Terminating or gone, as this leader saw it.
+    """
+
+    level = WARNING
+    log = TIMED
+
+    name: str
+    volume: str
+    waited_ns: int
+
+    def text(self, names: Names, at: Stamp) -> str:
+        return (
+            f"attachment {self.name}: detached by the attach-detach controller's timer,"
+            f" {span(self.waited_ns)} after its last pod, before NodeUnstage. The node is not out of"
+            f" service: if it still writes, the data of volume {self.volume} may be damaged"
+        )
+
+
+class Detached(Decision):
+    """It is gone. ``before_taint``: the node was not out of service yet. ``forced``: by the six-minute timer;
+    without it in the usual way, or no leader has watched long enough to say. ``kept``: the node is back and
+    uses it, so it is followed no longer.
+    """
+
+    level = INFO
+    log = TIMED
+
+    name: str
+    elapsed_ns: int = 0
+    before_taint: bool = False
+    kept: bool = False
+    forced: bool = False
+
+    def text(self, names: Names, at: Stamp) -> str:
+        if self.kept:
+            return f"attachment {self.name} stays: the node is back"
+        before = ", before the node was out of service" if self.before_taint else ""
+        if self.forced:
+            before = ", by the six-minute timer"
+        return f"attachment {self.name} is gone after {span(self.elapsed_ns)}{before}"
+
+
+CHANGED = NODE_CHANGED

@@ -1,0 +1,453 @@
+"""A shutdown as one value, for blame, diff, advise, report and tables.
+
+Times are nanoseconds since the signal unless their name says otherwise: monotonic within a boot, by the wall
+clock across boots. None: it did not happen, or is not on record. A record holds no guess.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from ebbtide.events.base import FrozenStruct
+from ebbtide.events.decisions import DetachCertified, EpisodeOutcome, HookResult, PodOutcome
+from ebbtide.events.record.severity import Severity, Summary, severity_of
+from ebbtide.events.recovery import State, Verdict
+from ebbtide.events.units import span
+from ebbtide.events.values import Budget, Period, ProcessReport, ShutdownKind, TerminationMode
+
+#: An order that stands beside the waves.
+SideOrder = Literal[
+    "inventory",
+    "announce",
+    "statuses",
+    "release",
+    "traces",
+    "kubelet",
+    "kubelet-start",
+    "withdraw",
+    "await",
+    "mounts",
+    "certificate",
+]
+
+
+class NodeRecord(FrozenStruct):
+    """The node's part in a shutdown: who ended its pods, and what remained.
+
+    Empty in mode process.
+    """
+
+    means: TerminationMode = ""
+    reason: str = ""
+    handed_over_ns: int | None = None
+    handed_over_reason: str = ""
+    kubelet_stopped_ns: int | None = None
+    certificate: DetachCertified | None = None
+    #: The kubelet's unfinished work at the release, by UID.
+    left_running: tuple[str, ...] = ()
+    left_without_status: tuple[str, ...] = ()
+
+
+#: ``open``: begun, and the record ends; ``waiting``: never begun.
+WaveOutcome = Literal["complete", "overran", "cancelled", "open", "waiting"]
+
+
+class RecordPart(FrozenStruct):
+    """Base of the parts of a shutdown's record."""
+
+
+class HookRecord(RecordPart):
+    """One run of a preStop hook. ``early``: a sleep that ended before its time."""
+
+    container: str
+    kind: str
+    detail: str = ""
+    began_ns: int
+    #: Its latest end: the pod's grace, or the end of its sleep.
+    until_ns: int
+    ended_ns: int | None = None
+    result: HookResult | None = None
+    reason: str = ""
+    early: bool = False
+
+
+class ContainerRecord(RecordPart):
+    """One container. ``exited_ns`` None beside its pod's outcome: no observed exit."""
+
+    name: str
+    sidecar: bool = False
+    stop_signal: str = "SIGTERM"
+    running: bool = True
+    #: When the kubelet began to end it, by request or by itself.
+    asked_ns: int | None = None
+    #: When the order for its stop signal was given.
+    signalled_ns: int | None = None
+    #: The runtime refused the signal, and why.
+    stop_refused: bool = False
+    stop_refusal: str = ""
+    killed_ns: int | None = None
+    #: Why the runtime refused SIGKILL; empty: no known refusal.
+    kill_refusal: str = ""
+    exited_ns: int | None = None
+    exit_code: int | None = None
+    exit_signal: str = ""
+
+
+class AutopsyRecord(RecordPart):
+    """A straggler's processes just before SIGKILL."""
+
+    container: str
+    at_ns: int
+    processes: tuple[ProcessReport, ...] = ()
+    last_lines: tuple[str, ...] = ()
+
+
+class PodRecord(RecordPart):
+    """One pod. ``grace_seconds`` is what the plan gave it, ``wanted_grace_seconds`` what its spec asks for.
+
+    ``outcome`` None: the record ends before its fate. ``wave`` -1: it has no part in the plan, because it was
+    rejected, was listed too late, or was left on its way down by an earlier shutdown.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int | None = None
+    wave: int = -1
+    grace_seconds: int = 0
+    wanted_grace_seconds: int | None = None
+    #: It was not in the inventory at the signal.
+    late: bool = False
+    began_ns: int | None = None
+    #: Its grace when its stop began: an elastic budget gives more than the plan, a late start less.
+    grace_ns: int | None = None
+    #: No SIGKILL comes later than this.
+    kill_by_ns: int | None = None
+    ended_ns: int | None = None
+    outcome: PodOutcome | None = None
+    #: Why, in words: the cause first, then what else its end was made of (`events.record.causes`).
+    reason: str = ""
+    succeeded: bool = False
+    #: With an unknown outcome: it has ended, but how is not known.
+    gone: bool = False
+    hurried_ns: int | None = None
+    #: Of a Kubernetes node's pod; ``refused``: why the API server did not take its delete.
+    means: TerminationMode = ""
+    owner: str = ""
+    volumes: bool = False
+    unmounted_ns: int | None = None
+    refused: str = ""
+    #: Handed to the fallback after a failure of its actor.
+    fallback: bool = False
+    hooks: tuple[HookRecord, ...] = ()
+    containers: tuple[ContainerRecord, ...] = ()
+    autopsies: tuple[AutopsyRecord, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class WaveRecord(RecordPart):
+    """One wave of the plan, also one without pods. ``pods`` are UIDs in inventory order, late ones last."""
+
+    index: int
+    priority: int
+    #: The plan's share of the grant, and what the wave really had (elastic budgets hand time on).
+    planned_ns: int
+    period_ns: int | None = None
+    began_ns: int | None = None
+    deadline_ns: int | None = None
+    ended_ns: int | None = None
+    outcome: WaveOutcome = "waiting"
+    unused_ns: int = 0
+    stragglers: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+    #: Over the runtime, of pods that no delete ends; and pods whose volumes were mounted at its deadline.
+    handover: bool = False
+    mounted: tuple[str, ...] = ()
+
+
+class ConfigurationRecord(RecordPart):
+    """The effective configuration at the signal; ``sources`` where the journal still has them."""
+
+    periods: tuple[Period, ...] = ()
+    requested_ns: int = 0
+    reserve_ns: int = 0
+    budget: Budget = "strict"
+    sleep_action: bool = True
+    status_flush_ns: int = 0
+    trace_flush_ns: int = 0
+    sources: dict[str, str] = {}
+
+
+class ProcessRecord(RecordPart):
+    """A daemon that wrote in this shutdown; the first one began before the signal (``at_ns`` None)."""
+
+    seq: int
+    at_ns: int | None
+    version: str
+    pid: int
+    mode: str
+    boot_id: str
+    #: The last record of the process before it; None: in another boot.
+    quiet_since_ns: int | None = None
+    #: The resume table's action for the shutdown that the start found.
+    action: str = ""
+    previous: str = ""
+
+    @property
+    def came_after(self) -> bool:
+        """The daemon of the next boot, which only closed the shutdown: no restart."""
+        return self.action.startswith("close-")
+
+
+class OrderRecord(RecordPart):
+    """An order that stands beside the waves: announcing the node, delivering statuses, the release."""
+
+    what: SideOrder
+    seq: int = 0
+    began_ns: int
+    ended_ns: int | None = None
+    result: str = ""
+    reason: str = ""
+
+
+class Notice(RecordPart):
+    """A remark for an operator. ``code`` is stable, ``text`` is for people, ``pod`` is a UID."""
+
+    seq: int
+    at_ns: int
+    code: str
+    text: str
+    pod: str = ""
+
+
+class DamageRecord(RecordPart):
+    """The journal's damage (`events.recovery`). ``here``: it ends the record of this shutdown."""
+
+    state: Literal["torn", "corrupt", "incompatible"]
+    banner: str
+    here: bool = False
+
+
+class ShutdownRecord(RecordPart):
+    """One shutdown. ``waves`` in their order, ``pods`` in inventory order, then late ones."""
+
+    id: str
+    trace_id: str
+    journal_id: str
+    first_seq: int
+    last_seq: int
+    node: str
+    machine_id: str
+    boot_id: str
+    version: str
+    logic: str = ""
+    kind: ShutdownKind
+    outcome: EpisodeOutcome
+    #: Its begin is lost: times count from its first record, and pods may be missing.
+    headless: bool = False
+    started_wall_ns: int
+    started_mono_ns: int
+    #: When the lock was ordered released, or a cancelled shutdown was closed; None: cut short, running, or in
+    #: front of a headless record.
+    ended_ns: int | None = None
+    #: None: the journal is intact as far as it was read (`events.record.fold`).
+    damage: DamageRecord | None = None
+    #: The last record of its boot.
+    last_ns: int = 0
+    configuration: ConfigurationRecord = ConfigurationRecord()
+    grant_ns: int = 0
+    budget_ns: int = 0
+    deadline_ns: int = 0
+    release_by_ns: int = 0
+    lock_held: bool = True
+    #: Since when no lock held the machine back: 0 from the signal on; None: a lock always did.
+    lock_lost_ns: int | None = None
+    overtime: bool = False
+    cancelled_ns: int | None = None
+    cancel_reason: str = ""
+    #: The last wave that began; -1 if none did.
+    last_wave: int = -1
+    #: From logind's schedule: the user's id, the terminal, and the wall message.
+    asked_by_uid: int | None = None
+    asked_tty: str = ""
+    wall_message: str = ""
+    #: All pods had ended, or the budget had.
+    pods_ended_ns: int | None = None
+    statuses_settled_ns: int | None = None
+    #: Pod statuses that were not delivered in time.
+    undelivered: int = 0
+    by: NodeRecord = NodeRecord()
+    waves: tuple[WaveRecord, ...] = ()
+    pods: tuple[PodRecord, ...] = ()
+    beside: tuple[OrderRecord, ...] = ()
+    processes: tuple[ProcessRecord, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    #: Type tags that this version does not know, and how many there were.
+    unknown_types: dict[str, int] = {}
+    events: int = 0
+
+    def count(self, outcome: PodOutcome) -> int:
+        """How many pods had this fate; a pod without one counts as ``unknown``."""
+        return sum((pod.outcome or "unknown") == outcome for pod in self.pods)
+
+    @property
+    def summary(self) -> Summary:
+        """What its severity follows from."""
+        pods: Counter[str] = Counter(pod.outcome or "unknown" for pod in self.pods)
+        gone = sum(map(self.is_accounted_for, self.pods))
+        return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None, self.headless)
+
+    def is_accounted_for(self, pod: PodRecord) -> bool:
+        """It has ended somehow, or the next shutdown continues with it."""
+        return pod.gone or (pod.outcome is None and self.outcome == "cancelled")
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it was (`events.record.severity`)."""
+        return severity_of(self.summary)
+
+
+class HasDamage(Protocol):
+    """The record of an episode."""
+
+    @property
+    def damage(self) -> DamageRecord | None: ...
+
+
+RecordT = TypeVar("RecordT", bound=HasDamage)
+
+
+#: By the journal's state, how an unreadable record ends.
+DAMAGED_ENDS: dict[State, str] = {
+    "torn": "damaged",
+    "corrupt": "damaged",
+    "incompatible": "another version wrote on",
+}
+
+
+def damage_of(verdict: Verdict, *, here: bool) -> DamageRecord | None:
+    """``here``: no other shutdown follows before the damage. None: the journal is intact."""
+    if verdict.state == "intact":
+        return None
+    return DamageRecord(state=verdict.state, banner=verdict.banner, here=here)
+
+
+def with_verdict(shutdown: RecordT, verdict: Verdict) -> RecordT:
+    """An earlier record, made before the reader knew the journal's end."""
+    if shutdown.damage is not None:
+        return shutdown
+    changed: Any = replace(shutdown, damage=damage_of(verdict, here=False))  # type: ignore[type-var]
+    return changed  # type: ignore[no-any-return]
+
+
+# --- what a pod's stop is made of --------------------------------------------------------------
+
+# Its hooks, and each container's time from stop signal to exit: for blame, critical chain and diff.
+
+#: ``killed``: it ended by our SIGKILL, or has not ended in spite of it.
+StopPartKind = Literal["hook", "stop", "killed"]
+
+
+class StopPart(NamedTuple):
+    """``seen`` False: no observed end; ``ended_ns`` is the end of its record."""
+
+    what: StopPartKind
+    container: str
+    began_ns: int
+    ended_ns: int
+    seen: bool
+    #: In words: the hook's kind and result, or the signals.
+    text: str
+
+    @property
+    def took_ns(self) -> int:
+        return self.ended_ns - self.began_ns
+
+
+def stop_parts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[StopPart]:
+    """In the order of their begin, then of the manifest."""
+    until_ns = pod_end_ns(pod, shutdown)
+    found = []
+    for hook in pod.hooks:
+        # Without an observed end it lasts until the pod's own end.
+        ended_ns = max(hook.began_ns, until_ns) if hook.ended_ns is None else hook.ended_ns
+        detail = f" {hook.detail}" if hook.detail else ""
+        result = hook.result or "not ended"
+        early = ", early" if hook.early and result == "done" else ""
+        reason = f": {hook.reason}" if hook.reason and result != "done" else ""
+        text, seen = f"hook {hook.kind}{detail}: {result}{early}{reason}", hook.ended_ns is not None
+        found.append(StopPart("hook", hook.container, hook.began_ns, ended_ns, seen, text))
+    found += [_stop_part(each, until_ns, pod) for each in pod.containers if stop_began_ns(each) is not None]
+    yield from sorted(found, key=lambda part: part.began_ns)
+
+
+def pod_end_ns(pod: PodRecord, shutdown: ShutdownRecord) -> int:
+    """Its end; without an observed one, the end of the wait for it."""
+    if pod.ended_ns is not None:
+        return pod.ended_ns
+    given_up_ns = shutdown.pods_ended_ns if shutdown.pods_ended_ns is not None else shutdown.last_ns
+    return max(given_up_ns, pod.began_ns or 0)
+
+
+def wave_end_ns(wave: WaveRecord, shutdown: ShutdownRecord) -> int:
+    """Its end; if that is not on record, the begin of the next wave or the end of the wait."""
+    if wave.ended_ns is not None:
+        return wave.ended_ns
+    later = [each.began_ns for each in shutdown.waves[wave.index + 1 :] if each.began_ns is not None]
+    ends = (*later[:1], shutdown.pods_ended_ns, shutdown.ended_ns)
+    return next((end_ns for end_ns in ends if end_ns is not None), shutdown.last_ns)
+
+
+def wave_outcome_text(wave: WaveRecord, shutdown: ShutdownRecord) -> str:
+    """For people: a wave can wait only in a running shutdown."""
+    if wave.outcome != "waiting" or shutdown.outcome == "running":
+        return wave.outcome
+    return "not begun" if wave.pods else "no pods"
+
+
+def stop_began_ns(container: ContainerRecord) -> int | None:
+    """When the kubelet began to end it, else when we sent the signal."""
+    return container.signalled_ns if container.asked_ns is None else container.asked_ns
+
+
+#: How the kubelet comes to end a pod.
+BY_KUBELET_TEXTS = {"api": "deleted", "observe": "by the kubelet"}
+
+
+def _stop_part(container: ContainerRecord, until_ns: int, pod: PodRecord) -> StopPart:
+    began_ns = stop_began_ns(container) or 0
+    seen = container.exited_ns is not None
+    ended_ns = max(began_ns, until_ns if container.exited_ns is None else container.exited_ns)
+    killed = was_killed(container)
+    text = container.stop_signal
+    if container.stop_refused:
+        text += f" refused ({container.stop_refusal})" if container.stop_refusal else " refused"
+    if container.asked_ns is not None:
+        text = BY_KUBELET_TEXTS.get(pod.means, "deleted")
+        if container.signalled_ns is not None:
+            text += f", {container.stop_signal} after {span(container.signalled_ns - began_ns)}"
+    if killed and container.killed_ns is not None:
+        text += f", SIGKILL after {span(container.killed_ns - began_ns)}"
+    how = "ended" if container.exit_code is None else f"exit code {container.exit_code}"
+    if container.exit_signal:
+        how = f"ended by {container.exit_signal}"
+    text += f", {how if seen else 'not seen to end'}"
+    return StopPart("killed" if killed else "stop", container.name, began_ns, ended_ns, seen, text)
+
+
+def was_killed(container: ContainerRecord) -> bool:
+    """By our SIGKILL, or by the kubelet's."""
+    # The kubelet's SIGKILL leaves no order: only the container's end shows it. An adopted process has no exit
+    # code: only another kind of end contradicts our SIGKILL.
+    if container.killed_ns is None:
+        by_kubelet = container.asked_ns is not None and container.signalled_ns is None
+        return by_kubelet and (container.exit_code == 137 or container.exit_signal == "SIGKILL")
+    by_itself = container.exit_code not in (None, 137) or container.exit_signal not in ("", "SIGKILL")
+    return not (container.exited_ns is not None and by_itself)

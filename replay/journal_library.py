@@ -1,0 +1,294 @@
+"""The library's front door: a journal on disk, its shutdowns, and their records.
+
+    >>> from ebbtide import replay
+    >>> journal = replay.open("/var/lib/ebbtide/journal")
+    >>> last = journal.shutdown("last")
+    >>> last.account.outcome
+    'complete'
+
+A journal is only ever read. Whatever can be used of it is, and `Journal.verdict` says what that was.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from ebbtide.events.base import Event, Record
+from ebbtide.events.catalog import Source
+from ebbtide.events.codec import (
+    BadPayload,
+    RawRecord,
+    UnknownType,
+    decode_record,
+    encode_event,
+    plain_payload,
+)
+from ebbtide.events.facts import Tick
+from ebbtide.events.reader import History
+from ebbtide.events.recovery import Verdict
+
+if TYPE_CHECKING:
+    from ebbtide.events.record.outage_record import EpisodeRecord, OutageRecord
+    from ebbtide.events.record.shutdown_record import ShutdownRecord
+
+
+#: ``last`` is ``-1``.
+LAST = "last"
+
+
+class NoSuchShutdown(LookupError):
+    """The journal tells of no shutdown of this name: ask for ``last``, ``-1``, ``-2``, … or an id of it.
+
+    ``count``: how many it tells of.
+    """
+
+    def __init__(self, text: str, count: int) -> None:
+        super().__init__(text)
+        self.count = count
+
+
+class HasShutdownId(Protocol):
+    """Whatever has a shutdown's id."""
+
+    @property
+    def id(self) -> str: ...
+
+
+HasShutdownIdT = TypeVar("HasShutdownIdT", bound=HasShutdownId)
+
+
+#: Less of an id is more likely a slip; as git has it.
+BEGIN_LENGTH_MIN = 4
+
+
+def pick(found: Iterable[HasShutdownIdT], name: str, kind: str = "shutdown") -> HasShutdownIdT:
+    """The one that is called so: ``last``, ``-1``, ``-2``, … or its id, of which the begin or the number
+    behind the dash is enough where only one has it. ``kind``: what they are. Keeps no more of them than it
+    must.
+
+    Raises NoSuchShutdown, which says how many there are.
+    """
+    digits = name.removeprefix("-")
+    back = 1 if name == LAST else 0
+    # Ten digits and more may be too long for a number, or for a queue's length; no journal has so many.
+    if digits != name and digits.isascii() and digits.isdecimal() and len(digits) < 10:
+        back = int(digits)
+    # An id may be that of the first of many, and ``-3`` is known only at the end: one pass serves for both.
+    latest: deque[HasShutdownIdT] = deque(maxlen=back or 1)
+    count, alike = 0, list[HasShutdownIdT]()
+    for each in found:
+        if each.id == name:
+            return each
+        begins = len(name) >= BEGIN_LENGTH_MIN and each.id.startswith(name)
+        if len(alike) < 2 and (begins or each.id.endswith(f"-{name}")):
+            alike.append(each)
+        latest.append(each)
+        count += 1
+    if 0 < back <= count:
+        return latest[0]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise NoSuchShutdown(
+            f"{name!r} begins more than one {kind}: {alike[0].id} and {alike[1].id} among them", count
+        )
+    known = f"there are {count}, the last is {latest[-1].id}" if count else "there is none"
+    raise NoSuchShutdown(f"no {kind} {name!r} in this journal: {known}", count)
+
+
+_BLANK_PAYLOAD = encode_event(Tick())
+
+
+class NoJournal(LookupError):
+    """There is no journal in these places, or several are meant: name the directory of the ``.ebj`` files, a
+    packed one, more of the id.
+    """
+
+
+class Unreadable(Event, frozen=True, kw_only=True, gc=False):
+    """What stands in the place of an event of another version, or of one that was miswritten.
+
+    ``data`` is its payload as plain values, or hexadecimal digits.
+    """
+
+    tag: str
+    data: Any
+
+
+#: What a journal's wall clock counts from.
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def utc(wall_ns: int) -> datetime:
+    """Nanoseconds since 1970 as an aware time in UTC, cut to microseconds: a datetime has no finer ones."""
+    return _UNIX_EPOCH + timedelta(microseconds=wall_ns // 1000)
+
+
+AccountT = TypeVar("AccountT", bound="EpisodeRecord")
+
+
+class JournalEpisode(Generic[AccountT]):
+    """Something that a journal tells of. ``account`` is its record (`events.record`)."""
+
+    def __init__(self, journal: Journal, account: AccountT) -> None:
+        self.journal = journal
+        self.account = account
+
+    @property
+    def id(self) -> str:
+        return self.account.id
+
+    @property
+    def trace_id(self) -> str:
+        """32 hexadecimal digits."""
+        return self.account.trace_id
+
+    @property
+    def started(self) -> datetime:
+        """When it began, by the wall clock, in UTC."""
+        return utc(self.account.started_wall_ns)
+
+    def at(self, moment_ns: int) -> datetime:
+        """A moment of its record, nanoseconds since it began, by the wall clock of then, in UTC."""
+        return utc(self.account.started_wall_ns + moment_ns)
+
+    def records(self) -> Iterator[Record]:
+        """Its events, in order (see `Journal.records`)."""
+        return map(readable, self.raw())
+
+    def raw(self) -> Iterator[RawRecord]:
+        """Its records with their payloads still encoded."""
+        for raw in self.journal.history().raw():
+            # Not to the end: behind a shutdown there may be months of others.
+            if raw.seq > self.account.last_seq:
+                return
+            if raw.episode == self.account.first_seq:
+                yield raw
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}: {self.account.kind}, {self.account.outcome}>"
+
+
+class Shutdown(JournalEpisode["ShutdownRecord"]):
+    """One shutdown of a journal (`events.record.shutdown_record`)."""
+
+
+class Outage(JournalEpisode["OutageRecord"]):
+    """One outage of a journal (`events.record.outage_record`)."""
+
+    account: OutageRecord
+
+
+class Journal:
+    """A journal by its locations. Each reading starts anew, so a journal that is being written may grow.
+
+    ``boot_id`` is the reader's: with it a shutdown whose boot is over counts as cut short, not as running.
+    """
+
+    def __init__(self, sources: Sequence[Source], *, journal: str = "", boot_id: str | None = None) -> None:
+        """Raises NoJournal, and OSError where a location cannot be listed."""
+        self._sources = tuple(sources)
+        self._journal = journal
+        self._boot_id = boot_id
+        self._verdict: Verdict | None = None
+        first = self.history()
+        if not first.path.segments and not first.path.tail:
+            places = ", ".join(source.location for source in self._sources)
+            raise NoJournal(f"no journal in {places}")
+        alike = [each for each in first.path.others if journal and each.startswith(journal)]
+        if alike:
+            ids = ", ".join([first.journal_id.hex(), *alike])
+            raise NoJournal(f"the ids of several journals begin with {journal}: {ids}")
+        self._id = first.journal_id
+
+    @property
+    def id(self) -> str:
+        """32 hexadecimal digits, random; a shutdown's id begins with the first eight."""
+        return self._id.hex()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it is intact, and what could be used where it is not; reads it to the end, once."""
+        if self._verdict is None:
+            self._verdict = self.history().read()
+        return self._verdict
+
+    def history(self, *, from_checkpoint: bool = False, logics: Collection[str] | None = None) -> History:
+        """The records as the journal's own reader hands them out (`events.reader`)."""
+        return History(self._sources, journal=self._journal, from_checkpoint=from_checkpoint, logics=logics)
+
+    def records(self) -> Iterator[Record]:
+        """Every event in its place, in order. What cannot be read is an `Unreadable`."""
+        return map(readable, self.history().raw())
+
+    def shutdown_records(self) -> Iterator[ShutdownRecord]:
+        """The shutdowns' records, oldest first, made while it is read."""
+        # Not above: `journal ls` chooses by name, too, and never makes a whole record.
+        from ebbtide.events.record.fold import shutdown_records
+
+        # Read to its end it has its verdict as well; half of it says nothing, and `verdict` reads again.
+        history = self.history()
+        yield from shutdown_records(history, boot_id=self._boot_id)
+        self._verdict = history.verdict
+
+    def shutdowns(self) -> Iterator[Shutdown]:
+        """Oldest first, made while the journal is read: only those that you keep take memory."""
+        return (Shutdown(self, account) for account in self.shutdown_records())
+
+    def shutdown(self, name: str = LAST) -> Shutdown:
+        """``last``, ``-1``, ``-2``, … or an id. Raises NoSuchShutdown."""
+        return pick(self.shutdowns(), name)
+
+    def outage_records(self) -> Iterator[OutageRecord]:
+        """The same of a journal of outages; of any other there is none."""
+        from ebbtide.events.record.outage_record import outage_records
+
+        history = self.history()
+        yield from outage_records(history)
+        self._verdict = history.verdict
+
+    def outages(self) -> Iterator[Outage]:
+        """Oldest first, made while the journal is read."""
+        return (Outage(self, account) for account in self.outage_records())
+
+    def outage(self, name: str = LAST) -> Outage:
+        """``last``, ``-1``, ``-2``, … or an id. Raises NoSuchShutdown."""
+        return pick(self.outages(), name, "outage")
+
+    def __repr__(self) -> str:
+        places = ", ".join(source.location for source in self._sources)
+        return f"<Journal {self.id[:8]} in {places}>"
+
+
+def readable(raw: RawRecord) -> Record:
+    """A record with its event; an `Unreadable` in the place of one that this version cannot read."""
+    try:
+        return decode_record(raw)
+    except (UnknownType, BadPayload):
+        # The rest of the record is whole, and says when it was and who wrote it.
+        event = Unreadable(tag=raw.tag, data=plain_payload(raw.payload))
+        blank = raw._replace(tag=Tick.__name__, payload=_BLANK_PAYLOAD)
+        return replace(decode_record(blank), event=event)
+
+
+def open_journal(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    journal: str = "",
+    *,
+    boot_id: str | None = None,
+) -> Journal:
+    """A journal from its directory or packed file, or from several that a failing disk spread it over.
+
+    ``journal`` chooses among several journals in one place by its id, or the begin of it (default: the
+    newest). Raises NoJournal, events.pack.NotPacked, OSError.
+    """
+    from ebbtide.events.pack import source_at
+
+    several = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    return Journal([source_at(path) for path in several], journal=journal, boot_id=boot_id)

@@ -1,0 +1,101 @@
+"""What an outage's recovery waited for: the whole of it one phase after another, and each pod and volume.
+
+The same questions as of a shutdown (`replay.critical_chain`, `replay.blame`), answered from an outage's
+record alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from operator import itemgetter
+from typing import Literal, NamedTuple
+
+from ebbtide.events.record.outage_record import AttachmentRecord, OutageRecord, Phase, Subject
+from ebbtide.replay.critical_chain import Chain, Segment
+
+
+class Waited(NamedTuple):
+    """A pod or a volume, and one of the things that it waited for. ``seen``: to its end."""
+
+    subject: Subject
+    reason: str
+    began_ns: int
+    ended_ns: int
+    seen: bool
+
+    @property
+    def took_ns(self) -> int:
+        return self.ended_ns - self.began_ns
+
+
+def subject_kind(subject: Subject) -> Literal["pod", "volume"]:
+    """``volume`` or ``pod``."""
+    return "volume" if isinstance(subject, AttachmentRecord) else "pod"
+
+
+def waited(outage: OutageRecord) -> list[Waited]:
+    """What each pod and volume waited for, the longest first; ties in the order of the record."""
+    found = [each for subject in outage.subjects for each in waits_of(outage, subject)]
+    return sorted(found, key=lambda each: -each.took_ns)
+
+
+def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
+    """In the order of time, without a gap; of no time at all nobody waited."""
+    end_ns = record_end_ns(outage) if subject.ended_ns is None else subject.ended_ns
+    begins = [each.at_ns for each in subject.waits]
+    for wait, (began_ns, until_ns) in zip(subject.waits, pairwise([*begins, end_ns]), strict=True):
+        over = subject.ended_ns is not None or wait is not subject.waits[-1]
+        if until_ns > began_ns or not over:
+            yield Waited(subject, wait.reason, began_ns, max(began_ns, until_ns), over)
+
+
+def record_end_ns(outage: OutageRecord) -> int:
+    """When it was closed, or the record of one that goes on ends."""
+    return outage.last_ns if outage.ended_ns is None else outage.ended_ns
+
+
+def recovery_chain(outage: OutageRecord) -> Chain:
+    """What it waited for from its first record to its end, or to the end of the record.
+
+    Inside the phase in which pods and volumes are waited for stands the one that was over last.
+    """
+    segments = []
+    for phase in outage.course:
+        ended_ns = record_end_ns(outage) if phase.ended_ns is None else phase.ended_ns
+        if ended_ns > phase.began_ns:
+            within = _held(outage, phase, ended_ns)
+            segments.append(Segment(phase.what, phase.began_ns, ended_ns, phase.text, within=within))
+    return Chain(segments[-1].ended_ns if segments else 0, tuple(segments), ())
+
+
+#: In these it is a pod or a volume that is waited for.
+_OF_SUBJECTS = ("recovering", "following")
+
+
+def _held(outage: OutageRecord, phase: Phase, ended_ns: int) -> tuple[Segment, ...]:
+    """Of those that were not over at the phase's begin the one that was over last."""
+    if phase.what not in _OF_SUBJECTS:
+        return ()
+    ends = [
+        (min(ended_ns, ended_ns if each.ended_ns is None else each.ended_ns), each)
+        for each in outage.subjects
+        if each.began_ns < ended_ns and (each.ended_ns is None or each.ended_ns > phase.began_ns)
+    ]
+    if not ends:
+        return ()
+    last_ns, last = max(ends, key=itemgetter(0))
+    parts = [
+        Segment("waiting", max(each.began_ns, phase.began_ns), min(each.ended_ns, last_ns), each.reason)
+        for each in waits_of(outage, last)
+        if each.ended_ns > phase.began_ns and each.began_ns < last_ns
+    ]
+    text = f"{subject_kind(last)} {last.label}: {last.outcome}"
+    first_ns = parts[0].began_ns if parts else phase.began_ns
+    held = Segment(subject_kind(last), first_ns, last_ns, text, within=tuple(parts))
+    rest = [
+        Segment("waiting", phase.began_ns, first_ns, "what hangs was not listed yet"),
+        held,
+        Segment("waiting", last_ns, ended_ns, "nothing that is on record"),
+    ]
+    return tuple(each for each in rest if each.took_ns)

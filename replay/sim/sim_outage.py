@@ -1,0 +1,654 @@
+"""Outages in virtual time: a small cluster in which nodes die, lie and come back, and leaders with them.
+
+>>> run = simulate_outage(7, "1.0")
+>>> run.world.happened, run.files()   # what was true, and the journal's segments by name
+
+One node holds a pod with a volume; where that is detached another node starts the pod anew. Kubernetes'
+controllers are modelled as they were measured: NotReady after the monitor's grace, the delete at once, the
+pod collector every 20 s and only where the node is not Ready, the detach when the pod is gone. What the
+controller of outages sees comes late, and in order; what it writes is a compare-and-swap that lands late.
+
+A person may force-delete the pod of a node that is not Ready: then it is the six-minute timer that detaches.
+In some the API server is away for a while, so that nobody is heard, and nothing can be stored; in some a
+leader cannot read the journal and begins without it, knowing of a taint what is noted beside that; in some
+machines are switched off, through a management controller that may lie, refuse or be stuck; in some a person
+declares that the machine is off, who may be wrong, and what they have written stays where it is.
+
+Everything is drawn from one seed, and happens at a virtual millisecond. `World.twice` is the witness on the
+volume: it says when both nodes wrote first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from ebbtide.actors.checkpoint import as_checkpoint, restore
+from ebbtide.actors.system import System
+from ebbtide.events import outage_events as o
+from ebbtide.events.base import Fact, Order, Record, Stamp
+from ebbtide.events.decisions import CancelOrder
+from ebbtide.events.facts import OrderEnded, Tick
+from ebbtide.events.reader import History
+from ebbtide.events.record.outage_record import OutageRecord, outage_records
+from ebbtide.events.segment import OUTAGE_LOGIC, Identity
+from ebbtide.events.units import span
+from ebbtide.replay.sim.invariants import Breach
+from ebbtide.replay.sim.scenario import WALL_NS, Draws
+from ebbtide.replay.sim.simulation import MemorySource, SimulatedJournal, random_bytes, replay_breaches
+
+MS = 1_000_000
+END_MS = 600_000
+LEASE_MS, STATUS_MS, GRACE_MS, COLLECT_MS = 10_000, 30_000, 40_000, 20_000
+TIMER_MS = 360_000
+#: Who runs and is reached has renewed its lease by then, or reads that it is to be switched off too late.
+SPEAKS_MS = LEASE_MS + 10_000
+POD = o.LostPod(
+    uid="p1",
+    namespace="d",
+    name="db-0",
+    owner="StatefulSet/db",
+    owner_uid="w",
+    same_name=True,
+    volumes=("pv",),
+)
+VOLUME = o.Attachment(name="va", volume="pv", unique_name="v")
+
+
+class Machine:
+    """The truth. ``writes``: the pod's process lives and reaches its volume."""
+
+    def __init__(self) -> None:
+        self.on, self.kubelet, self.reaches, self.boot, self.writes = True, True, True, 1, True
+
+
+class Store:
+    """The journal in the API server: the state behind the last record that it took."""
+
+    def __init__(self, epoch: int = 0) -> None:
+        #: Of the leader that appended last: it has taken no step that is not stored.
+        self.system, self.epoch = System(logic=OUTAGE_LOGIC), epoch
+        self.records: list[Record] = []
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.seed, self.draws = seed, Draws(seed)
+        self.now, self._count = 0, 0
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        #: What was true, whoever heard of it: milliseconds, and a sentence.
+        self.happened: list[tuple[int, str]] = []
+        self.machine, self.store = Machine(), Store()
+        # The API server's objects.
+        self.ready, self.version, self.taint, self.quarantined = "True", 1, "none", False
+        self.boot, self.lease, self.status = 1, 0, 0
+        #: The boot that our taint is about, and what is noted of that beside it.
+        self.off_boot, self.noted_boot = "", ""
+        self.last_beat = 0
+        self.pod, self.attached, self.elsewhere = "bound", True, False
+        # What is drawn once: how each source lies.
+        self.bmc_lies = self._one_in(6)
+        self.bmc_late = self.draws.below(30_000) if self._one_in(4) else 0
+        self.bmc_wrong_machine = self._one_in(8)
+        self.bmc_there = not self._one_in(5)
+        self.peer_reaches = not self._one_in(3)
+        self.peer_pause = 3_000 + self.draws.below(60_000)
+        self.off_since = -1
+        #: When the witness on the volume first saw two writers; -1: never.
+        self.twice = -1
+        #: By when it was asked for: was the machine off when the source said so?
+        self.truth: dict[tuple[str, int], bool] = {}
+        self.taints = 0
+        #: Since when the node is Ready under another boot id with our taint; -1: it is not.
+        self.back_since = -1
+        self.leader: Leader | None = None
+        #: How often somebody was said to have been wrong, of a boot that nobody had said to be off.
+        self.blamed = 0
+        #: Streams of their own, so that the seeds' worlds stay what they are.
+        self.dry, self.boots = self.draws.fork("dry run"), self.draws.fork("boots")
+        self.power, self.person = self.draws.fork("power"), self.draws.fork("person")
+        #: What a person has declared: it stays on the Node.
+        self.word = self.draws.fork("word")
+        self.said: dict[str, Any] = {}
+        self.power_off_seconds = (0, 20, 60, 150)[self.power.below(4)]
+        #: What the management controller makes of a command to switch off; ``stuck``: it does, and says On.
+        self.bmc_obeys = ("yes", "yes", "lies", "refuses", "late", "stuck")[self.power.below(6)]
+        self.bmc_stuck = False
+        self.switched_off = 0
+        #: When a person has deleted the pod by force, and when the timer has detached its volume; -1: never.
+        self.by_hand, self.timed_out = -1, -1
+        self.in_use = True
+        #: The journal is lost between two leaders; whether notes are of a version that names no boot.
+        self.losses = self.draws.fork("journal")
+        self.old_notes = self.losses.chance(1, 2)
+        self.lost = self.taints_lost = 0
+        #: When the API server is away: until then; and since when it was there without a break.
+        self.api, self.away_until, self.there_since = self.draws.fork("api"), 0, 0
+        self.renewed_at = 0
+        #: Since when the kubelet runs and nothing is between it and the API server; -1: it is not so.
+        self.alive_since, self.killed_alive = 0, 0
+
+    # --- time and chance ------------------------------------------------------------------------
+
+    def _one_in(self, number: int) -> bool:
+        return self.draws.chance(1, number)
+
+    def note(self, what: str) -> None:
+        self.happened.append((self.now, what))
+
+    def after(self, delay: int, do: Callable[[], None]) -> None:
+        self._count += 1
+        heappush(self._heap, (self.now + delay, self._count, do))
+
+    def run(self) -> World:
+        self.leader = Leader(self)
+        self._beat()
+        self._status()
+        self._monitor()
+        self._collect()
+        self._peer()
+        self.after(5_000 + self.draws.below(20_000), self._misfortune)
+        if self.person.chance(1, 4):
+            self.after(40_000 + self.person.below(150_000), self._delete_by_hand)
+        if self.word.chance(1, 3):
+            self.after(20_000 + self.word.below(200_000), self._declare)
+        for _ in range(self.draws.below(4)):
+            self.after(self.draws.below(END_MS), self._leader_dies)
+        while self._heap and self._heap[0][0] <= END_MS:
+            self.now, _, do = heappop(self._heap)
+            do()
+            self._witness()
+        return self
+
+    # --- the machine ----------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        machine = self.machine
+        if machine.on and machine.kubelet and machine.reaches and self.there:
+            self.lease += 1
+            self.last_beat = self.renewed_at = self.now
+            self._tell(o.HeartbeatSeen(mark=f"l{self.lease}"))
+        self.after(LEASE_MS, self._beat)
+
+    def _status(self) -> None:
+        self._report()
+        self.after(STATUS_MS if not self._one_in(3) else 1_000, self._status)
+
+    def _report(self) -> None:
+        machine = self.machine
+        if machine.on and machine.kubelet and machine.reaches and self.there:
+            self.status += 1
+            changed = self.ready != "True" or self.boot != machine.boot
+            if self.taint == "ours" and self.boot != machine.boot:
+                self.back_since = self.now
+            self.ready, self.boot = "True", machine.boot
+            self.version += 1
+            self._tell(
+                self.node_read() if changed else o.HeartbeatSeen(mark=f"s{self.status}", source="status")
+            )
+            # What the API server says of its pods a kubelet does, both ways.
+            if self.pod == "deleting":
+                machine.writes = False
+                self._pod_gone()
+            elif self.pod == "gone":
+                machine.writes = False
+            elif self.attached:
+                machine.writes = True
+            self.in_use = machine.writes
+
+    def _misfortune(self) -> None:
+        machine = self.machine
+        match self.draws.below(4):
+            case 0 | 1:
+                machine.on = machine.writes = False
+                self.off_since = self.now
+                self.note("the machine lost its power")
+            case 2:
+                machine.reaches = False
+                self.note("the node was cut off from the API server, and ran on")
+            case _:
+                machine.kubelet = False
+                self.note("the kubelet died, and the pods ran on")
+        self.alive_since = -1
+        if self.api.chance(1, 4):
+            self.after(self.api.below(120_000), self._go_away)
+        if not self._one_in(3):
+            self.after(self.draws.below(400_000), self._mended)
+
+    def _mended(self) -> None:
+        machine = self.machine
+        if not machine.on:
+            machine.on, machine.boot = True, machine.boot + 1
+            self.after(self.boots.below(5_000), self._report)
+            self.note("the machine was started again")
+        elif not (machine.kubelet and machine.reaches):
+            self.note("the node was whole again, under the same boot")
+        machine.kubelet = machine.reaches = True
+        self.alive_since = self.now if self.alive_since < 0 else self.alive_since
+        self.after(self.draws.below(5_000), self._misfortune if self._one_in(3) else lambda: None)
+
+    # --- Kubernetes -----------------------------------------------------------------------------
+
+    @property
+    def there(self) -> bool:
+        return self.now >= self.away_until
+
+    def _go_away(self) -> None:
+        """The node may be back meanwhile, and nobody can hear of it."""
+        self.away_until = self.there_since = self.now + 5_000 + self.api.below(120_000)
+        self.note(f"the API server was away for {span((self.away_until - self.now) * MS)}")
+        # Kubernetes counts anew as well.
+        self.last_beat = self.away_until
+        if self.api.chance(1, 2):
+            self.after(self.api.below(self.away_until - self.now), self._mended)
+
+    def _monitor(self) -> None:
+        if self.there and self.now - self.last_beat > GRACE_MS and self.ready == "True":
+            self.ready = "Unknown"
+            self.version += 1
+            self._tell(self.node_read())
+        if self.taint == "ours" and self.pod == "bound":
+            self.pod = "deleting"
+            self._tell(o.LostPodRead(pod=replace(POD, terminating=True)))
+        self.after(1_000, self._monitor)
+
+    def _collect(self) -> None:
+        if self.taint == "ours" and self.ready != "True" and self.pod == "deleting":
+            self._pod_gone()
+        self.after(COLLECT_MS, self._collect)
+
+    def _pod_gone(self) -> None:
+        self.pod = "gone"
+        self._tell(o.LostPodGone(uid="p1"))
+        self.after(1_000 + self.draws.below(3_000), self._detached)
+
+    def _delete_by_hand(self) -> None:
+        """By force, which asks no kubelet: the volume is still in use, for all that anybody knows."""
+        if self.ready != "True" and self.pod == "bound" and self.taint == "none":
+            self.pod, self.by_hand = "gone", self.now
+            self.note("a person deleted the pod by force")
+            self._tell(o.LostPodGone(uid="p1"))
+            self._wait_for_unmount()
+
+    def _wait_for_unmount(self) -> None:
+        if not self.in_use or self.taint == "ours":
+            self.after(1_000 + self.person.below(3_000), self._detached)
+        elif self.ready != "True" and self.now - self.by_hand >= TIMER_MS:
+            self.timed_out = self.now
+            self.note("the six-minute timer detached the volume")
+            self._tell(o.AttachmentRead(attachment=replace(VOLUME, deleting=True)))
+            self.after(1_000 + self.person.below(3_000), self._detached)
+        else:
+            self.after(1_000, self._wait_for_unmount)
+
+    def _detached(self) -> None:
+        self.attached = False
+        self._tell(o.AttachmentGone(name="va"))
+        self.after(5_000 + self.draws.below(9_000), self._moved)
+
+    def _moved(self) -> None:
+        self.elsewhere = True
+        self._tell(
+            o.ElsewhereRead(uid="p2", namespace="d", name="db-0", owner_uid="w", node="node-2", ready=True)
+        )
+
+    def _witness(self) -> None:
+        if self.elsewhere and self.machine.writes and self.machine.on and self.twice < 0:
+            self.twice = self.now
+            self.note("two nodes wrote to the volume")
+
+    # --- what is said ---------------------------------------------------------------------------
+
+    def node_read(self) -> o.NodeRead:
+        return o.NodeRead(
+            uid="n1",
+            boot_id=f"b{self.boot}",
+            ready=self.ready,  # type: ignore[arg-type]  # one of its four words
+            resource_version=str(self.version),
+            system_uuid="u1",
+            taint=self.taint,  # type: ignore[arg-type]  # one of its three words
+            volumes_in_use=("v",) if self.in_use else (),
+            lease_mark=f"l{self.lease}",
+            status_mark=f"s{self.status}",
+            taint_boot=self.noted_boot if self.taint == "ours" else "",
+        )
+
+    def _peer(self) -> None:
+        if self.peer_reaches and self.leader and self.leader.suspects():
+            on = self.machine.on
+            self._tell(
+                o.EvidenceRead(
+                    source="peer",
+                    name="node-2",
+                    verdict="on" if on else "unknown",
+                    begun_ns=self.now * MS,
+                    identity_kind="nodeUID",
+                    identity="n1",
+                    boot_id=f"b{self.machine.boot}",
+                )
+            )
+        self.after(self.peer_pause, self._peer)
+
+    def bmc(self, begun: int) -> o.EvidenceRead:
+        late = self.off_since >= 0 and self.now - self.off_since < self.bmc_late
+        on = (self.machine.on and not self.bmc_lies) or late or self.bmc_stuck
+        said: o.Verdict = "unknown" if not self.bmc_there else "on" if on else "off"
+        identity = "u9" if self.bmc_wrong_machine else "u1"
+        if said == "off":
+            self.truth["redfish", begun * MS] = not self.machine.on
+        return o.EvidenceRead(
+            source="redfish",
+            name="bmc",
+            verdict=said,
+            begun_ns=begun * MS,
+            identity_kind="systemUUID",
+            identity=identity,
+        )
+
+    def _declare(self) -> None:
+        """Of a node that seems to be gone: `ebbtide outage declare` refuses where it has just spoken."""
+        silent = self.now - max(self.last_beat, self.away_until) > SPEAKS_MS
+        if self.there and silent and (not self.machine.on or self.word.chance(1, 4)):
+            self.said = {
+                "boot_id": f"b{self.boot}",
+                "mark": f"l{self.lease}",
+                "valid_seconds": (10, 60, 600)[self.word.below(3)],
+                "at": str(self.now),
+            }
+            self.note(
+                f"ann declared that the machine was off, and was {'wrong' if self.machine.on else 'right'}"
+            )
+            self._tell(self.person_says(self.now))
+        self.after(20_000 + self.word.below(200_000), self._declare)
+
+    def person_says(self, begun: int) -> o.EvidenceRead:
+        self.truth["declared", begun * MS] = not self.machine.on
+        return o.EvidenceRead(
+            source="declared",
+            name="ann",
+            verdict="off",
+            begun_ns=begun * MS,
+            identity_kind="nodeUID",
+            identity="n1",
+            **self.said,
+        )
+
+    def switch_off(self) -> str:
+        """What becomes of the command, and what is said of that: why it failed, if it is said to have."""
+        if not self.bmc_there or self.bmc_wrong_machine or self.bmc_obeys == "refuses":
+            return "it cannot be done"
+        if self.bmc_obeys == "lies":
+            return ""
+        machine = self.machine
+        if machine.on:
+            self.killed_alive += 0 <= self.alive_since < self.now - SPEAKS_MS
+            machine.on = machine.writes = False
+            self.off_since, self.alive_since = self.now, -1
+            self.switched_off += 1
+            self.note("the management controller switched the machine off")
+            self.bmc_stuck = self.bmc_obeys == "stuck"
+            if self.power.chance(1, 3):
+                self.after(self.power.below(200_000), self._mended)
+        return "no answer" if self.bmc_obeys == "late" else ""
+
+    def _tell(self, fact: Fact) -> None:
+        """To whoever leads, in the order in which it happened, and soon."""
+        if self.leader:
+            self.leader.hear(fact)
+
+    def _leader_dies(self) -> None:
+        """It is gone, or only paused: then what it has begun still lands, and its next append is refused."""
+        if self.leader:
+            paused = self._one_in(2)
+            self.note(f"the leader {'was paused' if paused else 'died'}")
+            self.leader.stop(paused=paused)
+            self.leader = None
+            self.after(1_000 + self.draws.below(15_000), self._elected)
+
+    def _elected(self) -> None:
+        if not self.there:
+            self.after(self.away_until - self.now + 1, self._elected)
+            return
+        if self.losses.chance(1, 3 if self.taint == "ours" else 12):
+            # The node may be back meanwhile, and has said so before anybody looks.
+            if self.losses.chance(1, 2):
+                self._mended()
+                self._report()
+            self.lost, self.taints_lost = self.lost + 1, self.taints
+            self.note("the journal was lost")
+            self.store = Store(self.store.epoch)
+        self.leader = Leader(self)
+
+
+class Leader:
+    """One process: a system restored from what is stored, and effects that take their time."""
+
+    def __init__(self, world: World) -> None:
+        self.world, store = world, world.store
+        store.epoch += 1
+        self.epoch, self.alive = store.epoch, True
+        self.system = store.system = restore(as_checkpoint(store.system), store.system.next_seq)
+        # Seldom: where nothing is written most of what can go wrong cannot.
+        settings = o.OutageSettings(
+            dry_run=world.dry.chance(1, 12), power_off_seconds=world.power_off_seconds
+        )
+        self.writes = not settings.dry_run
+        if world.back_since >= 0:
+            world.back_since = world.now
+        left = list(self.system.open_orders.values())
+        self._heard_at = self._began = world.now
+        self._cancelled: dict[str, None] = {}
+        self._waiting: dict[str, None] = {}
+        self._read_version = 0
+        self.step(
+            o.LeaderStarted(
+                version="0", replica=f"r{self.epoch}", node="node-1", node_uid="n1", settings=settings
+            )
+        )
+        for opened in left:
+            self.step(OrderEnded(key=opened.order.key, result="unknown"))
+        self.step(world.node_read())
+        world.after(15_000, self._missed)
+        world.after(1, self._tick)
+
+    def suspects(self) -> bool:
+        return self.system.episode > 0
+
+    def stop(self, *, paused: bool) -> None:
+        self.alive = False
+        if paused:  # it wakes later, and does one more thing before it finds out
+            self.world.after(self.world.draws.below(5_000), self._wakes)
+
+    def _wakes(self) -> None:
+        self.alive = True
+        self.step(self.world.node_read())
+
+    def hear(self, fact: Fact) -> None:
+        world = self.world
+        at = max(world.now + world.draws.below(1_500), self._heard_at)
+        self._heard_at = at
+        world.after(at - world.now, lambda: self.step(fact))
+
+    def _missed(self) -> None:
+        world = self.world
+        if self.alive and world.now - world.last_beat >= 15_000 and not self.suspects():
+            self.step(o.HeartbeatMissed(silent_ns=15_000 * MS, mark=f"l{world.lease}"))
+        if self.alive:
+            world.after(1_000, self._missed)
+
+    def _tick(self) -> None:
+        due = self.system.next_deadline_ns()
+        if self.alive and due is not None and due <= self.world.now * MS:
+            self.step(Tick())
+        if self.alive:
+            self.world.after(100, self._tick)
+
+    def step(self, fact: Fact) -> None:
+        """Step, and append: the create of the next number is refused to everybody but the newest leader."""
+        world = self.world
+        if not self.alive:
+            return
+        if world.store.epoch != self.epoch:
+            self.alive = False
+            return
+        if isinstance(fact, o.NodeRead):
+            # A watch that lags behind an answer is passed over.
+            if int(fact.resource_version) < self._read_version:
+                return
+            self._read_version = int(fact.resource_version)
+        records = self.system.step(fact, Stamp(world.now * MS, world.now * MS))
+        world.store.records += records
+        # A renewal names no boot, and the Node may not show the new one yet.
+        wrong = any(
+            isinstance(record.event, o.ProofWasWrong) and record.event.what != "it renews its lease"
+            for record in records
+        )
+        world.blamed += wrong and world.off_boot != f"b{world.machine.boot}"
+        for record in records:
+            if isinstance(record.event, Order):
+                self._begin(record.event)
+
+    def _begin(self, order: Order) -> None:
+        world, delay = self.world, 3 + self.world.draws.below(60)
+        if isinstance(order, CancelOrder):
+            if order.target in self._waiting:
+                self._cancelled[order.target] = None
+            world.after(1, lambda: self.step(OrderEnded(key=order.key, result="done")))
+            return
+        # Confirmed, then on its way: from there it lands whatever becomes of the process.
+        self._waiting[order.key] = None
+        if not isinstance(order, o.ReadSources | o.RequestPermit | o.ReturnPermit):
+            delay += max(0, world.away_until - world.now)
+        world.after(delay, lambda: self._carry_out(order))
+
+    def _carry_out(self, order: Any) -> None:
+        world = self.world
+        self._waiting.pop(order.key, None)
+        if order.key in self._cancelled:
+            self.step(OrderEnded(key=order.key, result="cancelled"))
+            return
+        begun, delay = world.now, world.draws.below(400)
+        match order:
+            case o.SetTaint():
+                # Read, compared; the write is made from that version, and lands later.
+                now = world.node_read()
+                as_ordered = (
+                    (now.boot_id, now.ready) == (order.boot_id, order.ready)
+                    and now.resource_version == order.resource_version
+                    and order.lease_mark in ("", now.lease_mark)
+                    and order.status_mark in ("", now.status_mark)
+                )
+                world.after(delay, lambda: self._taint(order, as_ordered=as_ordered))
+            case o.PowerOff():
+                now = world.node_read()
+                as_ordered = (
+                    (now.boot_id, now.ready) == (order.boot_id, order.ready)
+                    and order.lease_mark in ("", now.lease_mark)
+                    and order.status_mark in ("", now.status_mark)
+                    and (world.now - max(world.renewed_at, world.there_since, self._began)) * MS
+                    >= order.silent_ns
+                )
+                world.after(
+                    world.power.below(8_000),
+                    lambda: self._done(order, world.switch_off() if as_ordered else o.CHANGED),
+                )
+            case o.RemoveTaint():
+                world.after(delay, lambda: self._change(order, "none"))
+            case o.SetQuarantine():
+                world.after(delay, lambda: self._quarantine(order))
+            case o.ReadNode():
+                world.after(delay, lambda: self._answer(order, world.node_read()))
+            case o.ListWork():
+                world.after(delay, lambda: self._answer(order, self._work(order.key)))
+            case o.ReadSources():
+                world.after(
+                    delay + world.draws.below(2_000),
+                    lambda: self._answer(order, *self._sources(begun)),
+                )
+            case _:
+                world.after(delay, lambda: self._done(order))
+
+    def _sources(self, begun: int) -> list[Fact]:
+        said: list[Fact] = [self.world.bmc(begun)]
+        return [*said, self.world.person_says(begun)] if self.world.said else said
+
+    def _answer(self, order: Order, *facts: Fact) -> None:
+        for fact in facts:
+            self.step(fact)
+        self._done(order)
+
+    def _done(self, order: Order, reason: str = "") -> None:
+        self.step(OrderEnded(key=order.key, result="failed" if reason else "done", reason=reason))
+
+    def _taint(self, order: o.SetTaint, *, as_ordered: bool) -> None:
+        world = self.world
+        if not as_ordered or str(world.version) != order.resource_version:
+            self._done(order, o.CHANGED)
+        else:
+            world.taints += 1
+            world.off_boot = order.boot_id
+            world.noted_boot = "" if world.old_notes else order.boot_id
+            self._change(order, "ours")
+
+    def _change(self, order: Any, taint: str) -> None:
+        world = self.world
+        if taint == "none":
+            world.back_since, world.quarantined = -1, False
+        if world.taint != taint:
+            world.taint = taint
+            world.version += 1
+        self.step(world.node_read())
+        self._done(order)
+
+    def _quarantine(self, order: o.SetQuarantine) -> None:
+        self.world.quarantined = True
+        self._done(order)
+
+    def _work(self, key: str) -> o.WorkListed:
+        world = self.world
+        attachment = replace(VOLUME, deleting=world.timed_out >= 0)
+        pods = () if world.pod == "gone" else (replace(POD, terminating=world.pod == "deleting"),)
+        return o.WorkListed(key=key, pods=pods, attachments=(attachment,) if world.attached else ())
+
+
+# A run that is over, written down: each leader in a segment of its own.
+
+
+class SimulatedOutage(NamedTuple):
+    """A run that is over. Empty ``breaches``: its journal replays. ``seed`` and ``version`` made it."""
+
+    seed: int
+    world: World
+    journal: SimulatedJournal
+    breaches: list[Breach]
+
+    def files(self) -> dict[str, bytes]:
+        """The journal's segments as names and bytes, in the order of writing."""
+        return self.journal.files()
+
+    def outage_records(self) -> Iterator[OutageRecord]:
+        """What the journal tells of its outages."""
+        return outage_records(History([MemorySource(self.files())]))
+
+
+def simulate_outage(seed: int, version: str) -> SimulatedOutage:
+    """Run, write down and check one seed. Raises events.codec.FrameTooLarge."""
+    world = World(seed).run()
+    journal = written(world.store.records, Draws(seed).fork("ids"), version)
+    return SimulatedOutage(seed, world, journal, replay_breaches(journal))
+
+
+def written(records: Iterable[Record], ids: Draws, version: str) -> SimulatedJournal:
+    """The journal of these records' facts, in segments as the leaders' processes begin them."""
+    system, journal = System(logic=OUTAGE_LOGIC), SimulatedJournal(random_bytes(ids))
+    for record in records:
+        stamp = Stamp(record.mono_ns, WALL_NS + record.mono_ns)
+        if isinstance(record.event, o.LeaderStarted):
+            identity = Identity("node-1", "", record.event.replica, version)
+            journal.begin(identity, system, stamp)
+        if isinstance(record.event, Fact):
+            journal.append(system.step(record.event, stamp))
+    return journal

@@ -1,0 +1,601 @@
+"""The front door of a simulation: from what somebody wants, and a seed, to a run that was checked.
+
+>>> from ebbtide.replay.sim.simulation import SimulationRequest, simulate
+>>> run = simulate(SimulationRequest(synthetic=30), seed=7)
+>>> run.breaches, run.files()          # what did not hold, and the journal's segments by name
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, cast
+
+from msgspec.structs import replace
+
+from ebbtide.actors.checkpoint import as_checkpoint, restore, take_checkpoint
+from ebbtide.actors.config_reconciler import CONFIG, ConfigState
+from ebbtide.actors.episode import EPISODE, EpisodeState
+from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
+from ebbtide.actors.system import System
+from ebbtide.events.base import JOURNAL_ACTOR, NS_PER_SECOND, Fact, Order, Record, Stamp
+from ebbtide.events.base import NS_PER_MS as MS
+from ebbtide.events.catalog import StoredFile
+from ebbtide.events.codec import HASH_BYTES, STOP_TRAILER, RawRecord, parse_frames
+from ebbtide.events.decisions import PROJECTION_VERSION, Leave
+from ebbtide.events.facts import ContainerExited, DaemonStarted, SettingsLoaded, StopRequested
+from ebbtide.events.reader import History
+from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.segment import (
+    Chain,
+    Identity,
+    Link,
+    SegmentItem,
+    WriterStart,
+    parse_header,
+    segment_file_name,
+)
+from ebbtide.events.values import Pod, Settings
+from ebbtide.replay.replayer import Replayer
+from ebbtide.replay.sim import scenario as drawing
+from ebbtide.replay.sim.edges import ApiServerEdge, KubernetesEdge, LogindEdge, RuntimeEdge, SimulatedEdge
+from ebbtide.replay.sim.invariants import Breach, breaches
+from ebbtide.replay.sim.loop import Agenda, Effects, Loop, Outcome, Script, Watching
+from ebbtide.replay.sim.scenario import (
+    AFTERMATH_NS,
+    NEXT_BOOT_NS,
+    NEXT_UPTIME_NS,
+    OFF_NS,
+    SIGNAL_AFTER_NS,
+    UPTIME_NS,
+    WALL_NS,
+    Behaviour,
+    Draws,
+    NodeMode,
+    SimulationPlan,
+)
+from ebbtide.replay.sim.sim_node import SimulatedNode, WorldLog
+from ebbtide.replay.sim.world_view import Boot, BootView
+
+# The journal of a virtual run: the bytes that the writer would write, without a disk and without waiting.
+#
+# The writer (`events.writer`) is about disks that hang, fail and lose what they took. Here there is none:
+# every record is durable as soon as it is in it. Segments, chain and frames are the real ones
+# (`events.segment`), so every reading verb works on the result; the files come out as names and bytes.
+
+
+class SimulatedJournal:
+    """One journal, over all the processes that write it. ``files`` has each segment's bytes so far."""
+
+    def __init__(self, journal_id: bytes) -> None:
+        self.journal_id = journal_id
+        self.records: list[Record] = []
+        self._parts: dict[str, list[bytes]] = {}
+        self._open: list[bytes] = []
+        self._end, self._number = Link(), 1
+        self._chain: Chain | None = None
+
+    def begin(self, identity: Identity, system: System, stamp: Stamp) -> Record:
+        """A process begins to write: its segment, and the checkpoint of the state that it found."""
+        self._chain = Chain(
+            identity._replace(logic=system.logic), WriterStart(self.journal_id, self._end, self._number)
+        )
+        self._open = self._parts[segment_file_name(self._number, self.journal_id)] = []
+        self._number += 1
+        self._take(self._chain.begin_segment(stamp))
+        mark = take_checkpoint(system)
+        record = Record(
+            seq=system.next_seq,
+            mono_ns=stamp.mono_ns,
+            wall_ns=stamp.wall_ns,
+            episode=mark.episode,
+            cause=0,
+            actor=JOURNAL_ACTOR,
+            last=True,
+            event=mark,
+        )
+        system.next_seq += 1
+        self.append((record,))
+        return record
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Whole steps. Raises ValueError for a gap in the numbers, and events.codec.FrameTooLarge."""
+        assert self._chain is not None, "a process begins with its segment"
+        self.records += records
+        durable_seq = self._end.seq
+        self._take([self._chain.append(record, durable_seq) for record in records])
+
+    def seal(self) -> None:
+        """The process ended in good order: its segment gets a trailer."""
+        if self._chain is not None:
+            self._take([self._chain.seal()])
+
+    def _take(self, items: Iterable[SegmentItem]) -> None:
+        assert self._chain is not None
+        self._open += [item.data for item in items]
+        self._end = self._chain.end
+
+    @property
+    def head(self) -> bytes:
+        """The chain hash of the last record, or of the trailer behind it: it vouches for all before it."""
+        return self._end.hash
+
+    def files(self) -> dict[str, bytes]:
+        """Every segment as name and bytes, in the order of writing."""
+        return {name: b"".join(parts) for name, parts in self._parts.items()}
+
+    def source(self) -> MemorySource:
+        """The same as a place that a history can be read from, without any file."""
+        return MemorySource(self.files())
+
+
+class MemorySource:
+    """Segments in memory (`events.catalog.Source`)."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.location = "memory"
+        self._files = files
+
+    def files(self) -> list[StoredFile]:
+        return [StoredFile(name, len(data), 0) for name, data in self._files.items()]
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        return self._files[name][offset : offset + size]
+
+
+class UnsoundJournal(Exception):
+    """Bytes that were just written cannot be read back: a bug of the journal's format; report it."""
+
+
+def read_journal_back(files: dict[str, bytes]) -> Iterator[RawRecord]:
+    """Every record of a journal's segments, from their bytes, each header and frame verified.
+
+    `events.reader.History` reads any journal; this one only what is whole, and it loads nothing that waits.
+    Raises UnsoundJournal.
+    """
+    end = Link()
+    for name, data in files.items():
+        header, length = parse_header(data)
+        if header.link != end:
+            raise UnsoundJournal(f"{name} does not go on where the segment before it ends")
+        parsed = parse_frames(data, length, len(data), end.seq)
+        sealed = parsed.stop == STOP_TRAILER
+        if parsed.whole != len(parsed.records) or not (sealed or parsed.pos == len(data)):
+            raise UnsoundJournal(
+                f"{name}: {parsed.stop or 'the last step is not whole'} at byte {parsed.pos}"
+            )
+        yield from parsed.records
+        end = Link(header.segment, len(data), parsed.seq, data[-HASH_BYTES:])
+
+
+# One process of the daemon in virtual time: from its start to its leaving or its death.
+
+
+class SimulatedDaemon:
+    """``number`` counts over the whole run. ``system`` is the state that it found in the journal."""
+
+    def __init__(
+        self,
+        number: int,
+        plan: SimulationPlan,
+        node: SimulatedNode,
+        agenda: Agenda,
+        system: System,
+        draws: Draws,
+    ) -> None:
+        self.number, self._plan, self._node, self._agenda = number, plan, node, agenda
+        self._system = system
+        self.alive = True
+        self.runtime = RuntimeEdge(self, node, draws.fork("runtime"))
+        edges: list[SimulatedEdge] = [
+            self.runtime,
+            LogindEdge(self, node, draws.fork("bus")),
+            ApiServerEdge(self, node, draws.fork("api")),
+        ]
+        self._cluster: KubernetesEdge | None = None
+        if node.faults.mode:
+            # The last one: what both edges to the API server carry out is its own.
+            self._cluster = KubernetesEdge(self, node, draws.fork("cluster"))
+            edges.append(self._cluster)
+        self._owners = {order: edge for edge in edges for order in edge.table}
+        table = {order: edge.table[order] for order, edge in self._owners.items()}
+        self.effects = Effects(agenda, draws.fork("effects"), table)
+        self._redo = draws.fork("adopt")
+
+    # --- what its edges ask (`replay.sim.edges.DaemonProcess`) -----------------------------------
+
+    def report(self, delay_ns: int, fact: Fact) -> None:
+        self._agenda.after(delay_ns, fact)
+
+    def watch(self, script: Watching) -> None:
+        for step in script if self.alive else ():
+            if isinstance(step, Fact):
+                self._agenda.after(0, step)
+            elif isinstance(step, int):
+                self._agenda.later(step, partial(self.watch, script))
+                return
+
+    def end_order(self, key: str, outcome: Outcome) -> None:
+        self.effects.end(key, *outcome)
+
+    # --- its life --------------------------------------------------------------------------------
+
+    def first_facts(self) -> tuple[DaemonStarted, SettingsLoaded]:
+        """What a process says of itself and its configuration."""
+        plan, mode = self._plan, self._node.faults.mode or "simulate"
+        started = self._node.daemon_started(self.number, plan.version, mode, plan.node)
+        settings = replace(plan.settings, projection_version=PROJECTION_VERSION)
+        return started, SettingsLoaded(settings=settings, sources=plan.sources)
+
+    def open_orders(self) -> tuple[list[Order], bool]:
+        """What its predecessors left open, and whether their userspace is still this one."""
+        state = cast(EpisodeState, self._system.slots[(EPISODE.name, "")].state)
+        same = (state.boot_id, state.userspace_id) == (self._node.boot_id, self._node.userspace_id)
+        return [opened.order for opened in self._system.open_orders.values()], same
+
+    def adopt(self, orders: Sequence[Order], *, same_userspace: bool) -> None:
+        """Hooks that run are followed, what may be repeated is done again or closed as unknown."""
+
+        def follow(order: Order) -> Script | None:
+            return self._owners[type(order)].adopt(order, self._redo)
+
+        self.effects.adopt(orders, follow, same_userspace=same_userspace)
+        self.runtime.look(self._node.exits_recorded)
+        if self._cluster is not None:
+            self._cluster.look()
+
+    def stopping(self) -> StopRequested:
+        """SIGTERM from a service manager that is going down; the unit may have the time it needs."""
+        needed_ns = cast(ConfigState, self._system.slots[(CONFIG.name, "")].state).needed_ns
+        self._node.extend_stop(needed_ns)
+        return StopRequested(system_stopping=True, stop_time_ns=needed_ns)
+
+    def die(self) -> None:
+        """Killed, or left: nothing that its code still meant to do happens."""
+        self.alive = self.effects.alive = False
+        self._node.logind.client_died(self.number)
+
+
+# A whole run: boots, daemons and misfortunes of one modelled machine, and the journal that they leave.
+#
+# The first boot has the shutdown in it. If the machine went down, a second one follows in which the daemon
+# looks back and says what the first one left; if it did not, the run ends when the node has come to rest.
+
+
+#: The kubelet is there before the daemon, and has its lock by then, if it takes one.
+KUBELET_BEFORE_NS = 50 * MS
+
+#: logind is away for so long when it is restarted.
+LOGIND_GAP_NS = 80 * MS
+
+
+class Booted(NamedTuple):
+    """A boot that is over. ``since_ns`` is world time at which its monotonic clock was 0."""
+
+    node: SimulatedNode
+    lives: list[SimulatedDaemon]
+    records: list[Record]
+    since_ns: int
+    ended_ns: int
+
+
+class Machine:
+    """One run of one plan: `run`, then ``journal``, ``log`` and ``boots`` say what happened."""
+
+    def __init__(self, plan: SimulationPlan) -> None:
+        self.plan = plan
+        self._draws = Draws(plan.seed).fork("machine")
+        ids = self._draws.fork("ids")
+        self.journal = SimulatedJournal(random_bytes(ids))
+        self.machine_id = random_bytes(ids).hex()
+        self._boot_ids = [random_bytes(ids).hex() for _ in range(4)]
+        self.log = WorldLog(self._world_ns)
+        self.system = System()
+        self.boots: list[Booted] = []
+        self.lives: list[SimulatedDaemon] = []
+        self.life: SimulatedDaemon | None = None
+        self._agenda, self._since_ns, self._ended_ns = Agenda(UPTIME_NS), -UPTIME_NS, 0
+
+    def run(self) -> Machine:
+        node = self._boot(UPTIME_NS, 0, self._first_boot)
+        if node.is_down:
+            soft = node.kind == "soft-reboot" and not node.powered_off
+            self._boot(
+                self._agenda.now_ns + OFF_NS if soft else NEXT_UPTIME_NS, OFF_NS, self._next_boot, soft
+            )
+        return self
+
+    def _world_ns(self) -> int:
+        return self._since_ns + self._agenda.now_ns
+
+    # --- boots -----------------------------------------------------------------------------------
+
+    def _boot(
+        self, uptime_ns: int, off_ns: int, begin: Callable[[SimulatedNode], int], soft: bool = False
+    ) -> SimulatedNode:
+        """One boot until it is down, or nothing more is to be watched; a soft one keeps clock and boot id."""
+        self._since_ns = self._world_ns() + off_ns - uptime_ns
+        self._agenda = Agenda(uptime_ns)
+        self.log.boot += 1
+        self.log.note("boot", detail="soft" if soft else "")
+        boot_id = self.boots[-1].node.boot_id if soft else self._boot_ids[2 * len(self.boots)]
+        ids = (boot_id, self._boot_ids[2 * len(self.boots) + 1])
+        faults = self.plan.faults.afterwards() if self.boots else self.plan.faults
+        settings = self.plan.settings
+        node = SimulatedNode(self.log, self._agenda, faults, ids, settings, self._stop_unit, self._down)
+        if faults.mode:
+            self._agenda.put(uptime_ns - KUBELET_BEFORE_NS, node.come_up_as_node)
+        self._node, first_record, first_life = node, len(self.journal.records), len(self.lives)
+        self._loop = Loop(self.system, self._agenda, self, WALL_NS + self._since_ns)
+        self._loop.awake = False
+        starts_ns = uptime_ns
+        if faults.first_start_after_ns is not None:
+            starts_ns += SIGNAL_AFTER_NS + faults.first_start_after_ns
+        self._agenda.put(starts_ns, self._start)
+        self._loop.run(until_ns=begin(node))
+        if not node.is_down:
+            self.log.note("down", detail="no longer watched")
+        records, lives = self.journal.records[first_record:], self.lives[first_life:]
+        self.boots.append(Booted(node, lives, records, self._since_ns, self._world_ns()))
+        return node
+
+    def _first_boot(self, node: SimulatedNode) -> int:
+        """Pods run already; then what the plan has in store. Returns when the watching ends."""
+        signal_ns = self._agenda.now_ns + SIGNAL_AFTER_NS
+        for plan in self.plan.pods:
+            node.pods.add(plan)
+            if plan.appears_ns and self.plan.faults.mode:
+                self._agenda.put(signal_ns + plan.appears_ns, partial(self._joins, node, plan.pod))
+            elif plan.appears_ns:
+                self._agenda.put(signal_ns + plan.appears_ns, partial(self._appears, node, plan.pod.uid))
+            else:
+                node.come_up(plan.pod)
+        self._agenda.put(signal_ns, lambda: node.logind.shutdown(self.plan.faults.kind))
+        faults = self.plan.faults
+        acts = (
+            (faults.cancel_after_ns, node.logind.cancel),
+            (faults.again_after_ns, lambda: node.logind.shutdown(faults.kind)),
+            (faults.second_signal_after_ns, lambda: node.logind.restart(LOGIND_GAP_NS, True)),
+            (faults.bus_lost_after_ns, node.logind.disconnect),
+            (faults.crash_after_ns, self._crash),
+            (faults.power_cut_after_ns, node.cut_power),
+            (faults.api_lost_after_ns, lambda: node.api.set_reachable(False)),
+            (faults.api_back_after_ns, lambda: node.api.set_reachable(True)),
+            (faults.runtime_hangs_after_ns, node.runtime.hang),
+            (faults.runtime_wakes_after_ns, node.runtime.wake),
+            (faults.kubelet_hangs_after_ns, node.kubelet.hang),
+            (faults.kubelet_wakes_after_ns, node.kubelet.wake),
+            (faults.api_hangs_after_ns, node.api.hang),
+            (faults.api_wakes_after_ns, node.api.wake),
+        )
+        for after_ns, act in acts:
+            if after_ns is not None:
+                self._agenda.put(signal_ns + after_ns, act)
+        settings = self.plan.settings
+        seconds = requested_seconds(effective_periods(settings)) + settings.reserve_seconds
+        last_signal_ns = signal_ns + (self.plan.faults.again_after_ns or 0)
+        return last_signal_ns + 2 * seconds * NS_PER_SECOND + AFTERMATH_NS
+
+    def _joins(self, node: SimulatedNode, pod: Pod) -> None:
+        if node.kubelet.hung:
+            node.kubelet.waiting.append(partial(self._joins, node, pod))
+        elif node.admit(pod) and self.life is not None:
+            self.life.runtime.joined(pod)
+
+    def _appears(self, node: SimulatedNode, uid: str) -> None:
+        if self.life is not None:
+            self.life.runtime.appeared(node.pods.plans[uid].pod)
+
+    def _next_boot(self, node: SimulatedNode) -> int:
+        return self._agenda.now_ns + NEXT_BOOT_NS
+
+    def _down(self) -> None:
+        """The machine is off: nothing that it still had in store happens."""
+        self._bury("crash", "the machine is down")
+        self._agenda.clear()
+
+    # --- the service manager -----------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """A daemon starts: it reads its journal, begins a segment, and says what it found."""
+        node, number = self._node, len(self.lives) + 1
+        if node.stopping or node.is_down:
+            return
+        self.log.note("daemon", life=number)
+        if self.lives:
+            self.system = self._loop.system = restore(as_checkpoint(self.system), self.system.next_seq)
+        life = self.life = SimulatedDaemon(
+            number, self.plan, node, self._agenda, self.system, self._draws.fork(f"life {number}")
+        )
+        self.lives.append(life)
+        identity = Identity(self.plan.node, self.machine_id, node.boot_id, self.plan.version)
+        self.journal.begin(identity, self.system, self._loop.stamp)
+        orders, same = life.open_orders()
+        started, loaded = life.first_facts()
+        self._loop.awake = True
+        self._loop.admit(started)
+        life.adopt(orders, same_userspace=same)
+        self._agenda.after(0, loaded)
+        self.log.note("ready", life=number)
+
+    def answer(self, records: Sequence[Record]) -> None:
+        """A step was decided: it is written down, and its orders are on their way."""
+        self.journal.append(records)
+        fact = records[0].event
+        if isinstance(fact, ContainerExited):
+            self._node.note_exit(fact.uid, fact.container)
+        if self.life is not None:
+            self.life.effects.hold(records)
+        for record in records:
+            if isinstance(record.event, Leave):
+                # The daemon ends in good order, because its unit is stopped.
+                self.journal.seal()
+                self._node.logind.close(0)
+                self._bury("left", record.event.reason)
+                self._node.halt()
+
+    def _crash(self) -> None:
+        """SIGKILL; the service manager starts it again."""
+        if self._bury("crash", "by the plan"):
+            self._agenda.later(self.plan.faults.restart_takes_ns, self._start)
+
+    def _bury(self, what: str, detail: str) -> bool:
+        """However it ended. False: there was none."""
+        life, self.life = self.life, None
+        if life is None:
+            return False
+        self.log.note(what, detail=detail, life=life.number)
+        self._loop.awake = False
+        self._agenda.drop_facts()
+        life.die()
+        return True
+
+    def _stop_unit(self) -> None:
+        """SIGTERM, and SIGKILL when the time for it is over."""
+        if self.life is None:
+            self._node.halt()
+            return
+        self._agenda.after(0, self.life.stopping())
+        self._wait_for_unit(self._node)
+
+    def _wait_for_unit(self, node: SimulatedNode) -> None:
+        left_ns = node.stop_time_left_ns()
+        if self.life is None:
+            return
+        if left_ns > 0:
+            self._agenda.later(left_ns, lambda: self._wait_for_unit(node))
+        elif self._bury("crash", "the unit's stop time is over"):
+            node.halt()
+
+
+def random_bytes(draws: Draws) -> bytes:
+    return b"".join(draws.bits().to_bytes(8, "big") for _ in range(2))
+
+
+# A run that is over, checked: does its journal read back and replay, and does every invariant hold?
+
+
+def check_run(machine: Machine) -> list[Breach]:
+    """Every breach; empty: all held. Re-executed are the written bytes, and not the records in memory: what
+    was lost on the way into the journal would be found nowhere else.
+    """
+    return [*replay_breaches(machine.journal), *breaches(boot_views(machine))]
+
+
+def replay_breaches(journal: SimulatedJournal) -> list[Breach]:
+    """Whether what was written reads back and replays."""
+    replayer = Replayer()
+    try:
+        replayer.feed(read_journal_back(journal.files()))
+    except UnsoundJournal as error:
+        return [Breach("the_journal_is_sound", str(error))]
+    divergence = replayer.finish()
+    if divergence is None:
+        return []
+    difference = f"{divergence.field}: {divergence.expected} / {divergence.produced}"
+    return [Breach("the_journal_replays", f"record {divergence.seq}: {difference}")]
+
+
+def boot_views(machine: Machine) -> list[BootView]:
+    """Each boot as the invariants look at it."""
+    journal: list[Record] = []
+    found = []
+    for index, booted in enumerate(machine.boots):
+        journal = [*journal, *booted.records]
+        node, faults = booted.node, booted.node.faults
+        boot_of = Boot(
+            number=index + 1,
+            seen=[seen for seen in machine.log.seen if seen.boot == index + 1],
+            records=booted.records,
+            journal=journal,
+            boxes=node.pods.every,
+            offset_ns=booted.since_ns,
+            settings=(machine.plan.settings,),
+            preparing=node.logind.preparing,
+            shown_ready=node.api.shown_ready,
+            api_answers=faults.api == "works" and node.api.reachable,
+            slow_ns=faults.runtime_takes_ns,
+            mode=faults.mode,
+            kubelet_stays=faults.kubelet in ("stays", "slow"),
+            kubelet_lock=faults.kubelet_lock,
+            hidden={box.uid: None for box in node.pods.boxes.values() if node.runtime.hides(box)},
+        )
+        found.append(BootView(boot_of))
+    return found
+
+
+#: Pods of a node where nobody says how many.
+SYNTHETIC_PODS = 30
+
+
+class SimulationRequest(NamedTuple):
+    """What is to be simulated. ``pods`` None: ``synthetic`` of them are drawn.
+
+    ``behaviour`` None: it is drawn from the seed, with what goes wrong on the node; ``calm``: without that.
+    """
+
+    settings: Settings = drawing.DEFAULT_SETTINGS
+    sources: dict[str, str] = {}
+    pods: tuple[Pod, ...] | None = None
+    synthetic: int = SYNTHETIC_PODS
+    behaviour: Behaviour | None = None
+    calm: bool = False
+    version: str = "0"
+    #: Of a Kubernetes node's daemon; empty: there is none.
+    mode: NodeMode = ""
+    api_lost_after_ns: int | None = None
+
+
+class Simulated(NamedTuple):
+    """A run that is over. Empty ``breaches``: every invariant held, and its journal replays."""
+
+    seed: int
+    machine: Machine
+    breaches: list[Breach]
+
+    def files(self) -> dict[str, bytes]:
+        """The journal's segments as names and bytes, in the order of writing."""
+        return self.machine.journal.files()
+
+    def shutdown_records(self) -> Iterator[ShutdownRecord]:
+        """What the journal tells of its shutdowns."""
+        return shutdown_records(History([MemorySource(self.files())]))
+
+
+def plan_of(wanted: SimulationRequest, seed: int) -> SimulationPlan:
+    """Everything that the run of this seed is a function of."""
+    draws = Draws(seed)
+    pods = (
+        drawing.synthetic_pods(wanted.synthetic, draws.fork("synthetic"))
+        if wanted.pods is None
+        else wanted.pods
+    )
+    if wanted.mode:
+        pods = drawing.pods_of_node(pods, draws.fork("of node")) if wanted.pods is None else pods
+    behaves, fork = wanted.behaviour, draws.fork("behaviour")
+    plans = drawing.draw_pod_plans(pods, fork) if behaves is None else behaves.plans(pods, fork)
+    drawn = drawing.draw_faults(draws.fork("faults"), calm=wanted.calm)
+    faults = drawn if behaves is None else behaves.faults
+    if wanted.mode and behaves is None:
+        faults = drawing.draw_node_faults(faults, wanted.mode, draws.fork("node faults"), calm=wanted.calm)
+    elif wanted.mode:
+        faults = faults._replace(mode=wanted.mode)
+    # What was asked for has the last word over what was drawn.
+    if wanted.api_lost_after_ns is not None:
+        faults = faults._replace(api_lost_after_ns=wanted.api_lost_after_ns, api_back_after_ns=None)
+    return SimulationPlan(
+        settings=wanted.settings,
+        sources=wanted.sources,
+        pods=plans,
+        faults=faults,
+        seed=seed,
+        version=wanted.version,
+        node=f"node-{seed}",
+    )
+
+
+def simulate(wanted: SimulationRequest, seed: int) -> Simulated:
+    """Run and check one seed. Raises replay.sim.loop.RanAway, events.codec.FrameTooLarge."""
+    machine = Machine(plan_of(wanted, seed)).run()
+    return Simulated(seed, machine, check_run(machine))

@@ -1,0 +1,477 @@
+"""`what_if`: the record read, changed, and run again twice: hopeful, and grim.
+
+Two runs span what the record leaves open (`replay.whatif.world`). In the hopeful one every container and
+hook of which only a bound is known ends just after that; in the grim one never by itself. What is certain
+is the same in both; totals are the interval between them. Between the two each unknown may fall anywhere,
+so an interval is what these extremes lead to, not a guarantee for every mixture of them. With nothing
+changed both runs are the record, event by event (`WhatIf.is_same`). Below: what was beside what would have
+been, and a run in outline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, cast
+
+from ebbtide.actors.config_reconciler import NAME as CONFIG
+from ebbtide.actors.logind import NAME as LOGIND
+from ebbtide.actors.logind import LogindState
+from ebbtide.actors.system import System
+from ebbtide.events.base import NS_PER_SECOND, Event, Mark, Record, Stamp
+from ebbtide.events.decisions import (
+    EpisodeOutcome,
+    PodOutcome,
+    ShutdownBegan,
+    WriteDropIn,
+)
+from ebbtide.events.facts import LogindRead, PrepareForShutdown, SettingsLoaded
+from ebbtide.events.reader import History
+from ebbtide.events.record.episodes import RecordPoint
+from ebbtide.events.record.fold import ShutdownFold, advance
+from ebbtide.events.units import span
+from ebbtide.events.values import Pod
+from ebbtide.replay.whatif.record import (
+    Changes,
+    RecordedBehaviour,
+    RecordedShutdown,
+    WrongChange,
+    attribute_facts,
+    config_of,
+    facts_under,
+    own_events,
+    read_recorded_shutdown,
+    up_to_next,
+)
+from ebbtide.replay.whatif.world import Evidence, RecordedWorld, RunAgenda, RunLoop, Support, weakest
+
+#: (code, sentence). Codes stay; sentences are for people.
+Assumption = tuple[str, str]
+
+
+class Run(NamedTuple):
+    """One performance."""
+
+    records: tuple[Record, ...]
+    outline: Outline
+    evidence: Evidence
+    world: RecordedWorld
+
+
+class WhatIf(NamedTuple):
+    """The record (``then``), and the two runs under ``changes``."""
+
+    shutdown: RecordedShutdown
+    changes: Changes
+    then: Outline
+    hopeful: Run
+    grim: Run
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing at all happens otherwise, in either run."""
+        recorded = [(each.mono_ns, each.event) for each in self.shutdown.events]
+        return all(
+            recorded == [(each.mono_ns, each.event) for each in run.records]
+            for run in (self.hopeful, self.grim)
+        )
+
+    def support(self, uid: str) -> Support:
+        """How well the record supports what is said of a pod."""
+        return weakest(run.evidence.of(uid) for run in (self.hopeful, self.grim))
+
+
+def what_if(history: History, first_seq: int, changes: Changes) -> WhatIf:
+    """The shutdown that begins at record ``first_seq``, under ``changes``.
+
+    Raises WrongChange; what `replay.whatif.record.read_recorded_shutdown` raises.
+    """
+    return run_again(read_recorded_shutdown(history, first_seq), changes)
+
+
+def run_again(shutdown: RecordedShutdown, changes: Changes) -> WhatIf:
+    """The same for a record that is read already. Raises WrongChange."""
+    grant_ns = changes.grant_ns if changes.grant_ns is not None else _raised_ns(shutdown, changes)
+    seen = attribute_facts(shutdown, facts_under(shutdown, changes, grant_ns))
+    hopeful, grim = (
+        _run_once(shutdown, changes, grant_ns, seen, hopeful=hopeful) for hopeful in (True, False)
+    )
+    then = outline(((each.mono_ns, each.event) for each in shutdown.own), shutdown.signal_ns)
+    assumed = (*_granted(shutdown, changes, grant_ns), *_assumptions(shutdown, seen, grim))
+    return WhatIf(shutdown, changes, then, hopeful, grim, assumed)
+
+
+def _run_once(
+    shutdown: RecordedShutdown,
+    changes: Changes,
+    grant_ns: int | None,
+    seen: RecordedBehaviour,
+    *,
+    hopeful: bool,
+) -> Run:
+    system = shutdown.system()
+    _set_up(system, shutdown, changes)
+    if grant_ns is not None and not isinstance(shutdown.events[0].event, PrepareForShutdown):
+        # Its first fact does not say the grant: as if logind had been read just before.
+        state = cast(LogindState, system.slots[(LOGIND, "")].state)
+        read = LogindRead(owner="", grant_ns=grant_ns, preparing=False, kind=state.kind)
+        system.step(read, _stamp(shutdown))
+    system.next_seq = shutdown.first_seq
+    run_agenda = RunAgenda(shutdown, seen)
+    world = RecordedWorld(shutdown, seen, run_agenda, hopeful=hopeful)
+    end_ns = _end_ns(shutdown, grant_ns)
+    if end_ns is not None:
+        run_agenda.end(end_ns)
+    records = RunLoop(system, run_agenda, world, shutdown.wall_offset_ns).perform()
+    mine = up_to_next(records, shutdown.first_seq)
+    happened = tuple(each for each in mine if not isinstance(each.event, Mark))
+    own_records = own_events(happened, shutdown.first_seq)
+    folded = outline(((each.mono_ns, each.event) for each in own_records), shutdown.signal_ns)
+    return Run(happened, folded, world.evidence, world)
+
+
+def _set_up(system: System, shutdown: RecordedShutdown, changes: Changes) -> list[Record]:
+    """The new settings, just before the signal; what is decided about them, and is too late to be done."""
+    if changes.settings is None or changes.settings == shutdown.settings:
+        return []
+    records = system.step(SettingsLoaded(settings=changes.settings), _stamp(shutdown))
+    if config_of(system).settings != changes.settings:
+        raise WrongChange("settings wait for the end of the shutdown before, which this one follows at once")
+    return records
+
+
+def _stamp(shutdown: RecordedShutdown) -> Stamp:
+    return Stamp(shutdown.signal_ns, shutdown.signal_ns + shutdown.wall_offset_ns)
+
+
+def _raised_ns(shutdown: RecordedShutdown, changes: Changes) -> int | None:
+    """What logind would have been asked for, had these settings been loaded in time: the actor decides it.
+
+    None where nothing is asked, or where logind had not obeyed the drop-in that was there already.
+    """
+    system = shutdown.system()
+    known = config_of(system)
+    files = known.drop_ins
+    disobeyed = files is not None and (bool(files.overridden_by) or known.grant_ns < (files.ours_ns or 0))
+    records = _set_up(system, shutdown, changes)
+    orders = [each.event for each in records if isinstance(each.event, WriteDropIn) and each.actor == CONFIG]
+    return orders[-1].seconds * NS_PER_SECOND if orders and not disobeyed else None
+
+
+def _end_ns(shutdown: RecordedShutdown, grant_ns: int | None) -> int | None:
+    """When the machine goes down whatever is decided; None: not before the release.
+
+    A record that was cut ends the world there, or, where logind's own timer did that, when that fires. A
+    shutdown that was released within its grant has no more time than another grant gives.
+    """
+    took_ns = shutdown.last_ns - shutdown.signal_ns
+    by_timer = took_ns >= shutdown.grant_ns > 0
+    if shutdown.is_cut:
+        now_ns = shutdown.grant_ns if grant_ns is None else grant_ns
+        return max(shutdown.signal_ns, shutdown.last_ns + (now_ns - shutdown.grant_ns if by_timer else 0))
+    if grant_ns is None or by_timer or shutdown.is_moved:
+        return None
+    return shutdown.signal_ns + grant_ns
+
+
+def _granted(shutdown: RecordedShutdown, changes: Changes, raised_ns: int | None) -> Iterator[Assumption]:
+    """Where these settings need more than was granted, and nobody said what is granted now."""
+    if changes.grant_ns is not None:
+        return
+    if raised_ns is not None:
+        yield "grant", f"logind grants {span(raised_ns)}, as the drop-in for these settings asks"
+        return
+    system = shutdown.system()
+    _set_up(system, shutdown, changes)
+    known = config_of(system)
+    if changes.settings is None or shutdown.grant_ns >= known.needed_ns:
+        return
+    # What kept logind's limit where it was, as far as it is on record.
+    files = known.drop_ins
+    why = "no drop-in was read" if files is None else "it was not raised on record"
+    if files is not None and files.overridden_by:
+        why = f"{files.overridden_by} overrides the drop-in"
+    elif known.settings is not None and not known.settings.raise_grant:
+        why = "raiseGrant is false"
+    then, needed = span(shutdown.grant_ns), span(known.needed_ns)
+    yield "grant", f"logind grants {then} as it did, of {needed} that these settings need: {why}"
+
+
+def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) -> list[Assumption]:
+    found: list[Assumption] = []
+    if not run.outline.began:
+        found.append(("off", "graceful shutdown is off under these settings: nothing is held back"))
+    for down in seen.downtimes:
+        when = f"from {span(down.begin_ns - shutdown.signal_ns)} to {span(down.end_ns - shutdown.signal_ns)}"
+        found.append(("restart", f"no daemon runs {when} after the signal, as in the record"))
+    for name, count in run.world.invented.items():
+        slowest = span(seen.slowest_ns.get(name, 0))
+        found.append(("order", f"{name}: {count} more than the record has, done after {slowest}"))
+    if run.world.first_kills:
+        killed = [run.outline.pods[uid].pod.label for uid in run.world.first_kills]
+        who = ", ".join(killed[:3]) + (f" and {len(killed) - 3} more" if len(killed) > 3 else "")
+        found.append(("kill", f"SIGKILL ends {who} at once, or never: the record shows none of it"))
+    if run.world.missed:
+        missed = f"{run.world.missed} recorded fact{'s' if run.world.missed > 1 else ''}"
+        found.append(("too-late", f"{missed} would have come after the release, and did not happen"))
+    if not shutdown.is_cut and run.outline.outcome == "truncated":
+        grant = span(run.outline.grant_ns)
+        found.append(("grant-over", f"logind lets the machine go {grant} after the signal, unreleased"))
+    if shutdown.is_cut:
+        end = span(shutdown.last_ns - shutdown.signal_ns)
+        found.append(("cut-short", f"the record ends {end} after the signal: what comes later is not known"))
+    return found
+
+
+# Two runs side by side: what was, and what would have been, pod by pod and wave by wave.
+#
+# The new run stands here twice, as a `Span`: its hopeful and its grim end. Where they agree it is as certain
+# as the pod's evidence says.
+
+
+#: ``perhaps``: in one of the two runs only.
+PodChange = Literal["same", "saved", "perhaps-saved", "lost", "perhaps-lost"]
+
+#: What a pod may wish for: it ended by itself, or was left alone.
+ENDED_WELL: tuple[PodOutcome | None, ...] = ("graceful", "spared")
+
+
+class Interval(NamedTuple):
+    """A time in both runs, in nanoseconds; None: it does not come to that in this run."""
+
+    hopeful: int | None
+    grim: int | None
+
+    @property
+    def is_one(self) -> bool:
+        return self.hopeful == self.grim
+
+    @property
+    def bounds(self) -> tuple[int | None, int | None]:
+        """The lower first; None is later than any time."""
+        low, high = self
+        return (high, low) if low is None or (high is not None and high < low) else (low, high)
+
+
+class PodNeed(NamedTuple):
+    """From the beginning of its stop: what a pod took, or, ``at_least``, what it had when it was killed."""
+
+    ns: int
+    at_least: bool
+
+
+class PodSide(NamedTuple):
+    """A pod then and now; ``then`` None: it is new."""
+
+    then: PodLine | None
+    hopeful: PodLine | None
+    grim: PodLine | None
+    need: PodNeed | None
+    support: Support
+    change: PodChange
+
+    @property
+    def line(self) -> PodLine:
+        """Whichever there is, for what does not change."""
+        found = self.then or self.hopeful or self.grim
+        assert found is not None, "a row stands for a pod of one of the runs"
+        return found
+
+    def now(self, of: Callable[[PodLine], int | None]) -> Interval:
+        return Interval(*(None if line is None else of(line) for line in (self.hopeful, self.grim)))
+
+    @property
+    def outcomes(self) -> tuple[PodOutcome | None, PodOutcome | None]:
+        """Hopeful, grim; None: nothing was done about it, or the record ends before."""
+        return _side_outcome(self.hopeful), _side_outcome(self.grim)
+
+
+class WaveSide(NamedTuple):
+    """A wave then and now, by its priority; None where only the other configuration has it."""
+
+    priority: int
+    then: WaveLine | None
+    hopeful: WaveLine | None
+    grim: WaveLine | None
+
+
+class Comparison(NamedTuple):
+    """``total``: from the signal to the release, or to the end of a cancelled shutdown."""
+
+    then: Outline
+    hopeful: Outline
+    grim: Outline
+    is_same: bool
+    total: Interval
+    waves: tuple[WaveSide, ...]
+    pods: tuple[PodSide, ...]
+    assumptions: tuple[Assumption, ...]
+
+    def changed(self, change: PodChange) -> tuple[PodSide, ...]:
+        return tuple(pod for pod in self.pods if pod.change == change)
+
+
+def compare(found: WhatIf) -> Comparison:
+    """Pods in the order of the recorded plan, new ones last; waves by priority."""
+    then, hopeful, grim = found.then, found.hopeful.outline, found.grim.outline
+    # Of several waves with one priority each keeps its place among them.
+    sides: dict[tuple[int, int], list[WaveLine | None]] = {}
+    for side, run in enumerate((then, hopeful, grim)):
+        seen: dict[int, int] = {}
+        for wave in run.waves:
+            nth = seen[wave.priority] = seen.get(wave.priority, -1) + 1
+            sides.setdefault((wave.priority, nth), [None, None, None])[side] = wave
+    wave_sides = [WaveSide(priority, *sides[priority, nth]) for priority, nth in sorted(sides)]
+    pod_sides = []
+    for uid in dict.fromkeys(uid for each in (then, hopeful, grim) for uid in each.pods):
+        lines = (then.pods.get(uid), hopeful.pods.get(uid), grim.pods.get(uid))
+        need = None if lines[0] is None else need_of(lines[0], then.last_ns)
+        pod_sides.append(PodSide(*lines, need, found.support(uid), _pod_change(*lines)))
+    return Comparison(
+        then=then,
+        hopeful=hopeful,
+        grim=grim,
+        is_same=found.is_same,
+        total=Interval(hopeful.total_ns, grim.total_ns),
+        waves=tuple(wave_sides),
+        pods=tuple(pod_sides),
+        assumptions=found.assumptions,
+    )
+
+
+def need_of(line: PodLine, last_ns: int) -> PodNeed | None:
+    """What the record says of the time that this pod needs; None: nobody has really asked it to stop."""
+    if line.began_ns is None or (line.refused and line.outcome != "graceful"):
+        return None
+    if line.outcome == "graceful" and line.ended_ns is not None:
+        return PodNeed(line.ended_ns - line.began_ns, at_least=False)
+    ends = [each for each in (line.killed_ns, line.ended_ns, last_ns) if each is not None]
+    return PodNeed(max(0, ends[0] - line.began_ns), at_least=True)
+
+
+def _side_outcome(line: PodLine | None) -> PodOutcome | None:
+    return None if line is None else line.outcome
+
+
+def _pod_change(then: PodLine | None, hopeful: PodLine | None, grim: PodLine | None) -> PodChange:
+    """A pod that the record does not have can be neither saved nor lost."""
+    if then is None:
+        return "same"
+    was = then.outcome in ENDED_WELL
+    now = [_side_outcome(line) in ENDED_WELL for line in (hopeful, grim)]
+    if now == [was, was]:
+        return "same"
+    if was:
+        return "perhaps-lost" if any(now) else "lost"
+    return "saved" if all(now) else "perhaps-saved"
+
+
+# --- a run in outline ---------------------------------------------------------------------------
+#
+# The recorded run and the new ones are made from the same fold, so that only what was decided differs. All
+# times are nanoseconds since the signal; None: it did not come to that.
+
+
+@dataclass(frozen=True)
+class WaveLine:
+    """One wave of the plan. ``period_ns`` is what it really had, once it began."""
+
+    wave: int
+    priority: int
+    period_ns: int
+    pods: int = 0
+    began_ns: int | None = None
+    ended_ns: int | None = None
+    #: complete, overran, cancelled; open where it began and did not end, waiting where it did not begin.
+    outcome: str = "waiting"
+
+
+@dataclass(frozen=True)
+class PodLine:
+    """One pod. ``grace_ns``: by the plan, and from the beginning of its stop on what it really had."""
+
+    pod: Pod
+    wave: int
+    grace_ns: int
+    began_ns: int | None = None
+    killed_ns: int | None = None
+    ended_ns: int | None = None
+    #: The runtime would not send a stop signal to one of its containers.
+    refused: bool = False
+    outcome: PodOutcome | None = None
+    reason: str = ""
+
+    @property
+    def took_ns(self) -> int | None:
+        """From the beginning of its stop to its end."""
+        if self.began_ns is None or self.ended_ns is None:
+            return None
+        return self.ended_ns - self.began_ns
+
+
+@dataclass(frozen=True)
+class Outline:
+    """``total_ns``: from the signal to the release, or to the end of a cancelled shutdown."""
+
+    outcome: EpisodeOutcome
+    total_ns: int | None
+    grant_ns: int
+    budget_ns: int
+    waves: tuple[WaveLine, ...]
+    #: By UID, in the order of the plan.
+    pods: dict[str, PodLine]
+    #: When the last event happened.
+    last_ns: int
+
+    @property
+    def began(self) -> bool:
+        """False: nothing was held back, graceful shutdown is off."""
+        return self.outcome != "never-begun"
+
+
+def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
+    """``events`` are (monotonic nanoseconds, event) in their order."""
+    shutdown = ShutdownFold(0, Stamp(signal_ns, 0))
+    began = False
+    for mono_ns, event in events:
+        shutdown.point = RecordPoint(0, mono_ns - signal_ns, True)
+        advance(shutdown, event)
+        began = began or isinstance(event, ShutdownBegan)
+    # A run that stops before the release is over: nobody goes on with it.
+    outcome = shutdown.outcome(None, damaged=True) if began else "never-begun"
+    pods = {}
+    for uid in shutdown.planned:
+        pod = shutdown.pods[uid]
+        kills = [each.killed_ns for each in pod.containers if each.killed_ns is not None]
+        pods[uid] = PodLine(
+            pod=shutdown.specs[uid],
+            wave=pod.wave,
+            grace_ns=pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns,
+            began_ns=pod.began_ns,
+            killed_ns=min(kills, default=None),
+            ended_ns=shutdown.decided_ns.get(uid),
+            refused=any(each.stop_refused for each in pod.containers),
+            outcome=shutdown.outcomes[uid],
+            reason=pod.reason,
+        )
+    return Outline(
+        outcome=outcome,
+        total_ns=shutdown.ended_ns(outcome),
+        grant_ns=shutdown.fields.get("grant_ns", 0),
+        budget_ns=shutdown.fields.get("budget_ns", 0),
+        waves=tuple(
+            WaveLine(
+                wave.index,
+                wave.priority,
+                wave.planned_ns if wave.period_ns is None else wave.period_ns,
+                len(wave.pods),
+                wave.began_ns,
+                wave.ended_ns,
+                wave.outcome,
+            )
+            for wave in shutdown.waves
+        ),
+        pods=pods,
+        last_ns=shutdown.point.at_ns,
+    )
