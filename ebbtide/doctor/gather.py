@@ -17,7 +17,7 @@ import msgspec
 import trio
 from jeepney import DBusAddress
 
-from ebbtide.actors.edges.http_get import BadHook, request_of
+from ebbtide.actors.edges.http_request import BadHook, request_of
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.bus import Bus as Connection
 from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ebbtide.actors.edges.documents import DocumentError, Node, quote
-from ebbtide.actors.edges.proof.ipmi import CipherSuite, GuidOrder, Privilege
-from ebbtide.actors.edges.proof.redfish import UuidOrder
+from ebbtide.actors.edges.proof_sources.ipmi import CipherSuite, GuidOrder, Privilege
+from ebbtide.actors.edges.proof_sources.redfish import UuidOrder
 from ebbtide.config import readers
 from ebbtide.config.loading import document_kind, documents, located, read_configuration
 from ebbtide.config.readers import SectionField, format_duration, mapping, read_section, unknown

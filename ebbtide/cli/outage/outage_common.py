@@ -228,7 +228,7 @@ def ago(text: object) -> str:
 
 def alive_by(node: NodeView) -> str:
     """Who says that this boot of it runs; empty: nobody, or that is over, as far as this clock can tell."""
-    from ebbtide.actors.edges.proof.statements import ALIVE_SECONDS
+    from ebbtide.actors.edges.proof_sources.node_statements import ALIVE_SECONDS
 
     said = node.alive
     if said is None or said.problem or said.node_uid != node.uid or said.boot_id not in ("", node.boot_id):
