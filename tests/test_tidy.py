@@ -390,7 +390,6 @@ READS_A_CLOCK = {
     "tests/world/daemon.py": "Trio's mock clock, on which each world runs",
     "tests/world/edge.py": "Trio's mock clock, on which each world runs",
     "tests/world/world.py": "Trio's mock clock, on which each world runs",
-    "tests/node/__main__.py": "for a person; the gate imports a setting",
     "tests/outage_bed/runs.py": "figures of a run; none is asserted",
     "tests/outage_bed/scenarios.py": "a time in which nothing may happen; proofs but for `plain`",
     "tests/outage_bed/stage.py": "figures of a run; none is asserted",
