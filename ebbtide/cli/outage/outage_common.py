@@ -46,13 +46,13 @@ class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older v
         self.name = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ebbtide.config import readers
+        from ebbtide.config import kinds
 
         name = str(value)
         if self.name == "namespace":
-            pattern, length_max, dots = readers.DNS_LABEL, readers.LABEL_LENGTH_MAX, ""
+            pattern, length_max, dots = kinds.DNS_LABEL, kinds.LABEL_LENGTH_MAX, ""
         else:
-            pattern, length_max, dots = readers.DNS_SUBDOMAIN, readers.SUBDOMAIN_LENGTH_MAX, ", dots"
+            pattern, length_max, dots = kinds.DNS_SUBDOMAIN, kinds.SUBDOMAIN_LENGTH_MAX, ", dots"
         if len(name) > length_max or not pattern.fullmatch(name):
             of = f"small letters, digits{dots} and '-', {length_max} at most"
             self.fail(f"{name!r} is no name of a {self.name}: {of}", param, ctx)
