@@ -89,22 +89,26 @@ Effect = Callable[[Any, Outlet], "Ending | Awaitable[Ending]"]
 
 
 class Edge(Protocol):
-    """One part of the world."""
+    """One part of the world. A subclass leaves out what it does not need."""
 
     #: Which orders this edge carries out.
     effects: Mapping[type[Order], Effect]
 
     async def run(self, outlet: Outlet) -> None:
         """Watch, and report facts, until cancelled. Cancelling detaches: it ends no pod's process."""
+        return
 
     def prewarm(self) -> None:
-        """Armed: import and open now what a shutdown needs, while the disk answers. May come again."""
+        """Armed: import and open now what a shutdown needs, while the disk answers. May be called again."""
+        return
 
     def detach(self) -> None:
-        """The daemon ends: from now on being cancelled ends no process and gives nothing back."""
+        """The daemon ends: from now on a cancellation ends no process and gives nothing back."""
+        return
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """After a restart: the open order's effect. Follow it to its end if it still runs and return how
-        it ended; return None when that cannot be known (the order then ends ``unknown``, and some orders are
-        given again for it). What is made again here ends as it would have: without an answer ``timed-out``.
+        """After a restart: the effect of an open order. Follow it to its end if it still runs, and return how
+        it ended; None: that cannot be known. Then the order ends ``unknown``, and the core gives some orders
+        again. An effect that is repeated here ends as it would have: without an answer ``timed-out``.
         """
+        return None

@@ -281,7 +281,7 @@ class Daemon:
         from ebbtide import view_socket as view
 
         options = self._options
-        fallbacks = self._loaded.options.journal_fallbacks if self._loaded is not None else ()
+        fallbacks = self._loaded.config.journal_fallbacks if self._loaded is not None else ()
         viewer = view.Viewer(
             [options.journal, *map(Path, fallbacks)],
             options.runtime,
@@ -554,7 +554,7 @@ async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: N
     logind = LogindEdge(
         service=service,
         lock_fds=inherited_fds().get(LOCK_NAME, ()),
-        drop_in_folder=loaded.options.drop_in_directory,
+        drop_in_folder=loaded.config.drop_in_directory,
     )
     parts = edges_of_mode(options, loaded, node_parts, output.tell)
     last_boot = partial(LastBootEdge, lasting_folder(options))
@@ -593,7 +593,7 @@ async def _assemble(
     ``last_boot`` makes the edge that asks the machine about its last boot, from this boot's id and its id.
     """
     who = journal_identity(name)
-    paths = [options.journal, *map(Path, loaded.options.journal_fallbacks)]
+    paths = [options.journal, *map(Path, loaded.config.journal_fallbacks)]
     storages = [DirectoryStorage(path) for path in dict.fromkeys(paths)]
     fresh_id = os.urandom(JOURNAL_ID_BYTES)
     # Before anything else is made: which number its journal goes on with, only the history says.
@@ -616,7 +616,7 @@ async def _assemble(
     link = partial(_journal_link, recovered, lambda: made[0].writer.journal_id)
     for linked in parts.linked:
         linked.link_to(link)
-    prefix = KUBELET_PREFIX if loaded.options.metrics_kubelet_names else ""
+    prefix = KUBELET_PREFIX if loaded.config.metrics_kubelet_names else ""
     locations = [storage.location for storage in storages]
     tracing, exported = None, None
     resource = usable_resource(os.environ, tell)
@@ -629,16 +629,16 @@ async def _assemble(
             edge.pass_on(lambda order: hook_context(made[0].trace_id, order))
         edges, config = (*edges, tracing), with_trace_flush(config)
     shipping = None
-    if loaded.options.shipping.url:
+    if loaded.config.shipping.url:
         shipping = ShippingEdge(
-            loaded.options.shipping,
+            loaded.config.shipping.store,
             locations,
             lambda: writer.journal_id,
             lambda: bool(made[0].sequencer.system.episode),
             tell,
         )
         edges = (*edges, shipping)
-    limits = Limits(total_bytes=loaded.options.journal_bytes_max)
+    limits = Limits(total_bytes=loaded.config.journal_bytes_max)
     trim = partial(_trim_journal, storages, limits, tracing, shipping=shipping)
     sources = [storage.source for storage in storages]
 
@@ -655,7 +655,7 @@ async def _assemble(
         recovered.meters,
         writer,
         ways,
-        MetricsOptions(loaded.options.metrics_listen, prefix, loaded.options.metrics_hosts),
+        MetricsOptions(loaded.config.metrics_listen, prefix, loaded.config.metrics_hosts),
     )
     made.append(
         Daemon(

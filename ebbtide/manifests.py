@@ -41,19 +41,25 @@ from ebbtide.actors.edges.pod_spec import (
     hook_of,
 )
 from ebbtide.actors.policy.planning import first_names, short_name
-from ebbtide.config import readers
-from ebbtide.config.readers import describe, sequence
+from ebbtide.config.fields import describe
+from ebbtide.config.kinds import (
+    DNS_LABEL,
+    DNS_SUBDOMAIN,
+    INT32_MAX,
+    INT32_MIN,
+    LABEL_LENGTH_MAX,
+    PORT_MAX,
+    SUBDOMAIN_LENGTH_MAX,
+)
 from ebbtide.events.units import size_text
 from ebbtide.events.values import Container, Pod, Settings
 
 # Kubernetes' rules for names, as far as a shutdown meets them (RFC 1123, IANA service names).
 
 
-LABEL_LENGTH_MAX = 63
 UID_LENGTH_MAX = 128
 PORT_NAME_LENGTH_MAX = 15
 
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 #: Also a file name of the process edge's, so no path can hide in it.
 _UID = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]*")
 _PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -62,21 +68,53 @@ _PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _UID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "pods.ebbtide.dev")
 
 
+def read_sequence(node: Node, path: str, count_max: int) -> list[Node]:
+    if not isinstance(node.value, list):
+        raise DocumentError(f"{path} is {describe(node)}: it must be a list", node.line)
+    if len(node.value) > count_max:
+        raise DocumentError(
+            f"{path} has {len(node.value)} entries: at most {count_max} can be used", node.line
+        )
+    return node.value
+
+
+def read_text(node: Node, path: str) -> str:
+    if not isinstance(node.value, str) or "\0" in node.value:
+        raise DocumentError(f"{path} is {describe(node)}: it must be a word; put it in quotes", node.line)
+    return node.value
+
+
+def read_secret(node: Node, path: str) -> str:
+    """A text that no message repeats: messages reach logs and the journal."""
+    if not isinstance(node.value, str) or "\0" in node.value:
+        raise DocumentError(f"{path} must be a word without NUL characters; put it in quotes", node.line)
+    return node.value
+
+
+def read_number(node: Node, path: str, least: int, most: int) -> int:
+    """A whole number in bounds; true, 1.0 and .nan are none."""
+    if not isinstance(node.value, int) or isinstance(node.value, bool):
+        raise DocumentError(f"{path} is {describe(node)}: it must be a whole number", node.line)
+    if not least <= node.value <= most:
+        raise DocumentError(f"{path} is {node.value}: it must be from {least} to {most}", node.line)
+    return node.value
+
+
 def dns_label(node: Node, path: str) -> str:
     """A namespace's or a container's name."""
-    return _matching_name(node, path, _DNS_LABEL, LABEL_LENGTH_MAX)
+    return _matching_name(node, path, DNS_LABEL, LABEL_LENGTH_MAX)
 
 
 def dns_subdomain(node: Node, path: str) -> str:
     """A pod's name."""
-    return _matching_name(node, path, readers.DNS_SUBDOMAIN, readers.SUBDOMAIN_LENGTH_MAX)
+    return _matching_name(node, path, DNS_SUBDOMAIN, SUBDOMAIN_LENGTH_MAX)
 
 
 def pod_uid(node: Node | None, path: str, namespace: str, name: str) -> str:
     """The UID that is given, or one that depends on namespace and name only."""
     if node is None:
         return str(uuid.uuid5(_UID_NAMESPACE, f"{namespace}/{name}"))
-    value = readers.text(node, path)
+    value = read_text(node, path)
     if len(value) > UID_LENGTH_MAX or not _UID.fullmatch(value):
         raise DocumentError(
             f"{path} is {quote(value)}: it must be letters, digits, '-', '.' or '_'", node.line
@@ -90,8 +128,8 @@ def is_port_name(value: str) -> bool:
 
 
 def _matching_name(node: Node, path: str, pattern: re.Pattern[str], length_max: int) -> str:
-    value = readers.text(node, path)
-    dots = " or '.'" if pattern is readers.DNS_SUBDOMAIN else ""
+    value = read_text(node, path)
+    dots = " or '.'" if pattern is DNS_SUBDOMAIN else ""
     if len(value) > length_max or not pattern.fullmatch(value):
         raise DocumentError(
             f"{path} is {quote(value)}: it must be at most {length_max} lower case letters, digits and '-'"
@@ -155,7 +193,7 @@ class ObjectFields:
     def children(self, name: str, count_max: int) -> Iterator[ObjectFields]:
         """The mappings of a list; an absent one is empty."""
         node, path = self.get(name), self.at(name)
-        for index, each in enumerate(readers.sequence(node, path, count_max) if node else ()):
+        for index, each in enumerate(read_sequence(node, path, count_max) if node else ()):
             yield ObjectFields(each, f"{path}[{index}]")
 
     def at(self, name: str) -> str:
@@ -233,8 +271,8 @@ def text_entries(node: Node | None, path: str) -> list[tuple[str, int]]:
     """A list of words with their lines; an absent one is empty."""
     if node is None:
         return []
-    entries = readers.sequence(node, path, ENTRIES_MAX)
-    return [(readers.secret(each, f"{path}[{index}]"), each.line) for index, each in enumerate(entries)]
+    entries = read_sequence(node, path, ENTRIES_MAX)
+    return [(read_secret(each, f"{path}[{index}]"), each.line) for index, each in enumerate(entries)]
 
 
 def container_command(
@@ -263,7 +301,7 @@ class Environment:
         """Raises DocumentError."""
         for entry in container.children("env", ENTRIES_MAX):
             name_node = entry.need("name")
-            name = readers.text(name_node, entry.at("name"))
+            name = read_text(name_node, entry.at("name"))
             if not name or "=" in name or not name.isprintable():
                 message = f"{entry.at('name')} is {quote(name)}: no variable is called so"
                 raise DocumentError(message, name_node.line)
@@ -271,7 +309,7 @@ class Environment:
             if origin is None:
                 # With what stands above it only, in the order of the list, as Kubernetes does.
                 written, at = entry.get("value"), entry.at("value")
-                text = "" if written is None else readers.secret(written, at)
+                text = "" if written is None else read_secret(written, at)
                 self.variables[name] = self._expander.expand(text, self.variables, at, entry.line)
                 continue
             value = _field_ref_value(origin, self._metadata, self._uid)
@@ -298,7 +336,7 @@ def _field_ref_value(origin: ObjectFields, metadata: ObjectFields, uid: str) -> 
     reference = origin.child("fieldRef")
     if reference is None:
         return None
-    path = readers.text(reference.need("fieldPath"), reference.at("fieldPath"))
+    path = read_text(reference.need("fieldPath"), reference.at("fieldPath"))
     if path == "metadata.uid":
         return uid
     if path in ("status.podIP", "status.hostIP"):
@@ -392,7 +430,7 @@ def _http_get_hook(fields: ObjectFields) -> HookAction:
 def _sleep_hook(fields: ObjectFields) -> HookAction:
     # Any number that fits: which of them are too long `check_sleep` says, in the API server's words.
     node = fields.need("seconds")
-    return SleepAction(seconds=readers.number(node, fields.at("seconds"), -INT64_MAX - 1, INT64_MAX))
+    return SleepAction(seconds=read_number(node, fields.at("seconds"), -INT64_MAX - 1, INT64_MAX))
 
 
 def _tcp_socket_hook(fields: ObjectFields) -> HookAction:
@@ -410,12 +448,10 @@ _HOOK_READERS: dict[str, Callable[[ObjectFields], HookAction]] = {
 def _hook_port(node: Node, path: str) -> int | str:
     """A number, a number in quotes, or a port's name; which port that is, the hook finds out when it runs."""
     if not isinstance(node.value, str):
-        return readers.number(node, path, 1, readers.PORT_MAX)
+        return read_number(node, path, 1, PORT_MAX)
     # The length comes before int(): on a long text that takes the square of its length.
     digits = node.value.isascii() and node.value.isdecimal()
-    fits = (
-        digits and len(node.value) <= len(str(readers.PORT_MAX)) and 1 <= int(node.value) <= readers.PORT_MAX
-    )
+    fits = digits and len(node.value) <= len(str(PORT_MAX)) and 1 <= int(node.value) <= PORT_MAX
     if not fits and (digits or not is_port_name(node.value)):
         raise DocumentError(f"{path} is {quote(node.value)}: it must be a port or a port's name", node.line)
     return node.value
@@ -426,7 +462,7 @@ def _hook_headers(fields: ObjectFields) -> tuple[tuple[str, str], ...]:
     for header in fields.children("httpHeaders", HEADERS_MAX):
         given = header.get("value")
         name = _short_text(header, "name", "")
-        value = "" if given is None else readers.secret(given, header.at("value"))
+        value = "" if given is None else read_secret(given, header.at("value"))
         if not _TOKEN.fullmatch(name):
             raise DocumentError(f"{header.at('name')} is {quote(name)}: it is no header's name", header.line)
         # It could smuggle a second request. Not repeated in the message: it may be somebody's password.
@@ -439,7 +475,7 @@ def _hook_headers(fields: ObjectFields) -> tuple[tuple[str, str], ...]:
 
 def _short_text(fields: ObjectFields, name: str, default: str) -> str:
     node = fields.get(name)
-    value = default if node is None else readers.text(node, fields.at(name))
+    value = default if node is None else read_text(node, fields.at(name))
     if len(value) > URL_PART_LENGTH_MAX:
         raise DocumentError(f"{fields.at(name)} is longer than {URL_PART_LENGTH_MAX} characters", fields.line)
     return value
@@ -488,7 +524,7 @@ def _read_named_pod(
         raise DocumentError("spec.containers is empty: a pod has at least one container", spec.line)
     process = ProcessSpec(uid=uid, init=init, containers=containers)
     class_name = _optional_text(spec, "priorityClassName")
-    priority = _optional_number(spec, "priority", readers.INT32_MIN, readers.INT32_MAX)
+    priority = _optional_number(spec, "priority", INT32_MIN, INT32_MAX)
     if priority is None:
         priority = SYSTEM_PRIORITIES.get(class_name)
     pod = Pod(
@@ -553,7 +589,7 @@ class _Containers:
         hook = pre_stop(lifecycle, self._grace_seconds, self._reading.allow_zero_sleep)
         ports: dict[str, int] = {}
         for port in fields.children("ports", ENTRIES_MAX):
-            number = readers.number(port.need("containerPort"), port.at("containerPort"), 1, readers.PORT_MAX)
+            number = read_number(port.need("containerPort"), port.at("containerPort"), 1, PORT_MAX)
             if port_name := _optional_text(port, "name"):
                 ports.setdefault(port_name, number)
         return ContainerSpec(
@@ -573,7 +609,7 @@ def _stop_signal(lifecycle: ObjectFields | None) -> str:
     node = lifecycle.get("stopSignal") if lifecycle else None
     if node is None or lifecycle is None:
         return "SIGTERM"
-    name = readers.text(node, lifecycle.at("stopSignal"))
+    name = read_text(node, lifecycle.at("stopSignal"))
     try:
         signal_number(name if name.startswith("SIG") else "")
     except ValueError as error:
@@ -590,12 +626,12 @@ def _has_value(node: Node | None, value: str | bool) -> bool:
 
 def _optional_text(fields: ObjectFields, name: str) -> str:
     node = fields.get(name)
-    return "" if node is None else readers.text(node, fields.at(name))
+    return "" if node is None else read_text(node, fields.at(name))
 
 
 def _optional_number(fields: ObjectFields, name: str, least: int, most: int) -> int | None:
     node = fields.get(name)
-    return None if node is None else readers.number(node, fields.at(name), least, most)
+    return None if node is None else read_number(node, fields.at(name), least, most)
 
 
 # Where manifests come from: files, folders and standard input; documents, lists and single pods.
@@ -746,7 +782,7 @@ class PriorityClasses:
         """Raises DocumentError."""
         fields = ObjectFields(node, "")
         name = dns_subdomain(ObjectFields(fields.need("metadata"), "metadata").need("name"), "metadata.name")
-        value = readers.number(fields.need("value"), "value", readers.INT32_MIN, readers.INT32_MAX)
+        value = read_number(fields.need("value"), "value", INT32_MIN, INT32_MAX)
         if self._values.setdefault(name, value) != value:
             raise DocumentError(
                 f"priority class {quote(name)} stands twice, with two values: keep one", node.line
@@ -787,7 +823,7 @@ def _objects(document: Node) -> Iterator[tuple[str, Node]]:
         return
     _check_version(fields, _VERSIONS.get(implied, "v1"))
     items = fields.get("items")
-    for index, each in enumerate(sequence(items, "items", PODS_MAX) if items else ()):
+    for index, each in enumerate(read_sequence(items, "items", PODS_MAX) if items else ()):
         item = ObjectFields(each, f"items[{index}]")
         kind = item.get("kind") or (Node(implied, each.line) if implied else None)
         yield _kind_of(item, kind), each

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ebbtide.actors.edges.local_status import LocalStatusEdge
 from ebbtide.actors.interfaces import WARNING, Edge, Tell
 from ebbtide.config import Loaded
-from ebbtide.config.schema import IN_CLUSTER, KUBELET_UNIT, NodeSection, is_node_name
+from ebbtide.config.kinds import is_node_name
+from ebbtide.config.schema import IN_CLUSTER, KUBELET_UNIT, NodeSection
 from ebbtide.events.values import Pod
 from ebbtide.extras import require
 from ebbtide.options import RunOptions

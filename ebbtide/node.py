@@ -117,7 +117,7 @@ class LocalNode:
         """Those that a shutdown would end. Raises ConfigError, PermissionError."""
         from ebbtide.doctor.gather import look_at_pods
 
-        return look_at_pods(self.options, self.configuration.options.node, self.status.mode)
+        return look_at_pods(self.options, self.configuration.config.node, self.status.mode)
 
     @cached_property
     def logind(self) -> tuple[LogindState | None, str]:

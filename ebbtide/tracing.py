@@ -178,7 +178,7 @@ class TracingEdge(SideProcess):
 
 def destination_of(loaded: Loaded, environ: Mapping[str, str]) -> Destination | None:
     """Where spans go; None: nowhere. Raises BadDestination."""
-    return resolve_all(environ, loaded.options.tracing.given)
+    return resolve_all(environ, loaded.config.tracing.given)
 
 
 def usable_destination(loaded: Loaded, tell: Tell) -> Destination | None:
@@ -204,7 +204,7 @@ def with_trace_flush(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
 
     def read() -> Loaded:
         loaded = load()
-        flush_ns = loaded.options.tracing.flush_ns
+        flush_ns = loaded.config.tracing.flush_ns
         return loaded._replace(settings=msgspec.structs.replace(loaded.settings, trace_flush_ns=flush_ns))
 
     return read

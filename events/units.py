@@ -5,8 +5,8 @@ reasons that are on record. It is cut off, never rounded up: what says 3 s took 
 minutes it is in seconds alone, because what it is compared with is: Kubernetes' grace periods, logind's
 InhibitDelayMaxSec, the periods of the waves.
 
-Not from here: the configuration's durations, which are Go's (`ebbtide.config.readers`); the reasons that the
-deterministic core puts on record, and the texts of the trace's spans, which are data: an old journal must
+Not from here: the configuration's durations, which are Go's (`ebbtide.config.durations`); the reasons that
+the deterministic core puts on record, and the texts of the trace's spans, which are data: an old journal must
 give the same bytes.
 """
 

@@ -15,20 +15,19 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from ebbtide.config.loading import CONFIG_BYTES_MAX, DEFAULT_PATH  # noqa: E402
+from ebbtide.config.fields import Field, fields_of, show, struct_of  # noqa: E402
+from ebbtide.config.loading import CONFIG_BYTES_MAX, DEFAULT_PATH, FIELDS  # noqa: E402
 from ebbtide.config.schema import (  # noqa: E402
-    FIELDS,
     KUBELET_KIND,
     KUBELET_VERSION,
     OWN_KIND,
     OWN_VERSION,
-    Field,
+    KubeletConfiguration,
 )
 from ebbtide.outage.configuration import (  # noqa: E402
-    OUTAGE_FIELDS,
     OUTAGE_KIND,
     OUTAGE_VERSION,
-    SECTIONS,
+    OutageConfiguration,
 )
 
 INTRODUCTION = f"""\
@@ -105,31 +104,47 @@ pools:
 
 
 def page() -> str:
+    kubelet = fields_of(KubeletConfiguration)
     lines = [INTRODUCTION, "## Fields\n"]
     for name, field in FIELDS.items():
-        read_from = f"* read from: {'both kinds (*kubelet*)' if field.doc.kubelet else f'{OWN_KIND} only'}"
-        lines += [*_field(name, field), read_from, ""]
+        both = "both kinds (*kubelet*)" if name in kubelet else f"{OWN_KIND} only"
+        lines += [*_field(name, field, [f"* read from: {both}"]), ""]
     return "\n".join([*lines, RULES])
 
 
 def outage_page() -> str:
     lines = [OUTAGE_INTRODUCTION, "## Fields\n"]
-    for name, field in OUTAGE_FIELDS.items():
-        lines += [*_field(name, field), ""]
-    for name, (_, text) in SECTIONS.items():
-        lines += [f"### `{name}`\n", f"{text}\n"]
+    for name, field in fields_of(OutageConfiguration).items():
+        lines += [*_field(name, field, []), ""]
     return "\n".join(lines)
 
 
-def _field(name: str, field: Field) -> list[str]:
+def _field(path: str, field: Field, more: list[str]) -> list[str]:
+    """A field; the fields of its section each with a line, or with a section of their own."""
+    section, listed = struct_of(field.hint), "list of mappings" if "a list" in field.kind else "mapping"
+    lines = [f"### `{path}`\n", f"{field.text}\n"]
+    if section is None:
+        return [*lines, f"* type: {field.kind}", f"* default: `{_default(field)}`", *more]
+    lines += [f"* type: {listed}", *more, "", "| field | type | default | |", "|---|---|---|---|"]
+    below: list[str] = []
+    path += "[]" if listed != "mapping" else ""
+    for name, each in fields_of(section).items():
+        if struct_of(each.hint) is not None:
+            below += ["", *_field(f"{path}.{name}", each, [])]
+            row = ("mapping, see below", "", each.text)
+        else:
+            row = (each.kind, "required" if each.required else f"`{_default(each)}`", each.text)
+        lines.append(f"| `{name}` | " + " | ".join(row).replace("``", "") + " |")
+    return lines + below
+
+
+def _default(field: Field) -> str:
+    """Empty: the program finds the value, or there is none."""
+    if field.default is None:
+        return ""
     # Wide: PyYAML would break a long default into lines. It ends a bare scalar's document with dots.
-    shown = yaml.safe_dump(field.doc.show(field.default), default_flow_style=True, width=2**31)
-    return [
-        f"### `{name}`\n",
-        f"{field.doc.text}\n",
-        f"* type: {field.doc.kind}",
-        "* default: `{}`".format(shown.removesuffix("\n").removesuffix("\n...")),
-    ]
+    shown = yaml.safe_dump(show(field.default, field.hint), default_flow_style=True, width=2**31)
+    return shown.removesuffix("\n").removesuffix("\n...")
 
 
 PAGES = {

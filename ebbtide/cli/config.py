@@ -18,7 +18,7 @@ from ebbtide.cli.common.guard import NOT_SO
 from ebbtide.cli.common.output import show, show_json
 from ebbtide.cli.common.shared_options import config_option, grant_option, need_command, output_option
 from ebbtide.config.loading import DEFAULT_SOURCE, Loaded, configuration_values, load_named
-from ebbtide.config.schema import FIELDS, OWN_KIND, OWN_VERSION
+from ebbtide.config.schema import OWN_KIND, OWN_VERSION
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.format import visible
 from ebbtide.events.units import span_s
@@ -119,7 +119,9 @@ def configuration_json(loaded: Loaded) -> dict[str, Any]:
         "version": SHOW_VERSION,
         "enabled": bool(periods),
         "requestedSeconds": requested_seconds(periods),
-        "periods": FIELDS["shutdownGracePeriodByPodPriority"].doc.show(periods),
+        "periods": [
+            {"priority": each.priority, "shutdownGracePeriodSeconds": each.seconds} for each in periods
+        ],
         "values": configuration_values(loaded),
         "sources": loaded.sources,
     }

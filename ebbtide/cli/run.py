@@ -124,7 +124,7 @@ def run(
 
 def _checked_parts(options: RunOptions, loaded: Loaded) -> NodeParts | None:
     """Each mode needs its own kind of pods. Raises Refused."""
-    if options.mode == OBSERVE and loaded.options.metrics_kubelet_names:
+    if options.mode == OBSERVE and loaded.config.metrics_kubelet_names:
         # The kubelet exports its metrics itself: nobody else may use their names.
         raise Refused(
             f"metricsKubeletNames cannot be used in mode {OBSERVE}: the kubelet exports these itself"
@@ -135,7 +135,7 @@ def _checked_parts(options: RunOptions, loaded: Loaded) -> NodeParts | None:
         if options.pods is not None:
             raise Refused(f"--pods is for mode {PROCESS}: add --mode {PROCESS}, or leave it out")
         try:
-            return find_node_parts(options, loaded.options.node)
+            return find_node_parts(options, loaded.config.node)
         except ModeUnavailable as error:
             raise Refused(str(error)) from None
     refuse_node_options(options.cri, options.kubeconfig, options.node_name)

@@ -1,32 +1,22 @@
 """The file of ``simulate --behaviour``: how pods behave and what happens to the node (docs/simulate.md).
 
-Every field stands in one of the tables below with its reader; an unknown one is an error that names its
-line and the nearest known field, as in a configuration.
+The Structs below list every field. An unknown field is an error with its line and the nearest name.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Literal
 
-from ebbtide.actors.edges.documents import DocumentError, Node, decode_text, one_line, parse_yaml
+from msgspec import Meta, field
+from msgspec.structs import asdict
+
+from ebbtide.actors.edges.documents import DocumentError, decode_text, one_line, parse_yaml
 from ebbtide.cli.common.guard import Refused
-from ebbtide.config.readers import (
-    DURATION_NS_MAX,
-    INT32_MAX,
-    INT32_MIN,
-    SectionField,
-    bounded_duration,
-    describe,
-    flag,
-    number,
-    one_of,
-    read_section,
-    sequence,
-)
-from ebbtide.config.readers import text as word
-from ebbtide.events.values import ShutdownKind
+from ebbtide.config.durations import DURATION_NS_MAX
+from ebbtide.config.fields import DocumentErrors, Kind, RuleError, read
+from ebbtide.config.kinds import INT32_MAX, INT32_MIN, duration
+from ebbtide.config.schema import Section
 from ebbtide.replay.sim.scenario import (
     ApiIs,
     Behaviour,
@@ -34,28 +24,168 @@ from ebbtide.replay.sim.scenario import (
     DurationQuantiles,
     Faults,
     KubeletIs,
-    NodeMode,
     RuntimeRefuses,
 )
-
-KIND, API_VERSION = "SimulatedBehaviour", "ebbtide/v1alpha1"
 
 #: A file has some dozens of lines.
 BYTES_MAX = 2**20
 #: Rules of one file, and quantiles of one duration.
 RULES_MAX, QUANTILES_MAX = 1000, 1001
-EXIT_CODE_MAX = 255
 
 
 class BehaviourError(Refused):
     """The file cannot be used. One line: where, what, and how to put it right."""
 
 
+_TIME = duration(0, DURATION_NS_MAX)
+_Time = Annotated[int | None, _TIME]
+_Priority = Annotated[int | None, Meta(ge=INT32_MIN, le=INT32_MAX)]
+_Count = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+
+
+class Takes(Section, frozen=True):
+    """A duration, {from, to}, or {quantiles: [least, ..., most]}."""
+
+    from_ns: _Time = field(name="from", default=None)
+    to_ns: _Time = field(name="to", default=None)
+    quantiles: Annotated[tuple[Annotated[int, _TIME], ...] | None, Meta(max_length=QUANTILES_MAX)] = None
+
+    def __post_init__(self) -> None:
+        bounds = [each for each in (self.from_ns, self.to_ns) if each is not None]
+        if len(bounds) != (0 if self.quantiles is not None else 2):
+            raise ValueError("give from and to, or quantiles, or one duration")
+        values = bounds or list(self.quantiles or ())
+        # The place of a quantile is its share: out of order, a larger share would take less time.
+        if not values or values != sorted(values):
+            raise ValueError("write the durations in ascending order, at least one")
+
+
+def _drawn(takes: Takes | None) -> DurationQuantiles | None:
+    if takes is None:
+        return None
+    if takes.from_ns is not None and takes.to_ns is not None:
+        return DurationQuantiles((takes.from_ns, takes.to_ns))
+    return DurationQuantiles(takes.quantiles or ())
+
+
+def _constant(text: str) -> Takes:
+    assert _TIME.parse is not None
+    return Takes(quantiles=(_TIME.parse(text),))
+
+
+_Takes = Annotated[Takes | None, Kind(_TIME.text, _constant)]
+
+
+class Priorities(Section, frozen=True):
+    from_priority: _Priority = field(name="from", default=None)
+    below: _Priority = None
+
+
+class Match(Section, frozen=True):
+    name: str = "*"
+    namespace: str = "*"
+    container: str = "*"
+    priority: Priorities = Priorities()
+
+
+class Chance(Section, frozen=True):
+    times: _Count = 1
+    of: _Count = 1
+
+    def __post_init__(self) -> None:
+        if self.times > self.of:
+            raise RuleError(f"{self.times} of {self.of}: write at most {self.of}", "times")
+
+
+class HookBehaviour(Section, frozen=True):
+    takes: _Takes = None
+    fails: bool | None = None
+    hangs: bool | None = None
+
+
+class Rule(Section, frozen=True):
+    match: Match = Match()
+    chance: Chance = Chance()
+    stop_takes: _Takes = None
+    ignores_sigterm: bool | None = None
+    kill_takes: _Takes = None
+    exit_code: Annotated[int | None, Meta(ge=0, le=255)] = None
+    crashes_after: _Takes = None
+    hook: HookBehaviour = HookBehaviour()
+
+    @property
+    def rule(self) -> BehaviourRule:
+        return BehaviourRule(
+            pod=self.match.name,
+            namespace=self.match.namespace,
+            container=self.match.container,
+            priority_from=self.match.priority.from_priority,
+            priority_below=self.match.priority.below,
+            stop=_drawn(self.stop_takes),
+            ignores=self.ignores_sigterm,
+            kill=_drawn(self.kill_takes),
+            exit_code=self.exit_code,
+            crashes=_drawn(self.crashes_after),
+            hook=_drawn(self.hook.takes),
+            hook_fails=self.hook.fails,
+            hook_hangs=self.hook.hangs,
+            times=self.chance.times,
+            of=self.chance.of,
+        )
+
+
+class NodeFaults(Section, frozen=True):
+    """The fields of `Faults`; None: its default."""
+
+    kind: Literal["poweroff", "reboot", "halt", "kexec", "soft-reboot"] | None = None
+    mode: Literal["auto", "api", "cri", "observe"] | None = None
+    api_fails: bool = False
+    api_hangs: bool = False
+    runtime_refuses: RuntimeRefuses | None = field(name="runtimeFails", default=None)
+    kubelet: KubeletIs | None = None
+    kubelet_lock: bool | None = None
+    grant_ns: _Time = field(name="grant", default=None)
+    late_grant_ns: _Time = field(name="lateGrant", default=None)
+    cancel_after_ns: _Time = field(name="cancelAfter", default=None)
+    again_after_ns: _Time = field(name="againAfter", default=None)
+    second_signal_after_ns: _Time = field(name="secondSignalAfter", default=None)
+    bus_lost_after_ns: _Time = field(name="busLostAfter", default=None)
+    api_takes_ns: _Time = field(name="apiTakes", default=None)
+    runtime_takes_ns: _Time = field(name="runtimeTakes", default=None)
+    crash_after_ns: _Time = field(name="crashAfter", default=None)
+    restart_takes_ns: _Time = field(name="restartTakes", default=None)
+    power_cut_after_ns: _Time = field(name="powerCutAfter", default=None)
+    unmount_takes_ns: _Time = field(name="unmountTakes", default=None)
+    api_lost_after_ns: _Time = field(name="apiLostAfter", default=None)
+    api_back_after_ns: _Time = field(name="apiBackAfter", default=None)
+    api_hangs_after_ns: _Time = field(name="apiHangsAfter", default=None)
+    api_wakes_after_ns: _Time = field(name="apiWakesAfter", default=None)
+    runtime_hangs_after_ns: _Time = field(name="runtimeHangsAfter", default=None)
+    runtime_wakes_after_ns: _Time = field(name="runtimeWakesAfter", default=None)
+    kubelet_hangs_after_ns: _Time = field(name="kubeletHangsAfter", default=None)
+    kubelet_wakes_after_ns: _Time = field(name="kubeletWakesAfter", default=None)
+
+    @property
+    def faults(self) -> Faults:
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        fails, hangs = given.pop("api_fails"), given.pop("api_hangs")
+        # A hanging API server fails too, only later. This harder case wins where the file has both.
+        api: ApiIs = "hangs" if hangs else "fails" if fails else "works"
+        return Faults(api=api, **given)
+
+
+class BehaviourFile(Section, frozen=True):
+    api_version: Literal["ebbtide/v1alpha1"] | None = None
+    kind: Literal["SimulatedBehaviour"] | None = None
+    pods: Annotated[tuple[Rule, ...], Meta(max_length=RULES_MAX)] = ()
+    node: NodeFaults = NodeFaults()
+
+
 def load_behaviour(path: str | Path) -> Behaviour:
     """Read a file. Raises BehaviourError."""
     try:
         with open(path, "rb") as file:
-            # One byte more tells a file that is too large from one that just fits, without reading all of it.
+            # One byte more shows that a file is too large, without reading all of it.
             raw = file.read(BYTES_MAX + 1)
     except OSError as error:
         raise BehaviourError(
@@ -70,139 +200,9 @@ def parse_behaviour(name: str, raw: bytes) -> Behaviour:
         documents = parse_yaml(decode_text(raw, BYTES_MAX))
         if len(documents) > 1:
             raise DocumentError("more than one document: keep one", documents[1].line)
-        return _document(documents[0]) if documents else Behaviour()
+        found = read(documents[0], BehaviourFile) if documents else BehaviourFile()
+        return Behaviour(tuple(each.rule for each in found.pods), found.node.faults)
     except DocumentError as error:
-        where = f"{one_line(name)}:{error.line}" if error.line else one_line(name)
-        raise BehaviourError(f"{where}: {error.message}") from error
-
-
-def _document(node: Node) -> Behaviour:
-    said = read_section(node, "", DOCUMENT)
-    return Behaviour(said.get("pods", ()), said.get("node", Faults()))
-
-
-def _constant(expected: str) -> Any:
-    def read(node: Node, path: str) -> None:
-        if node.value != expected:
-            raise DocumentError(f"{path} is {describe(node)}: it must be {expected}", node.line)
-
-    return read
-
-
-_time = bounded_duration(0, DURATION_NS_MAX)
-
-
-def _takes(node: Node, path: str) -> DurationQuantiles:
-    """A duration, {from, to}, or {quantiles: [least, ..., most]}."""
-    if not isinstance(node.value, dict):
-        return DurationQuantiles((_time(node, path),))
-    said = read_section(node, path, DISTRIBUTION)
-    if "quantiles" in said:
-        if len(said) > 1:
-            raise DocumentError(f"{path}: give quantiles, or from and to, not both", node.line)
-        return DurationQuantiles(_ascending(said["quantiles"], path, node))
-    if len(said) != 2:
-        raise DocumentError(f"{path}: give from and to, or quantiles, or one duration", node.line)
-    return DurationQuantiles(_ascending((said["from"], said["to"]), path, node))
-
-
-def _ascending(values: tuple[int, ...], path: str, node: Node) -> tuple[int, ...]:
-    # Quantiles are looked up by their place. Out of order, a larger share would take less time.
-    if not values or list(values) != sorted(values):
-        raise DocumentError(f"{path}: write the durations in ascending order, at least one", node.line)
-    return values
-
-
-def _quantiles(node: Node, path: str) -> tuple[int, ...]:
-    values = sequence(node, path, QUANTILES_MAX)
-    return tuple(_time(each, f"{path}[{index}]") for index, each in enumerate(values))
-
-
-def _section(**readers: Any) -> Any:
-    """A mapping whose attributes have the names of its fields."""
-    fields = {name: SectionField(name, reader) for name, reader in readers.items()}
-    return lambda node, path: read_section(node, path, fields)
-
-
-def _number(least: int, most: int) -> Any:
-    return lambda node, path: number(node, path, least, most)
-
-
-def _rules(node: Node, path: str) -> tuple[BehaviourRule, ...]:
-    rules = sequence(node, path, RULES_MAX)
-    return tuple(_rule(each, f"{path}[{index}]") for index, each in enumerate(rules))
-
-
-def _rule(node: Node, path: str) -> BehaviourRule:
-    said = read_section(node, path, RULE)
-    match, hook, chance = (said.pop(name, {}) for name in ("match", "hook", "chance"))
-    priority = match.pop("priority", {})
-    times, of = chance.get("times", 1), chance.get("of", 1)
-    if times > of:
-        raise DocumentError(f"{path}.chance is {times} of {of}: it is at most all of them", node.line)
-    return BehaviourRule(
-        pod=match.get("name", "*"),
-        namespace=match.get("namespace", "*"),
-        container=match.get("container", "*"),
-        priority_from=priority.get("from"),
-        priority_below=priority.get("below"),
-        hook=hook.get("takes"),
-        hook_fails=hook.get("fails"),
-        hook_hangs=hook.get("hangs"),
-        times=times,
-        of=of,
-        **said,
-    )
-
-
-def _faults(node: Node, path: str) -> Faults:
-    said = read_section(node, path, NODE)
-    fails, hangs = said.pop("api_fails", False), said.pop("api_hangs", False)
-    # A hanging API server fails too, only later. This harder case wins where the file has both.
-    api: ApiIs = "hangs" if hangs else "fails" if fails else "works"
-    return Faults(api=api, **said)
-
-
-#: For ``from`` and ``below``: Python has the first as a keyword.
-_BOUND = _number(INT32_MIN, INT32_MAX)
-DISTRIBUTION = {
-    "from": SectionField("from", _time),
-    "to": SectionField("to", _time),
-    "quantiles": SectionField("quantiles", _quantiles),
-}
-_PRIORITY = _section(**{"from": _BOUND, "below": _BOUND})
-RULE = {
-    "match": SectionField("match", _section(name=word, namespace=word, container=word, priority=_PRIORITY)),
-    "chance": SectionField("chance", _section(times=_number(1, INT32_MAX), of=_number(1, INT32_MAX))),
-    "stopTakes": SectionField("stop", _takes),
-    "ignoresSigterm": SectionField("ignores", flag),
-    "killTakes": SectionField("kill", _takes),
-    "exitCode": SectionField("exit_code", _number(0, EXIT_CODE_MAX)),
-    "crashesAfter": SectionField("crashes", _takes),
-    "hook": SectionField("hook", _section(takes=_takes, fails=flag, hangs=flag)),
-}
-#: The attributes are those of `Faults`.
-NODE = {
-    "kind": SectionField("kind", one_of(tuple(kind for kind in get_args(ShutdownKind) if kind != "unknown"))),
-    "apiFails": SectionField("api_fails", flag),
-    "apiHangs": SectionField("api_hangs", flag),
-    "runtimeFails": SectionField("runtime_refuses", one_of(get_args(RuntimeRefuses))),
-    "mode": SectionField("mode", one_of(tuple(filter(None, get_args(NodeMode))))),
-    "kubelet": SectionField("kubelet", one_of(get_args(KubeletIs))),
-    "kubeletLock": SectionField("kubelet_lock", flag),
-    **{
-        name: SectionField(re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name) + "_ns", _time)
-        for name in (
-            *("grant", "lateGrant", "cancelAfter", "againAfter", "secondSignalAfter", "busLostAfter"),
-            *("apiTakes", "runtimeTakes", "crashAfter", "restartTakes", "powerCutAfter", "unmountTakes"),
-            *("apiLostAfter", "apiBackAfter", "apiHangsAfter", "apiWakesAfter"),
-            *("runtimeHangsAfter", "runtimeWakesAfter", "kubeletHangsAfter", "kubeletWakesAfter"),
-        )
-    },
-}
-DOCUMENT = {
-    "kind": SectionField("kind", _constant(KIND)),
-    "apiVersion": SectionField("api_version", _constant(API_VERSION)),
-    "pods": SectionField("pods", _rules),
-    "node": SectionField("node", _faults),
-}
+        found_at = error.found if isinstance(error, DocumentErrors) else (error,)
+        lines = (f":{each.line}: {each.message}" if each.line else f": {each.message}" for each in found_at)
+        raise BehaviourError("; ".join(one_line(name) + line for line in lines)) from error

@@ -146,7 +146,7 @@ def find_parts(node: LocalNode) -> NodeParts | str:
     from ebbtide.modes import ModeUnavailable, find_node_parts
 
     try:
-        parts = find_node_parts(node.options, node.configuration.options.node)
+        parts = find_node_parts(node.options, node.configuration.config.node)
     except (ModeUnavailable, PackagesMissing) as error:
         return str(error)
     path = parts.kubeconfig

@@ -17,7 +17,7 @@ import msgspec
 import trio
 from jeepney import DBusAddress
 
-from ebbtide.actors.edges.http_get import BadHook, request_of
+from ebbtide.actors.edges.http_request import BadHook, request_of
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.bus import Bus as Connection
 from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
@@ -73,16 +73,16 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     except ConfigError as error:
         config_error = str(error)
     (status, status_error), (bus, bus_error), store = node.status, node.logind, node.journal
-    section = loaded.options.node if loaded is not None else NodeSection()
+    section = loaded.config.node if loaded is not None else NodeSection()
     pods = look_at_pods(node.options, section, node.status.mode or store.mode)
     shipping = None
-    if loaded is not None and loaded.options.shipping.url:
+    if loaded is not None and loaded.config.shipping.url:
         from ebbtide.doctor.store_looks import look_at_store  # late: few nodes ship
 
         # By the name that the daemon would begin its journal with: rights are a node's own.
         seen = pods.seen.name if pods.seen is not None else ""
         name = given_node_name(node.options, section) or seen or host_name()
-        shipping = look_at_store(loaded.options.shipping, node.options.journal, name)
+        shipping = look_at_store(loaded.config.shipping.store, node.options.journal, name)
     raise_grant = loaded is not None and loaded.settings.raise_grant
     # A limit that the daemon may raise is no reason to cut a pod.
     grant_ns = None if bus is None or raise_grant else bus.grant_ns

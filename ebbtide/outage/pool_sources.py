@@ -1,4 +1,8 @@
-"""Who is asked about a node, and who switches its machine off: the edges of its pool's sources of proof."""
+"""The sources of proof for each node, by its pool. `MACHINE_SOURCES` lists the kinds that ask a machine's
+power.
+
+A row there makes, once a pool, the function that gives each node its source (docs/extending.md).
+"""
 
 from __future__ import annotations
 
@@ -7,26 +11,92 @@ from pathlib import Path
 
 from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
-from ebbtide.actors.edges.proof.cloud import Credentials, Ec2, Ec2Source
-from ebbtide.actors.edges.proof.ipmi import Ipmi
-from ebbtide.actors.edges.proof.kubelet_source import KubeletSource
-from ebbtide.actors.edges.proof.power import Check, PowerEdge
-from ebbtide.actors.edges.proof.redfish import Redfish
-from ebbtide.actors.edges.proof.remediators import (
+from ebbtide.actors.edges.proof_sources.ec2 import Credentials, Ec2, Ec2Source
+from ebbtide.actors.edges.proof_sources.ipmi import Ipmi
+from ebbtide.actors.edges.proof_sources.kubelet_source import KubeletSource
+from ebbtide.actors.edges.proof_sources.node_statements import (
+    CONTRADICT,
+    STATED,
+    StatementsEdge,
+    StatementSource,
+)
+from ebbtide.actors.edges.proof_sources.proof_edges import Check, PowerEdge, SourcesEdge
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, PowerSwitch, ProofSource
+from ebbtide.actors.edges.proof_sources.redfish import Redfish
+from ebbtide.actors.edges.proof_sources.remediators import (
     KINDS,
     Machines,
     Remediations,
     Remediator,
     RemediatorSource,
 )
-from ebbtide.actors.edges.proof.sources import Machine, ProofSource, SourcesEdge
-from ebbtide.actors.edges.proof.statements import CONTRADICT, STATED, StatementsEdge, StatementSource
 from ebbtide.actors.interfaces import Clock, Edge
 from ebbtide.outage.configuration import OutageConfiguration, Pool
 
+#: From a node's name to its source; None: the pool has none of this kind for it.
+SourceOf = Callable[[str], ProofSource | None]
+
+
+def _redfish(pool: Pool) -> SourceOf:
+    def source(node: str) -> ProofSource | None:
+        said = pool.redfish
+        if said is None or not (url := said.address_of(node)):
+            return None
+        return Redfish(
+            url=url,
+            username_file=Path(said.username_file),
+            password_file=Path(said.password_file),
+            system=said.system_of(node),
+            ca_file=Path(said.certificate) if said.certificate is not None else None,
+            fingerprint=said.fingerprint,
+            uuid_order=said.uuid_order,
+        )
+
+    return source
+
+
+def _ipmi(pool: Pool) -> SourceOf:
+    def source(node: str) -> ProofSource | None:
+        said = pool.ipmi
+        if said is None or not (address := said.address_of(node)):
+            return None
+        host, port = address
+        return Ipmi(
+            host=host,
+            port=port,
+            username_file=Path(said.username_file),
+            password_file=Path(said.password_file),
+            cipher_suite=said.cipher_suite,
+            privilege=said.privilege,
+            guid_order=said.guid_order,
+        )
+
+    return source
+
+
+def _ec2(pool: Pool) -> SourceOf:
+    said = pool.cloud.ec2 if pool.cloud is not None else None
+    if said is None:
+        return lambda node: None
+    file = Path(said.credentials_file) if said.credentials_file is not None else None
+    credentials = Credentials(said.region, file, said.profile)
+    # One for all nodes of the pool: they share requests.
+    source = Ec2Source(Ec2(said.region, credentials, said.endpoint, said.certificate))
+    return lambda node: source
+
+
+#: Switches are asked in this order.
+MACHINE_SOURCES: tuple[Callable[[Pool], SourceOf], ...] = (_redfish, _ipmi, _ec2)
+
+
+def machine_sources(pool: Pool) -> Callable[[str], list[ProofSource]]:
+    """By node: the sources that report its machine's power."""
+    made = [make(pool) for make in MACHINE_SOURCES]
+    return lambda node: [source for of in made if (source := of(node)) is not None]
+
 
 def machine_of(view: ClusterView, node: str, node_uid: str) -> Machine | None:
-    """As it was last read; None: that Node is not there."""
+    """As it was last read; None: there is no such Node."""
     found = view.of(node).node
     if found is None or found.uid != node_uid:
         return None
@@ -34,74 +104,9 @@ def machine_of(view: ClusterView, node: str, node_uid: str) -> Machine | None:
 
 
 def pool_of(configuration: OutageConfiguration, view: ClusterView, node: str) -> Pool:
-    """By the labels that it has now; of a Node that is gone, by none."""
+    """By the Node's present labels; a deleted Node has none."""
     found = view.of(node).node
     return configuration.pool_of(found.labels if found is not None else {})
-
-
-def sources_of(
-    pool: Pool,
-    view: ClusterView,
-    node: str,
-    node_uid: str,
-    remediations: Sequence[Remediator],
-    ec2: Ec2 | None = None,
-) -> tuple[list[StatementSource], list[ProofSource]]:
-    """What stands on the Node itself, and who is asked beside it."""
-    wanted = [each for each in STATED if each in pool.believe or each in CONTRADICT]
-    stated = [StatementSource(each, view, node, node_uid) for each in wanted]
-    asked: list[ProofSource] = []
-    if pool.ask_kubelet:
-        asked.append(KubeletSource(view, node))
-    if ec2 is not None:
-        asked.append(Ec2Source(ec2))
-    if "remediator" in pool.believe:
-        asked += [RemediatorSource(each, view, node) for each in remediations]
-    return stated, asked
-
-
-def ec2_of(pool: Pool) -> Ec2 | None:
-    """One for all nodes of a pool: they are asked for together."""
-    said = pool.cloud.ec2 if pool.cloud is not None else None
-    if said is None:
-        return None
-    file = Path(said.credentials_file) if said.credentials_file is not None else None
-    credentials = Credentials(said.region, file, said.profile)
-    return Ec2(said.region, credentials, said.endpoint, said.certificate)
-
-
-def controllers_of(pool: Pool, node: str) -> list[Redfish | Ipmi]:
-    """The management controllers that the node's machine has: read from, and switched off by."""
-    found: list[Redfish | Ipmi] = []
-    if pool.redfish is not None and (url := pool.redfish.address_of(node)):
-        said = pool.redfish
-        found.append(
-            Redfish(
-                url=url,
-                username_file=Path(said.username_file),
-                password_file=Path(said.password_file),
-                system=said.system_of(node),
-                ca_file=Path(said.certificate) if said.certificate is not None else None,
-                fingerprint=said.fingerprint,
-                # Of the loopback alone, as the configuration has it.
-                insecure=url.startswith("http://"),
-                uuid_order=said.uuid_order,
-            )
-        )
-    if pool.ipmi is not None and (address := pool.ipmi.address_of(node)):
-        host, port = address
-        found.append(
-            Ipmi(
-                host=host,
-                port=port,
-                username_file=Path(pool.ipmi.username_file),
-                password_file=Path(pool.ipmi.password_file),
-                cipher_suite=pool.ipmi.cipher_suite,
-                privilege=pool.ipmi.privilege,
-                guid_order=pool.ipmi.guid_order,
-            )
-        )
-    return found
 
 
 def proof_edges(
@@ -111,22 +116,31 @@ def proof_edges(
     caller: ApiCaller,
     manager: ApiCaller | None = None,
 ) -> Callable[[str, str, Check], Sequence[Edge]]:
-    """For a node by its name and UID, with what reads it again before its machine is switched off. Its pool
-    is that of the labels that it has when it is suspected. ``manager``: of the cluster where Cluster API's
-    Machines are; None: it is this one.
+    """For a node by its name and UID, with the check before its machine is switched off. The node's pool is
+    chosen when the node is suspected. ``manager``: calls the cluster that has Cluster API's Machines; None:
+    it is this cluster.
     """
-    remediations: list[Remediator] = [Remediations(caller, name) for name in KINDS]
-    remediations.append(Machines(caller if manager is None else manager, view))
-    clouds = {pool.name: ec2_of(pool) for pool in configuration.pools}
+    remediators: list[Remediator] = [Remediations(caller, name) for name in KINDS]
+    remediators.append(Machines(caller if manager is None else manager, view))
+    by_pool = {pool.name: machine_sources(pool) for pool in configuration.pools}
 
     def edges(node: str, node_uid: str, check: Check) -> Sequence[Edge]:
         pool = pool_of(configuration, view, node)
-        stated, asked = sources_of(pool, view, node, node_uid, remediations, clouds.get(pool.name))
-        controllers = controllers_of(pool, node)
+        stated = [
+            StatementSource(each, view, node, node_uid)
+            for each in STATED
+            if each in pool.believe or each in CONTRADICT
+        ]
+        machine = by_pool[pool.name](node) if pool.name in by_pool else []
+        sources: list[ProofSource] = [*stated, *machine]
+        if pool.ask_kubelet:
+            sources.append(KubeletSource(view, node))
+        if "remediator" in pool.believe:
+            sources += [RemediatorSource(each, view, node) for each in remediators]
         return (
             StatementsEdge(stated, view, node, clock),
-            SourcesEdge([*stated, *asked, *controllers], lambda: machine_of(view, node, node_uid), clock),
-            PowerEdge(controllers, check),
+            SourcesEdge(sources, lambda: machine_of(view, node, node_uid), clock),
+            PowerEdge([each for each in machine if isinstance(each, PowerSwitch)], check),
         )
 
     return edges

@@ -51,7 +51,7 @@ def test_the_yaml_is_a_document_that_loads_to_the_same(
         f"journalFallbacks:{''.join(f'{chr(10)}- {path}' for path in quoted) or ' []'}\n"
     )
     again = loaded(view.configuration_yaml(first))
-    assert (again.settings, again.options) == (first.settings, first.options)
+    assert (again.settings, again.config) == (first.settings, first.config)
     assert "  GracefulNodeShutdown: true  # default" in view.configuration_yaml(first).splitlines()
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebbtide.config import ConfigError, load, parse
-from ebbtide.config.loading import MISTAKES_MAX
-from ebbtide.config.readers import GATES
-from ebbtide.config.schema import FIELDS
+from ebbtide.config.fields import fields_of
+from ebbtide.config.loading import FIELDS, MISTAKES_MAX
+from ebbtide.config.schema import Gates
 from tests.corpus_files import CUTS, corpus, damaged, read_or_refused
 
 CORPUS = corpus("config")
@@ -24,9 +24,9 @@ HEADERS = st.sampled_from(
 )
 # fmt: off
 WORDS = st.sampled_from([
-    *FIELDS, *GATES, "priority", "shutdownGracePeriodSeconds", "30s", "1ms", "-1s", "10", "true", "strict",
-    ".nan", "/run", "~", "1e9", "9" * 30, "[", "]", "{", "}", ", ", "- ", "&a ", "*a", "<<", "'", '"', "\\",
-    "!!str ", "|",
+    *FIELDS, *fields_of(Gates), "priority", "shutdownGracePeriodSeconds", "30s", "1ms", "-1s", "10", "true",
+    "strict", ".nan", "/run", "~", "1e9", "9" * 30, "[", "]", "{", "}", ", ", "- ", "&a ", "*a", "<<", "'",
+    '"', "\\", "!!str ", "|",
 ])
 # fmt: on
 LINES = st.lists(

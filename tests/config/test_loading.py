@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ebbtide.config import ConfigError, Loaded, load, parse
-from ebbtide.config.loading import MISTAKES_MAX
-from ebbtide.config.schema import FIELDS, NODE_FIELDS, TRACING_FIELDS, NodeSection
+from ebbtide.config.fields import fields_of
+from ebbtide.config.loading import FIELDS, MISTAKES_MAX
+from ebbtide.config.schema import KubeletConfiguration, NodeSection, Tracing
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Period, Settings
 
@@ -32,8 +33,8 @@ def test_nothing_configured_means_the_defaults_and_switched_off() -> None:
     """No file, an empty one, and one of comments are the same."""
     assert loaded().settings == loaded("").settings == loaded("# none\n---\n").settings == Settings()
     assert set(loaded().sources.values()) == {"default"}
-    assert loaded().options.drop_in_directory == "/run/systemd/logind.conf.d"
-    assert loaded().options.journal_fallbacks == ("/run/ebbtide/journal",)
+    assert loaded().config.drop_in_directory == "/run/systemd/logind.conf.d"
+    assert loaded().config.journal_fallbacks == ("/run/ebbtide/journal",)
 
 
 def test_every_field_arrives_with_its_source() -> None:
@@ -54,9 +55,9 @@ def test_every_field_arrives_with_its_source() -> None:
         raise_grant=False,
         status_flush_seconds=60,
     )
-    assert found.options.journal_fallbacks == ("/a", "/b")
-    assert found.options.metrics_hosts == ("node-1.example", "node-1")
-    assert (found.options.drop_in_directory, found.options.journal_bytes_max) == (
+    assert found.config.journal_fallbacks == ("/a", "/b")
+    assert found.config.metrics_hosts == ("node-1.example", "node-1")
+    assert (found.config.drop_in_directory, found.config.journal_bytes_max) == (
         "/etc/systemd/logind.conf.d",
         2097152,
     )
@@ -159,19 +160,22 @@ def test_with_the_gate_off_and_only_the_list_set_the_feature_is_off() -> None:
      "0.yaml:5: unknown field 'seconds' in shutdownGracePeriodByPodPriority[0]: "
      "did you mean shutdownGracePeriodSeconds?"),
     (OWN + "shutdownGracePeriod: 30",
-     "0.yaml:3: shutdownGracePeriod is 30, without a unit: write 30s for seconds"),
+     "0.yaml:3: shutdownGracePeriod is 30: it must be a duration such as 30s or 1m30s"),
     (OWN + "shutdownGracePeriod: .nan",
-     "0.yaml:3: shutdownGracePeriod is nan: it must be a duration such as 30s"),
+     "0.yaml:3: shutdownGracePeriod is nan: it must be a duration such as 30s or 1m30s"),
     (OWN + "raiseGrant: 1", "0.yaml:3: raiseGrant is 1: it must be true or false"),
     (OWN + "budget: lax", "0.yaml:3: budget is 'lax': it must be strict or elastic"),
-    (OWN + "budget: true", "0.yaml:3: budget is true: it must be a word; put it in quotes"),
-    (OWN + "reserve: 1500ms", "0.yaml:3: reserve is 1.5s: it must be whole seconds, from 0s to 1h"),
-    (OWN + "dropInDirectory: run", "0.yaml:3: dropInDirectory is 'run': it must be an absolute path"),
+    (OWN + "budget: true", "0.yaml:3: budget is true: it must be strict or elastic"),
+    (OWN + "reserve: 1500ms",
+     "0.yaml:3: reserve is '1500ms': it must be a duration such as 30s or 1m30s, whole seconds, "
+     "from 0s to 1h0m0s"),
+    (OWN + "dropInDirectory: run",
+     "0.yaml:3: dropInDirectory is 'run': it must be one of logind's folders, an absolute path"),
     (OWN + "journalBytesMax: 5",
-     "0.yaml:3: journalBytesMax is 5: it must be from 1048576 to 1099511627776"),
+     "0.yaml:3: journalBytesMax is 5: it must be a whole number from 1048576 to 1099511627776"),
     (OWN + "journalFallbacks: /a", "0.yaml:3: journalFallbacks is '/a': it must be a list"),
     (OWN + "metricsHosts: ['a:80']",
-     "0.yaml:3: metricsHosts[0] is 'a:80': write a host name, without a port"),
+     "0.yaml:3: metricsHosts[0] is 'a:80': it must be a host name, without a port"),
     (OWN + "featureGates: [a]", "0.yaml:3: featureGates is a list: it must be a mapping"),
     (KUBELET + "featureGates: {GracefulNodeShutdown: 1}",
      "0.yaml:3: featureGates.GracefulNodeShutdown is 1: it must be true or false"),
@@ -232,7 +236,7 @@ def test_a_gigabyte_costs_no_more_than_its_first_piece(tmp_path: Path) -> None:
 def test_a_drop_in_folder_means_the_same_however_it_is_written(written: str) -> None:
     """A trailing slash is no other folder."""
     assert (
-        loaded(f"{OWN}dropInDirectory: {written}\n").options.drop_in_directory == "/run/systemd/logind.conf.d"
+        loaded(f"{OWN}dropInDirectory: {written}\n").config.drop_in_directory == "/run/systemd/logind.conf.d"
     )
 
 
@@ -273,7 +277,7 @@ def test_every_field_of_the_section_arrives() -> None:
     found = loaded(OWN + EVERYTHING)
     assert found.settings.means == {"poweroff": "cri", "soft-reboot": "api"}
     assert (found.settings.unready, found.settings.left_pods) == ("never", "delete")
-    assert found.options.node == NodeSection(
+    assert found.config.node == NodeSection(
         means={"poweroff": "cri", "soft-reboot": "api"},
         unready="never",
         left_pods="delete",
@@ -300,7 +304,7 @@ def test_the_folder_of_static_pods_is_also_read_from_the_kubelets_own_document(
 ) -> None:
     """There it stands without a section; a kubelet that has no such folder writes an empty text."""
     found = loaded(*texts)
-    assert (found.options.node.static_pod_path, found.sources["node.staticPodPath"]) == (path, source)
+    assert (found.config.node.static_pod_path, found.sources["node.staticPodPath"]) == (path, source)
 
 
 @pytest.mark.parametrize("fields, message", [
@@ -309,11 +313,13 @@ def test_the_folder_of_static_pods_is_also_read_from_the_kubelets_own_document(
     ("means: {reboot: observe}", "node.means.reboot is 'observe': it must be api or cri"),
     ("means: api", "node.means is 'api': it must be a mapping"),
     ("unready: sometimes", "node.unready is 'sometimes': it must be poweroff or always or never"),
-    ("leftPods: true", "node.leftPods is true: it must be a word; put it in quotes"),
+    ("leftPods: true", "node.leftPods is true: it must be keep or delete"),
     ("kubeletUnit: kubelet", "node.kubeletUnit is 'kubelet': it must be a service unit"),
     ('kubeletUnit: "a b.service"', "node.kubeletUnit is 'a b.service': it must be a service unit"),
     ("kubeconfig: kubelet.conf", "node.kubeconfig is 'kubelet.conf': it must be an absolute path, or in"),
-    ("nodeName: Node-1", "node.nodeName is 'Node-1': it must be the Node's name in the API"),
+    ("nodeName: Node-1",
+     "node.nodeName is 'Node-1': it must be a Node's name in the API: lower-case letters, digits, "
+     "'-' and '.', in quotes"),
     ("nodeName: a..b", "node.nodeName is 'a..b': it must be"),
     (f"nodeName: {'a' * 254}", "node.nodeName is 'aaa"),
     ("criSocket: tcp://127.0.0.1:1", "node.criSocket is 'tcp://127.0.0.1:1': it must be an absolute"),
@@ -328,9 +334,9 @@ def test_a_wrong_value_is_named_with_its_line_and_its_cure(fields: str, message:
 
 #: A truth value in each place that means something else; for Python it is a number.
 TRUTHS = [
-    *(f"{name}: true" for name, field in FIELDS.items() if field.doc.kind != "true or false"),
-    *(f"node: {{{name}: true}}" for name in NODE_FIELDS),
-    *(f"tracing: {{{name}: true}}" for name in TRACING_FIELDS),
+    *(f"{name}: true" for name, field in FIELDS.items() if field.kind != "true or false"),
+    *(f"node: {{{name}: true}}" for name in fields_of(NodeSection)),
+    *(f"tracing: {{{name}: true}}" for name in fields_of(Tracing)),
     "shutdownGracePeriodByPodPriority: [{priority: true, shutdownGracePeriodSeconds: 5}]",
     "shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: true}]",
 ]
@@ -339,7 +345,7 @@ TRUTHS = [
 @pytest.mark.parametrize(
     "text",
     [OWN + line for line in TRUTHS]
-    + [KUBELET + line for line in TRUTHS if FIELDS[line.partition(":")[0]].doc.kubelet],
+    + [KUBELET + line for line in TRUTHS if line.partition(":")[0] in fields_of(KubeletConfiguration)],
 )
 def test_true_is_no_number(text: str) -> None:
     """In our own configuration, and in those fields of the kubelet's that are read."""
@@ -363,13 +369,15 @@ node: {means: {halt: x}, unredy: 3}
         parse([("a.yaml", first.encode()), ("b.yaml", b"kind: [\n"), ("c.yaml", b"kind: Other\n")])
     assert refused.value.mistakes == (
         "a.yaml:3: budget is 'lax': it must be strict or elastic",
-        "a.yaml:4: reserve is 3, without a unit: write 3s for seconds",
+        "a.yaml:4: reserve is 3: it must be a duration such as 30s or 1m30s, whole seconds, from 0s to "
+        "1h0m0s",
         "a.yaml:5: unknown field 'x-defaults': fields of your own (x-…) are not taken, put the anchor where "
         "its value is used first",
+        "a.yaml:6: shutdownGracePeriodByPodPriority[0].priority is 'a': it must be a whole number from "
+        "-2147483648 to 2147483647",
         "a.yaml:6: unknown field 'prio' in shutdownGracePeriodByPodPriority[0]: did you mean priority?",
-        "a.yaml:6: shutdownGracePeriodByPodPriority[0].priority is 'a': it must be a whole number",
-        "a.yaml:6: shutdownGracePeriodByPodPriority[1].shutdownGracePeriodSeconds is -1: it must be from 0 "
-        "to 9223372036",
+        "a.yaml:6: shutdownGracePeriodByPodPriority[1].shutdownGracePeriodSeconds is -1: it must be a whole "
+        "number from 0 to 9223372036",
         "a.yaml:7: unknown field 'GracefulShutdown' in featureGates: did you mean GracefulNodeShutdown?",
         "a.yaml:7: featureGates.PodLifecycleSleepAction is 3: it must be true or false",
         "a.yaml:8: node.means.halt is 'x': it must be api or cri",

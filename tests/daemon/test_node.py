@@ -57,7 +57,7 @@ def test_the_running_daemons_configuration_counts(running: Running) -> None:
     """Its values, the source of each, its journal; and that is said."""
     node, given = running.node, parse([("/etc/site.yaml", TEXT.encode())])
     assert node.configuration.settings == given.settings
-    assert node.configuration.options.node == given.options.node
+    assert node.configuration.config.node == given.config.node
     assert node.configuration.sources["shutdownGracePeriod"] == "/etc/site.yaml:3"
     assert node.options.journal == running.options.journal
     assert node.source == "with the running daemon's configuration"

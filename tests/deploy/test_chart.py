@@ -17,8 +17,9 @@ import trio
 import yaml
 
 from ebbtide import __version__
-from ebbtide.config.schema import FIELDS
-from ebbtide.outage.configuration import OUTAGE_FIELDS, parse_outage
+from ebbtide.config.fields import fields_of
+from ebbtide.config.loading import FIELDS
+from ebbtide.outage.configuration import OutageConfiguration, parse_outage
 from tests.beds.skipping import or_skip
 from tests.deploy.chart import CHART, KEPT, NAMESPACE, objects, run, template, values_of, written
 from tests.deploy.programs import HELMS, definition, helm
@@ -167,7 +168,7 @@ def test_a_configuration_has_the_fields_that_there_are() -> None:
     assert node["propertyNames"]["enum"] == [*head, *FIELDS]
     assert outage["propertyNames"]["enum"] == [
         *head,
-        *(each for each in OUTAGE_FIELDS if each != "namespace"),
+        *(each for each in fields_of(OutageConfiguration) if each != "namespace"),
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ebbtide.actors.edges.kubernetes.node_edge import QUARANTINE
 from ebbtide.actors.edges.kubernetes.node_view import NOTE_ANNOTATION, OUT_OF_SERVICE
-from ebbtide.actors.edges.proof.remediators import KINDS, MACHINES
+from ebbtide.actors.edges.proof_sources.remediators import KINDS, MACHINES
 from ebbtide.outage.program import LEASE
 from tests.deploy.granted import applied, denied, speaking, token
 from tests.deploy.rendering import place, rendered

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.edges.http_get import FAILURES
+from ebbtide.actors.edges.http_request import RequestFailed
 from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials
 from ebbtide.config import ConfigError
@@ -327,7 +327,7 @@ TARGETS: dict[str, Target] = {
     "image-state": Target(documents.runtime_states, (), documents.image_states),
     "cri": Target(node.cri, (), node.cri_answers),
     "api-objects": Target(node.api_objects, (), node.api_object_lines),
-    "hook-answer": Target(documents.hook_answer, FAILURES, documents.hook_answers),
+    "hook-answer": Target(documents.hook_answer, (RequestFailed,), documents.hook_answers),
     "answers": Target(documents.answers, (), documents.answer_messages),
     "bus": Target(sockets.bus, (), sockets.bus_messages),
     "control": Target(sockets.control_request, (), sockets.control_requests),

@@ -15,8 +15,8 @@ from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.actors.edges.kubernetes.paced import BURST, REQUESTS_PER_SECOND
-from ebbtide.actors.edges.proof.remediators import KINDS, LIST_EVERY_SECONDS
-from ebbtide.actors.edges.proof.sources import SourcesEdge
+from ebbtide.actors.edges.proof_sources.proof_edges import SourcesEdge
+from ebbtide.actors.edges.proof_sources.remediators import KINDS, LIST_EVERY_SECONDS
 from ebbtide.events.base import Fact
 from ebbtide.events.outage_events import EvidenceRead, ReadSources
 from ebbtide.log import LogOutput

@@ -8,10 +8,13 @@ import pytest
 
 from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
-from ebbtide.actors.edges.proof.remediators import KINDS, Machines, Remediations
-from ebbtide.actors.edges.proof.sources import Machine
+from ebbtide.actors.edges.proof_sources.proof_edges import SourcesEdge
+from ebbtide.actors.edges.proof_sources.proof_source import Machine
+from ebbtide.actors.interfaces import Ending, Outlet
+from ebbtide.events.outage_events import PowerOff
 from ebbtide.outage.configuration import parse_outage
-from ebbtide.outage.pool_sources import controllers_of, ec2_of, machine_of, pool_of, sources_of
+from ebbtide.outage.pool_sources import machine_of, machine_sources, proof_edges
+from tests.actors.edges.proof_sources.test_statements import Clock
 
 HEAD = "apiVersion: ebbtide/v1alpha1\nkind: OutageConfiguration\n"
 POOLS = HEAD + (
@@ -24,6 +27,10 @@ NODE = NodeView("n", "u", "1", "b1", "Unknown", "uuid", "aws:///z/i-1", "none", 
 class Nobody:
     async def call(self, method: str, path: str, **fields: Any) -> Answer:
         raise AssertionError("nobody is asked")
+
+
+async def never(order: PowerOff, outlet: Outlet) -> Ending | None:
+    raise AssertionError("nothing is switched off")
 
 
 def view_of(*nodes: NodeView) -> ClusterView:
@@ -39,18 +46,16 @@ def view_of(*nodes: NodeView) -> ClusterView:
     (HEAD + "pools: [{name: a, believe: [remediator]}]", {},
      ["peer", "kubelet", "remediator", "remediator", "remediator"]),
     (HEAD + "pools: [{name: a, believe: [], cloud: {ec2: {region: eu-west-1}}}]", {},
-     ["peer", "kubelet", "cloud"]),
+     ["peer", "cloud", "kubelet"]),
 ])  # fmt: skip
 async def test_the_sources_are_those_of_the_nodes_pool(
     text: str, labels: dict[str, str], expected: list[str]
 ) -> None:
     """By its labels. Who contradicts is heard whatever is believed."""
     view = view_of(NODE._replace(labels=labels))
-    remediations = [*(Remediations(Nobody(), name) for name in KINDS), Machines(Nobody(), view)]
-    pool = pool_of(parse_outage("a.yaml", text.encode()), view, "n")
-    stated, asked = sources_of(pool, view, "n", "u", remediations, ec2_of(pool))
-    found: list[Any] = [*stated, *asked]
-    assert [each.source for each in found] == expected
+    edges = proof_edges(parse_outage("a.yaml", text.encode()), view, Clock(), Nobody())("n", "u", never)
+    (reading,) = [each for each in edges if isinstance(each, SourcesEdge)]
+    assert [each.source for each in reading._sources] == expected
 
 
 CONTROLLERS = HEAD + (
@@ -73,7 +78,7 @@ CONTROLLERS = HEAD + (
 def test_the_management_controllers_are_those_of_the_node(node: str, expected: list[tuple[str, str]]) -> None:
     """By its name; one that has no address is not asked."""
     (pool,) = parse_outage("a.yaml", CONTROLLERS.encode()).pools
-    assert [(each.source, each.name) for each in controllers_of(pool, node)] == expected
+    assert [(each.source, each.name) for each in machine_sources(pool)(node)] == expected
 
 
 async def test_the_machine_is_as_the_node_says_it_now() -> None:

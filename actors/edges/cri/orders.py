@@ -34,7 +34,7 @@ from typing import Any
 
 import trio
 
-from ebbtide.actors.edges import http_get as http
+from ebbtide.actors.edges import http_request as http
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.cri_client import (
     EXEC_BYTES_MAX,
@@ -427,9 +427,9 @@ class ContainerHooks:
                 if not (action.host or address):
                     return Ending("failed", "its address is not known")
                 try:
-                    await http.send_request(http.request_of(action, entry.spec, address, traceparent))
-                except http.FAILURES as error:
-                    return Ending("failed", http.failure_text(error))
+                    await http.request_of(action, entry.spec, address, traceparent).send()
+                except http.RequestFailed as error:
+                    return Ending("failed", str(error))
                 return Ending()
             return Ending("failed", "invalid handler")
         return TIMED_OUT

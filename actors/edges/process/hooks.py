@@ -82,13 +82,13 @@ class ProcessHooks:
                 return await self._exec(action, entry, order.key)
             if isinstance(action, HttpGetAction):
                 # Imported by `ProcessEdge.prewarm` or with the pod's start, where a pod has such a hook.
-                from ebbtide.actors.edges import http_get as http
+                from ebbtide.actors.edges.http_request import RequestFailed, request_of
 
                 trace = self.context(order.key)
                 try:
-                    await http.send_request(http.request_of(action, entry.spec, self._pod_ip, trace))
-                except http.FAILURES as error:
-                    return Ending("failed", http.failure_text(error))
+                    await request_of(action, entry.spec, self._pod_ip, trace).send()
+                except RequestFailed as error:
+                    return Ending("failed", str(error))
                 return Ending()
             return Ending("failed", "invalid handler")
         return TIMED_OUT

@@ -330,7 +330,7 @@ class ProcessEdge:
 
 def _import_for_hooks(pod: PodEntry) -> None:
     if any(isinstance(spec.pre_stop, HttpGetAction) for spec in pod.spec.lasting):
-        from ebbtide.actors.edges import http_get as http  # noqa: F401
+        from ebbtide.actors.edges import http_request  # noqa: F401
 
 
 def _signal_container(entry: ContainerEntry, name: str) -> Ending:

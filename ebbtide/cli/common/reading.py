@@ -72,7 +72,7 @@ def default_journals() -> list[Path]:
     from ebbtide.config import ConfigError, default_paths, load
 
     try:
-        fallbacks = load(default_paths()).options.journal_fallbacks
+        fallbacks = load(default_paths()).config.journal_fallbacks
     except ConfigError:
         fallbacks = ()
     return [JOURNAL_PATH, *map(Path, fallbacks)]

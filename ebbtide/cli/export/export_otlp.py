@@ -218,7 +218,7 @@ def _find_destination(
         client_certificate=client_certificate,
         client_key=client_key,
     )
-    configured = load(configs or default_paths()).options.tracing.given
+    configured = load(configs or default_paths()).config.tracing.given
     try:
         destination = resolve(said, configured, from_environment(os.environ))
     except BadDestination as error:

@@ -46,13 +46,13 @@ class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older v
         self.name = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ebbtide.config import readers
+        from ebbtide.config import kinds
 
         name = str(value)
         if self.name == "namespace":
-            pattern, length_max, dots = readers.DNS_LABEL, readers.LABEL_LENGTH_MAX, ""
+            pattern, length_max, dots = kinds.DNS_LABEL, kinds.LABEL_LENGTH_MAX, ""
         else:
-            pattern, length_max, dots = readers.DNS_SUBDOMAIN, readers.SUBDOMAIN_LENGTH_MAX, ", dots"
+            pattern, length_max, dots = kinds.DNS_SUBDOMAIN, kinds.SUBDOMAIN_LENGTH_MAX, ", dots"
         if len(name) > length_max or not pattern.fullmatch(name):
             of = f"small letters, digits{dots} and '-', {length_max} at most"
             self.fail(f"{name!r} is no name of a {self.name}: {of}", param, ctx)
@@ -228,7 +228,7 @@ def ago(text: object) -> str:
 
 def alive_by(node: NodeView) -> str:
     """Who says that this boot of it runs; empty: nobody, or that is over, as far as this clock can tell."""
-    from ebbtide.actors.edges.proof.statements import ALIVE_SECONDS
+    from ebbtide.actors.edges.proof_sources.node_statements import ALIVE_SECONDS
 
     said = node.alive
     if said is None or said.problem or said.node_uid != node.uid or said.boot_id not in ("", node.boot_id):

@@ -30,7 +30,7 @@ from ebbtide.events.units import span_s
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, JsonObject
-    from ebbtide.actors.edges.proof.sources import ProofSource
+    from ebbtide.actors.edges.proof_sources.proof_source import ProofSource
     from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck
     from ebbtide.outage.configuration import OutageConfiguration
 
@@ -97,7 +97,7 @@ def remediator_rights(configuration: OutageConfiguration, groups: tuple[str, ...
     """Those of ``deploy/kubernetes/outage/remediators`` that are needed: of what is installed, where a pool
     believes it. Of another cluster's Machines nothing is asked here.
     """
-    from ebbtide.actors.edges.proof.remediators import KINDS
+    from ebbtide.actors.edges.proof_sources.remediators import KINDS
 
     places = [path.split("/") for path, _ in KINDS.values()]
     wanted = [Right("list", plural, group) for _, _, group, _, plural in places]
@@ -250,19 +250,16 @@ async def _nodes(
     """Each with what its pool's sources say of it."""
     from ebbtide.actors.edges.kubernetes.api_calls import for_each
     from ebbtide.actors.edges.kubernetes.node_view import project_node
-    from ebbtide.actors.edges.proof.cloud import Ec2Source
-    from ebbtide.actors.edges.proof.sources import Machine
+    from ebbtide.actors.edges.proof_sources.proof_source import Machine
     from ebbtide.outage.checks import NodeCheck
-    from ebbtide.outage.pool_sources import controllers_of, ec2_of
+    from ebbtide.outage.pool_sources import machine_sources
 
-    clouds = {pool.name: ec2_of(pool) for pool in configuration.pools}
+    sources = {pool.name: machine_sources(pool) for pool in configuration.pools}
 
     async def one(node: ApiNode) -> NodeCheck:
         view = project_node(node)
         pool = configuration.pool_of(view.labels)
-        asked: list[ProofSource] = [*controllers_of(pool, view.name)]
-        cloud = clouds.get(pool.name)
-        asked += [Ec2Source(cloud)] if cloud is not None else []
+        asked = sources[pool.name](view.name) if pool.name in sources else []
         machine = Machine(view.name, view.uid, view.boot_id, view.system_uuid, view.provider_id)
         return NodeCheck(
             name=view.name,

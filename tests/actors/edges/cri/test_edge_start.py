@@ -32,7 +32,7 @@ def test_a_runtime_that_is_named_may_come_later(tmp_path: Path) -> None:
     options = RunOptions(runtime=tmp_path, mode="cri", cri=tmp_path / "later.sock")
     loaded = load(())
     made = edges_of_mode(
-        options, loaded, find_node_parts(options, loaded.options.node), lambda level, line: said.append(line)
+        options, loaded, find_node_parts(options, loaded.config.node), lambda level, line: said.append(line)
     )
     assert made.runtime.active() == []
     assert said[0].partition(" yet")[0] == f"nothing listens at {tmp_path / 'later.sock'}"

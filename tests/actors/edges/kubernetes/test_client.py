@@ -32,7 +32,7 @@ from tests.actors.edges.kubernetes.rig import Rig, linked, running
 from tests.actors.edges.kubernetes.work_fake import pod
 from tests.actors.edges.process.process_bed import Outbox
 from tests.actors.edges.process.test_hooks import CANARY
-from tests.actors.edges.test_http_get import WRONG_ANSWERS
+from tests.actors.edges.test_http_request import WRONG_ANSWERS
 from tests.waiting import WATCHDOG_SECONDS, until
 
 Seen = list[tuple[str, dict[str, str], bytes]]

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
-from ebbtide.actors.edges.proof.kubelet_source import KubeletSource
-from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.edges.proof_sources.kubelet_source import KubeletSource
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said
 from tests.actors.edges.kubernetes.rig import NODE, linked
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, LEASE_RULES, granted
 from tests.node.bed import Bed

@@ -16,8 +16,13 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     ClusterView,
     project_node,
 )
-from ebbtide.actors.edges.proof.remediators import EARLIER, OTHER_PROVIDER_ID, Machines, RemediatorSource
-from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said, Unread
+from ebbtide.actors.edges.proof_sources.remediators import (
+    EARLIER,
+    OTHER_PROVIDER_ID,
+    Machines,
+    RemediatorSource,
+)
 from tests.actors.edges.kubernetes.write_fake import Scripted
 
 MACHINE = Machine("worker", "u", "boot-1", "", "test://worker")

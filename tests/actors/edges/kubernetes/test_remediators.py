@@ -14,7 +14,8 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     MACHINE_NAMESPACE_ANNOTATION,
     ClusterView,
 )
-from ebbtide.actors.edges.proof.remediators import (
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said, Unread
+from ebbtide.actors.edges.proof_sources.remediators import (
     CLUSTER_API,
     EARLIER,
     KINDS,
@@ -25,7 +26,6 @@ from ebbtide.actors.edges.proof.remediators import (
     Remediations,
     RemediatorSource,
 )
-from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, LEASE_RULES, granted

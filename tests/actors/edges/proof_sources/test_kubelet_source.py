@@ -12,8 +12,8 @@ import trio
 import trustme
 
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
-from ebbtide.actors.edges.proof.kubelet_source import KubeletSource
-from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.edges.proof_sources.kubelet_source import KubeletSource
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said
 from ebbtide.events import bounds
 from tests.waiting import WATCHDOG_SECONDS
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.edges.proof.cloud import (
+from ebbtide.actors.edges.http_request import RequestFailed
+from ebbtide.actors.edges.proof_sources.ec2 import (
     HIBERNATED,
     NO_SUCH,
     NO_USE,
@@ -24,8 +25,8 @@ from ebbtide.actors.edges.proof.cloud import (
     parse_provider_id,
     signed,
 )
-from ebbtide.actors.edges.proof.sources import Machine, Said, Unread
-from tests.actors.edges.proof.serving import Server, answer, serving
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said, Unread
+from tests.actors.edges.proof_sources.serving import Server, answer, serving
 from tests.beds.ec2 import REGION, Ec2Emulator, UserKeys, ec2_emulator
 from tests.beds.skipping import or_skip
 
@@ -109,7 +110,7 @@ async def test_who_we_are_comes_from_where_the_vendors_tools_take_it(
     named = source(aws, {}, file=file, profile="nodes")
     assert (await named.read(node) or Said("unknown")).verdict == "on"
     file.write_text("[default]\n")
-    with pytest.raises(Unread, match=r"credentials: no credentials of the profile that is configured"):
+    with pytest.raises(Unread, match=r"credentials: no credentials of the configured profile"):
         await named.read(node)
 
     token = tmp_path / "token"
@@ -139,7 +140,7 @@ async def test_a_refusal_is_told_in_words_that_we_know(aws: Ec2Emulator, keys: U
         with pytest.raises(Unread) as refused:
             await source(aws, environment).read(node)
         assert str(refused.value) == said
-    with pytest.raises(Unread, match="its certificate is not accepted"):
+    with pytest.raises(RequestFailed, match="its certificate is not accepted"):
         await Ec2(REGION, Credentials(REGION, environment=of_keys(keys)), aws.url).find("i-00000000")
 
 

@@ -4,8 +4,8 @@ Each mode ends the smaller number and the larger one, in turn on one node. Linea
 among the many than among the few, but for a quarter. Waves are so long that nobody is cut off: what is
 measured is the daemon, and not who had to be killed.
 
-python -m tests.node.crowd --keep                # 105 and 500, modes cri and api; half an hour
-python -m tests.node.crowd --mode cri --pods 60 120
+python -m benchmarks.node_crowd --keep                # 105 and 500, modes cri and api; half an hour
+python -m benchmarks.node_crowd --mode cri --pods 60 120
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 
 import trio
 
+from benchmarks.node_runs import Run, memory_of_daemon, run_once
 from benchmarks.report import Figure, conclude, median, parser, say
 from tests.node.bringing_up import node_bed
 from tests.node.contenders import ALL, Setting, fresh
-from tests.node.runs import Run, memory_of_daemon, run_once
 from tests.node.shutdowns import make_priorities, waves
 
 MODES = ("cri", "api")
@@ -114,7 +114,7 @@ def main() -> int:
     asked = options.parse_args()
     counts = sorted(asked.pods)
     found = trio.run(measure, asked.mode or MODES, counts, asked.runs)
-    command = f"tests.node.crowd --pods {counts[0]} {counts[1]}"
+    command = f"benchmarks.node_crowd --pods {counts[0]} {counts[1]}"
     return conclude("node_crowd", asked, figures(found), {"command": command, "runs": _plain(found)})
 
 

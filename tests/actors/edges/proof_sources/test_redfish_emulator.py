@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from ebbtide.actors.edges.proof.redfish import Redfish
-from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said
+from ebbtide.actors.edges.proof_sources.redfish import Redfish
 from tests.beds.bmc import Power, RedfishEmulator, redfish_emulator
 from tests.beds.skipping import or_skip
 

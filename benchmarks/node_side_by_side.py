@@ -1,8 +1,8 @@
 """A node's shutdown by the kubelet, by Ebbtide and by bare calls: same node, same pods, runs in turn.
 
-python -m tests.node.side_by_side --pods 105 --runs 5        # pods that end at once, three priorities
-python -m tests.node.side_by_side --stubborn --pods 20       # one in each wave of 10 s ignores SIGTERM
-python -m tests.node.side_by_side --contender kubelet --contender cri
+python -m benchmarks.node_side_by_side --pods 105 --runs 5        # pods that end at once, three priorities
+python -m benchmarks.node_side_by_side --stubborn --pods 20       # one in each wave of 10 s ignores SIGTERM
+python -m benchmarks.node_side_by_side --contender kubelet --contender cri
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 import trio
 
+from benchmarks.node_runs import Run, run_once
 from benchmarks.plot import plot
 from benchmarks.report import Figure, conclude, median, parser, say
 from tests.node.bringing_up import node_bed
 from tests.node.contenders import ALL, Contender
-from tests.node.runs import Run, run_once
 from tests.node.shutdowns import make_priorities, waves
 
 PICTURE = Path(__file__).parents[2] / "docs" / "performance-node.svg"
@@ -124,7 +124,7 @@ def main() -> int:
     if asked.keep and not asked.stubborn:
         PICTURE.write_text(picture(found))
     rows = [*times(found, what, asked.stubborn), *records(found, what)]
-    command = f"tests.node.side_by_side --pods {asked.pods}{' --stubborn' if asked.stubborn else ''}"
+    command = f"benchmarks.node_side_by_side --pods {asked.pods}{' --stubborn' if asked.stubborn else ''}"
     name = "node_stubborn" if asked.stubborn else "node_obedient"
     return conclude(name, asked, rows, {"command": command, "runs": _plain(found)})
 

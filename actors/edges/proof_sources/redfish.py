@@ -1,11 +1,10 @@
-"""Redfish: what a management controller says of a machine's power, and asking it to switch the machine off.
+"""Redfish: a management controller reports a machine's power, or switches it off.
 
-The system is named by its path, or found among the controller's systems by its UUID; which machine it is, its
-UUID says at each reading. `PowerState` is taken for what it says where it says exactly ``Off`` or ``On``;
-anything between or beside is neither.
+The system is configured by its path, or found among the controller's systems by its UUID. Each reading checks
+the UUID. Only a `PowerState` of exactly ``Off`` or ``On`` counts.
 
 Firmware and kubelet may write the same UUID with the first three fields in another byte order (SMBIOS keeps
-them little-endian, RFC 9562 does not). One that is so is not taken for the Node's unless that is configured.
+them little-endian, RFC 9562 does not). A UUID in the other order counts only if that is configured.
 """
 
 from __future__ import annotations
@@ -20,32 +19,28 @@ from uuid import UUID
 import msgspec
 import trio
 
-from ebbtide.actors.edges.proof.https import Answer, Service
-from ebbtide.actors.edges.proof.sources import NO_UUIDS, Machine, Said, Unread, read_secret
-from ebbtide.actors.interfaces import Ending
-from ebbtide.events import bounds
+from ebbtide.actors.edges.http_request import Answer, Service
+from ebbtide.actors.edges.proof_sources.proof_source import NO_UUIDS, Machine, Said, Unread, read_secret
 from ebbtide.events.outage_events import Source, Verdict
 from ebbtide.events.units import span_s
 
 SYSTEMS = "/redfish/v1/Systems"
 RESET = "#ComputerSystem.Reset"
 FORCE_OFF = "ForceOff"
-#: Looked through for one UUID, each with a request of its own, within one reading's time.
+#: A search by UUID takes a request a system, all within one reading's time.
 SYSTEMS_MAX = 32
-#: A refused password is not sent again so soon: controllers lock an account, or shut out an address, after a
-#: few of them within a minute.
+#: Before a refused password is sent again: controllers lock an account, or an address, after a few within a
+#: minute.
 REFUSED_AGAIN_SECONDS = 60.0
 
-#: What a system's UUID may be to the Node's: the same text, or the first three fields' bytes turned.
+#: How a system's UUID relates to the Node's: the same text, or the first three fields' bytes turned.
 UuidOrder = Literal["as-written", "swapped"]
 VERDICTS: dict[str, Verdict] = {"On": "on", "Off": "off"}
-#: Redfish's other words for it.
+#: Redfish's other power states.
 BETWEEN = ("PoweringOn", "PoweringOff", "Paused")
 UUID_TEXT = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-#: A resource's address on the server that named it.
+#: A resource's path on the same server.
 PATH = re.compile("/[!-~]*")
-
-TURNED = "the first three fields in the other byte order"
 
 T = TypeVar("T")
 
@@ -56,7 +51,7 @@ class _Link(msgspec.Struct):
 
 class _Systems(msgspec.Struct):
     members: list[_Link] = msgspec.field(name="Members")
-    #: More of them on another page.
+    #: The address of more members.
     next_page: object = msgspec.field(name="Members@odata.nextLink", default=None)
 
 
@@ -76,7 +71,7 @@ class _System(msgspec.Struct, rename="pascal"):
 
 
 class Redfish:
-    """One controller, of any number of machines; asked by any number of tasks."""
+    """One controller, of any number of machines."""
 
     source: Source = "redfish"
 
@@ -89,23 +84,22 @@ class Redfish:
         system: str = "",
         ca_file: Path | None = None,
         fingerprint: str = "",
-        insecure: bool = False,
         uuid_order: UuidOrder = "as-written",
     ) -> None:
         """``system``: its path, or its id below `SYSTEMS`; empty: found by UUID. Raises ValueError."""
-        self._service = Service(url, ca_file=ca_file, fingerprint=fingerprint, insecure=insecure)
+        self._service = Service(url, ca_file=ca_file, fingerprint=fingerprint)
         path = system if not system or system.startswith("/") else f"{SYSTEMS}/{quote(system, safe='')}"
         if path and not PATH.fullmatch(path):
             raise ValueError(f"the system must be an id, or a path such as {SYSTEMS}/1")
         self.name = self._service.authority
         self._username_file, self._password_file = username_file, password_file
         self._path, self._order = path, uuid_order
-        #: Where a UUID was found; looked at there first.
+        #: Path by UUID, from the last search.
         self._found: dict[str, str] = {}
         self._refused: tuple[str, float] | None = None
 
     async def read(self, machine: Machine) -> Said:
-        """Raises Unread."""
+        """Raises Unread and RequestFailed."""
         system = await self._system(machine.system_uuid)
         identity = self._identity(system, machine.system_uuid)
         kind: Literal["systemUUID", "none"] = "systemUUID" if identity else "none"
@@ -115,36 +109,26 @@ class Redfish:
         said = "it has no PowerState" if state is None else "its PowerState is none of Redfish's"
         return Said("unknown", kind, identity, error=f"PowerState {state}" if state in BETWEEN else said)
 
-    async def power_off(self, system_uuid: str) -> Ending:
-        """Done: the controller took the request, or the machine was off already. Whether it is off, the next
-        readings say. Nothing is switched whose UUID is another.
-        """
-        try:
-            with trio.fail_after(bounds.now.power_off_seconds):
-                system = await self._system(system_uuid)
-                if not system_uuid or self._identity(system, system_uuid) != system_uuid:
-                    return Ending("failed", "its UUID is not the Node's systemUUID")
-                if system.power_state == "Off":
-                    return Ending()
-                reset = system.actions.reset if system.actions is not None else None
-                if reset is None or not PATH.fullmatch(reset.target):
-                    return Ending("failed", "it offers no ComputerSystem.Reset")
-                if reset.allowed is not None and FORCE_OFF not in reset.allowed:
-                    return Ending("failed", f"it does not allow {FORCE_OFF}")
-                await self._request("POST", reset.target, msgspec.json.encode({"ResetType": FORCE_OFF}))
-        except trio.TooSlowError:
-            return Ending("timed-out", f"no answer in {span_s(bounds.now.power_off_seconds)}")
-        except Unread as error:
-            return Ending("failed", str(error))
-        return Ending()
+    async def power_off(self, system_uuid: str) -> None:
+        system = await self._system(system_uuid)
+        if not system_uuid or self._identity(system, system_uuid) != system_uuid:
+            raise Unread("its UUID is not the Node's systemUUID")
+        if system.power_state == "Off":
+            return
+        reset = system.actions.reset if system.actions is not None else None
+        if reset is None or not PATH.fullmatch(reset.target):
+            raise Unread("it offers no ComputerSystem.Reset")
+        if reset.allowed is not None and FORCE_OFF not in reset.allowed:
+            raise Unread(f"it does not allow {FORCE_OFF}")
+        await self._request("POST", reset.target, msgspec.json.encode({"ResetType": FORCE_OFF}))
 
     async def _system(self, system_uuid: str) -> _System:
-        """The configured one, or the one that has this UUID. Raises Unread."""
+        """The configured system, or the system with this UUID."""
         if self._path:
             return await self._get(self._path, _System)
         if not system_uuid:
             raise Unread("the Node has no systemUUID to find its system by: name the system's path")
-        # Forgotten where it is not there any more: it is looked for again the next time.
+        # Kept only while the system is found there.
         if path := self._found.pop(system_uuid, ""):
             system = await self._get(path, _System)
             if self._identity(system, system_uuid) == system_uuid:
@@ -154,12 +138,12 @@ class Redfish:
         if listed.next_page is not None or len(listed.members) > SYSTEMS_MAX:
             raise Unread(f"it has more than {SYSTEMS_MAX} systems: name the system's path")
         fitting: dict[str, _System] = {}
-        unread: Unread | None = None
+        unread: OSError | None = None
         for each in listed.members:
-            # An empty slot, or one whose machine does not answer, hides no other.
+            # An empty slot, or a machine that does not answer, hides no other machine.
             try:
                 system = await self._get(each.path, _System)
-            except Unread as error:
+            except OSError as error:
                 unread = error
                 continue
             if self._identity(system, system_uuid) == system_uuid:
@@ -173,8 +157,8 @@ class Redfish:
         return system
 
     def _identity(self, system: _System, system_uuid: str) -> str:
-        """Its UUID in the Node's spelling; empty where it has none. Raises Unread for one that would be the
-        Node's in the order that is not configured.
+        """The UUID in the Node's byte order; empty: the system has none. Raises Unread if it fits the Node
+        only in the order that is not configured.
         """
         written = (system.uuid or "").lower()
         if not UUID_TEXT.fullmatch(written) or written in NO_UUIDS:
@@ -183,7 +167,10 @@ class Redfish:
         identity, other = (written, turned) if self._order == "as-written" else (turned, written)
         if identity != system_uuid and other == system_uuid:
             needed: UuidOrder = "swapped" if self._order == "as-written" else "as-written"
-            raise Unread(f"its UUID is the Node's with {TURNED}: if that is right, configure {needed}")
+            raise Unread(
+                "its UUID is the Node's with the first three fields in the other byte order: "
+                f"if that is right, configure {needed}"
+            )
         return identity
 
     async def _get(self, path: str, kind: type[T]) -> T:
@@ -196,7 +183,7 @@ class Redfish:
             raise Unread("the answer is no resource of Redfish") from None
 
     async def _request(self, method: str, path: str, body: bytes = b"") -> Answer:
-        """Only an answer that says yes. Raises Unread."""
+        """An answer with status 2xx. Raises Unread and RequestFailed."""
         authorization = await self._authorization()
         kind = (("Content-Type", "application/json"),) if body else ()
         answer = await self._service.request(method, path, (("Authorization", authorization), *kind), body)
@@ -211,7 +198,7 @@ class Redfish:
         raise Unread(": ".join(filter(None, (str(status), reasons.get(status, "")))))
 
     async def _authorization(self) -> str:
-        """Basic: no session of the few that a controller has is left behind where we are killed."""
+        """Basic authentication: a killed process would leave a session behind, and controllers have few."""
         username, password = [await read_secret(path) for path in (self._username_file, self._password_file)]
         if ":" in username:
             raise Unread(f"{self._username_file}: a user name cannot have a colon")

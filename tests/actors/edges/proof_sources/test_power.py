@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pytest
+import trio
+from trio.testing import MockClock
 
-from ebbtide.actors.edges.proof.power import NO_CONTROLLER, PowerEdge
+from ebbtide.actors.edges.proof_sources.proof_edges import NO_CONTROLLER, PowerEdge
+from ebbtide.actors.edges.proof_sources.proof_source import Unread
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events.outage_events import CHANGED, PowerOff, Source
 from tests.actors.edges.process.process_bed import Outbox
 
 ORDER = PowerOff(key="k", node="n", node_uid="u", boot_id="b", system_uuid="s", ready="Unknown")
 TAKEN, REFUSED = Ending(), Ending("failed", "503")
+SILENT = Ending("timed-out")
 
 
 class Switch:
@@ -22,9 +26,12 @@ class Switch:
         self.name, self.ended = name, ended
         self.asked: list[str] = []
 
-    async def power_off(self, system_uuid: str) -> Ending:
+    async def power_off(self, system_uuid: str) -> None:
         self.asked.append(system_uuid)
-        return self.ended
+        if self.ended == REFUSED:
+            raise Unread("503")
+        if self.ended == SILENT:
+            await trio.sleep_forever()
 
 
 async def ordered(switches: list[Switch], checks: list[Ending | None]) -> Ending:
@@ -53,10 +60,16 @@ async def ordered(switches: list[Switch], checks: list[Ending | None]) -> Ending
             1,
         ),
         ([], [], Ending("failed", NO_CONTROLLER), 0),
+        ([SILENT, TAKEN], [None, None], TAKEN, 2),
+        ([SILENT], [None], Ending("failed", "redfish 0: no answer in 20 s"), 1),
     ],
 )
 async def test_one_after_the_other(
-    answers: list[Ending], checks: list[Ending | None], expected: Ending, asked: int
+    autojump_clock: MockClock,
+    answers: list[Ending],
+    checks: list[Ending | None],
+    expected: Ending,
+    asked: int,
 ) -> None:
     """The node is read again before each; until one has taken it."""
     switches = [Switch(str(index), ended) for index, ended in enumerate(answers)]

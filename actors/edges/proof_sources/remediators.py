@@ -1,26 +1,22 @@
-"""Other remediators, for what they say: medik8s' Fence Agents Remediation and Self Node Remediation, and
-Cluster API.
+"""Other remediators: medik8s' Fence Agents Remediation and Self Node Remediation, and Cluster API.
 
-What medik8s' have done stands in an object of theirs for each node, by its name. The taints that they set on
-the Node come before they act, so these say nothing. FAR says that its fence agent has succeeded: the machine
-was switched off, or off and on again, so that the boot of before is over. SNR says that by now the machine
-must have restarted itself, by the time that its watchdog takes.
+medik8s' remediators keep one object a node, with the node's name. (Their taints precede their action, so they
+prove nothing.) FAR reports that its fence agent succeeded: the machine was switched off, or off and on again,
+so its earlier boot is over. SNR reports that its watchdog's time is over, so the machine must have restarted.
 
-Neither names a boot, and an object may have outlived the remediation that it was made for. So what counts is
-what one came to say after the node's last sign of life, while this process looked on: what it said already at
-the first look says nothing.
+Cluster API counts for one thing: the infrastructure object of the node's Machine existed and was deleted. The
+provider removes the finalizer when the machine is gone, and Cluster API itself then deletes the Node.
 
-Of Cluster API one thing counts: the infrastructure object of the node's Machine was there, and has been
-deleted. Its provider takes its finalizer away when the machine is gone, and Cluster API itself deletes the
-Node on the strength of that alone. It is looked at in the same way, because a finalizer can be taken away by
-hand while the machine runs on: then the node gives signs of life afterwards.
+None of them names the boot, an object may be older than the present outage, and a person can remove a
+finalizer while the machine runs. So a report counts only if it appeared after the node's last sign of life
+while this process watched.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -37,34 +33,36 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     find_condition,
 )
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
-from ebbtide.actors.edges.proof.sources import Gathering, Machine, Said, Turns, Unread
+from ebbtide.actors.edges.proof_sources.proof_source import Gathering, Machine, Said, Unread
 from ebbtide.events import bounds
 from ebbtide.events.outage_events import IdentityKind, Source
 
-#: Where the object has another name than its node.
+#: Set when the object has another name than its node.
 NODE_NAME_ANNOTATION = "remediation.medik8s.io/node-name"
-#: One object a node that is in trouble; a thousand are more than any storm lets through.
+#: One object a node in trouble: more than any storm has.
 OBJECTS_MAX = 1000
-#: As many nodes as there are: one list is about all of them.
+#: One list is about all nodes.
 NODES_MAX = 5000
 
-#: A list is about all nodes, and a hundred that are out are read twenty times a second.
+#: A hundred nodes that are out are read twenty times a second; they share a list.
 LIST_EVERY_SECONDS = 1.0
-#: Of Machines each takes a request of its own. A fifth of all that the controller allows itself: with a
-#: hundred nodes out each is read every 25 s, and a proof counts for 60.
+#: A Machine takes a request of its own. This is a fifth of the requests that the controller allows itself:
+#: of a hundred nodes that are out each is read every 25 s, and a proof counts for 60 s.
 MACHINES_PER_SECOND = 4
-#: What is not installed is not asked for by each node anew.
+#: A node may take its turn so early, so that a few nodes are read at each of their readings.
+TURNS_AHEAD_SECONDS = 5.0
+#: The longest pause between two readings of a node. After it the node has lost its turn.
+TURN_KEPT_SECONDS = 300.0
+#: Until the controller looks again for a kind that is not installed.
 NOT_INSTALLED_SECONDS = 60.0
 
 T = TypeVar("T")
 
-EARLIER = "it said so before we began to look: it may be of an earlier boot"
+EARLIER = "it reported this before we began to watch: it may be about an earlier boot"
 
 
 class Remediation(NamedTuple):
-    """``done``: it says that the machine was fenced, or is gone. Which machine, and of which boot, where it
-    says so; else the Node whose name it has.
-    """
+    """``done``: the machine was fenced, or is gone. Without an identity it is about the Node of its name."""
 
     uid: str
     node: str
@@ -81,7 +79,7 @@ class Remediator(Protocol):
     def name(self) -> str: ...
 
     async def of(self, node: str) -> list[Remediation] | None:
-        """None: this kind is not installed, or says nothing of this node now. Raises Unread."""
+        """None: not installed, or no statement about this node now. Raises Unread."""
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -110,11 +108,7 @@ def _fenced(status: _Status) -> bool:
     return found is not None and found.get("status") == "True"
 
 
-def _restarted(status: _Status) -> bool:
-    return status.phase in ("Reboot-Completed", "Fencing-Completed")
-
-
-#: By the name that goes on record: where its objects are, and how one says that it is done.
+#: By the name on record: the path of the objects, and whether one reports that it is done.
 KINDS: dict[str, tuple[str, Callable[[_Status], bool]]] = {
     "fence-agents-remediation": (
         "/apis/fence-agents-remediation.medik8s.io/v1alpha1/fenceagentsremediations",
@@ -122,7 +116,7 @@ KINDS: dict[str, tuple[str, Callable[[_Status], bool]]] = {
     ),
     "self-node-remediation": (
         "/apis/self-node-remediation.medik8s.io/v1alpha1/selfnoderemediations",
-        _restarted,
+        lambda status: status.phase in ("Reboot-Completed", "Fencing-Completed"),
     ),
 }
 
@@ -132,7 +126,7 @@ class _Details(msgspec.Struct):
 
 
 class _Refusal(msgspec.Struct):
-    """The API server's Status, which names the object that is not there; not so where its kind is not."""
+    """The API server's Status. It names a missing object, but not one of a missing kind."""
 
     details: _Details = msgspec.field(default_factory=_Details)
 
@@ -145,9 +139,7 @@ def _is_installed(not_found: Answer) -> bool:
 
 
 async def _get(caller: ApiCaller, path: str, kind: type[T], what: str, asked: str) -> T | None:
-    """None: its kind is not installed. Raises Unread, in which it is called ``what``, and what was ``asked``
-    of it.
-    """
+    """None: the kind is not installed. Raises Unread: ``what`` cannot be ``asked``."""
     try:
         answer = await caller.call("GET", path, seconds_max=bounds.now.source_seconds / 2)
     except Unanswered as error:
@@ -165,7 +157,7 @@ async def _get(caller: ApiCaller, path: str, kind: type[T], what: str, asked: st
 
 
 class Remediations:
-    """All objects of one kind, listed for all nodes at once whenever somebody asks."""
+    """All objects of one kind, listed for all nodes at once."""
 
     def __init__(self, caller: ApiCaller, name: str) -> None:
         self.name = name
@@ -190,7 +182,7 @@ class Remediations:
         found: dict[str, list[Remediation]] = {}
         for each in listed.items:
             meta = each.metadata
-            # One that is being deleted is over, whatever it has said.
+            # A remediation that is being deleted is over.
             if meta.deletion_timestamp is None:
                 node = meta.annotations.get(NODE_NAME_ANNOTATION) or meta.name
                 made = Remediation(meta.uid, node, self._is_done(each.status))
@@ -200,15 +192,13 @@ class Remediations:
 
 CLUSTER_API = "cluster-api"
 MACHINES = "/apis/cluster.x-k8s.io/v1beta2"
-#: Cluster API's own word, where the object that stands for the machine was there and is not any more
-#: (`MachineInfrastructureDeletedReason` of core/v1beta2). A provider's `Deleted`, mirrored into the same
-#: condition, is none: some say it once the end of a machine was asked for, while it still runs.
+#: `MachineInfrastructureDeletedReason` of core/v1beta2: the machine's object existed and is gone. A
+#: provider's `Deleted` in the same condition does not count: some write it while the machine still runs.
 OBJECT_DELETED = "ObjectDeleted"
-NOTED = "the Machine that is noted on the Node"
+NOTED = "the Machine in the Node's annotations"
 OTHER_PROVIDER_ID = f"{NOTED} has another providerID"
-#: A cluster that another one manages has the notes, and not the Machines; an older one has them in another
-#: version.
-ELSEWHERE = f"{NOTED} is not looked for: no Cluster API of 1.11 or newer is here (clusterApi.kubeconfig)"
+#: A managed cluster has the annotations and not the Machines; an older Cluster API has another version.
+ELSEWHERE = f"{NOTED} is not here: this cluster has no Cluster API of 1.11 or newer (clusterApi.kubeconfig)"
 
 
 class _MachineSpec(msgspec.Struct):
@@ -217,7 +207,7 @@ class _MachineSpec(msgspec.Struct):
 
 class _MachineStatus(msgspec.Struct, rename="camel"):
     conditions: list[JsonObject] = []
-    #: As Cluster API has copied it from the Node.
+    #: Cluster API's copy of the Node's.
     node_info: NodeInfo = msgspec.field(default_factory=NodeInfo)
 
 
@@ -228,21 +218,46 @@ class _Machine(msgspec.Struct):
 
 
 def _is_gone(status: _MachineStatus) -> bool:
-    """``ObjectDoesNotExist`` is of a machine that was never there. While one is deleted it says neither."""
+    """``ObjectDoesNotExist`` is about a machine that never existed."""
     found = find_condition(status.conditions, "InfrastructureReady") or {}
     return (found.get("status"), found.get("reason")) == ("False", OBJECT_DELETED)
 
 
+class _Turns:
+    """`MACHINES_PER_SECOND` in all, each node in its turn."""
+
+    def __init__(self) -> None:
+        #: By node, when its turn begins.
+        self._turns: dict[str, float] = {}
+        self._last_at = -math.inf
+
+    def takes(self, node: str) -> bool:
+        """False: it is not the node's turn yet. A turn that is taken is over."""
+        now = trio.current_time()
+        if node not in self._turns:
+            self._turns = {each: at for each, at in self._turns.items() if now - at < TURN_KEPT_SECONDS}
+            self._turns[node] = self._following(now)
+        if now < self._turns[node] - TURNS_AHEAD_SECONDS:
+            return False
+        self._turns[node] = self._following(now)
+        return True
+
+    def _following(self, now: float) -> float:
+        """After the turns of all other nodes."""
+        self._last_at = max(now, self._last_at + 1 / MACHINES_PER_SECOND)
+        return self._last_at
+
+
 class Machines:
-    """Cluster API's, in this cluster or in the one that manages it. The Machine that is noted on the Node is
-    asked for alone: a management cluster has those of all its clusters.
+    """Cluster API's, here or in the management cluster. Only the Node's Machine is read: a management cluster
+    has the Machines of all its clusters.
     """
 
     name = CLUSTER_API
 
     def __init__(self, caller: ApiCaller, view: ClusterView) -> None:
         self._caller, self._view = caller, view
-        self._turns = Turns(MACHINES_PER_SECOND)
+        self._turns = _Turns()
         self._missing_until = -math.inf
 
     async def of(self, node: str) -> list[Remediation] | None:
@@ -269,20 +284,20 @@ class Machines:
 
 
 class RemediatorSource:
-    """What one remediator says of one node. ``name``: the remediator's."""
+    """One remediator about one node. ``name``: the remediator's."""
 
     source: Source = "remediator"
 
     def __init__(self, remediations: Remediator, view: ClusterView, node: str) -> None:
         self._remediations, self._view, self._node = remediations, view, node
         self.name = remediations.name
-        #: The last sign of life at the first look, and what was done already then, by UID.
-        self._since: Any = None
+        #: The node's last sign of life, and the remediations already done when it was seen, by UID.
+        self._since: tuple[str, ...] = ()
         self._earlier: frozenset[str] = frozenset()
 
     async def read(self, machine: Machine) -> Said | None:
-        """None: it is not installed, or has no object for this node. Raises Unread."""
-        # Before it is asked: what comes while it answers makes the next look the first.
+        """None: not installed, or no object for this node. Raises Unread."""
+        # Read first: a sign of life during the request restarts the watch at the next reading.
         life = self._sign_of_life(machine)
         found = await self._remediations.of(self._node)
         if found is None:

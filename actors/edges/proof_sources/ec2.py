@@ -1,11 +1,10 @@
-"""The cloud, asked whether a node's instance runs: EC2, by the Node's providerID.
+"""EC2: the API reports the state of a node's instance, found by the Node's providerID.
 
-`Ec2` is one region for all nodes. Readings that begin within a moment are one request, whatever the number of
-nodes, because the cloud counts requests.
+`Ec2` serves all nodes of a pool. Readings that begin at the same moment share one request, because AWS limits
+the number of requests.
 
-Requests are signed here (AWS Signature Version 4) because the vendor's library cannot be installed beside
-the API server's client: they want different versions of a third package. The signature is forty lines, and
-fixed for ever by its name; credentials come from where the vendor's tools take them too (`Credentials`).
+Requests are signed here (AWS Signature Version 4) because the vendor's library conflicts with the API
+server's client. Credentials come from the vendor's usual places.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from xml.etree import ElementTree
 import msgspec
 
 from ebbtide.actors.edges.documents import read_file
-from ebbtide.actors.edges.proof.https import Answer, Service
-from ebbtide.actors.edges.proof.sources import Gathering, Machine, Said, Unread
+from ebbtide.actors.edges.http_request import Answer, Service
+from ebbtide.actors.edges.proof_sources.proof_source import Gathering, Machine, Said, Unread
 from ebbtide.actors.interfaces import known_text
 from ebbtide.events.outage_events import Source, Verdict
 
-#: In one request: each takes some 7 KiB of the answer, of which 512 KiB are read.
+#: A request: each instance takes some 7 KiB of an answer of at most 512 KiB.
 INSTANCES_MAX = 50
 EC2_VERSION, STS_VERSION = "2016-11-15", "2011-06-15"
-#: Credentials are renewed so long before their end: a request that is on its way needs them.
+#: Credentials are renewed this long before their end, so that a running request can still use them.
 RENEW_SECONDS = 300
 #: A token or a file of credentials.
 FILE_BYTES_MAX = 64 * 1024
@@ -42,7 +41,7 @@ FILE_BYTES_MAX = 64 * 1024
 _PROVIDER_ID = re.compile(r"aws://[^/]*/(?P<zone>[a-z0-9-]*)/(?P<id>i-[0-9a-f]{8,17})")
 
 _VERDICTS: dict[str, Verdict] = {"stopped": "off", "terminated": "off", "running": "on", "pending": "on"}
-#: Of the words for a state, and of the codes for errors, only those that we know go on record.
+#: Only known states and error codes go on record.
 _BETWEEN = ("stopping", "shutting-down")
 _CODES = (
     "AccessDenied",
@@ -57,22 +56,21 @@ _CODES = (
     "SignatureDoesNotMatch",
     "UnauthorizedOperation",
 )
-#: An instance that hibernates is "stopped", and comes back with everything that ran, under the same boot id.
+#: A hibernated instance is "stopped", and returns with all its processes under the same boot id.
 _HIBERNATES = "Hibernate"
 
-#: Terminated long ago, never there, or of another account: the API tells none of these from another, and for
-#: a while after its start an instance is not to be found either.
+#: Terminated long ago, never there, of another account, or started a moment ago: the API does not say which.
 NO_SUCH = "there is no such instance in this region and account"
-HIBERNATED = "the instance hibernates: it comes back with all that ran"
-STATE_UNKNOWN = "the instance is in a state that is not known"
-NO_USE = "its answer is of no use"
+HIBERNATED = "the instance hibernates: it returns with all its processes"
+STATE_UNKNOWN = "the instance is in an unknown state"
+NO_USE = "its answer is unusable"
 
 
-# --- who we are -----------------------------------------------------------------------------------
+# --- credentials ----------------------------------------------------------------------------------
 
 
 class Keys(NamedTuple):
-    """``until``: None: they have no end that is known."""
+    """``until`` None: no known end."""
 
     key_id: str
     secret: str
@@ -81,7 +79,7 @@ class Keys(NamedTuple):
 
 
 class _PodKeys(msgspec.Struct, rename="pascal"):
-    """What EKS' agent for pod identities says."""
+    """The answer of EKS' agent for pod identities."""
 
     access_key_id: str
     secret_access_key: str
@@ -90,9 +88,9 @@ class _PodKeys(msgspec.Struct, rename="pascal"):
 
 
 class Credentials:
-    """The first of these that is there: the file that is configured; the environment's keys; the token of the
-    service account with its role (IRSA), at the security token service; EKS' agent for pod identities. What a
-    machine has by its instance's profile is not asked for: a pod is not the machine.
+    """The first that exists: the configured file; the environment's keys; the service account's token with
+    its role (IRSA), exchanged at the security token service; EKS' agent for pod identities. The instance's
+    profile is not used: it belongs to the machine, not to the pod.
     """
 
     def __init__(
@@ -107,18 +105,13 @@ class Credentials:
         self._kept: Keys | None = None
 
     async def current(self) -> Keys:
-        """Raises Unread."""
-        now = datetime.now(UTC)
-        kept = self._kept
-        if (
-            kept is not None
-            and kept.until is not None
-            and now < kept.until - timedelta(seconds=RENEW_SECONDS)
-        ):
+        """Raises Unread and RequestFailed."""
+        kept, soon = self._kept, datetime.now(UTC) + timedelta(seconds=RENEW_SECONDS)
+        if kept is not None and kept.until is not None and soon < kept.until:
             return kept
         said = self.environment
         if self._file is not None:
-            return _keys_of_file(self._file, self._profile)
+            return self._read_file(self._file)
         if "AWS_ACCESS_KEY_ID" in said:
             secret = said.get("AWS_SECRET_ACCESS_KEY", "")
             return Keys(said["AWS_ACCESS_KEY_ID"], secret, said.get("AWS_SESSION_TOKEN", ""))
@@ -129,6 +122,20 @@ class Credentials:
         else:
             raise Unread("no credentials: name a credentialsFile, or give the service account a role")
         return self._kept
+
+    def _read_file(self, path: Path) -> Keys:
+        """Each time, because the file may be renewed. Raises Unread, which quotes none of it."""
+        parser = configparser.RawConfigParser(strict=False)
+        try:
+            parser.read_string(_text_of(path))
+            section = parser[self._profile]
+            return Keys(
+                section["aws_access_key_id"],
+                section["aws_secret_access_key"],
+                section.get("aws_session_token", ""),
+            )
+        except (configparser.Error, KeyError):
+            raise Unread(f"{path}: no credentials of the configured profile") from None
 
     async def _assume(self, token_file: str, role: str) -> Keys:
         endpoint = (
@@ -169,28 +176,13 @@ class Credentials:
         return Keys(said.access_key_id, said.secret_access_key, said.token, until)
 
 
-def _keys_of_file(path: Path, profile: str) -> Keys:
-    """Read each time, as it may be renewed. Nothing of it is in a message. Raises Unread."""
-    parser = configparser.RawConfigParser(strict=False)
-    try:
-        parser.read_string(_text_of(path))
-        section = parser[profile]
-        return Keys(
-            section["aws_access_key_id"],
-            section["aws_secret_access_key"],
-            section.get("aws_session_token", ""),
-        )
-    except (configparser.Error, KeyError):
-        raise Unread(f"{path}: no credentials of the profile that is configured") from None
-
-
 def _text_of(path: Path) -> str:
     try:
         return read_file(path, FILE_BYTES_MAX).decode()
     except OSError as error:
         raise Unread(f"{path}: {os.strerror(error.errno or 0)}") from None
     except ValueError:
-        raise Unread(f"{path}: it is no text file") from None
+        raise Unread(f"{path}: not a text file") from None
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -203,10 +195,8 @@ def _domain(region: str) -> str:
 
 
 def _service(url: str, certificate: str | None = None) -> Service:
-    """Plain HTTP only where somebody has named it: on the loopback, and the agent's link-local address."""
     try:
-        plain = urlsplit(url).scheme == "http"
-        return Service(url, ca_file=Path(certificate) if certificate and not plain else None, insecure=plain)
+        return Service(url, ca_file=Path(certificate) if certificate else None)
     except ValueError as error:
         raise Unread(str(error)) from None
 
@@ -234,9 +224,9 @@ def signed(
 
 
 def _element(answer: Answer) -> ElementTree.Element:
-    """Raises Unread, with a code that we know."""
+    """Raises Unread, with known error codes only."""
     try:
-        # Neither service declares anything in its answers; an entity can be made to grow without an end.
+        # The services send no document type; entities in one could grow without an end.
         if b"<!DOCTYPE" in answer.body:
             raise Unread(NO_USE)
         found = ElementTree.fromstring(answer.body)
@@ -264,13 +254,13 @@ class Instance(NamedTuple):
 
 
 def parse_provider_id(provider_id: str) -> tuple[str, str] | None:
-    """Zone and instance; None where it is not EC2's."""
+    """Zone and instance; None: not EC2's."""
     found = _PROVIDER_ID.fullmatch(provider_id)
     return (found["zone"], found["id"]) if found is not None else None
 
 
 def judge(instance: Instance) -> tuple[Verdict, str]:
-    """What its state says, and why it says nothing."""
+    """The verdict, and why it is unknown."""
     if instance.state == "stopped" and _HIBERNATES in instance.reason:
         return "unknown", HIBERNATED
     if instance.state in _VERDICTS:
@@ -279,7 +269,7 @@ def judge(instance: Instance) -> tuple[Verdict, str]:
 
 
 class Ec2:
-    """One region. ``endpoint``: in place of AWS' own; ``certificate``: a PEM file of authorities for it."""
+    """One region. ``endpoint`` replaces AWS' own; ``certificate``: a PEM file of its authorities."""
 
     def __init__(
         self,
@@ -288,18 +278,18 @@ class Ec2:
         endpoint: str | None = None,
         certificate: str | None = None,
     ) -> None:
-        """Opens nothing. Raises Unread."""
+        """Raises Unread."""
         self.region = region
         self._credentials = credentials
         self._service = _service(endpoint or f"https://ec2.{region}.{_domain(region)}", certificate)
         self._gathering = Gathering(self._describe, INSTANCES_MAX)
 
     async def find(self, instance_id: str) -> Instance | None:
-        """None: it is not there. Raises Unread."""
+        """None: there is no such instance. Raises Unread."""
         return (await self._gathering.about(instance_id)).get(instance_id)
 
     async def _describe(self, ids: list[str]) -> dict[str, Instance]:
-        # By filter: by name, one instance that is not there any more would refuse them all.
+        # A filter, because one missing instance would fail a request by names.
         fields = {"Action": "DescribeInstances", "Version": EC2_VERSION, "Filter.1.Name": "instance-id"}
         fields |= {f"Filter.1.Value.{number}": each for number, each in enumerate(ids, 1)}
         body, keys = urlencode(fields).encode(), await self._credentials.current()
@@ -325,7 +315,7 @@ class Ec2Source:
         self.name = ec2.region
 
     async def read(self, machine: Machine) -> Said | None:
-        """None for a Node that is no instance of EC2. Raises Unread."""
+        """None: the Node is not an instance of EC2. Raises Unread."""
         named = parse_provider_id(machine.provider_id)
         if named is None:
             return None
@@ -334,7 +324,7 @@ class Ec2Source:
         if instance is None:
             return Said("unknown", error=NO_SUCH)
         verdict, error = judge(instance)
-        # As the Node has it where the answer is about that one, else as the answer says it.
+        # The Node's own spelling if the zone is right, so that the two compare equal.
         is_same = zone in ("", instance.zone)
         identity = machine.provider_id if is_same else f"aws:///{instance.zone}/{instance_id}"
         return Said(verdict, "providerID", identity, error=error)

@@ -1,10 +1,10 @@
-"""IPMI v2.0 over lanplus: what a management controller says of a machine's power, and switching it off.
+"""IPMI v2.0 over lanplus: a management controller reports a machine's power, or switches it off.
 
-By `ipmitool`, one process and one session a reading: the system's GUID and the chassis' power are said by the
-same controller. The password is in a file that ipmitool reads itself.
+One `ipmitool` process and one session read both the system's GUID and the chassis' power, so both come from
+the same controller. ipmitool reads the password from its file.
 
-A GUID is sixteen bytes. The specification has them in one order, vendors in three; none is guessed. A GUID
-that would be the Node's systemUUID in another order than the configured one is named and not taken.
+Vendors store the sixteen bytes of a GUID in three orders. The order is configured, never guessed: if the GUID
+fits the Node's systemUUID only in another order, the error names that order.
 """
 
 from __future__ import annotations
@@ -17,33 +17,30 @@ from uuid import UUID
 
 import trio
 
-from ebbtide.actors.edges.proof.sources import NO_UUIDS, Machine, Said, Unread, read_secret
-from ebbtide.actors.interfaces import Ending
-from ebbtide.events import bounds
+from ebbtide.actors.edges.proof_sources.proof_source import NO_UUIDS, Machine, Said, Unread, read_secret
 from ebbtide.events.outage_events import Source, Verdict
-from ebbtide.events.units import size_text, span_s
+from ebbtide.events.units import size_text
 
 PORT = 623
-#: IPMI v2.0 has twenty bytes for it.
+#: IPMI v2.0's limit.
 PASSWORD_BYTES_MAX = 20
-#: Both authenticate both sides and encrypt: 17 with SHA-256, 3 with SHA-1, for older controllers. Others
-#: leave something of that out; with 0 anybody may answer.
+#: Both authenticate both sides and encrypt: 17 with SHA-256, 3 with SHA-1 for older controllers. The other
+#: suites omit something: with 0 any host may answer.
 CipherSuite = Literal[3, 17]
 Privilege = Literal["user", "operator", "administrator"]
-#: How the GUID's bytes stand for a UUID: the first three fields little-endian, as SMBIOS has them; as they
-#: are written, as RFC 9562 has them; all of them from the last to the first, as IPMI has them.
+#: The GUID's bytes as a UUID. smbios: the first three fields little-endian; rfc: as written (RFC 9562); ipmi:
+#: from the last byte to the first.
 GuidOrder = Literal["smbios", "rfc", "ipmi"]
-#: A request is sent again after 1 s, then after 2: with the session's first, some 6 s for one who does not
-#: answer at all.
+#: A request is repeated after 1 s, then after 2 s: a silent controller takes some 6 s.
 RETRY_SECONDS, RETRIES = 1, 2
 
-#: Get System GUID. ``mc guid`` shows the same in another form in each version of ipmitool.
+#: Get System GUID. The output of ``mc guid`` differs between versions of ipmitool.
 GUID_COMMAND = "raw 0x06 0x37"
 POWER_COMMAND = "chassis power status"
 POWER_OFF_COMMAND = "chassis power off"
 ANSWER = re.compile(r"\s*(?P<guid>(?:[0-9a-f]{2}\s+){16})Chassis Power is (?P<power>on|off)\s*")
 VERDICTS: dict[str, Verdict] = {"on": "on", "off": "off"}
-#: What ipmitool says, in our words; the first that it says counts.
+#: ipmitool's messages in our words; the first match counts.
 REASONS = {
     "Address lookup for": "its host has no address",
     "Get Auth Capabilities error": "it does not answer",
@@ -62,7 +59,7 @@ REASONS = {
 
 
 class Ipmi:
-    """One controller, of one machine."""
+    """The controller of one machine."""
 
     source: Source = "ipmi"
 
@@ -77,11 +74,7 @@ class Ipmi:
         privilege: Privilege = "user",
         guid_order: GuidOrder = "smbios",
     ) -> None:
-        """``privilege``: user is enough to read, operator to switch off. Raises ValueError."""
-        if not host or host.startswith("-"):
-            raise ValueError("the host must be a name or an address")
-        if cipher_suite not in (3, 17):
-            raise ValueError("the cipher suite must be 17, or 3 for older controllers: others do not protect")
+        """``privilege``: user may read, operator may switch off."""
         bracketed = f"[{host}]" if ":" in host else host
         self.name = host if port == PORT else f"{bracketed}:{port}"
         self._host, self._port = host, port
@@ -93,25 +86,15 @@ class Ipmi:
         identity, verdict = await self._look(machine.system_uuid)
         return Said(verdict, "systemUUID", identity) if identity else Said(verdict)
 
-    async def power_off(self, system_uuid: str) -> Ending:
-        """Done: the controller took the command, or the machine was off already. Whether it is off, the next
-        readings say. Nothing is switched whose GUID is another.
-        """
-        try:
-            with trio.fail_after(bounds.now.power_off_seconds):
-                identity, verdict = await self._look(system_uuid)
-                if not system_uuid or identity != system_uuid:
-                    return Ending("failed", "its GUID is not the Node's systemUUID")
-                if verdict == "on":
-                    await self._run(POWER_OFF_COMMAND)
-        except trio.TooSlowError:
-            return Ending("timed-out", f"no answer in {span_s(bounds.now.power_off_seconds)}")
-        except Unread as error:
-            return Ending("failed", str(error))
-        return Ending()
+    async def power_off(self, system_uuid: str) -> None:
+        identity, verdict = await self._look(system_uuid)
+        if not system_uuid or identity != system_uuid:
+            raise Unread("its GUID is not the Node's systemUUID")
+        if verdict == "on":
+            await self._run(POWER_OFF_COMMAND)
 
     async def _look(self, system_uuid: str) -> tuple[str, Verdict]:
-        """Whose power, empty where it says no one's, and which. Raises Unread."""
+        """Identity (empty: the controller has none) and power. Raises Unread."""
         said = ANSWER.fullmatch(await self._run(GUID_COMMAND, POWER_COMMAND))
         if said is None:
             raise Unread("what ipmitool printed is no GUID and no power")
@@ -130,7 +113,7 @@ class Ipmi:
         return identity, verdict
 
     async def _run(self, *commands: str) -> str:
-        """What ipmitool prints for these in one session; killed where we are cancelled. Raises Unread."""
+        """ipmitool's output for these commands in one session. Raises Unread."""
         username = await read_secret(self._username_file)
         if len((await read_secret(self._password_file)).encode()) > PASSWORD_BYTES_MAX:
             raise Unread(
@@ -149,7 +132,7 @@ class Ipmi:
                 capture_stdout=True,
                 capture_stderr=True,
                 check=False,
-                # Its messages are known in English, and what else stands in ours is not its matter.
+                # English messages, and none of our own environment.
                 env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
                 deliver_cancel=_kill,
             )

@@ -26,8 +26,7 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     project_node,
 )
 from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, certificate_text
-from ebbtide.actors.edges.proof.sources import Machine, Said
-from ebbtide.actors.edges.proof.statements import (
+from ebbtide.actors.edges.proof_sources.node_statements import (
     AGAIN_SECONDS,
     ALIVE_SECONDS,
     NOT_SAFE,
@@ -40,6 +39,7 @@ from ebbtide.actors.edges.proof.statements import (
     StatementsEdge,
     StatementSource,
 )
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said
 from ebbtide.events.decisions import PublishCertificate
 from ebbtide.events.outage_events import EvidenceRead
 from tests.actors.edges.process.process_bed import Outbox

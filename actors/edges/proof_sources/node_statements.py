@@ -1,9 +1,9 @@
-"""What stands on the Node itself, as sources of proof: the cloud controller's taint, the certificate of the
-node's own daemon, and a person's word; and what contradicts all of them, somebody's word that the node lives.
+"""Statements on the Node itself: the cloud controller's taint, the certificate of the node's daemon, a
+person's declaration that the machine is off, and one that it runs, which contradicts all of them.
 
-A statement is a fact as soon as it is there (`StatementsEdge`), and again whenever the sources are asked
-(`StatementSource`). Both read it from the same view of all Nodes; the write that may follow compares the
-whole Node with what was decided from, so a statement that was taken back meanwhile is noticed there.
+A statement becomes a fact when it appears (`StatementsEdge`), and at each reading of the sources
+(`StatementSource`). Both use the same view of the Nodes. The write that may follow compares the whole Node,
+so it notices a statement that was removed meanwhile.
 """
 
 from __future__ import annotations
@@ -14,25 +14,23 @@ from collections.abc import Callable, Mapping, Sequence
 import trio
 
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, NodeView, ObservedNode
-from ebbtide.actors.edges.proof.sources import Machine, Said
-from ebbtide.actors.interfaces import Clock, Effect, Ending, Outlet
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said
+from ebbtide.actors.interfaces import Clock, Edge, Effect, Outlet
 from ebbtide.events.base import Order
 from ebbtide.events.outage_events import EvidenceRead, Source
 
-#: In our own words, why a statement does not count that is there.
-SPOKE = "the node has spoken since the taint was set"
+#: Why an existing statement does not count.
+SPOKE = "the node has given a sign of life since the taint was set"
 NOT_SAFE = "pods or mounts were left when it was written"
 OTHER_NODE, OTHER_BOOT = "it is about another Node of that name", "it is about another boot"
 TAKEN_BACK, OVER = "it was taken back", "its time is over"
-#: How long it counts that the node lives, where that is not said: as for a machine that is off.
+#: How long a declaration that the node lives counts by default.
 ALIVE_SECONDS = 3600
-#: A contradiction is believed for ten minutes from when it was last said, and who has written it where it
-#: stays says it all that time: also while no source is asked.
+#: The core believes a contradiction for ten minutes, so one that stays on the Node is reported again in time.
 AGAIN_SECONDS = 300.0
 
 
 def _cloud_taint(node: NodeView, observed: ObservedNode) -> Said | None:
-    """It names no boot."""
     if not node.cloud_off:
         return None
     if observed.spoke_under_it:
@@ -63,7 +61,7 @@ def _ends_at(said: Declared, observed: ObservedNode) -> float:
 
 
 def _alive(node: NodeView, observed: ObservedNode) -> Said | None:
-    """It can only contradict; ``off`` says that it does so no longer, and proves nothing."""
+    """It can only contradict. ``off`` ends the contradiction and proves nothing."""
     said = node.alive
     if said is None:
         return None
@@ -76,8 +74,7 @@ def _alive(node: NodeView, observed: ObservedNode) -> Said | None:
     return Said("on", "nodeUID", node.uid, said.boot_id)
 
 
-#: In the order in which they are told: what contradicts before what it contradicts, or a proof would be
-#: accepted that is voided in the same moment.
+#: In the order of the reports: a contradiction first, or a proof would be accepted and voided at once.
 _READ: dict[Source, Callable[[NodeView, ObservedNode], Said | None]] = {
     "peer": _alive,
     "cloud-taint": _cloud_taint,
@@ -85,12 +82,12 @@ _READ: dict[Source, Callable[[NodeView, ObservedNode], Said | None]] = {
     "declared": _declared,
 }
 STATED: tuple[Source, ...] = tuple(_READ)
-#: Whatever is believed: these can only hold the cure up.
+#: Read whatever the pool believes: they can only delay the cure.
 CONTRADICT: tuple[Source, ...] = ("peer",)
 
 
 class StatementSource:
-    """One kind of statement on one Node. ``name``: of a person's word, the person."""
+    """One kind of statement on one Node. ``name``: the person who made it."""
 
     def __init__(self, source: Source, view: ClusterView, node: str, node_uid: str) -> None:
         self.source = source
@@ -108,20 +105,16 @@ class StatementSource:
         return self.said()
 
     def said(self) -> Said | None:
-        """None: nothing of the kind stands there, or the Node is another."""
+        """None: the Node has no such statement, or is another Node."""
         observed = self._view.of(self._node)
         if observed.node is None or observed.node.uid != self._uid:
             return None
         return _READ[self.source](observed.node, observed)
 
 
-def _taken_back(source: Source) -> Said:
-    return Said("off", error=TAKEN_BACK) if source in CONTRADICT else Said("unknown")
-
-
-class StatementsEdge:
-    """Tells each statement when it has changed, and again and again what contradicts. One that is taken back
-    says ``unknown``, or, where it has contradicted, that it does so no longer.
+class StatementsEdge(Edge):
+    """Reports each statement when it changes, and a contradiction periodically. A removed statement becomes
+    ``unknown``, a removed contradiction ``off``.
     """
 
     def __init__(
@@ -132,13 +125,17 @@ class StatementsEdge:
         self.effects: Mapping[type[Order], Effect] = {}
 
     async def run(self, outlet: Outlet) -> None:
-        """First what stands there now, then what changes, until cancelled."""
+        """The statements of now, then the changes, until cancelled."""
         await self._view.listed()
         again_at = math.inf
         while True:
             news = self._view.of(self._node).news
             found = {(each.source, each.name): said for each in self._sources if (said := each.said())}
-            gone = {who: _taken_back(who[0]) for who in self._told if who not in found}
+            gone = {
+                who: Said("off", error=TAKEN_BACK) if who[0] in CONTRADICT else Said("unknown")
+                for who in self._told
+                if who not in found
+            }
             again = again_at <= trio.current_time()
             for who, said in (found | gone).items():
                 if self._told.get(who) != said or (again and said.verdict == "on"):
@@ -156,18 +153,8 @@ class StatementsEdge:
                 await news.wait()
 
     def _ends_at(self) -> float:
-        """When a statement that the node lives ends; never where none stands."""
+        """When the declaration that the node lives ends; infinity: there is none."""
         observed = self._view.of(self._node)
         said = observed.node.alive if observed.node is not None else None
         ends_at = _ends_at(said, observed) if said is not None else 0.0
         return ends_at if ends_at > trio.current_time() else math.inf
-
-    def prewarm(self) -> None:
-        """Nothing is to be opened."""
-
-    def detach(self) -> None:
-        """Nothing goes on without us."""
-
-    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """It is ordered nothing."""
-        return None

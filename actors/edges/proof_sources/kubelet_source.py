@@ -1,9 +1,9 @@
-"""The node's kubelet, asked whether it is there: it can only contradict.
+"""The node's kubelet as a source: if it answers, the node runs. It can only contradict a proof.
 
-A TLS handshake with its port is enough, and needs no rights: to ask it for its health through the API server
-takes ``nodes/proxy``, which is the right to run anything in any pod. What its certificate says is not looked
-at: who answers at a node's address lives, and holds the cure back for some minutes, no more. No answer says
-nothing, nor does a refused connection: a firewall refuses for a machine that is off.
+A TLS handshake with its port is enough. It needs no rights, whereas the kubelet's health through the API
+server needs ``nodes/proxy``, the right to run any command in any pod. The certificate is not verified: a
+false answer only delays the cure by minutes. No answer proves nothing; a firewall may refuse for a machine
+that is off.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ssl
 import trio
 
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
-from ebbtide.actors.edges.proof.sources import Machine, Said
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said
 from ebbtide.actors.interfaces import error_text
 from ebbtide.events import bounds
 from ebbtide.events.outage_events import Source
@@ -33,20 +33,24 @@ class KubeletSource:
         self._context.verify_mode = ssl.CERT_NONE
 
     async def read(self, machine: Machine) -> Said | None:
-        """None where the Node says no address."""
+        """None: the Node names no address."""
         node = self._view.of(self._node).node
         if node is None or node.uid != machine.node_uid or not node.addresses:
             return None
+        seconds = bounds.now.source_kubelet_seconds / min(len(node.addresses), ADDRESSES_MAX)
         error = ""
         for address in node.addresses[:ADDRESSES_MAX]:
-            # Given away to a machine that came after it: who answers there is that one.
+            # A later machine may have got the address: then its kubelet would answer.
             if any(address in each.addresses for each in self._view.there() if each.uid != node.uid):
                 error = "another Node has its address"
                 continue
             try:
-                seconds = bounds.now.source_kubelet_seconds / min(len(node.addresses), ADDRESSES_MAX)
                 with trio.fail_after(seconds):
-                    await self._greet(address, node.port)
+                    plain = await trio.open_tcp_stream(address, node.port)
+                    try:
+                        await trio.SSLStream(plain, self._context).do_handshake()
+                    finally:
+                        await trio.aclose_forcefully(plain)
             except trio.TooSlowError:
                 error = "no answer"
             except (OSError, trio.BrokenResourceError) as failure:
@@ -54,12 +58,3 @@ class KubeletSource:
             else:
                 return Said("on", "nodeUID", machine.node_uid)
         return Said("unknown", error=error)
-
-    async def _greet(self, address: str, port: int) -> None:
-        """Raises OSError, trio.BrokenResourceError."""
-        stream = trio.SSLStream(await trio.open_tcp_stream(address, port), self._context)
-        try:
-            await stream.do_handshake()
-        finally:
-            # Without a farewell: nobody waits for one.
-            await trio.aclose_forcefully(stream)

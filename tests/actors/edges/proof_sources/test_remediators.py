@@ -12,18 +12,19 @@ from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
-from ebbtide.actors.edges.proof.remediators import (
+from ebbtide.actors.edges.proof_sources.proof_source import Unread
+from ebbtide.actors.edges.proof_sources.remediators import (
     ELSEWHERE,
     KINDS,
     LIST_EVERY_SECONDS,
     MACHINES_PER_SECOND,
     NOT_INSTALLED_SECONDS,
     NOTED,
+    TURNS_AHEAD_SECONDS,
     Machines,
     Remediations,
     Remediator,
 )
-from ebbtide.actors.edges.proof.sources import TURNS_AHEAD_SECONDS, Unread
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted
 
 FAR, _ = KINDS

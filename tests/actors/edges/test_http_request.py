@@ -11,7 +11,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from ebbtide.actors.edges.http_get import FAILURES, BadHook, Request, failure_text, request_of, send_request
+from ebbtide.actors.edges.http_request import BadHook, HookRequest, RequestFailed, request_of
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
 from tests.actors.edges.process.test_hooks import CANARY, serving
 
@@ -39,7 +39,7 @@ def refused(row: dict[str, Any]) -> bool:
     return row.get("want") == "error" and "port" in row
 
 
-def request(row: dict[str, Any]) -> Request:
+def request(row: dict[str, Any]) -> HookRequest:
     hook = HttpGetAction(
         port=row["port"],
         host=row.get("host", ""),
@@ -162,9 +162,9 @@ WRONG_ANSWERS = [
 async def failure_of(action: HttpGetAction) -> str:
     """What goes on record of a hook that fails. Raises whatever is not expected to go wrong."""
     try:
-        await send_request(request_of(action, CONTAINER, "127.0.0.1"))
-    except FAILURES as error:
-        return failure_text(error)
+        await request_of(action, CONTAINER, "127.0.0.1").send()
+    except RequestFailed as error:
+        return str(error)
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The readers of values: Go's durations, exactly."""
+"""Go's durations, exactly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.config.readers import DURATION_NS_MAX, UNITS_NS, format_duration, parse_duration
+from ebbtide.config.durations import DURATION_NS_MAX, UNITS_NS, format_duration, parse_duration
 
 
 @pytest.mark.parametrize("text, duration_ns", [

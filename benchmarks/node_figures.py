@@ -1,8 +1,8 @@
 """The promises beside the kubelet that are no matter of speed, each measured on the same node in turn.
 
-python -m tests.node.figures requests --runs 3       # 1 250 requests to four pods on two nodes
-python -m tests.node.figures daemonset grant killed start
-python -m tests.node.figures runtime_killed runtime_hung --runs 1
+python -m benchmarks.node_figures requests --runs 3       # 1 250 requests to four pods on two nodes
+python -m benchmarks.node_figures daemonset grant killed start
+python -m benchmarks.node_figures runtime_killed runtime_hung --runs 1
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def main() -> int:
             wanted = wanted._replace(contenders=tuple(asked.contender))
         found = trio.run(measure, wanted, asked.runs)
         plain = {contender: [each.figures for each in runs] for contender, runs in found.items()}
-        extra = {"command": f"tests.node.figures {name}", "runs": plain}
+        extra = {"command": f"benchmarks.node_figures {name}", "runs": plain}
         worst = max(worst, conclude(f"node_{name}", asked, figures(wanted, found), extra))
     return worst
 

@@ -1,0 +1,320 @@
+"""HTTP requests: preStop hooks to pods, and questions to services that know a machine's power.
+
+Each request opens its own connection. Any status is an answer, and a redirect is not followed. The caller
+bounds the time. Headers, queries and answers may hold secrets, so no error text quotes them.
+
+This module imports h11. Mode process imports it when a pod has such a hook, while the disk still answers.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+import re
+import ssl
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import SplitResult, quote, urlsplit
+
+import h11
+import trio
+
+from ebbtide.actors.edges.documents import read_file
+from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
+from ebbtide.events.units import size_text
+
+# A host look-up imports this on first use; the disk may no longer answer then.
+codecs.lookup("idna")
+
+RECEIVE_BYTES = 16 * 1024
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class RequestFailed(OSError):
+    """There is no answer. One line for the record."""
+
+
+class PlainAnswer(RequestFailed):
+    """The server answered a TLS greeting in plain HTTP."""
+
+
+class Answer(NamedTuple):
+    """``whole``: false when the body is longer than the caller allowed; its begin is in ``body``."""
+
+    status: int
+    body: bytes
+    whole: bool
+
+
+async def request(
+    method: str,
+    host: str,
+    port: int,
+    target: str,
+    headers: Headers,
+    body: bytes = b"",
+    *,
+    bytes_max: int,
+    tls: ssl.SSLContext | None = None,
+    fingerprint: str = "",
+) -> Answer:
+    """``fingerprint``: SHA-256 of the certificate that the server must have. Raises RequestFailed."""
+    connection = h11.Connection(h11.CLIENT)
+    stream: trio.abc.Stream | None = None
+    try:
+        # In UTF-8, as Go's strings are.
+        encoded = [(name.encode(), value.encode()) for name, value in headers]
+        parts = (
+            h11.Request(method=method, target=target, headers=encoded),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        )
+        message = b"".join(connection.send(part) or b"" for part in parts)
+        stream = await _connect(host, port, tls, fingerprint)
+        await stream.send_all(message)
+        return await _receive(connection, stream, bytes_max)
+    except RequestFailed:
+        raise
+    # A ValueError: the host cannot be looked up.
+    except (h11.LocalProtocolError, ValueError):
+        raise RequestFailed("no request can be made of its host, path and headers") from None
+    except h11.RemoteProtocolError:
+        raise RequestFailed("the answer is not HTTP") from None
+    except (OSError, trio.BrokenResourceError) as error:
+        raise RequestFailed(_connection_text(error)) from None
+    finally:
+        if stream is not None:
+            await trio.aclose_forcefully(stream)
+
+
+class _Received(trio.abc.ReceiveStream):
+    """Keeps the first bytes. OpenSSL's reason for a plain answer is another one in each release."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream, self.begin = stream, b""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        data = bytes(await self._stream.receive_some(max_bytes))
+        self.begin = (self.begin + data)[: len(b"HTTP/")]
+        return data
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _connect(host: str, port: int, tls: ssl.SSLContext | None, fingerprint: str) -> trio.abc.Stream:
+    plain = await trio.open_tcp_stream(host, port)
+    if tls is None:
+        return plain
+    received = _Received(plain)
+    both = trio.StapledStream(plain, received)
+    stream = trio.SSLStream(both, tls, server_hostname=host, https_compatible=True)
+    try:
+        await stream.do_handshake()
+        certificate = stream.getpeercert(binary_form=True) or b""
+        if fingerprint and hashlib.sha256(certificate).hexdigest() != fingerprint:
+            raise RequestFailed("its certificate does not have the configured fingerprint")
+    except BaseException as error:
+        await trio.aclose_forcefully(plain)
+        if isinstance(error, trio.BrokenResourceError) and received.begin == b"HTTP/":
+            raise PlainAnswer("TLS failed: the server answered in plain HTTP") from None
+        raise
+    return stream
+
+
+async def _receive(connection: h11.Connection, stream: trio.abc.Stream, bytes_max: int) -> Answer:
+    status, body = 0, b""
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(bytes(await stream.receive_some(RECEIVE_BYTES)))
+        elif isinstance(event, h11.Response):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
+            body += event.data
+            # An endless answer would fill our memory before the time is over.
+            if len(body) > bytes_max:
+                return Answer(status, body[:bytes_max], False)
+        # 1xx is not the answer yet. Every other event is its end.
+        elif not isinstance(event, h11.InformationalResponse):
+            if not status:
+                raise RequestFailed("it closed the connection without an answer")
+            return Answer(status, body, True)
+
+
+def _connection_text(error: BaseException | None) -> str:
+    """The system's words, or OpenSSL's about the certificate: they quote the host at most."""
+    if isinstance(error, trio.BrokenResourceError):
+        error = error.__cause__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason or type(error).__name__}"
+    # Trio tries all addresses of a host and names them in its own text; the first failure says enough.
+    while isinstance(error, BaseExceptionGroup) or (isinstance(error, OSError) and error.strerror is None):
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__
+    if isinstance(error, OSError):
+        number = error.errno or 0
+        return f"no connection: {os.strerror(number) if number > 0 else error.strerror}"
+    return "the connection broke"
+
+
+# --- preStop hooks ---------------------------------------------------------------------------------
+
+# The kubelet's rules: any answer is success, no certificate is verified, and a server that answers TLS in
+# plain HTTP is asked again in plain HTTP, without the Authorization header. Header values are what Go's
+# net/http sends. One rule differs: the kubelet follows up to ten redirects to the same host.
+
+HEADERS_DEFAULT = (("User-Agent", "ebbtide-lifecycle/0.1"), ("Accept", "*/*"))
+#: Not sent when the manifest gives them without a value.
+OMITTED_WHEN_EMPTY = ("host", "user-agent", "accept")
+#: Never taken from a manifest: they would be untrue for a GET without a body.
+NEVER_SENT = ("content-length", "transfer-encoding", "trailer")
+#: What Go's net/http refuses in a value.
+CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
+#: A header's name (RFC 9110, "token").
+HEADER_NAME = re.compile("[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+#: So much is read, so that the server can finish its answer.
+HOOK_BYTES_MAX = 10 * 1024
+UNESCAPED = "/%:@!$&'()*+,;=~-._?"
+
+
+class BadHook(RequestFailed):
+    """The hook cannot be turned into a request; the text names the field to correct."""
+
+
+class HookRequest(NamedTuple):
+    """``url`` is for people and tests."""
+
+    url: str
+    scheme: str
+    host: str
+    port: int
+    target: str
+    headers: Headers
+
+    async def send(self) -> None:
+        """Raises RequestFailed."""
+        if self.scheme not in ("http", "https"):
+            raise BadHook("its scheme is neither HTTP nor HTTPS")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        tls, headers = (context if self.scheme == "https" else None), self.headers
+        where = self.host, self.port, self.target
+        try:
+            await request("GET", *where, headers, tls=tls, bytes_max=HOOK_BYTES_MAX)
+        except PlainAnswer:
+            headers = tuple(item for item in headers if item[0].lower() != "authorization")
+            await request("GET", *where, headers, bytes_max=HOOK_BYTES_MAX)
+
+
+def request_of(
+    hook: HttpGetAction, container: ContainerSpec, pod_ip: str, traceparent: str = ""
+) -> HookRequest:
+    """Pure. An empty ``traceparent`` (W3C Trace Context) is not sent. Raises BadHook."""
+    host = hook.host or pod_ip
+    port = container.ports.get(hook.port, hook.port) if isinstance(hook.port, str) else hook.port
+    if isinstance(port, str):
+        if not (port.isascii() and port.isdecimal() and len(port) <= 5):
+            raise BadHook(f"port {port!r} is neither a number nor a port of container {container.name}")
+        port = int(port)
+    if not 0 < port < 65536:
+        raise BadHook(f"port {port} is not between 1 and 65535")
+    scheme = (hook.scheme or "http").lower()
+    try:
+        parts = urlsplit(hook.path)
+    except ValueError:
+        # The kubelet sends a path that is not a URL unchanged.
+        parts = SplitResult("", "", hook.path, "", "")
+    path = quote(parts.path if parts.path.startswith("/") else f"/{parts.path}", safe=UNESCAPED)
+    target = f"{path}?{quote(parts.query, safe=UNESCAPED)}" if parts.query else path
+    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    fragment = f"#{parts.fragment}" if parts.fragment else ""
+    for name, value in hook.headers:
+        if not HEADER_NAME.fullmatch(name):
+            raise BadHook("one of its headers has a name that cannot be sent")
+        if CONTROL.search(value):
+            raise BadHook("one of its headers has a control character in its value")
+    given = [(name, value.strip(" \t")) for name, value in hook.headers]
+    # Given headers win over defaults; an empty one removes its default. The first of several hosts counts.
+    hosts = [item for item in given if item[0].lower() == "host" and item[1]][:1]
+    others = [item for item in given if item[0].lower() not in ("host", *NEVER_SENT)]
+    own = (*hosts, *(item for item in others if item[1] or item[0].lower() not in OMITTED_WHEN_EMPTY))
+    names = {name.lower() for name, _ in (*hosts, *others)}
+    trace = (("traceparent", traceparent),) if traceparent else ()
+    added = (("Host", authority), *HEADERS_DEFAULT, *trace, ("Connection", "close"))
+    headers = own + tuple(item for item in added if item[0].lower() not in names)
+    return HookRequest(f"{scheme}://{authority}{target}{fragment}", scheme, host, port, target, headers)
+
+
+# --- services that know a machine's power ----------------------------------------------------------
+
+#: A whole machine's description takes some 50 KiB.
+ANSWER_BYTES_MAX = 512 * 1024
+#: A bundle of a company's authorities.
+AUTHORITY_BYTES_MAX = 1024 * 1024
+
+
+class Service:
+    """One server. TLS trusts the authorities of ``ca_file`` (None: the system's), or only the certificate
+    with ``fingerprint``. Plain HTTP is for the loopback, where the configuration allows it.
+    """
+
+    def __init__(self, url: str, *, ca_file: Path | None = None, fingerprint: str = "") -> None:
+        """Raises ValueError."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("the url must be https://HOST or https://HOST:PORT")
+        self.host, self.port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+        self.authority = parts.netloc
+        self._tls, self._ca_file = parts.scheme == "https", ca_file
+        # As ``openssl x509 -fingerprint`` prints it.
+        self._fingerprint = fingerprint.replace(":", "").lower()
+        self._system_context: ssl.SSLContext | None = None
+
+    async def request(self, method: str, target: str, headers: Headers = (), body: bytes = b"") -> Answer:
+        """Raises RequestFailed."""
+        own = (
+            ("Host", self.authority),
+            ("User-Agent", "ebbtide-outage/1"),
+            ("Accept", "application/json"),
+            ("Connection", "close"),
+            *((("Content-Length", str(len(body))),) if body else ()),
+        )
+        answer = await request(
+            method,
+            self.host,
+            self.port,
+            target,
+            (*own, *headers),
+            body,
+            bytes_max=ANSWER_BYTES_MAX,
+            tls=await self._context() if self._tls else None,
+            fingerprint=self._fingerprint,
+        )
+        if not answer.whole:
+            raise RequestFailed(f"the answer is longer than {size_text(ANSWER_BYTES_MAX)}")
+        return answer
+
+    async def _context(self) -> ssl.SSLContext:
+        if self._system_context is not None:
+            return self._system_context
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self._fingerprint:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        elif self._ca_file is not None:
+            # Read each time, because it may be renewed; in a thread, because its disk may hang.
+            try:
+                pem = await trio.to_thread.run_sync(
+                    read_file, self._ca_file, AUTHORITY_BYTES_MAX, abandon_on_cancel=True
+                )
+                context.load_verify_locations(cadata=pem.decode("ascii"))
+            except (OSError, ValueError):
+                raise RequestFailed(f"{self._ca_file}: no readable certificates in PEM") from None
+        else:
+            # Hundreds, which take as long to read as the rest of a request: kept.
+            context.load_default_certs()
+            self._system_context = context
+        return context

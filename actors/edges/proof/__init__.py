@@ -1,1 +1,0 @@
-"""Sources of proof: who can say whether a machine is off, each an edge of its own."""
