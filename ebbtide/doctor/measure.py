@@ -156,12 +156,12 @@ async def _runtime(socket_path: Path, container: str) -> list[Measured]:
         await nursery.start(link.run)
         # Bounded as the daemon's own looks.
         call = partial(link.call, seconds=bounds.now.runtime_look_seconds)
-        sandboxes = partial(call, "ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)
+        sandboxes = partial(call, cri.ListPodSandboxRequest())
         made = Measured("CRI list of sandboxes", str(socket_path), CRI_NS_MAX)
         found = [await _timed(made, (CallFailed,), sandboxes)]
         if container:
             request = cri.ContainerStatusRequest(container_id=container, verbose=True)
-            status = partial(call, "ContainerStatus", request, cri.ContainerStatusResponse)
+            status = partial(call, request)
             made = Measured("CRI container status", container[:12], CRI_NS_MAX)
             found.append(await _timed(made, (CallFailed,), status))
         nursery.cancel_scope.cancel()

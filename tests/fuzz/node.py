@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.cri_client import ANSWER_TYPES, CallFailed, CriClient, RuntimeReach
+from ebbtide.actors.edges.cri.cri_client import METHODS, CallFailed, CriClient, RuntimeReach, answer_type
 from ebbtide.actors.edges.cri.cri_pods import (
     CONTAINER_NAME_LABEL,
     GRACE_ANNOTATION,
@@ -113,7 +113,11 @@ class _Answering(CriClient):
         self._left = iter(answers)
         self._loop = cast(Any, _Loop())
         self._channel = cast(Any, _Channel())
-        self._calls = {name: self._answer_of(kind) for name, kind in ANSWER_TYPES.items()}
+        self._calls = {name: self._answer_of(answer_type(name)) for name in METHODS}
+
+    async def _answer(self, call: Any) -> Message | None:
+        found: Message | None = await call
+        return found
 
     def _answer_of(self, kind: type[Message]) -> Callable[..., Awaitable[Message]]:
         async def call(request: Message, **_: object) -> Message:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ebbtide.actors.edges.cri.cri_pods import InventoryFile, TableFile
+from ebbtide.actors.edges.cri.cri_pods import inventory_file, table_file
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext, error_text
 from ebbtide.events import bounds
@@ -60,7 +60,7 @@ class CriEdge:
     ) -> None:
         self._endpoint = endpoint
         boot_id = proc.boot_id_with_dashes()
-        self._file, self._kept = InventoryFile(state_dir, boot_id), TableFile(state_dir, boot_id)
+        self._file, self._kept = inventory_file(state_dir, boot_id), table_file(state_dir, boot_id)
         self._own_uid = own_uid
         self._lookup = lookup
         self._starts = starts

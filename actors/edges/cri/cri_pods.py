@@ -1,12 +1,11 @@
-"""The pods that the container runtime has, warm in memory: what an inventory is read from without any call.
+"""The runtime's pods, warm in memory: an inventory is read from here without any call.
 
-The table holds ready sandboxes and their containers. An inventory shows a pod as the runtime has it, and
-over that what the API server told of it; it is put together when it is looked at, so that what is learned
-of a pod later counts. Labels and annotations are all that a runtime knows of Kubernetes (kubelet,
-``kuberuntime/labels.go``). Which containers a shutdown was given is kept in a file for the daemon's next
-life.
+The table holds ready sandboxes and their containers. An inventory shows a pod as the runtime has it,
+completed by what the API server reported. It is put together when it is read, so later knowledge counts. A
+runtime knows of Kubernetes only labels and annotations (kubelet, ``kuberuntime/labels.go``). Two files keep
+what the daemon's next life needs: the containers of the current inventory, and the table.
 
-Nothing here needs gRPC: it is loaded with the edge, and by whoever only looks.
+Nothing here needs gRPC: `cri_edge` and the doctor load it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import trio
@@ -38,42 +37,27 @@ from ebbtide.events.facts import ContainerExited
 from ebbtide.events.files import read_own, write_atomically
 from ebbtide.events.values import Container, Hook, Pod
 
-#: The API server tells of a container for some seconds after its end: more than a node ends in that time.
+#: The API server shows a container for some seconds after its end. No node ends more in that time.
 SEEN_CONTAINERS_MAX = 4096
 
 
-class ContainerEntry:
-    """One running container, or one that ran a moment ago. ``pid`` 0: its runtime shows no process here."""
+class ContainerEntry(msgspec.Struct, eq=False):
+    """A container that runs or ran a moment ago. ``pid`` 0: the runtime shows no process on this machine."""
 
-    __slots__ = (
-        "end",
-        "ended",
-        "id",
-        "kept_hook",
-        "pid",
-        "pidfd",
-        "pod",
-        "spec",
-        "start_ticks",
-        "stop_signal",
-        "stopping",
-    )
-
-    def __init__(self, pod: PodEntry, container_id: str, spec: ContainerSpec) -> None:
-        self.pod = pod
-        self.id = container_id
-        self.spec = spec
-        self.pid = 0
-        self.pidfd = -1
-        self.start_ticks = 0
-        #: What its runtime would send it; empty: only the runtime knows.
-        self.stop_signal = ""
-        #: That it has one is known from before the daemon's start; what it does is the runtime's to tell.
-        self.kept_hook: Hook | None = None
-        self.end = ExitStatus()
-        self.ended = trio.Event()
-        #: Somebody asked for its end.
-        self.stopping = False
+    pod: PodEntry
+    id: str
+    spec: ContainerSpec
+    pid: int = 0
+    pidfd: int = -1
+    start_ticks: int = 0
+    #: The signal that the runtime would send; empty: only the runtime knows.
+    stop_signal: str = ""
+    #: A hook that the daemon before has seen. Only the runtime knows what it does.
+    kept_hook: Hook | None = None
+    end: ExitStatus = ExitStatus()
+    ended: trio.Event = msgspec.field(default_factory=trio.Event)
+    #: A shutdown asked for its end.
+    stopping: bool = False
 
     @property
     def running(self) -> bool:
@@ -81,20 +65,24 @@ class ContainerEntry:
 
     @property
     def hook(self) -> Hook | None:
-        """As the core may know of it."""
+        """What the core may know of it."""
         return self.kept_hook or hook_of(self.spec.pre_stop)
 
     @property
     def key(self) -> tuple[str, str]:
-        """As orders name it."""
+        """The UID and the name by which orders name it."""
         return self.pod.uid, self.spec.name
 
     def finish(self, end: ExitStatus) -> None:
+        self.close()
+        self.end = end
+        self.ended.set()
+
+    def close(self) -> None:
+        """Close the descriptor of its process."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
         self.pidfd = -1
-        self.end = end
-        self.ended.set()
 
     def exited(self) -> ContainerExited:
         return ContainerExited(
@@ -103,43 +91,32 @@ class ContainerEntry:
 
 
 def found_gone(uid: str, container: str, exit_code: int | None) -> ContainerExited:
-    """The end of one that was looked for and no longer there; None: nor does anybody know how it ended."""
+    """The end of a container that is no longer there; None: its exit code is unknown."""
     return ContainerExited(uid=uid, container=container, exit_code=exit_code, gone=exit_code is None)
 
 
-class PodEntry:
-    """One sandbox that is ready. ``pod_ip`` empty: it shares the node's network (``host_network``), or its
-    address is not known.
+class Sandbox(msgspec.Struct, eq=False, omit_defaults=True):
+    """A ready sandbox. ``pod_ip`` empty: it shares the node's network (``host_network``), or the address is
+    unknown.
     """
 
-    __slots__ = (
-        "containers",
-        "grace_seconds",
-        "host_network",
-        "name",
-        "namespace",
-        "pod_ip",
-        "priority",
-        "sandbox",
-        "sidecars",
-        "static",
-        "uid",
-    )
+    uid: str
+    namespace: str
+    name: str
+    sandbox: str
+    pod_ip: str = ""
+    host_network: bool = False
+    priority: int | None = None
+    grace_seconds: int | None = None
+    sidecars: tuple[str, ...] = ()
+    #: A kubelet made it from a file.
+    static: bool = False
 
-    def __init__(self, uid: str, namespace: str, name: str, sandbox: str) -> None:
-        self.uid = uid
-        self.namespace = namespace
-        self.name = name
-        self.sandbox = sandbox
-        self.pod_ip = ""
-        self.host_network = False
-        self.priority: int | None = None
-        self.grace_seconds: int | None = None
-        self.sidecars: frozenset[str] = frozenset()
-        #: Made by the kubelet from a file.
-        self.static = False
-        #: By name, in the order in which they were created.
-        self.containers: dict[str, ContainerEntry] = {}
+
+class PodEntry(Sandbox, eq=False):
+    """A sandbox with its containers by name, in the order of their creation."""
+
+    containers: dict[str, ContainerEntry] = {}
 
     @property
     def running(self) -> bool:
@@ -147,7 +124,7 @@ class PodEntry:
 
 
 class InventoryContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A container of an inventory that a shutdown was given. ``stopping``: its end was asked for."""
+    """A container of a shutdown's inventory. ``stopping``: the shutdown asked for its end."""
 
     uid: str
     container: str
@@ -156,22 +133,22 @@ class InventoryContainer(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
 
 class PodTable:
-    """Every ready sandbox by its id, in the order in which they became known. ``own``: never in a wave."""
+    """Every ready sandbox by its id, in the order of their discovery. ``own``: pods in no wave."""
 
     def __init__(self, own: frozenset[str] = frozenset()) -> None:
         self.own = own
         self.pods: dict[str, PodEntry] = {}
-        #: The ids of all containers that the runtime's last list had as running, also of those that are not
-        #: in the table. None: no list has come.
+        #: The ids of all running containers in the runtime's last list, also of those that are not in the
+        #: table. None: no list has come.
         self.listed: frozenset[str] | None = None
-        #: By UID and name, the containers that a shutdown was given: what its orders mean.
+        #: By UID and name, the containers of the current inventory: those that orders mean.
         self.given: dict[tuple[str, str], InventoryContainer] = {}
-        #: Containers that any shutdown was given, by their ids: their ends are reported. None: known to the
-        #: daemon before, and not found yet.
+        #: By id, the containers of any shutdown, whose ends are reported. None: known to the daemon before,
+        #: and not found yet.
         self.followed: dict[str, ContainerEntry | None] = {}
-        #: Of them those under whose names others have been started since.
+        #: By id, followed containers under whose names others have been started since.
         self._replaced: dict[str, ContainerEntry] = {}
-        #: The ids of containers that a look has found, the latest last.
+        #: The ids of all containers that a look has found, the latest last.
         self._seen: dict[str, None] = {}
 
     def has_seen(self, container_id: str) -> bool:
@@ -182,9 +159,9 @@ class PodTable:
         return (entry for pod in self.pods.values() for entry in pod.containers.values())
 
     def put(self, entry: ContainerEntry) -> None:
-        """A container runs. One that ran under its name is only kept if a shutdown was given it."""
-        # A kubelet may start a container again under its name while the shutdown's orders still mean the one
-        # before.
+        """Add a running container. Keeps an earlier one of its name only if a shutdown follows it: a kubelet
+        may start a container again while the shutdown's orders still mean the one before.
+        """
         before = entry.pod.containers.get(entry.spec.name)
         if before is not None and before.id in self.followed:
             self._replaced[before.id] = before
@@ -198,55 +175,47 @@ class PodTable:
             del self._seen[next(iter(self._seen))]
 
     def find(self, uid: str, container: str) -> ContainerEntry | None:
-        """The container that a shutdown was given under this name, and no other that was started since. Was
-        none given, what runs under this name, else what ran last.
+        """The inventory's container of this name, and never one that was started since. If the inventory has
+        none: the one that runs, else the last.
         """
-        given = self.given.get((uid, container))
-        if given is not None:
-            return self._replaced.get(given.id) or next(
-                (entry for entry in self._named(uid, container) if entry.id == given.id), None
-            )
-        found = self._named(uid, container)
+        pods = (pod for pod in self.pods.values() if pod.uid == uid)
+        found = [pod.containers[container] for pod in pods if container in pod.containers]
+        if (given := self.given.get((uid, container))) is not None:
+            same = (entry for entry in found if entry.id == given.id)
+            return self._replaced.get(given.id) or next(same, None)
         return next((entry for entry in found if entry.running), found[-1] if found else None)
 
-    def _named(self, uid: str, container: str) -> list[ContainerEntry]:
-        return [
-            pod.containers[container]
-            for pod in self.pods.values()
-            if pod.uid == uid and container in pod.containers
-        ]
-
     def active(self) -> list[PodEntry]:
-        """The pods that a shutdown has to end: those of which something runs, but our own."""
+        """The pods that a shutdown has to end: all with a running container, except our own."""
         return [pod for pod in self.pods.values() if pod.running and pod.uid not in self.own]
 
     def give(self, pods: list[PodEntry], *, anew: bool = False) -> None:
-        """A shutdown is given these: from now on its orders mean their containers, and the ends of these are
-        reported. ``anew``: it is another shutdown than before.
-        """
+        """Add the running containers of these pods to the inventory. ``anew``: of a new shutdown."""
         if anew:
             self.given = {}
-            self._forget_ended()
+            # The ends of earlier shutdowns' containers are reported. A node that stays up through many
+            # shutdowns must not keep them all.
+            self.followed = {key: entry for key, entry in self.followed.items() if not entry or entry.running}
+            self._replaced = {key: entry for key, entry in self._replaced.items() if key in self.followed}
         for pod in pods:
             for entry in pod.containers.values():
                 if entry.running:
                     self.give_one(entry)
 
     def give_one(self, entry: ContainerEntry) -> None:
-        """The same of one container that runs."""
+        """Add one running container to the inventory. The first of a name stays: its orders must not hit a
+        successor.
+        """
         made = InventoryContainer(
             uid=entry.pod.uid, container=entry.spec.name, id=entry.id, stopping=entry.stopping
         )
-        # The first that was given under a name stays meant: an order that was for it must not hit its
-        # successor.
         self.given.setdefault(entry.key, made)
-        # Also of former shutdowns, since a pod that a cancelled one began to stop is still waited for.
+        # Also after a cancel: a pod that the cancelled shutdown began to stop is still waited for.
         self.followed[entry.id] = entry
 
     def give_started(self, expects: Callable[[str, str], bool]) -> list[PodEntry]:
-        """Pods that a shutdown was given, in which something runs that it was not: under the name of what has
-        ended, as has been reported, or of what did not run. From now on orders mean what runs now.
-        ``expects``: by UID and name, those that it was given without a look.
+        """Pods of the inventory with containers that were started since. From now on orders mean these.
+        ``expects``: by UID and name, those that the inventory has without a look.
         """
         uids = {uid for uid, _ in self.given}
         found = [
@@ -263,49 +232,42 @@ class PodTable:
 
     def _is_new(self, entry: ContainerEntry, expects: Callable[[str, str], bool]) -> bool:
         given = self.given.get(entry.key)
-        # It did not run at the signal: it was to be started for the first time, or after one more pause.
+        # It did not run at the signal: this is its first start, or a restart after a pause.
         if given is None:
             return not expects(*entry.key)
         if given.id == entry.id:
             return False
-        # No more followed: its end was found out after a start of the daemon. Not found yet: nobody has.
+        # No longer followed: its end was found after a start of the daemon. None: not found yet.
         before = self.followed.get(given.id, given)
         return before is given or (isinstance(before, ContainerEntry) and not before.running)
 
-    def _forget_ended(self) -> None:
-        """What former shutdowns were given and has ended has been reported; a node that stays up through many
-        of them must not keep it all.
-        """
-        self.followed = {key: entry for key, entry in self.followed.items() if entry is None or entry.running}
-        self._replaced = {key: entry for key, entry in self._replaced.items() if key in self.followed}
-
-    def restore(self, given: tuple[InventoryContainer, ...]) -> None:
-        """What the daemon before was given."""
+    def restore(self, given: Iterable[InventoryContainer]) -> None:
+        """Take over the inventory of the daemon before."""
         self.given = {(each.uid, each.container): each for each in given}
         self.followed |= {each.id: None for each in given}
 
     def stop(self, entry: ContainerEntry) -> None:
-        """Somebody asked for its end."""
+        """A shutdown asked for its end."""
         entry.stopping = True
         given = self.given.get(entry.key)
         if given is not None and given.id == entry.id and not given.stopping:
             self.given[entry.key] = replace(given, stopping=True)
 
     def close(self) -> None:
-        """Give back every descriptor; ends no process."""
+        """Close every descriptor; ends no process."""
         for entry in (*self.entries(), *self._replaced.values()):
-            if entry.pidfd >= 0:
-                os.close(entry.pidfd)
-                entry.pidfd = -1
+            entry.close()
 
 
-# A container that has ended well adds nothing to a pod that goes down. One that ended badly, or nobody knows
-# how, is shown as not running: with it the pod's end is no success, whatever its other containers do.
+# --- how a pod is shown -------------------------------------------------------------------------
+
+# A container that ended well adds nothing to a pod that goes down. One that ended badly, or in an unknown
+# way, is shown as not running: with it the pod does not succeed, whatever its other containers do.
 
 
 def known_pod_of(pod: PodEntry, lookup: PodLookup | None) -> KnownPod | None:
-    """By its UID; a static pod also by its name, since nobody but the runtime may know its UID. A mirror that
-    the API server has of no static pod here, or under another name, is none that this node's kubelet made.
+    """By UID; a static pod also by name, since the API server may not know its UID. A mirror that matches no
+    static pod here, or under another name, was not made by this node's kubelet.
     """
     if lookup is None:
         return None
@@ -317,8 +279,8 @@ def known_pod_of(pod: PodEntry, lookup: PodLookup | None) -> KnownPod | None:
 
 
 def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
-    """What is known wins over what the runtime's labels and annotations say."""
-    sidecars: Sequence[str] = tuple(pod.sidecars)
+    """``known`` goes before the runtime's labels and annotations."""
+    sidecars = pod.sidecars
     ended: dict[str, int] = {}
     priority, grace_seconds = pod.priority, pod.grace_seconds
     if known is not None:
@@ -338,7 +300,7 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
     ]
     made += _failed_containers(ended, pod.containers)
     if known is not None:
-        # Behind init containers, or not pulled yet: a pod that ends without it has not succeeded.
+        # Behind init containers, or not pulled yet: without it the pod does not succeed.
         unstarted = (name for name in known.containers if name not in pod.containers and name not in ended)
         made += [Container(name=name, running=False) for name in unstarted]
     order = known.sidecars + known.containers if known is not None else ()
@@ -362,13 +324,13 @@ def _failed_containers(ended: dict[str, int], but: Iterable[str]) -> list[Contai
 
 
 def _in_manifest_order(made: Sequence[Container], order: Sequence[str]) -> tuple[Container, ...]:
-    """Sidecars first, then as in the manifest; what is not in it stays behind, in the order of its making."""
+    """Sidecars first, then as in the manifest; others last, in the order of their creation."""
     position = {name: index for index, name in enumerate(order)}
     return tuple(sorted(made, key=lambda each: (not each.sidecar, position.get(each.name, len(position)))))
 
 
 def view_of_known(known: KnownPod, names: Iterable[str]) -> Pod:
-    """A pod of which the runtime shows nothing, with these containers."""
+    """A pod that the runtime does not show, with these containers."""
     made = [Container(name=name, sidecar=name in known.sidecars) for name in names]
     made += _failed_containers(known.ended, ())
     return Pod(
@@ -387,14 +349,16 @@ def view_of_known(known: KnownPod, names: Iterable[str]) -> Pod:
 
 
 def view_with_containers(pod: Pod, names: Collection[str], known: KnownPod) -> Pod:
-    """The pod as the runtime shows it, and these containers of it that run as well (with unknown hooks)."""
+    """The pod as the runtime shows it, with these running containers added (their hooks are unknown)."""
     kept = [each for each in pod.containers if each.name not in names]
     more = [Container(name=name, sidecar=name in known.sidecars) for name in names]
     return replace(pod, containers=_in_manifest_order([*kept, *more], known.sidecars + known.containers))
 
 
-# Priority and which init containers are sidecars are not among the kubelet's labels and annotations: both are
-# read from annotations of the pod, which reach its sandbox, where somebody sets them; else they are unknown.
+# --- what labels and annotations say ------------------------------------------------------------
+
+# A kubelet writes neither the priority nor which init containers are sidecars. Annotations of the pod reach
+# its sandbox: a user may set both there.
 
 
 POD_UID_LABEL = "io.kubernetes.pod.uid"
@@ -404,7 +368,7 @@ CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
 GRACE_ANNOTATION = "io.kubernetes.pod.terminationGracePeriod"
 PRE_STOP_ANNOTATION = "io.kubernetes.container.preStopHandler"
 PORTS_ANNOTATION = "io.kubernetes.container.ports"
-#: On a pod: where its kubelet has it from; anything but the API server makes it a static one.
+#: On a pod: its kubelet's source. Every source but the API server makes it static.
 CONFIG_SOURCE_ANNOTATION = "kubernetes.io/config.source"
 CONFIG_SOURCE_API = "api"
 #: On a pod: its priority as a number, and the names of its restartable init containers, with commas.
@@ -448,115 +412,99 @@ class _Port(msgspec.Struct):
 
 
 def pre_stop_of(annotations: Mapping[str, str]) -> HookAction | None:
-    """The preStop handler of a container. One that cannot be read is no hook that could be run: None."""
+    """The preStop handler of a container. None also for one that cannot be read, and so cannot be run."""
     try:
         handler = msgspec.json.decode(annotations.get(PRE_STOP_ANNOTATION, "{}"), type=_Handler)
-    except (ValueError, RecursionError):  # no JSON, another's, no UTF-8, nested deeper than a stack
+    except (ValueError, RecursionError):  # no JSON, no handler, no UTF-8, nested deeper than a stack
         return None
     if handler.exec is not None and handler.exec.command:
         return ExecAction(argv=tuple(handler.exec.command))
-    if handler.http_get is not None:
-        headers = tuple((header.name, header.value) for header in handler.http_get.headers)
-        return HttpGetAction(
-            port=handler.http_get.port,
-            host=handler.http_get.host,
-            scheme=handler.http_get.scheme or "HTTP",
-            path=handler.http_get.path,
-            headers=headers,
-        )
+    if (get := handler.http_get) is not None:
+        headers = tuple((header.name, header.value) for header in get.headers)
+        scheme = get.scheme or "HTTP"
+        return HttpGetAction(port=get.port, host=get.host, scheme=scheme, path=get.path, headers=headers)
     if handler.sleep is not None:
         return SleepAction(seconds=handler.sleep.seconds)
     return TcpSocketAction() if handler.tcp_socket is not None else None
 
 
 def ports_of(annotations: Mapping[str, str]) -> dict[str, int]:
-    """A container's ports by name; those without one need no entry."""
+    """A container's named ports."""
     try:
         found = msgspec.json.decode(annotations.get(PORTS_ANNOTATION, "[]"), type=list[_Port])
-    except (ValueError, RecursionError):  # no JSON, another's, no UTF-8, nested deeper than a stack
+    except (ValueError, RecursionError):  # no JSON, no ports, no UTF-8, nested deeper than a stack
         return {}
     return {port.name: port.number for port in found if port.name}
 
 
 def grace_seconds_of(annotations: Mapping[str, str]) -> int | None:
-    """The pod's terminationGracePeriodSeconds, from one of its containers; None: it has none."""
+    """The pod's terminationGracePeriodSeconds, from an annotation of its containers."""
     return parse_number(annotations.get(GRACE_ANNOTATION, ""))
 
 
 def parse_number(text: str) -> int | None:
-    """A decimal number, or None for what is none."""
+    """A decimal number; None for any other text."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= 10 else None
 
 
 def is_static(annotations: Mapping[str, str]) -> bool:
-    """Did a kubelet make this pod of a file (or a URL) of its own?"""
+    """Did a kubelet make this pod from a file or URL of its own?"""
     return annotations.get(CONFIG_SOURCE_ANNOTATION, CONFIG_SOURCE_API) != CONFIG_SOURCE_API
 
 
-def sidecars_of(annotations: Mapping[str, str]) -> frozenset[str]:
-    """The names of the restartable init containers, as far as somebody says."""
-    return frozenset(
-        name.strip() for name in annotations.get(SIDECARS_ANNOTATION, "").split(",") if name.strip()
-    )
+def sidecars_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the restartable init containers, where the user annotated them."""
+    names = (name.strip() for name in annotations.get(SIDECARS_ANNOTATION, "").split(","))
+    return tuple(name for name in names if name)
 
 
-# What has ended while no daemon ran is reported by the next one, and nothing else is. The file means nothing
-# after a reboot, so it is not synced, and its folder belongs on a file system that goes with the boot.
+# --- what is kept for the daemon's next life ----------------------------------------------------
+
+# With the inventory the next daemon reports what ended while no daemon ran. With the table a daemon that
+# starts while the runtime hangs knows which container belongs to which pod, and its stop signal: a container
+# whose first process still runs, runs too. Of a hook only the journal's part is kept: what it runs and sends
+# may be secret. The files mean nothing after a reboot: they are not synced, and belong on a file system that
+# goes with the boot.
+
+#: A version that changes what a file holds changes the file's name.
+INVENTORY_FILE_NAME, TABLE_FILE_NAME = "inventory-1", "table-1"
+#: The stop signal of an image that names none, with containerd and CRI-O.
+DEFAULT_STOP_SIGNAL = "SIGTERM"
+
+ItemT = TypeVar("ItemT")
 
 
-#: As earlier versions have named it, and its field.
-INVENTORY_FILE_NAME = "told"
+class BootFile(Generic[ItemT]):
+    """A list in one file, for one boot. Makes the folder. Raises OSError when it cannot."""
 
-
-class InventoryRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the file holds."""
-
-    boot_id: str
-    told: tuple[InventoryContainer, ...]
-
-
-class InventoryFile:
-    """One file in ``folder``, which is made if need be. Raises OSError when it cannot be made."""
-
-    def __init__(self, folder: Path, boot_id: str) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path = folder / INVENTORY_FILE_NAME
-        self._boot_id = boot_id
+    def __init__(self, path: Path, boot_id: str, kind: type[ItemT]) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path, self._boot_id = path, boot_id
+        self._type: Any = tuple[str, tuple[kind, ...]]  # type: ignore[valid-type]
         self._stored = b""
 
-    def store(self, given: list[InventoryContainer]) -> None:
-        """Only a change is written. Without it a restart learns later of what has ended: that may be."""
-        record = msgspec.msgpack.encode(InventoryRecord(boot_id=self._boot_id, told=tuple(given)))
-        # Inventories come with every look, and most are as the one before.
+    def store(self, items: Iterable[ItemT]) -> None:
+        """Writes only a change. A failure is no loss: a restart learns later what has ended."""
+        record = msgspec.msgpack.encode((self._boot_id, tuple(items)))
         if record == self._stored:
             return
         with suppress(OSError):
             write_atomically(self._path, record)
             self._stored = record
 
-    def load(self) -> tuple[InventoryContainer, ...]:
-        """Empty for another boot, or when there is nothing of use."""
+    def load(self) -> tuple[ItemT, ...]:
+        """Empty for another boot, and without a usable file."""
         try:
-            record = msgspec.msgpack.decode(read_own(self._path), type=InventoryRecord)
-        except (OSError, ValueError, RecursionError):  # damaged: as good as none
+            boot_id, items = msgspec.msgpack.decode(read_own(self._path), type=self._type)
+        except (OSError, ValueError, RecursionError):  # a damaged file counts as none
             return ()
-        return record.told if record.boot_id == self._boot_id else ()
-
-
-# What the table showed last is kept as well: nobody else tells a daemon that starts while the runtime hangs
-# which container is whose, and what it is stopped with. Where its first process still runs, so does it. Of a
-# hook no more is kept than the journal may have: what it runs, and sends, may be secret.
-
-
-#: Of an image that names none, with containerd as with CRI-O.
-DEFAULT_STOP_SIGNAL = "SIGTERM"
-#: Of this version: another reads nothing of it, and asks the runtime.
-TABLE_FILE_NAME = "table-1"
+        found: tuple[ItemT, ...] = items
+        return found if boot_id == self._boot_id else ()
 
 
 class KeptContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """``pid`` 0: its runtime shows no process here."""
+    """``pid`` 0: the runtime shows no process on this machine."""
 
     id: str
     name: str
@@ -566,142 +514,93 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     stop_signal: str = ""
 
 
-class KeptPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A sandbox of which something ran."""
+class KeptPod(Sandbox, eq=False, omit_defaults=True):
+    """A sandbox with running containers."""
 
-    uid: str
-    namespace: str
-    name: str
-    sandbox: str
-    pod_ip: str = ""
-    host_network: bool = False
-    priority: int | None = None
-    grace_seconds: int | None = None
-    sidecars: tuple[str, ...] = ()
-    static: bool = False
     containers: tuple[KeptContainer, ...] = ()
 
 
-class _TableRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    boot_id: str
-    pods: tuple[KeptPod, ...]
+def inventory_file(folder: Path, boot_id: str) -> BootFile[InventoryContainer]:
+    return BootFile(folder / INVENTORY_FILE_NAME, boot_id, InventoryContainer)
 
 
-class TableFile:
-    """One file in ``folder``, which is there."""
-
-    def __init__(self, folder: Path, boot_id: str) -> None:
-        self._path = folder / TABLE_FILE_NAME
-        self._boot_id = boot_id
-        self._stored = b""
-
-    def store(self, table: PodTable) -> None:
-        """What runs. Only a change is written."""
-        pods = tuple(_kept_pod(pod) for pod in table.pods.values() if pod.running)
-        record = msgspec.msgpack.encode(_TableRecord(boot_id=self._boot_id, pods=pods))
-        if record == self._stored:
-            return
-        with suppress(OSError):
-            write_atomically(self._path, record)
-            self._stored = record
-
-    def load(self) -> tuple[KeptPod, ...]:
-        """Empty for another boot, or when there is nothing of use."""
-        try:
-            record = msgspec.msgpack.decode(read_own(self._path), type=_TableRecord)
-        except (OSError, ValueError, RecursionError):  # damaged: as good as none
-            return ()
-        return record.pods if record.boot_id == self._boot_id else ()
+def table_file(folder: Path, boot_id: str) -> BootFile[KeptPod]:
+    return BootFile(folder / TABLE_FILE_NAME, boot_id, KeptPod)
 
 
-def _kept_pod(pod: PodEntry) -> KeptPod:
-    made = (
-        KeptContainer(
-            id=entry.id,
-            name=entry.spec.name,
-            hook=entry.hook,
-            pid=entry.pid,
-            start_ticks=entry.start_ticks,
-            stop_signal=entry.stop_signal,
-        )
-        for entry in pod.containers.values()
-        if entry.running
-    )
-    return KeptPod(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        sandbox=pod.sandbox,
-        pod_ip=pod.pod_ip,
-        host_network=pod.host_network,
-        priority=pod.priority,
-        grace_seconds=pod.grace_seconds,
-        sidecars=tuple(sorted(pod.sidecars)),
-        static=pod.static,
-        containers=tuple(made),
+def _sandbox_fields(pod: Sandbox) -> dict[str, Any]:
+    return {name: getattr(pod, name) for name in Sandbox.__struct_fields__}
+
+
+def kept_pods(table: PodTable) -> list[KeptPod]:
+    """All that runs."""
+    return [
+        KeptPod(**_sandbox_fields(pod), containers=tuple(_kept_container(each) for each in running))
+        for pod in table.pods.values()
+        if (running := [each for each in pod.containers.values() if each.running])
+    ]
+
+
+def _kept_container(entry: ContainerEntry) -> KeptContainer:
+    return KeptContainer(
+        id=entry.id,
+        name=entry.spec.name,
+        hook=entry.hook,
+        pid=entry.pid,
+        start_ticks=entry.start_ticks,
+        stop_signal=entry.stop_signal,
     )
 
 
 def restored_pod(kept: KeptPod) -> PodEntry:
-    """As the table had it, without its containers."""
-    pod = PodEntry(kept.uid, kept.namespace, kept.name, kept.sandbox)
-    pod.pod_ip, pod.host_network = kept.pod_ip, kept.host_network
-    pod.priority, pod.grace_seconds = kept.priority, kept.grace_seconds
-    pod.sidecars, pod.static = frozenset(kept.sidecars), kept.static
-    return pod
+    """Without its containers."""
+    return PodEntry(**_sandbox_fields(kept))
 
 
 def restored_container(pod: PodEntry, kept: KeptContainer) -> ContainerEntry:
-    """As the table had it, without its process."""
+    """Without its process."""
     spec = ContainerSpec(name=kept.name, argv=(), stop_signal=kept.stop_signal or DEFAULT_STOP_SIGNAL)
-    entry = ContainerEntry(pod, kept.id, spec)
-    entry.stop_signal, entry.kept_hook = kept.stop_signal, kept.hook
-    return entry
+    return ContainerEntry(pod, kept.id, spec, stop_signal=kept.stop_signal, kept_hook=kept.hook)
 
+
+# --- what the operator reads --------------------------------------------------------------------
 
 #: Pods that one line names.
 NAMED_PODS_MAX = 5
 
 
 class OperatorNotes:
-    """Remembers what was said."""
+    """Says each thing once."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self._away = False
-        self._direct = False
+        self._away = self._direct = False
 
     def away(self, error: Exception) -> None:
-        """The runtime does not answer."""
         if not self._away:
             self._tell(WARNING, f"container runtime: {error}; pods that appear are not seen")
         self._away = True
 
     def back(self) -> None:
-        """It answers."""
         if self._away:
             self._tell(NOTICE, "container runtime: it answers again")
         self._away = self._direct = False
 
     def direct(self) -> None:
-        """A stop signal went without it."""
+        """A stop signal went past the runtime."""
         if not self._direct:
             self._tell(WARNING, "container runtime: away; stop signals go to the containers' first processes")
         self._direct = True
 
     def without_priority(self, pods: list[Pod], *, informed: bool) -> None:
-        """Priorities are not in CRI: whoever relies on waves has to know which pods have none. ``informed``:
-        the API server, or what is kept of it, was asked.
+        """CRI has no priorities: users of waves have to know which pods have none. ``informed``: by the API
+        server, or its cache.
         """
         unknown = [pod.label for pod in pods if pod.priority is None]
         if not unknown:
             return
         more = f" and {len(unknown) - NAMED_PODS_MAX} more" if len(unknown) > NAMED_PODS_MAX else ""
-        names = ", ".join(unknown[:NAMED_PODS_MAX]) + more
-        why = (
-            f"known priority (nor an annotation {PRIORITY_ANNOTATION})"
-            if informed
-            else f"annotation {PRIORITY_ANNOTATION}"
-        )
+        annotation = f"annotation {PRIORITY_ANNOTATION}"
+        why = f"known priority (nor an {annotation})" if informed else annotation
         of = f"{len(unknown)} of {len(pods)} pods have no {why} and count as priority 0"
-        self._tell(WARNING, f"{of}: {names}")
+        self._tell(WARNING, f"{of}: {', '.join(unknown[:NAMED_PODS_MAX])}{more}")

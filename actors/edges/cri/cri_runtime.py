@@ -23,13 +23,12 @@ from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.cri_client import (
-    AnswerT,
     CallFailed,
     CriClient,
     Lost,
     NotFound,
     RuntimeReach,
-    RuntimeRefused,
+    ask_version,
     exit_of_container,
 )
 from ebbtide.actors.edges.cri.cri_pods import (
@@ -39,16 +38,17 @@ from ebbtide.actors.edges.cri.cri_pods import (
     POD_NAMESPACE_LABEL,
     POD_UID_LABEL,
     PRIORITY_ANNOTATION,
+    BootFile,
     ContainerEntry,
     InventoryContainer,
-    InventoryFile,
+    KeptPod,
     OperatorNotes,
     PodEntry,
     PodTable,
-    TableFile,
     found_gone,
     grace_seconds_of,
     is_static,
+    kept_pods,
     parse_number,
     ports_of,
     pre_stop_of,
@@ -87,8 +87,8 @@ class Runtime:
     def __init__(
         self,
         endpoint: str,
-        file: InventoryFile,
-        kept: TableFile,
+        file: BootFile[InventoryContainer],
+        kept: BootFile[KeptPod],
         own_uid: str,
         lookup: FollowedPods | None,
         starts: Callable[[], bool],
@@ -183,23 +183,23 @@ class Runtime:
             await self._reach.confirm(self._outlet)
         await self._reach.gone()
         over = set[str]()
-        for each in self._kept.load():
-            pod = restored_pod(each)
-            # A look that broke off may have shown some of it.
-            if (shown := self.table.pods.get(each.sandbox)) is not None:
+        for kept in self._kept.load():
+            pod = restored_pod(kept)
+            # A look that broke off may have shown a part of it.
+            if (shown := self.table.pods.get(kept.sandbox)) is not None:
                 shown.pod_ip = shown.pod_ip or pod.pod_ip
                 shown.host_network = shown.host_network or pod.host_network
                 shown.grace_seconds = (
                     pod.grace_seconds if shown.grace_seconds is None else shown.grace_seconds
                 )
                 pod = shown
-            for container in each.containers:
+            for container in kept.containers:
                 if self.table.has_seen(container.id):
                     continue
                 entry = restored_container(pod, container)
                 if container.pid and not open_first_process(entry, container.pid, container.start_ticks):
                     over.add(container.id)
-                    continue  # One that shows no process here may run: nobody can say.
+                    continue  # A container without a process here may run.
                 self.table.pods[pod.sandbox] = pod
                 self.table.put(entry)
                 self._ends.follow(entry)
@@ -247,7 +247,7 @@ class Runtime:
                 nursery.cancel_scope.cancel()
             if failure is None:
                 await self._reach.answers(self._outlet)
-                self._kept.store(self.table)
+                self._kept.store(kept_pods(self.table))
                 return
             await self._reach.fails(failure, since, self._outlet)
             await trio.sleep(BUSY_SECONDS)
@@ -369,18 +369,9 @@ class Listing:
         running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
         # Before the lists are asked for: what becomes known meanwhile is in none of them, and has not ended.
         before = list(self._table.entries())
-        sandboxes = await self._client.repeat(
-            "ListPodSandbox",
-            api.ListPodSandboxRequest(filter=ready),
-            api.ListPodSandboxResponse,
-            bounds.now.runtime_look_seconds,
-        )
-        containers = await self._client.repeat(
-            "ListContainers",
-            api.ListContainersRequest(filter=running),
-            api.ListContainersResponse,
-            bounds.now.runtime_look_seconds,
-        )
+        seconds = bounds.now.runtime_look_seconds
+        sandboxes = await self._client.repeat(api.ListPodSandboxRequest(filter=ready), seconds)
+        containers = await self._client.repeat(api.ListContainersRequest(filter=running), seconds)
         # In the order of their making: that of the pods in an inventory, and so of ties between them.
         for item in sorted(sandboxes.items, key=lambda each: each.created_at):
             if item.id not in self._table.pods and POD_UID_LABEL in item.labels:
@@ -411,8 +402,6 @@ class Listing:
         items = {item.id: item for item in sorted(listed, key=lambda each: each.created_at)}
         known = {entry.id: entry for entry in self._table.entries()}
         states = await self._ask(
-            "ContainerStatus",
-            api.ContainerStatusResponse,
             {
                 key: api.ContainerStatusRequest(container_id=key, verbose=True)
                 for key, item in items.items()
@@ -421,8 +410,6 @@ class Listing:
             until,
         )
         places = await self._ask(
-            "PodSandboxStatus",
-            api.PodSandboxStatusResponse,
             {
                 key: api.PodSandboxStatusRequest(pod_sandbox_id=key)
                 for key in self._table.pods
@@ -434,7 +421,13 @@ class Listing:
             pod = self._table.pods[key]
             pod.pod_ip = place.status.network.ip
             pod.host_network = place.status.linux.namespaces.options.network == api.NODE
-        lost = await self._hangs()
+        lost: Lost | None = None
+        if any(isinstance(error, Lost) for error in self._failed.values()):
+            # A state has not come. Does the runtime answer anything?
+            try:
+                await ask_version(self._client, bounds.now.runtime_state_seconds)
+            except Lost as silence:
+                lost = silence
         signals = await self._learn_signals(states, until, ask=lost is None)
         failed = self._failed if lost is None else {}
         unknown = [key for key in items if key in failed and key not in known]
@@ -465,19 +458,17 @@ class Listing:
             return False
         return entry is None or (entry.running and entry.key == (pod.uid, _name_of(item)))
 
-    async def _ask(
-        self, name: str, answer: type[AnswerT], questions: Mapping[str, Message], until: float
-    ) -> dict[str, AnswerT]:
+    async def _ask(self, questions: Mapping[str, Message], until: float) -> dict[str, Any]:
         """Ask the questions that are due, side by side, until Trio's time ``until``, and for at least
         `runtime_state_seconds`. A key without an answer failed, or its object is gone.
         """
-        found: dict[str, AnswerT] = {}
+        found: dict[str, Any] = {}
 
         async def ask(key: str, request: Message) -> None:
             left = 0.0 if key in self._broken else until - trio.current_time()
             try:
                 seconds = max(left, bounds.now.runtime_state_seconds)
-                found[key] = await self._client.repeat(name, request, answer, seconds)
+                found[key] = await self._client.repeat(request, seconds)
                 self._broken.pop(key, None)
             except CallFailed as error:
                 self._failed[key] = error
@@ -487,18 +478,6 @@ class Listing:
                 if trio.current_time() >= self._broken.get(key, NEXT_LOOK):
                     nursery.start_soon(ask, key, request)
         return found
-
-    async def _hangs(self) -> Lost | None:
-        """A state has not come: does anything?"""
-        if any(isinstance(error, Lost) for error in self._failed.values()):
-            try:
-                question, seconds = api.VersionRequest(version="v1"), bounds.now.runtime_state_seconds
-                await self._client.call("Version", question, api.VersionResponse, seconds, wait=False)
-            except Lost as error:
-                return error
-            except RuntimeRefused:
-                pass  # An answer, if an odd one.
-        return None
 
     async def _learn_signals(
         self, states: Mapping[str, api.ContainerStatusResponse], until: float, *, ask: bool
@@ -516,7 +495,7 @@ class Listing:
             each: api.ImageStatusRequest(image=api.ImageSpec(image=each), verbose=True)
             for each in dict.fromkeys(self._unsigned.values() if ask else ())
         }
-        images = await self._ask("ImageStatus", api.ImageStatusResponse, questions, until)
+        images = await self._ask(questions, until)
         for key in [key for key, image in self._unsigned.items() if image in images]:
             if signal := signal_of_image(images[self._unsigned.pop(key)].info.get("info", "")):
                 signals[key] = signal

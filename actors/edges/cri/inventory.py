@@ -14,7 +14,8 @@ import trio
 
 from ebbtide.actors.edges.cri.cri_client import Lost, RuntimeReach
 from ebbtide.actors.edges.cri.cri_pods import (
-    InventoryFile,
+    BootFile,
+    InventoryContainer,
     PodEntry,
     PodTable,
     found_gone,
@@ -64,7 +65,7 @@ class Inventory:
     def __init__(
         self,
         table: PodTable,
-        file: InventoryFile,
+        file: BootFile[InventoryContainer],
         lookup: FollowedPods | None,
         reach: RuntimeReach,
         warm: trio.Event,

@@ -299,9 +299,7 @@ class ContainerStops:
             nursery.start_soon(tell_soon)
             try:
                 await self._client.call(
-                    "StopContainer",
                     request,
-                    api.StopContainerResponse,
                     timeout + bounds.now.runtime_past_seconds,
                     wait=False,
                     traceparent=traceparent,
@@ -328,8 +326,8 @@ class ContainerStops:
         try:
             if self._reach.away:
                 raise Lost(ON_RECORD_AS_AWAY)
-            seconds, answer = bounds.now.runtime_kill_seconds, api.StopContainerResponse
-            await self._client.repeat("StopContainer", request, answer, seconds, traceparent=traceparent)
+            seconds = bounds.now.runtime_kill_seconds
+            await self._client.repeat(request, seconds, traceparent=traceparent)
         except NotFound:
             return Ending()
         except CallFailed as failure:
@@ -466,9 +464,7 @@ class ContainerHooks:
             nursery.start_soon(self._give_up_once_away, entry, nursery.cancel_scope)
             try:
                 found = await self._client.call(
-                    "ExecSync",
                     request,
-                    api.ExecSyncResponse,
                     seconds + bounds.now.runtime_past_seconds,
                     wait=False,
                     traceparent=traceparent,
@@ -644,13 +640,9 @@ class SandboxCleanup:
         listing = api.ListContainersRequest(filter=api.ContainerFilter(pod_sandbox_id=pod.sandbox))
         request = api.StopPodSandboxRequest(pod_sandbox_id=pod.sandbox)
         try:
-            found = await self._client.repeat(
-                "ListContainers", listing, api.ListContainersResponse, bounds.now.runtime_look_seconds
-            )
+            found = await self._client.repeat(listing, bounds.now.runtime_look_seconds)
             made_anew = any(each.state in COMING_OR_RUNNING for each in found.containers)
             if not made_anew and not self._starts():
-                await self._client.repeat(
-                    "StopPodSandbox", request, api.StopPodSandboxResponse, bounds.now.sandbox_seconds
-                )
+                await self._client.repeat(request, bounds.now.sandbox_seconds)
         except CallFailed:
             self.failed += 1

@@ -121,7 +121,7 @@ async def test_errors_by_their_kind(server: Server) -> None:
         ):
             server.answers["StopContainer"] = aborts(code, "because")
             with pytest.raises(kind, match=r"StopContainer: ") as raised:
-                await link.call("StopContainer", STOP, api.StopContainerResponse, SECONDS)
+                await link.call(STOP, SECONDS)
             assert type(raised.value) is kind
 
     await linked(server, work)
@@ -143,7 +143,7 @@ async def test_no_error_quotes_what_was_asked(server: Server, said: str) -> None
         for code in set(grpc.StatusCode) - {grpc.StatusCode.OK}:
             server.answers["ExecSync"] = aborts(code, said)
             with pytest.raises(CallFailed, match="ExecSync: ") as raised:
-                await link.call("ExecSync", request, api.ExecSyncResponse, SECONDS)
+                await link.call(request, SECONDS)
             text = str(raised.value)
             assert CANARY not in text
             told = "no such file or directory" in text or "no answer" in text
@@ -159,10 +159,10 @@ async def test_answers_that_are_none(server: Server) -> None:
 
     async def work(link: CriClient) -> None:
         with pytest.raises(CallFailed) as raised:
-            await link.call("Version", api.VersionRequest(), api.VersionResponse, SECONDS)
+            await link.call(api.VersionRequest(), SECONDS)
         assert CANARY not in str(raised.value)
         with pytest.raises(Unsent):
-            await link.call("StopContainer", STOP, api.StopContainerResponse, SECONDS)
+            await link.call(STOP, SECONDS)
 
     server.answers["Version"] = lambda request, context: b"\x0a\xff" + CANARY.encode()
     server.answers["StopContainer"] = aborts(grpc.StatusCode.UNKNOWN, "server is not initialized yet")
@@ -179,9 +179,7 @@ async def test_a_lost_call_is_repeated_where_it_may_be(server: Server) -> None:
         )
 
     server.answers["Version"] = third_time
-    answer = await linked(
-        server, lambda link: link.repeat("Version", api.VersionRequest(), api.VersionResponse, SECONDS)
-    )
+    answer = await linked(server, lambda link: link.repeat(api.VersionRequest(), SECONDS))
     assert (answer.runtime_name, len(server.seen)) == ("r", 3)
 
 
@@ -194,11 +192,11 @@ async def test_a_runtime_that_comes_later_is_waited_for(server: Server) -> None:
         with pytest.raises(Lost):
             await link.ready(0.2)
         with pytest.raises(Unsent):
-            await link.call("Version", api.VersionRequest(), api.VersionResponse, SECONDS, wait=False)
+            await link.call(api.VersionRequest(), SECONDS, wait=False)
         assert server.seen == []
         server.start()
         await link.ready(SECONDS)
-        return (await link.call("Version", api.VersionRequest(), api.VersionResponse, SECONDS)).runtime_name
+        return (await link.call(api.VersionRequest(), SECONDS)).runtime_name
 
     assert await linked(server, work) == "r"
 
@@ -226,6 +224,28 @@ async def test_a_break_of_a_real_connection(server: Server) -> None:
         await link.ready(SECONDS)
 
     await linked(server, work)
+
+
+async def test_cancelled_calls_end_before_the_loop(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    """gRPC reports the end of a cancelled call to its event loop, so the loop stays open until then."""
+
+    def hang(request: bytes, context: grpc.ServicerContext) -> bytes:
+        ended = threading.Event()
+        if context.add_callback(ended.set):
+            ended.wait()
+        return b""
+
+    server.answers["Version"] = hang
+    for _ in range(3):
+        link = CriClient(server.endpoint)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(link.run)
+            for _ in range(50):
+                nursery.start_soon(link.call, api.VersionRequest(), SECONDS)
+            await until(lambda: bool(server.seen), "no call has arrived")
+            nursery.cancel_scope.cancel()
+        server.seen.clear()
+    assert "loop is closed" not in capfd.readouterr().err
 
 
 # One that answers, but not what it is asked.

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
-from ebbtide.actors.edges.cri import cri_client as client
+from ebbtide.actors.edges.cri.cri_client import CriClient, method_of
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
@@ -31,8 +32,6 @@ USR1 = "trap 'exit 7' USR1; trap 'exit 8' TERM; touch /tmp/up; while :; do sleep
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The product's bounds, so wide that a slow machine does not reach them."""
     monkeypatch.setattr(bounds, "now", bounds.Bounds().widened(WATCHDOG_SECONDS))
-    # gRPC's thread tells ends of cancelled calls to the loop, which is to be there still.
-    monkeypatch.setattr(client, "DRAIN_SECONDS", 2.0)
 
 
 async def test_inventory_from_labels_and_annotations(
@@ -98,13 +97,13 @@ async def test_stop_signal_and_exit(
     with its exit code; again to a later order, also of a container that nobody knows.
     """
     called: list[str] = []
-    call = client.CriClient.call
+    call = CriClient.call
 
-    async def recorded(self: client.CriClient, name: str, *rest: Any, **more: Any) -> Any:
-        called.append(name)
-        return await call(self, name, *rest, **more)
+    async def recorded(self: CriClient, request: Message, *rest: Any, **more: Any) -> Any:
+        called.append(method_of(request))
+        return await call(self, request, *rest, **more)
 
-    monkeypatch.setattr(client.CriClient, "call", recorded)
+    monkeypatch.setattr(CriClient, "call", recorded)
     made = kubelet.pod("brief", Spec(CODE_3), Spec(USR1, "other", image=USR1_IMAGE))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()

@@ -13,7 +13,13 @@ import trio
 
 from ebbtide.actors.edges.cri import inventory as inventory_module
 from ebbtide.actors.edges.cri.cri_client import CriClient, RuntimeReach
-from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, InventoryFile, OperatorNotes, PodEntry, PodTable
+from ebbtide.actors.edges.cri.cri_pods import (
+    ContainerEntry,
+    OperatorNotes,
+    PodEntry,
+    PodTable,
+    inventory_file,
+)
 from ebbtide.actors.edges.cri.inventory import (
     FIRST_WORD_POLL_SECONDS,
     NOT_LISTED,
@@ -104,7 +110,7 @@ def inventory_of(
     async def ask() -> None:
         look()
 
-    file = InventoryFile(folder / "cri", "boot")
+    file = inventory_file(folder / "cri", "boot")
     made = Inventory(table, file, lookup, reach, filled, ask, lambda: -math.inf, lambda: starts)
     made.settled.set()
     return made

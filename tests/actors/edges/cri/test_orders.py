@@ -16,7 +16,14 @@ import trio
 from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.cri_client import CallFailed, Lost, RuntimeReach, RuntimeRefused, Unsent
+from ebbtide.actors.edges.cri.cri_client import (
+    CallFailed,
+    Lost,
+    RuntimeReach,
+    RuntimeRefused,
+    Unsent,
+    method_of,
+)
 from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, OperatorNotes, PodEntry
 from ebbtide.actors.edges.cri.orders import (
     SENT_SECONDS,
@@ -57,7 +64,8 @@ class Runtime:
             await trio.sleep(POLL_SECONDS)
         raise AWAY
 
-    async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
+    async def call(self, request: Message, seconds: float, **more: Any) -> Any:
+        name = method_of(request)
         self.asked += name == "StopContainer"
         if self.hangs:
             await trio.sleep(seconds)

@@ -9,7 +9,7 @@ import trio
 from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.cri_client import RuntimeRefused
+from ebbtide.actors.edges.cri.cri_client import RuntimeRefused, method_of
 from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, PodEntry, PodTable
 from ebbtide.actors.edges.cri.orders import LULL_SECONDS, SandboxCleanup
 from ebbtide.actors.edges.linux.exits import ExitStatus
@@ -17,7 +17,7 @@ from ebbtide.actors.edges.pod_spec import ContainerSpec
 
 
 class Runtime:
-    """`cri_client.CriCaller`. ``again``: sandboxes in which something was made anew, in which
+    """`cri_client.CriClient`. ``again``: sandboxes in which something was made anew, in which
     state. ``takes_seconds``: to stop a sandbox.
     """
 
@@ -30,12 +30,8 @@ class Runtime:
     async def ready(self, seconds: float) -> None:
         """It always is."""
 
-    async def call(self, name: str, request: Any, answer: type[Any], seconds: float, **more: Any) -> Any:
-        return await self.repeat(name, request, answer, seconds)
-
-    async def repeat(
-        self, name: str, request: Any, answer: type[Any], seconds: float, **more: Any
-    ) -> Message:
+    async def call(self, request: Any, seconds: float, **more: Any) -> Message:
+        name = method_of(request)
         if name == "ListContainers":
             place = request.filter.pod_sandbox_id
             states = [api.CONTAINER_EXITED, *([self.again[place]] if place in self.again else [])]
@@ -46,6 +42,8 @@ class Runtime:
         await trio.sleep(self.takes_seconds)
         self.stopped.append(request.pod_sandbox_id)
         return api.StopPodSandboxResponse()
+
+    repeat = call
 
 
 class Rig:

@@ -72,7 +72,7 @@ def test_the_runtime_never_kills_first(grace: int | None, seconds: int) -> None:
 # What an inventory shows of a pod: the runtime's labels, and over them what the API server told.
 
 
-def entry(*names: str, static: bool = False, sidecars: frozenset[str] = frozenset()) -> PodEntry:
+def entry(*names: str, static: bool = False, sidecars: tuple[str, ...] = ()) -> PodEntry:
     """As the runtime has it: priority and grace from annotations."""
     pod = PodEntry("u", "ns", "web", "s")
     pod.priority, pod.grace_seconds, pod.sidecars, pod.static = 5, 10, sidecars, static
@@ -111,7 +111,7 @@ def test_what_is_known_wins() -> None:
         sidecars=("proxy",),
         containers=("main",),
     )
-    assert pod_view(entry("main", "proxy", sidecars=frozenset({"main"})), told) == Pod(
+    assert pod_view(entry("main", "proxy", sidecars=("main",)), told) == Pod(
         uid="u",
         namespace="ns",
         name="web",

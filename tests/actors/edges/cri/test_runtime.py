@@ -17,20 +17,21 @@ from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri import orders
-from ebbtide.actors.edges.cri.cri_client import CriClient, Lost, RuntimeReach, RuntimeRefused
+from ebbtide.actors.edges.cri.cri_client import CriClient, Lost, RuntimeReach, RuntimeRefused, method_of
 from ebbtide.actors.edges.cri.cri_pods import (
     CONTAINER_NAME_LABEL,
     GRACE_ANNOTATION,
+    INVENTORY_FILE_NAME,
     POD_NAME_LABEL,
     POD_NAMESPACE_LABEL,
     POD_UID_LABEL,
     PRE_STOP_ANNOTATION,
     ContainerEntry,
     InventoryContainer,
-    InventoryFile,
     OperatorNotes,
     PodEntry,
     PodTable,
+    inventory_file,
     pod_view,
 )
 from ebbtide.actors.edges.cri.cri_runtime import (
@@ -130,15 +131,15 @@ def test_what_former_shutdowns_were_given_is_forgotten() -> None:
 def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:
     """The next daemon of this boot reads it; one of another boot, or of a damaged file, reads nothing."""
     told = [InventoryContainer(uid="web", container="main", id="x")]
-    InventoryFile(tmp_path / "cri", "boot").store(told)
-    assert InventoryFile(tmp_path / "cri", "boot").load() == tuple(told)
-    assert InventoryFile(tmp_path / "cri", "other").load() == ()
-    (tmp_path / "cri" / "told").write_bytes(b"\xc1")
-    assert InventoryFile(tmp_path / "cri", "boot").load() == ()
+    inventory_file(tmp_path / "cri", "boot").store(told)
+    assert inventory_file(tmp_path / "cri", "boot").load() == tuple(told)
+    assert inventory_file(tmp_path / "cri", "other").load() == ()
+    (tmp_path / "cri" / INVENTORY_FILE_NAME).write_bytes(b"\xc1")
+    assert inventory_file(tmp_path / "cri", "boot").load() == ()
 
 
 class Lists:
-    """A runtime of which only its lists are asked: `actors.edges.cri.cri_client.CriCaller`."""
+    """A runtime of which only its lists are asked: `actors.edges.cri.cri_client.CriClient`."""
 
     def __init__(self) -> None:
         labels = {POD_UID_LABEL: "web", POD_NAMESPACE_LABEL: "ns", POD_NAME_LABEL: "web"}
@@ -151,7 +152,8 @@ class Lists:
     async def ready(self, seconds: float) -> None:
         """It always is."""
 
-    async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
+    async def call(self, request: Message, seconds: float, **more: Any) -> Any:
+        name = method_of(request)
         running = api.ContainerStatus(state=api.CONTAINER_RUNNING)
         return {
             "ListPodSandbox": api.ListPodSandboxResponse(items=self.sandboxes),
@@ -216,7 +218,8 @@ class Shims:
         if self.away:
             raise Lost("the runtime is away")
 
-    async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
+    async def call(self, request: Message, seconds: float, **more: Any) -> Any:
+        name = method_of(request)
         if name == "ListPodSandbox":
             return api.ListPodSandboxResponse(items=[_sandbox(each) for each in NUMBERS])
         if name == "ListContainers":
@@ -417,14 +420,15 @@ async def test_a_container_that_was_found_by_its_process(autojump_clock: trio.ab
 class SlowShims(Shims):
     """Of which each state of an object that hangs takes the time that it was given, and the others' 0.3 s."""
 
-    async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
+    async def call(self, request: Message, seconds: float, **more: Any) -> Any:
+        name = method_of(request)
         key = getattr(request, "container_id", "") or getattr(request, "pod_sandbox_id", "")
         if name in self.hanging or key in self.hanging:
             await trio.sleep(seconds)
             raise Lost(f"{name}: no answer in {bound_text(seconds)}")
         if name.endswith("Status"):
             await trio.sleep(0.3)
-        return await super().call(name, request, answer, seconds, **more)
+        return await super().call(request, seconds, **more)
 
     repeat = call
     hanging: tuple[str, ...] = ()

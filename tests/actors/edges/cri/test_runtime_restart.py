@@ -9,8 +9,14 @@ import pytest
 import trio
 from google.protobuf.message import Message
 
-from ebbtide.actors.edges.cri.cri_client import CriClient, Lost, RuntimeReach
-from ebbtide.actors.edges.cri.cri_pods import InventoryContainer, InventoryFile, OperatorNotes, TableFile
+from ebbtide.actors.edges.cri.cri_client import CriClient, Lost, RuntimeReach, method_of
+from ebbtide.actors.edges.cri.cri_pods import (
+    InventoryContainer,
+    OperatorNotes,
+    inventory_file,
+    kept_pods,
+    table_file,
+)
 from ebbtide.actors.edges.cri.cri_runtime import ContainerEnds, Runtime
 from ebbtide.actors.edges.cri.inventory import Inventory
 from ebbtide.actors.edges.cri.orders import (
@@ -51,7 +57,7 @@ class Restart(Rig):
         )
         self.inventory = Inventory(
             self.table,
-            InventoryFile(folder / "cri", "boot"),
+            inventory_file(folder / "cri", "boot"),
             Told(*told),
             self.reach,
             self.warm,
@@ -116,11 +122,12 @@ async def test_what_is_said_to_run_has_not_ended(tmp_path: Path) -> None:
 class Mute(Shims):
     """Lists, and tells no state."""
 
-    async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
+    async def call(self, request: Message, seconds: float, **more: Any) -> Any:
+        name = method_of(request)
         if name == "ContainerStatus":
             await trio.sleep(seconds)
             raise Lost(f"{name}: no answer in {bound_text(seconds)}")
-        return await super().call(name, request, answer, seconds, **more)
+        return await super().call(request, seconds, **more)
 
 
 async def test_states_of_the_ended_that_do_not_come(tmp_path: Path, autojump_clock: trio.abc.Clock) -> None:
@@ -170,14 +177,14 @@ async def test_what_only_the_api_server_has_shown(
 
 async def test_a_look_that_broke_off_has_shown_it(tmp_path: Path) -> None:
     """What the daemon before kept of it does not take its place: whoever waits for its end has it."""
-    file, kept = InventoryFile(tmp_path, "boot"), TableFile(tmp_path, "boot")
+    file, kept = inventory_file(tmp_path, "boot"), table_file(tmp_path, "boot")
     tell, context = lambda level, line: None, lambda key: ""
     runtime = Runtime("unix:///nowhere", file, kept, "", None, lambda: False, context, tell, Outbox())
     shown, lost = pod(runtime.table, "shown", "main"), pod(runtime.table, "lost", "main")
     for entry in [*runtime.table.entries()]:
         runtime.table.put(entry)
     shown.pod_ip, shown.grace_seconds = "10.0.0.1", 7
-    kept.store(runtime.table)
+    kept.store(kept_pods(runtime.table))
     shown.pod_ip, shown.grace_seconds = "", None
     del runtime.table.pods[lost.sandbox]
     runtime._reach.answering = False
