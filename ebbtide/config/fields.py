@@ -93,6 +93,11 @@ def fields_of(kind: type[msgspec.Struct]) -> dict[str, Field]:
     return found
 
 
+@cache
+def _required(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(name for name, field in fields_of(kind).items() if field.required)
+
+
 def struct_of(hint: Any) -> type[msgspec.Struct] | None:
     """The Struct of a section, or of each entry of a list of sections."""
     base = _parts(hint)[0]
@@ -259,19 +264,25 @@ def _read_struct(kind: type[msgspec.Struct], node: Node, path: str, mistakes: li
             values[field.attribute] = field.read(each, f"{path}.{name}" if path else name, mistakes)
         elif field is None and kind.__struct_config__.forbid_unknown_fields:
             mistakes.append(unknown(path, name, fields, each.line))
-    for field in fields.values():
-        if field.required and field.attribute not in values:
-            mistakes.append(DocumentError(f"{where} needs {field.name}", node.line))
+    for name in _required(kind):
+        if fields[name].attribute not in values:
+            mistakes.append(DocumentError(f"{where} needs {name}", node.line))
     if len(mistakes) > before:
         return None
     try:
         return kind(**values)
     except ValueError as error:
         # From the Struct's own __post_init__.
-        at = node
-        for step in error.at if isinstance(error, RuleError) else ():
-            found = at.value[step] if isinstance(at.value, list) else at.value.get(step)  # type: ignore
-            at = found or at
-            path = f"{path}[{step}]" if isinstance(step, int) else f"{path}.{step}" if path else step
-        mistakes.append(DocumentError(f"{path}: {error}" if path else str(error), at.line))
+        mistakes.append(rule_error(node, path, error))
         return None
+
+
+def rule_error(node: Node, path: str, error: ValueError) -> DocumentError:
+    """A broken rule of the Struct at this path, with the line of the field that the rule names."""
+    for step in error.at if isinstance(error, RuleError) else ():
+        found: Any = node.value
+        if isinstance(step, int):
+            node, path = found[step], f"{path}[{step}]"
+        else:
+            node, path = found.get(step) or node, f"{path}.{step}" if path else step
+    return DocumentError(f"{path}: {error}" if path else str(error), node.line)
