@@ -17,13 +17,9 @@ from ebbtide.actors.policy import planning as explain
 from ebbtide.actors.policy.planning import Plan
 from ebbtide.cli.doctor import shortened
 from ebbtide.doctor.rules import (
-    ACCESS_RULES,
     CURES,
     FREE_BYTES_MIN,
     GRANT_WARNINGS,
-    NODE_RULES,
-    POD_RULES,
-    RULES,
     examine,
     judge_budget,
 )
@@ -151,15 +147,6 @@ def test_every_warning_of_a_plan_has_a_cure() -> None:
     sources = [inspect.getsource(module) for module in (explain, manifest_pods)]
     codes = set(re.findall(r'"((?:grace|wave|priority|hook|sleep)-[a-z-]+)"', "".join(sources)))
     assert codes - GRANT_WARNINGS == set(CURES)
-
-
-def test_every_rule_is_tried() -> None:
-    """Each rule of every machine fires for at least one of the ills, or for a damaged journal or a late look;
-    those of a Kubernetes node are tried below.
-    """
-    ours = [rule for rule in RULES if rule not in (*NODE_RULES, *ACCESS_RULES, *POD_RULES)]
-    silent = [rule for rule in ours if not any(list(rule(MACHINE._replace(**ill[0]))) for ill in ILL)]
-    assert [rule.__name__ for rule in silent] == ["_going_down", "_journal_state"]
 
 
 def test_the_budget_holds_while_the_calls_fit_beside_the_waves() -> None:
