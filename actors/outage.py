@@ -46,6 +46,7 @@ from ebbtide.actors.actor import (
     fresh_but,
     ignored,
 )
+from ebbtide.actors.brake import refusal
 from ebbtide.actors.outage_proof import POWER, PROOF
 from ebbtide.actors.outage_work import DETACH, STUCK_POD, may_time_out, uses
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key, parse_order_key
@@ -65,6 +66,7 @@ from ebbtide.events.outage_events import (
     NodeDeleted,
     NodeRead,
     NodeReturned,
+    NodesCounted,
     OutageAbandoned,
     OutageBegan,
     OutageClosed,
@@ -196,6 +198,8 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: known to be another.
     doubt: bool = False
     permit: bool = False
+    #: The count that answers the open request for a permit.
+    counted: NodesCounted | None = None
     waits: str = ""
     returned: bool = False
     #: The boot that was proved off has spoken.
@@ -353,7 +357,7 @@ def _why_not(state: OutageState, now: int) -> str:
 
 def _ask(state: OutageState) -> Result:
     state, key = _key(state, "permit")
-    return replace(state, phase="asking", key=key), [RequestPermit(key=key, node=state.node)]
+    return replace(state, phase="asking", key=key, counted=None), [RequestPermit(key=key, node=state.node)]
 
 
 def _switch_ns(state: OutageState) -> int:
@@ -437,13 +441,19 @@ def _reconsider(state: OutageState, event: Event, now: int) -> Result:
     return _consider(state, now)
 
 
+def _counted(state: OutageState, event: NodesCounted, now: int) -> Result:
+    return replace(state, counted=event if event.key == state.key else state.counted), ()
+
+
 def _permit_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+    """The count decides. A request without a count has failed in the edge."""
     if event.key != state.key:
         return state, ()
-    if event.result == "done":
+    refused = refusal(state.counted) if state.counted else ""
+    if state.counted and not refused and event.result == "done":
         return _consider(replace(state, permit=True), now)
-    reason = event.reason or event.result
-    return _wait(state, f"{BRAKE_SAYS}{reason}", phase="suspected", wake_ns=now + PERMIT_RETRY_NS)
+    reason = f"{BRAKE_SAYS}{refused or event.reason or event.result}"
+    return _wait(state, reason, phase="suspected", wake_ns=now + PERMIT_RETRY_NS)
 
 
 def _taint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
@@ -1083,6 +1093,8 @@ OUTAGE = ActorType(
         Row("suspected", OrderEnded, _sources_read),
         Row("switching", OrderEnded, _switch_ended, f"= reading {_CONSIDERED}",
             decides=(ReadNode, *_CONSIDER)),
+        Row("asking", NodesCounted, _counted),
+        ignored(f"quiet suspected tainting switching reading aside {_WAITING}", NodesCounted),
         Row("asking", OrderEnded, _permit_ended, _CONSIDERED, decides=_CONSIDER),
         Row("tainting", OrderEnded, _taint_ended, "= reading recovering out untainting",
             decides=(OutOfService, ListWork, WorkRecovered, ReadNode, *_REBOOTED)),

@@ -62,6 +62,7 @@ from ebbtide.events.outage_events import (
     LastBootStated,
     NodeDeleted,
     NodeRead,
+    NodesCounted,
     WorkListed,
 )
 from ebbtide.events.segment import SHUTDOWN_LOGIC
@@ -102,6 +103,7 @@ FACT_PRIORITIES: dict[type[Fact], int] = {
     NodeDeleted: URGENT,
     LastBootStated: URGENT,
     EvidenceRead: URGENT,
+    NodesCounted: OUTCOMES,
     WorkListed: OUTCOMES,
 }
 

@@ -310,6 +310,31 @@ class EvidenceRead(Fact):
         return f"{who_of(self)} says {self.verdict}{error}"
 
 
+class NodesCounted(Fact):
+    """In answer to `RequestPermit`: all nodes except the one that asks, and the configured limits.
+
+    ``healthy``: Ready, in service, and with a renewed lease or none. ``out``: with any controller's
+    out-of-service taint, or with a permit. ``dead``: the rest. ``ahead``: waiting nodes that asked earlier.
+    """
+
+    level = INFO
+
+    key: str
+    healthy: int
+    out: int
+    dead: int
+    ahead: int
+    max_nodes: int
+    max_share_percent: int
+    min_healthy: int
+    #: False: the watch of leases is broken, so the numbers prove nothing.
+    sees_leases: bool = True
+
+    def text(self, names: Names, at: Stamp) -> str:
+        counts = f"other nodes: {self.healthy} healthy, {self.out} out of service, {self.dead} not healthy"
+        return counts if self.sees_leases else f"{counts}; no lease is seen renewed"
+
+
 # --- facts: what hangs ----------------------------------------------------------------------------
 
 
@@ -443,7 +468,7 @@ class ReadNode(Order):
 
 
 class RequestPermit(Order):
-    """Ask the storm brake whether one more node may be out of service; failed: its reason."""
+    """Ask for a place among the nodes that may be out of service: `NodesCounted`, then done or failed."""
 
     template = "asking the storm brake for a permit"
     span_role = "permit"
@@ -455,7 +480,7 @@ class RequestPermit(Order):
 
 
 class ReturnPermit(Order):
-    """Give it back, or withdraw the request that is still under way; of one that nobody has it is nothing."""
+    """Give the place back, or withdraw the request. A no-op where neither exists."""
 
     template = "giving the storm brake's permit back"
     level = DEBUG

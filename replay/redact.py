@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 from msgspec import inspect
 
+from ebbtide.actors.brake import REFUSAL
 from ebbtide.actors.checkpoint import restore, take_checkpoint
 from ebbtide.actors.logind import OPERATION_IN_PROGRESS
 from ebbtide.actors.node_status import (
@@ -414,10 +415,11 @@ class Pseudonyms:
         return f"{source}{space}{self.pseudonymized(name, 'message')}"
 
     def _outage_waits(self, text: str) -> str:
-        """A sentence of the core's own, or what the storm brake has said."""
+        """The core's own sentences stay; an edge's error behind `BRAKE_SAYS` does not."""
         if not text.startswith(BRAKE_SAYS):
             return text if text in WAITS else self.of("message", text)
-        return f"{BRAKE_SAYS}{self.pseudonymized(text.removeprefix(BRAKE_SAYS), 'message')}"
+        reason = text.removeprefix(BRAKE_SAYS)
+        return f"{BRAKE_SAYS}{self._kept_form(REFUSAL, reason)}"
 
     def _owner(self, text: str) -> str:
         """``Kind/name`` of a workload."""

@@ -25,11 +25,11 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import OutageSettings, PodLost
 from ebbtide.host import SystemClock, journal_identity
 from ebbtide.log import LogOutput
-from ebbtide.outage.brake import StormBrake
 from ebbtide.outage.configuration import OutageConfiguration
 from ebbtide.outage.controller import Leader, Watching
 from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.follower import Follower, Shared
+from ebbtide.outage.permits import Permits
 from ebbtide.outage.pool_sources import pool_of, proof_edges
 from ebbtide.tracing import outage_destination, usable_resource
 
@@ -124,7 +124,7 @@ def _leader(
     """
     configuration, clock = options.configuration, SystemClock()
     view, work = ClusterView(log.tell), WorkView(log.tell)
-    brake = StormBrake(configuration.brake, view)
+    permits = Permits(configuration.brake, view)
     resource = usable_resource(os.environ, log.tell)
     paced = PacedCaller(link)
     # Another server, with a rate of its own.
@@ -144,7 +144,7 @@ def _leader(
         return (
             WorkEdge(work, node, effect=configuration.effect, lost=lost_in(follower.system)),
             *proof(node, follower.node_uid, follower.node_edge.as_ordered),
-            brake.edge(node),
+            permits.edge(node),
         )
 
     shared = Shared(

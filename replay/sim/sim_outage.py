@@ -55,6 +55,10 @@ POD = o.LostPod(
     same_name=True,
     volumes=("pv",),
 )
+#: A cluster in which the storm brake lets the node go.
+COUNTED = o.NodesCounted(
+    key="", healthy=1, out=0, dead=0, ahead=0, max_nodes=5, max_share_percent=20, min_healthy=1
+)
 VOLUME = o.Attachment(name="va", volume="pv", unique_name="v")
 
 
@@ -559,6 +563,8 @@ class Leader:
                 world.after(delay, lambda: self._change(order, "none"))
             case o.SetQuarantine():
                 world.after(delay, lambda: self._quarantine(order))
+            case o.RequestPermit():
+                world.after(delay, lambda: self._answer(order, replace(COUNTED, key=order.key)))
             case o.ReadNode():
                 world.after(delay, lambda: self._answer(order, world.node_read()))
             case o.ListWork():

@@ -224,6 +224,7 @@ KUBERNETES: tuple[Event, ...] = (
 
 LOST = o.LostPod(uid="u1", namespace="shop", name="web-0", owner="StatefulSet/web", owner_uid="w1")
 HELD = o.Attachment(name="csi-1", volume="pv-1", driver="csi.example")
+LIMITS = {"max_nodes": 5, "max_share_percent": 20, "min_healthy": 1}
 
 OUTAGES: tuple[Event, ...] = (
     o.LeaderStarted(version="1.0", replica="outage-a", node="node-1", node_uid="n1"),
@@ -245,6 +246,8 @@ OUTAGES: tuple[Event, ...] = (
     o.HeartbeatMissed(silent_ns=15 * S),
     o.EvidenceRead(source="redfish", name="bmc-1", verdict="off", begun_ns=S),
     o.EvidenceRead(source="cloud", name="", verdict="unknown", begun_ns=S, error="403"),
+    o.NodesCounted(key="k", healthy=9, out=2, dead=1, ahead=0, **LIMITS),
+    o.NodesCounted(key="k", healthy=9, out=2, dead=1, ahead=0, sees_leases=False, **LIMITS),
     o.WorkListed(key="OutageActor/list//0", pods=(LOST,), attachments=(HELD, HELD)),
     o.LostPodRead(pod=LOST),
     o.LostPodRead(pod=replace(LOST, terminating=True)),

@@ -8,21 +8,17 @@ from typing import Any, get_args
 
 import pytest
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock
 
+from ebbtide.actors.brake import BEHIND, MANY_DEAD, NOT_SEEN, REFUSAL, refusal
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, LeaseView, NodeView
 from ebbtide.actors.interfaces import Ending
 from ebbtide.actors.outage import PERMIT_RETRY_NS
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.outage_events import Ready, RequestPermit, ReturnPermit, TaintOwner
-from ebbtide.outage.brake import (
-    LEFT_SECONDS,
-    MANY_DEAD,
-    NOT_SEEN,
-    WAITS_SECONDS_MAX,
-    StormBrake,
-)
+from ebbtide.events.outage_events import NodesCounted, Ready, RequestPermit, ReturnPermit, TaintOwner
 from ebbtide.outage.configuration import Brake
+from ebbtide.outage.permits import LEFT_SECONDS, WAITS_SECONDS_MAX, Permits
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.process.process_bed import Outbox
 
@@ -69,8 +65,17 @@ def dead(cluster: Cluster, *names: str) -> None:
         cluster.put(name, "Unknown")
 
 
-async def ask(edge: Any, node: str) -> Ending:
-    ended = await edge.effects[RequestPermit](RequestPermit(key="k", node=node), Outbox())
+def refused(permits: Permits, node: str) -> str:
+    return refusal(permits.request(node))
+
+
+def counts(permits: Permits, asks: str) -> tuple[int, int, int]:
+    counted = permits.count(asks)
+    return counted.healthy, counted.out, counted.dead
+
+
+async def ask(edge: Any, node: str, outbox: Outbox | None = None) -> Ending:
+    ended = await edge.effects[RequestPermit](RequestPermit(key="k", node=node), outbox or Outbox())
     assert isinstance(ended, Ending)
     return ended
 
@@ -78,42 +83,43 @@ async def ask(edge: Any, node: str) -> Ending:
 async def test_its_orders(autojump_clock: MockClock) -> None:
     """A request is granted or fails with its reason; what nobody has is given back all the same."""
     cluster = Cluster(10)
-    brake = StormBrake(Brake(max_nodes=1), cluster.view)
+    permits = Permits(Brake(max_nodes=1), cluster.view)
     dead(cluster, "n1", "n2")
-    one, two = brake.edge("n1"), brake.edge("n2")
+    one, two = permits.edge("n1"), permits.edge("n2")
     outbox = Outbox()
 
-    assert await ask(one, "n1") == Ending()
-    assert await ask(one, "n1") == Ending()
-    assert await ask(two, "n2") == Ending("failed", "out of service already: 1 of the 1 nodes that may be")
+    assert await ask(one, "n1", outbox) == Ending()
+    assert await ask(one, "n1", outbox) == Ending()
+    assert await ask(two, "n2", outbox) == Ending("failed", "nodes out of service: 1; at most 1 may be")
     for _ in range(2):
         assert one.effects[ReturnPermit](ReturnPermit(key="k", node="n1"), outbox) == Ending()
-    assert await ask(two, "n2") == Ending()
+    assert await ask(two, "n2", outbox) == Ending()
     assert trio.current_time() == 0
+    assert [type(each) for each in outbox.facts] == [NodesCounted] * 4
     assert await two.adopt(RequestPermit(key="k", node="n2"), outbox) is None
 
 
 async def test_a_node_that_was_made_anew(autojump_clock: MockClock) -> None:
     """Its name is that of another, whose actor ends later: the permit stays with who asked for it."""
     cluster = Cluster(10, leases=False)
-    brake = StormBrake(Brake(max_nodes=1), cluster.view)
+    permits = Permits(Brake(max_nodes=1), cluster.view)
     dead(cluster, "n1", "n2")
-    before, now = brake.edge("n1"), brake.edge("n1")
+    before, now = permits.edge("n1"), permits.edge("n1")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(before.run, Outbox())
         await trio.sleep(1)
         assert await ask(now, "n1") == Ending()
         nursery.cancel_scope.cancel()
     await trio.sleep(LEFT_SECONDS + 1)
-    assert (await ask(brake.edge("n2"), "n2")).result == "failed"
+    assert (await ask(permits.edge("n2"), "n2")).result == "failed"
 
 
 async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
     """A leader has listed leases, and its watch is on its way: who asks waits for it, and not for long."""
     cluster = Cluster(10)
-    brake = StormBrake(Brake(), cluster.view)
+    permits = Permits(Brake(), cluster.view)
     dead(cluster, "n1")
-    one, ended = brake.edge("n1"), []
+    one, ended = permits.edge("n1"), []
 
     async def asks() -> None:
         ended.append(await ask(one, "n1"))
@@ -136,13 +142,13 @@ async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
             case "sees":
                 assert ended == [Ending()]
                 assert took == pytest.approx(0.5)
-                brake.give_back("n1")
+                permits.give_back("n1")
             case "never":
                 assert ended == [Ending("failed", NOT_SEEN)]
                 assert took == pytest.approx(2)
             case "returned":
                 assert ended == [Ending("cancelled", "withdrawn")]
-                assert brake.count("n0").out == 0
+                assert permits.count("n0").out == 0
 
 
 @pytest.mark.parametrize("nodes, settings, allowed", [
@@ -157,93 +163,116 @@ async def test_how_many(nodes: int, settings: Brake, allowed: int, autojump_cloc
     only be where somebody wants it, and a single node is seen by nobody but itself.
     """
     cluster = Cluster(nodes)
-    brake = StormBrake(settings, cluster.view)
+    permits = Permits(settings, cluster.view)
     granted = 0
     for name in cluster.names(nodes):
         dead(cluster, name)
-        if (refused := brake.request(name)) != "":
+        if reason := refused(permits, name):
             break
         granted += 1
         cluster.put(name, "Unknown", "ours")
     if (nodes, settings) == (10, ALL):
         # The last one has nobody beside it that is heard.
-        assert (granted, refused) == (9, MANY_DEAD)
+        assert (granted, reason) == (9, MANY_DEAD)
     else:
         assert granted == allowed
-        assert refused
+        assert reason
 
 
 async def test_why_not(autojump_clock: MockClock) -> None:
     """Every reason, in the order in which they count."""
     cluster = Cluster(10)
-    brake = StormBrake(Brake(max_nodes=2, max_share_percent=100, min_healthy=5), cluster.view)
+    permits = Permits(Brake(max_nodes=2, max_share_percent=100, min_healthy=5), cluster.view)
     dead(cluster, "n1")
     cluster.view.sees(math.inf)
-    assert brake.request("n1") == NOT_SEEN
+    assert refused(permits, "n1") == NOT_SEEN
     cluster.view.sees(trio.current_time())
     dead(cluster, *cluster.names(6))
-    assert brake.request("n1") == MANY_DEAD
+    assert refused(permits, "n1") == MANY_DEAD
     cluster.put("n0")
     # Half of them is not more than half; but n1 waits since before.
-    assert brake.request("n2") == ""
-    assert brake.request("n1") == ""
-    assert brake.request("n3") == "out of service already: 2 of the 2 nodes that may be"
+    assert refused(permits, "n2") == ""
+    assert refused(permits, "n1") == ""
+    assert refused(permits, "n3") == "nodes out of service: 2; at most 2 may be"
     cluster.put("n9", "False")
-    assert brake.request("n3") == "healthy nodes: 4, and at least 5 must be"
+    assert refused(permits, "n3") == "healthy nodes: 4; at least 5 must be"
+
+
+def test_from_the_count_alone() -> None:
+    """The first reason that holds is given, and each is in the form that a redacted journal keeps."""
+    free = NodesCounted(
+        key="k", healthy=5, out=1, dead=1, ahead=0, max_nodes=5, max_share_percent=100, min_healthy=5
+    )
+    assert refusal(free) == ""
+    refused = {
+        BEHIND: {"ahead": 4},
+        "nodes out of service: 5; at most 5 may be": {"ahead": 4, "out": 5},
+        "nodes out of service: 1; at most 1 may be": {"max_share_percent": 1},
+        "healthy nodes: 4; at least 5 must be": {"out": 5, "healthy": 4},
+        MANY_DEAD: {"healthy": 4, "dead": 4},
+        NOT_SEEN: {"healthy": 4, "dead": 4, "sees_leases": False},
+    }
+    for reason, changed in refused.items():
+        assert refusal(replace(free, **changed)) == reason
+        assert REFUSAL.fullmatch(reason)
+    assert refusal(replace(free, ahead=3)) == ""
+    assert refusal(replace(free, healthy=6, dead=6)) == MANY_DEAD
+    assert refusal(replace(free, healthy=6, dead=5)) == ""
+    assert not REFUSAL.fullmatch("healthy nodes: few")
 
 
 async def test_what_is_healthy(autojump_clock: MockClock) -> None:
     """Ready, its lease renewed, and not out of service; a node without a lease by its Ready alone."""
     cluster = Cluster(8)
-    brake = StormBrake(ALL, cluster.view)
-    assert brake.count("n0") == (7, 0, 0)
+    permits = Permits(ALL, cluster.view)
+    assert counts(permits, "n0") == (7, 0, 0)
     cluster.put("n1", "False")
     cluster.put("n2", "")
     cluster.put("n3", "True", "other")
     cluster.put("n4", "Unknown", "ours")
     cluster.put("no-lease")
-    assert brake.count("n0") == (4, 2, 2)
+    assert counts(permits, "n0") == (4, 2, 2)
     await trio.sleep(20)
-    assert brake.count("n0") == (1, 2, 5)
-    assert brake.count("no-lease") == (0, 2, 6)
+    assert counts(permits, "n0") == (1, 2, 5)
+    assert counts(permits, "no-lease") == (0, 2, 6)
     cluster.renew("n5")
-    assert brake.count("n0") == (2, 2, 4)
+    assert counts(permits, "n0") == (2, 2, 4)
     # What is not seen is not silent.
     cluster.view.sees(trio.current_time())
-    assert brake.count("n0") == (4, 2, 2)
+    assert counts(permits, "n0") == (4, 2, 2)
     dead(cluster, "n6")
-    assert brake.request("n6") == ""
-    assert brake.count("n0") == (3, 3, 2)
+    assert refused(permits, "n6") == ""
+    assert counts(permits, "n0") == (3, 3, 2)
     cluster.remove("n6")
-    assert brake.count("n0") == (3, 3, 2)
-    brake.give_back("n6")
-    assert brake.count("n0") == (3, 2, 2)
+    assert counts(permits, "n0") == (3, 3, 2)
+    permits.give_back("n6")
+    assert counts(permits, "n0") == (3, 2, 2)
 
 
 async def test_an_actor_that_is_gone(autojump_clock: MockClock) -> None:
     """Its permit counts until its taint would be seen, or until it begins anew; its wait is over."""
     cluster = Cluster(20)
-    brake = StormBrake(Brake(max_nodes=1), cluster.view)
+    permits = Permits(Brake(max_nodes=1), cluster.view)
     dead(cluster, "n1", "n2", "n3")
     outbox = Outbox()
     async with trio.open_nursery() as nursery:
         for name in ("n1", "n2"):
-            nursery.start_soon(brake.edge(name).run, outbox)
+            nursery.start_soon(permits.edge(name).run, outbox)
         await trio.testing.wait_all_tasks_blocked()
-        assert brake.request("n1") == ""
-        assert brake.request("n2") != ""
+        assert refused(permits, "n1") == ""
+        assert refused(permits, "n2") != ""
         nursery.cancel_scope.cancel()
-    assert brake.request("n3") != ""
-    assert brake.request("n1") == ""
-    brake.leave("n1")
+    assert refused(permits, "n3") != ""
+    assert refused(permits, "n1") == ""
+    permits.leave("n1")
     for name in cluster.names(20):
         cluster.renew(name)
     await trio.sleep(LEFT_SECONDS - 1)
     for name in cluster.names(20):
         cluster.renew(name)
-    assert brake.request("n3") != ""
+    assert refused(permits, "n3") != ""
     await trio.sleep(1)
-    assert brake.request("n3") == ""
+    assert refused(permits, "n3") == ""
 
 
 def limit(settings: Brake, nodes: int) -> int:
@@ -262,8 +291,8 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
         max_share_percent=draws.between(1, 100),
         min_healthy=draws.between(0, 8),
     )
-    brake, names = StormBrake(settings, cluster.view), cluster.names(30)
-    permits: set[str] = set()
+    permits, names = Permits(settings, cluster.view), cluster.names(30)
+    held: set[str] = set()
     granted = 0
     for _ in range(400):
         there = {each.name: each for each in cluster.view.there()}
@@ -272,11 +301,11 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
             case 0 | 1 | 2:
                 dead(cluster, name)
                 before = cluster.view.there()
-                if brake.request(name) == "":
+                if refused(permits, name) == "":
                     granted += 1
-                    permits.add(name)
-                    out = cluster.tainted() | permits
-                    assert len(out) <= limit(settings, len({each.name for each in before} | permits))
+                    held.add(name)
+                    out = cluster.tainted() | held
+                    assert len(out) <= limit(settings, len({each.name for each in before} | held))
                     now = trio.current_time()
                     healthy = [
                         each.name
@@ -290,11 +319,11 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
                     assert 2 * (len(left) + 1 - len(healthy)) <= len(left) + 1
                     assert cluster.view.sees_since < math.inf
                 else:
-                    permits.discard(name)
+                    held.discard(name)
             case 3:
-                brake.give_back(name)
-                permits.discard(name)
-            case 4 if name in permits:
+                permits.give_back(name)
+                held.discard(name)
+            case 4 if name in held:
                 cluster.put(name, "Unknown", "ours")
             case 5:
                 cluster.put(name, draws.pick(get_args(Ready)), draws.pick(get_args(TaintOwner)))
@@ -309,7 +338,7 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
                 cluster.view.sees(draws.pick([math.inf, trio.current_time()]))
             case 8 if draws.below(20) == 0:
                 # Another leader: of the permits only what has become a taint is known.
-                brake, permits = StormBrake(settings, cluster.view), set()
+                permits, held = Permits(settings, cluster.view), set()
             case _:
                 pass
 
@@ -322,7 +351,7 @@ async def test_nobody_starves(seed: int, autojump_clock: MockClock) -> None:
     draws = Draws(seed)
     cluster = Cluster(64, leases=False)
     settings = Brake(max_nodes=draws.between(1, 6), max_share_percent=100)
-    brake = StormBrake(settings, cluster.view)
+    permits = Permits(settings, cluster.view)
     first_asked: list[str] = []
     got: list[str] = []
     given_up: set[str] = set()
@@ -332,7 +361,7 @@ async def test_nobody_starves(seed: int, autojump_clock: MockClock) -> None:
         dead(cluster, name)
         first_asked.append(name)
         stays = draws.below(10) > 0
-        while brake.request(name):
+        while refused(permits, name):
             if not stays and draws.below(3) == 0:
                 given_up.add(name)
                 return
@@ -345,7 +374,7 @@ async def test_nobody_starves(seed: int, autojump_clock: MockClock) -> None:
         await trio.sleep(draws.between(1, 60))
         out.discard(name)
         cluster.put(name)
-        brake.give_back(name)
+        permits.give_back(name)
 
     async with trio.open_nursery() as nodes:
         for name in cluster.names(30):

@@ -44,6 +44,7 @@ from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.follower import Follower, Shared
 from ebbtide.outage.program import LEAVE_SECONDS_MAX
 from ebbtide.replay.sim.scenario import Draws
+from ebbtide.replay.sim.sim_outage import COUNTED
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.actors.runner_parts import TrioClock
 from tests.events.making import IDENTITY
@@ -113,7 +114,7 @@ class Rest:
         self.fails = trio.Event()
         self.effects: Mapping[type[Order], Effect] = {
             ReadSources: lambda order, outlet: Ending(),
-            RequestPermit: lambda order, outlet: Ending(),
+            RequestPermit: self._permit,
             ReturnPermit: lambda order, outlet: Ending(),
             ListWork: self._list,
         }
@@ -124,6 +125,10 @@ class Rest:
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         return None
+
+    async def _permit(self, order: RequestPermit, outlet: Outlet) -> Ending:
+        await outlet.put(msgspec.structs.replace(COUNTED, key=order.key))
+        return Ending()
 
     async def _list(self, order: ListWork, outlet: Outlet) -> Ending:
         await outlet.put(WorkListed(key=order.key, attachments=(HANGS,)))

@@ -13,12 +13,15 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from ebbtide.actors.edges.kubernetes.config_maps import GATHER_SECONDS, UNSYNCED_SECONDS
 from ebbtide.actors.system import System
 from ebbtide.events import outage_events as o
 from ebbtide.events.base import Fact, Order, Stamp
 from ebbtide.events.facts import OrderEnded, Result, Tick
 from ebbtide.events.segment import OUTAGE_LOGIC
+from ebbtide.replay.sim.sim_outage import COUNTED
 
 MS, MINUTE_MS = 1_000_000, 60_000
 GATHER_MS, UNSYNCED_MS, CREATE_MS = int(GATHER_SECONDS * 1000), int(UNSYNCED_SECONDS * 1000), 60
@@ -118,8 +121,11 @@ class Load:
             case o.ListWork():
                 pod = o.LostPod(uid="p1", namespace="d", name="db-0", owner_uid="w", terminating=True)
                 self._after(40, lambda: self._step(o.WorkListed(key=order.key, pods=(pod,))))
-            case o.RequestPermit() if self.stuck == "braked":
-                result = "failed"
+            case o.RequestPermit():
+                out = 5 if self.stuck == "braked" else 0
+                result = "failed" if out else "done"
+                counted = replace(COUNTED, key=order.key, out=out)
+                self._after(40, lambda: self._step(counted))
             case o.SetTaint() if self.stuck == "refused":
                 result = "failed"
         return self._after(50, lambda: self._step(OrderEnded(key=order.key, result=result, reason="503")))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ebbtide.actors.actor import Handler
 from ebbtide.actors.checkpoint import as_checkpoint, restore
@@ -19,7 +20,9 @@ from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import Checkpoint, Event, Order, Record, Stamp
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded, Tick
+from ebbtide.events.outage_events import RequestPermit
 from ebbtide.events.segment import OUTAGE_LOGIC, SHUTDOWN_LOGIC
+from ebbtide.replay.sim.sim_outage import COUNTED
 from tests.scripts.show import BASE_NS
 
 WALL_BASE_NS = 1_700_000_000_000_000_000
@@ -100,7 +103,9 @@ class Bench:
         self.orders.update((order.key, order) for order in fresh)
         for order in fresh:
             if type(order).__name__ not in self.manual and self.daemon_runs:
-                if (found := self.finds(order, records)) is not None:
+                if isinstance(order, RequestPermit):
+                    self.feed(replace(COUNTED, key=order.key), hide_if_alone=True)
+                elif (found := self.finds(order, records)) is not None:
                     self.feed(found)
                 self.feed(OrderEnded(key=order.key, result="done"), hide_if_alone=True)
 

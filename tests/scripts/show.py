@@ -41,6 +41,7 @@ _HIDDEN: dict[str, tuple[str, ...]] = {
     "OutageBegan": ("node", "node_uid"),
     "NodeRead": ("uid", "system_uuid"),
     "EvidenceRead": ("begun_ns", "identity_kind"),
+    "NodesCounted": ("key", "max_nodes", "max_share_percent", "min_healthy"),
     "WorkListed": ("key",),
     **dict.fromkeys(
         (

@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any, cast, get_args
 
+from msgspec.structs import replace
+
+from ebbtide.actors.brake import refusal
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Fact
 from ebbtide.events.decisions import Arm, AwaitStatuses, CheckMounts, PodEnded, TakeInventory, WaveStarted
+from ebbtide.events.outage_events import RequestPermit
 from ebbtide.events.values import Period, ProcessReport, Settings, ShutdownKind
+from ebbtide.replay.sim.sim_outage import COUNTED
 from tests.scripts import show
 from tests.scripts.bench import MANUAL, Bench, Saboteur
 from tests.scripts.notation import duration_ns, pod
@@ -272,7 +277,7 @@ def _inventory(bench: Bench, command: Command) -> Output:
 
 
 def _end(bench: Bench, command: Command) -> Output:
-    """The verb is the result."""
+    """The verb is the result. A permit has its count first, with what is given: ``failed permit out=1``."""
     keys = [key for key in bench.orders if fnmatchcase(key, f"*{command.words[0]}*")]
     if not keys:
         raise ScriptError(
@@ -280,6 +285,11 @@ def _end(bench: Bench, command: Command) -> Output:
         )
     for key in keys:
         reason = command.options.get("reason", "")
+        counts = {name: int(value) for name, value in command.options.items() if name != "reason"}
+        if isinstance(bench.orders[key], RequestPermit) and (counts or command.verb == "done"):
+            counted = replace(COUNTED, key=key, **counts)
+            bench.feed(counted)
+            reason = refusal(counted) if command.verb == "failed" else ""
         bench.feed(f.OrderEnded(key=key, result=cast("f.Result", command.verb), reason=reason))
     return None
 

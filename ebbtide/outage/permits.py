@@ -1,0 +1,142 @@
+"""Permits to be out of service: counts the nodes, and keeps the places in the order of the requests.
+
+`actors.brake` decides from the count. A refused node asks again; a free place goes to the node that has asked
+for the longest time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import trio
+
+from ebbtide.actors.brake import refusal
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView
+from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
+from ebbtide.events.base import Order
+from ebbtide.events.outage_events import NodesCounted, RequestPermit, ReturnPermit
+from ebbtide.outage.configuration import Brake
+
+#: A refused node asks again after 15 s. A node that has not asked by now is back or has lost its proof, and
+#: keeps no later node waiting.
+WAITS_SECONDS_MAX = 20.0
+#: How long a permit lasts after its actor ended without returning it: its taint may still be on its way, for
+#: up to 10 s.
+LEFT_SECONDS = 30.0
+#: A new leader, or one whose watch broke, sees leases again after some milliseconds. A refused node would
+#: wait for 15 s.
+SEES_SECONDS_MAX = 2.0
+
+
+class Permits:
+    """One per process."""
+
+    def __init__(self, settings: Brake, view: ClusterView) -> None:
+        self._settings, self._view = settings, view
+        #: By node: until when the permit counts; infinite while its actor has it.
+        self._permits: dict[str, float] = {}
+        #: By node, in the order of the first requests: the time of the last one.
+        self._waiting: dict[str, float] = {}
+        #: By node: the edge that asked last. A recreated Node has the name of one whose actor may still run.
+        self.asked: dict[str, object] = {}
+
+    def edge(self, node: str) -> Edge:
+        return _PermitEdge(self, node)
+
+    async def wait_seen(self, node: str) -> None:
+        """Until the view sees renewals, for `SEES_SECONDS_MAX` at most."""
+        with trio.move_on_after(SEES_SECONDS_MAX):
+            while self._view.sees_since == math.inf:
+                await self._view.of(node).news.wait()
+
+    def request(self, node: str, key: str = "") -> NodesCounted:
+        """Count, then take a place or queue for one."""
+        now = trio.current_time()
+        self._permits = {each: until for each, until in self._permits.items() if until > now}
+        self._waiting = {each: at for each, at in self._waiting.items() if now - at < WAITS_SECONDS_MAX}
+        ahead = list(self._waiting).index(node) if node in self._waiting else len(self._waiting)
+        # A node that has a permit is counted again, but queues behind no other node.
+        counted = self.count(node, key, 0 if node in self._permits else ahead)
+        if refusal(counted):
+            self._permits.pop(node, None)
+            self._waiting[node] = now
+        else:
+            self._waiting.pop(node, None)
+            self._permits[node] = math.inf
+        return counted
+
+    def give_back(self, node: str) -> None:
+        """The permit, or the place in the queue. A no-op without either."""
+        self._permits.pop(node, None)
+        self._waiting.pop(node, None)
+
+    def leave(self, node: str) -> None:
+        """The node's actor has ended, and cannot report its taint any more."""
+        if node in self._permits:
+            self._permits[node] = min(self._permits[node], trio.current_time() + LEFT_SECONDS)
+        self._waiting.pop(node, None)
+
+    def count(self, asks: str, key: str = "", ahead: int = 0) -> NodesCounted:
+        now = trio.current_time()
+        others = [each for each in self._view.there() if each.name != asks]
+        # A permit also counts where the view has no Node: the view may be broken.
+        out = {each.name for each in others if each.taint != "none"} | (self._permits.keys() - {asks})
+        stay = [each for each in others if each.name not in out]
+        healthy = sum(each.ready == "True" and self._view.silent_at(each.name) > now for each in stay)
+        return NodesCounted(
+            key=key,
+            healthy=healthy,
+            out=len(out),
+            dead=len(stay) - healthy,
+            ahead=ahead,
+            max_nodes=self._settings.max_nodes,
+            max_share_percent=self._settings.max_share_percent,
+            min_healthy=self._settings.min_healthy,
+            sees_leases=self._view.sees_since < math.inf,
+        )
+
+
+class _PermitEdge:
+    def __init__(self, permits: Permits, node: str) -> None:
+        self._permits, self._node = permits, node
+        self._returned = 0
+        self.effects: Mapping[type[Order], Effect] = {
+            RequestPermit: self._request,
+            ReturnPermit: self._give_back,
+        }
+
+    async def run(self, outlet: Outlet) -> None:
+        """Cancelled when the node's actor ends."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            if self._permits.asked.get(self._node) is self:
+                del self._permits.asked[self._node]
+                self._permits.leave(self._node)
+
+    def prewarm(self) -> None:
+        """No-op: nothing to open."""
+
+    def detach(self) -> None:
+        """No-op: no effect outlives the process."""
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """An earlier leader's permit ended with it."""
+        return None
+
+    async def _request(self, order: RequestPermit, outlet: Outlet) -> Ending:
+        returned = self._returned
+        await self._permits.wait_seen(self._node)
+        if returned != self._returned:
+            return Ending("cancelled", "withdrawn")
+        self._permits.asked[self._node] = self
+        counted = self._permits.request(self._node, order.key)
+        await outlet.put(counted)
+        refused = refusal(counted)
+        return Ending("failed", refused) if refused else Ending()
+
+    def _give_back(self, order: ReturnPermit, outlet: Outlet) -> Ending:
+        self._returned += 1
+        self._permits.give_back(self._node)
+        return Ending()
