@@ -71,6 +71,8 @@ class Event(FrozenStruct):
     console: ClassVar[bool] = False
     #: Written to the kernel's log when no disk takes the journal.
     last_resort: ClassVar[bool] = False
+    #: The code of the notice that each such event makes (`events.record.notices`), with the event's fields.
+    notice: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         if cls.__name__ in KINDS or not cls.__module__.startswith("ebbtide.events."):
@@ -129,6 +131,22 @@ class Decision(Event):
     """Derived by an actor from the events before it."""
 
 
+#: An order that a shutdown's record lists beside the waves.
+SideOrder = Literal[
+    "inventory",
+    "announce",
+    "statuses",
+    "release",
+    "traces",
+    "kubelet",
+    "kubelet-start",
+    "withdraw",
+    "await",
+    "mounts",
+    "certificate",
+]
+
+
 class Order(Decision):
     """A decision that asks an edge for one effect. It is answered by exactly one ``OrderEnded``.
 
@@ -143,6 +161,8 @@ class Order(Decision):
     this_boot: ClassVar[bool] = False
     #: The role of its span, which ends with the order; empty: it has no span of its own.
     span_role: ClassVar[str] = ""
+    #: Its name among the orders beside the waves (`SideOrder`); empty: it is none of them.
+    beside: ClassVar[SideOrder | Literal[""]] = ""
 
     key: str
 
@@ -273,8 +293,6 @@ class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Checkpoint(Mark):
     """The whole deterministic state at a segment's begin, so that older segments are not needed."""
 
-    level = DEBUG
-
     episode: int
     actors: Annotated[tuple[ActorState, ...], _FEW_ITEMS] = ()
     open_orders: Annotated[tuple[OpenOrder, ...], _FEW_ITEMS] = ()
@@ -290,8 +308,6 @@ class Checkpoint(Mark):
 
 class StatesDigest(Mark):
     """At a wave's end: a few bytes for each actor that changed, by its label (`actors.system`)."""
-
-    level = DEBUG
 
     actors: BoundedDict[str, bytes] = {}
 

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from ebbtide.events.base import NS_PER_SECOND, Barrier, Decision, Order, Stamp
 from ebbtide.events.facts import order_text
 from ebbtide.events.messages import (
-    DEBUG,
     ERROR,
     INFO,
     NOTICE,
@@ -149,8 +148,6 @@ class Arm(Order):
     ``lock`` False: only listen (a shutdown runs already, no lock can be had).
     """
 
-    level = DEBUG
-
     lock: bool = True
     attempt: int = 1
 
@@ -162,7 +159,6 @@ class Disarm(Order):
     """Give the lock back and go on listening: switched off by configuration."""
 
     template = "giving the delay lock back"
-    level = DEBUG
 
 
 class Armed(Decision):
@@ -201,8 +197,6 @@ class ShutdownDetected(Decision):
     ``overtime``: logind was bypassed or its timer fired, and the service manager is stopping us.
     """
 
-    level = DEBUG
-
     kind: ShutdownKind
     grant_ns: int
     lock_held: bool
@@ -217,7 +211,6 @@ class ShutdownDetected(Decision):
 class ShutdownWithdrawn(Decision):
     """The machine is not going down after all."""
 
-    level = DEBUG
     last_resort = True
 
     reason: Literal["cancelled", "did-not-go-down"]
@@ -229,6 +222,7 @@ class ShutdownWithdrawn(Decision):
 class ReleaseLock(Order):
     """Let the machine go. An episode is complete if and only if this order is durable."""
 
+    beside = "release"
     span_role = "release"
     level = NOTICE
     log = TIMED
@@ -288,6 +282,7 @@ class HandedOver(Decision):
 class StopKubelet(Order):
     """Stop the kubelet's unit, so that it starts no container again; bounded, then SIGKILL."""
 
+    beside = "kubelet"
     template = "stopping the kubelet"
     span_role = "stop kubelet"
     level = INFO
@@ -313,6 +308,7 @@ class KubeletStopped(Decision):
 class StartKubelet(Order):
     """Start the unit again that we have stopped: the machine stays up."""
 
+    beside = "kubelet-start"
     template = "starting the kubelet again, which we have stopped"
     level = NOTICE
     log = TIMED
@@ -433,9 +429,8 @@ FIRST_WORD_NS = NS_PER_SECOND * 3 // 2
 class TakeInventory(Order):
     """List the pods of this node. ``refresh`` False: from the warm cache, without any call."""
 
+    beside = "inventory"
     span_role = "inventory"
-    level = DEBUG
-
     #: Stands between the signal and the first stop: a disk that hangs must not hold it.
     barrier: ClassVar[Barrier] = "none"
 
@@ -627,8 +622,6 @@ class AwaitUnmounts(Order):
     """Report `VolumesUnmounted` for each of these pods (UIDs); ends with the last, or its time."""
 
     span_role = "unmounts"
-    level = DEBUG
-
     barrier: ClassVar[Barrier] = "none"
     uids: tuple[str, ...]
     timeout_ns: int
@@ -692,8 +685,6 @@ class RunHook(Order):
     """Run an exec or httpGet hook. At most once: an open one after a crash counts as spent."""
 
     span_role = "hook"
-    level = DEBUG
-
     idempotent: ClassVar[bool] = False
 
     uid: str
@@ -710,7 +701,6 @@ class CancelOrder(Order):
     ``waiting_only``: leave an effect alone that has begun; only what waits behind its barrier is cancelled.
     """
 
-    level = DEBUG
     redaction = {"target": "key"}
 
     target: str
@@ -766,8 +756,6 @@ class TakeAutopsy(Order):
     """Look at a straggler before SIGKILL; reported as `AutopsyTaken`."""
 
     template = "{self.container}: looking at what still runs"
-    level = DEBUG
-
     uid: str
     container: str
 
@@ -824,6 +812,7 @@ class PodEnded(Decision):
 class AnnounceNode(Order):
     """Show the node as going down (``ready`` False), or as it was."""
 
+    beside = "announce"
     span_role = "announce"
     level = INFO
     redaction = {"reason": "word", "message": "message", "conditions": "word"}
@@ -848,7 +837,6 @@ class AnnounceNode(Order):
 class PostEvent(Order):
     """A Kubernetes Event, named after ``key``: a repeat is a conflict. ``namespace`` empty: on the Node."""
 
-    level = DEBUG
     redaction = {
         "kind": "workload kind",
         "namespace": "namespace",
@@ -873,6 +861,7 @@ class PostEvent(Order):
 class WithdrawPods(Order):
     """Ready=False on each of these pods, so that no Service sends them anything new."""
 
+    beside = "withdraw"
     span_role = "withdraw"
     level = INFO
 
@@ -887,6 +876,7 @@ class WithdrawPods(Order):
 class AwaitStatuses(Order):
     """Wait until the API server has a final status of each of these pods, or no object; `StatusesSeen`."""
 
+    beside = "await"
     span_role = "await statuses"
     level = INFO
 
@@ -904,10 +894,9 @@ class AwaitStatuses(Order):
 class CheckMounts(Order):
     """See what is still mounted for pods and their volumes; `MountsRead`."""
 
+    beside = "mounts"
     template = "looking at what is still mounted"
     span_role = "check mounts"
-    level = DEBUG
-
     barrier: ClassVar[Barrier] = "none"
 
 
@@ -942,8 +931,8 @@ class DetachCertified(Decision):
 class PublishCertificate(Order):
     """Put the certificate on the Node as an annotation, so that others can act on it."""
 
+    beside = "certificate"
     span_role = "certify"
-    level = DEBUG
     redaction = {"running": "uid", "mounted": "mount"}
 
     barrier: ClassVar[Barrier] = "synced"
@@ -962,7 +951,6 @@ class PublishLastBoot(Order):
     """Put on the Node, as an annotation, how its last boot ended (`LastBootEnded`)."""
 
     template = "showing on the Node how its last boot ended"
-    level = DEBUG
     redaction = {"boot_id": "boot"}
 
     barrier: ClassVar[Barrier] = "synced"
@@ -1000,8 +988,6 @@ class StartPod(Order):
     """Admit a pod."""
 
     template = "being started"
-    level = DEBUG
-
     idempotent: ClassVar[bool] = False
     uid: str
 
@@ -1025,8 +1011,8 @@ class PodRejected(Decision):
 class DeliverStatuses(Order):
     """Final statuses, one ``(uid, phase, reason, message)`` a pod."""
 
+    beside = "statuses"
     span_role = "deliver"
-    level = DEBUG
     redaction = {"statuses": "status"}
 
     barrier: ClassVar[Barrier] = "synced"
@@ -1046,9 +1032,8 @@ class FlushTraces(Order):
     where the back end is known not to answer: the rest is sent after the reboot.
     """
 
+    beside = "traces"
     span_role = "export"
-    level = DEBUG
-
     barrier: ClassVar[Barrier] = "synced"
     timeout_ns: int
 

@@ -194,6 +194,7 @@ class SettingsLoaded(Fact):
 class SettingsRejected(Fact):
     """A reload that could not be used; the old configuration stays."""
 
+    notice = "settings-rejected"
     template = "configuration not reloaded, the old one stays: {self.error}"
     level = ERROR
     log = PLAIN
@@ -206,7 +207,6 @@ class Tick(Fact):
     """The earliest deadline of all actors is due."""
 
     template = "a deadline is due"
-    level = DEBUG
 
 
 class ClockStepped(Fact):
@@ -260,6 +260,7 @@ class OrderEnded(Fact):
 class EffectPanicked(Fact):
     """An effect raised what its edge does not know. Its order ends failed; this names the bug."""
 
+    notice = "effect-panicked"
     level = ERROR
     log = PLAIN
     redaction = {"error": "message"}
@@ -327,6 +328,7 @@ class DurabilityLate(Fact):
 class StorageFailed(Fact):
     """A write or sync failed: final for that file."""
 
+    notice = "storage-failed"
     template = "journal at {self.location} failed: {self.error}"
     level = ERROR
     log = PLAIN
@@ -339,6 +341,7 @@ class StorageFailed(Fact):
 class StorageMoved(Fact):
     """The journal goes on at another location; records from ``first_seq`` were written again there."""
 
+    notice = "storage-moved"
     template = "journal continues at {self.location} from record {self.first_seq}"
     level = WARNING
     log = PLAIN
@@ -354,7 +357,6 @@ class StorageMoved(Fact):
 class LogindRead(Fact):
     """Manager properties, read while arming or after a change. ``owner`` is the unique bus name."""
 
-    level = DEBUG
     redaction = {"owner": "bus name"}
 
     owner: str
@@ -445,6 +447,7 @@ class ScheduleRead(Fact):
 class BusLost(Fact):
     """The bus connection, or logind's name on it, went away."""
 
+    notice = "bus-lost"
     template = "connection to logind lost: {self.error}"
     level = WARNING
     redaction = {"error": "message"}
@@ -455,7 +458,6 @@ class BusLost(Fact):
 class DropInsRead(Fact):
     """What logind's configuration files ask for. ``others_ns`` is the largest value of any other file."""
 
-    level = DEBUG
     redaction = {"others_path": "path", "overridden_by": "path"}
 
     others_ns: int = 0
@@ -531,8 +533,6 @@ class PodAppeared(Fact):
     """A pod asks to be started here."""
 
     template = "is to be started"
-    level = DEBUG
-
     pod: Pod
 
     def introduce(self, names: Names) -> None:
@@ -542,6 +542,7 @@ class PodAppeared(Fact):
 class ManifestRejected(Fact):
     """A pod manifest that cannot be used."""
 
+    notice = "manifest-rejected"
     template = "manifest {self.path}: {self.error}"
     level = ERROR
     log = PLAIN
@@ -553,7 +554,6 @@ class ManifestRejected(Fact):
 
 class ContainerStarted(Fact):
     template = "{self.container}: started"
-    level = DEBUG
     uid: str
     container: str
     pid: int = 0
@@ -753,6 +753,7 @@ class HurryRequested(Fact):
 class ReleaseRequested(Fact):
     """``ebbtide release``: let the machine go now."""
 
+    notice = "release-requested"
     template = "uid {self.asked_by} asked to release the lock"
     level = NOTICE
     log = PLAIN

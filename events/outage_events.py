@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal
 from ebbtide.events.base import Barrier, Decision, Fact, Order, Stamp
 from ebbtide.events.facts import NODE_CHANGED
 from ebbtide.events.messages import (
-    DEBUG,
     ERROR,
     INFO,
     NOTICE,
@@ -462,8 +461,6 @@ class ReadNode(Order):
     """Get the Node and its lease anew: `HeartbeatSeen` if its mark is another, then `NodeRead`."""
 
     template = "reading the Node and its lease"
-    level = DEBUG
-
     barrier: ClassVar[Barrier] = "none"
 
 
@@ -472,7 +469,6 @@ class RequestPermit(Order):
 
     template = "asking the storm brake for a permit"
     span_role = "permit"
-    level = DEBUG
     redaction = {"node": "node"}
 
     barrier: ClassVar[Barrier] = "none"
@@ -483,7 +479,6 @@ class ReturnPermit(Order):
     """Give the place back, or withdraw the request. A no-op where neither exists."""
 
     template = "giving the storm brake's permit back"
-    level = DEBUG
     redaction = {"node": "node"}
 
     barrier: ClassVar[Barrier] = "none"
@@ -609,7 +604,6 @@ class ListWork(Order):
     """
 
     template = "listing what hangs on {self.node}"
-    level = DEBUG
     redaction = {"node": "node"}
 
     barrier: ClassVar[Barrier] = "none"
@@ -770,7 +764,6 @@ class ReadSources(Order):
     """Ask every source of this node once: an `EvidenceRead` for each, also where it does not answer."""
 
     template = "reading the sources of proof"
-    level = DEBUG
     redaction = {"node": "node"}
 
     barrier: ClassVar[Barrier] = "none"

@@ -90,6 +90,11 @@ class History:
         return self.path.journal_id
 
     @property
+    def of_outages(self) -> bool:
+        """Whether the controller in the cluster wrote it."""
+        return any(each.header is not None and each.header.of_outages for each in self.segments)
+
+    @property
     def segments(self) -> tuple[Segment, ...]:
         """Those that are read, in order: where there is a gap, what stands before it."""
         return self._segments

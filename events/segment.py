@@ -97,6 +97,10 @@ class Header(NamedTuple):
     compatible: int = 0
     incompatible: int = 0
 
+    @property
+    def of_outages(self) -> bool:
+        return is_outage_logic(self.identity.logic)
+
     def wall_ns(self, mono_ns: int) -> int:
         """The displayed time of a record of this segment: anchor plus monotonic difference."""
         return self.anchor_wall_ns + mono_ns - self.anchor_mono_ns

@@ -34,7 +34,8 @@ from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
 
 if TYPE_CHECKING:
-    from ebbtide.events.record.outage_record import EpisodeRecord, OutageRecord
+    from ebbtide.events.record.episodes import EpisodeRecord
+    from ebbtide.events.record.outage_record import OutageRecord
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
 
@@ -230,7 +231,7 @@ class Journal:
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
         """The shutdowns' records, oldest first, made while it is read."""
         # Not above: `journal ls` chooses by name, too, and never makes a whole record.
-        from ebbtide.events.record.fold import shutdown_records
+        from ebbtide.events.record.episodes import shutdown_records
 
         # Read to its end it has its verdict as well; half of it says nothing, and `verdict` reads again.
         history = self.history()
@@ -247,7 +248,7 @@ class Journal:
 
     def outage_records(self) -> Iterator[OutageRecord]:
         """The same of a journal of outages; of any other there is none."""
-        from ebbtide.events.record.outage_record import outage_records
+        from ebbtide.events.record.episodes import outage_records
 
         history = self.history()
         yield from outage_records(history)

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record.causes import cause_of, ignored_stop
-from ebbtide.events.record.outage_record import EpisodeRecord, OutageRecord
+from ebbtide.events.record.episodes import EpisodeRecord
+from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, WaveRecord, stop_began_ns
 from ebbtide.events.values import workload_name
 

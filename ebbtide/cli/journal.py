@@ -28,7 +28,8 @@ from ebbtide.events.base import episode_id, head_text
 from ebbtide.events.codec import RawRecord, learn_record
 from ebbtide.events.messages import Names, boot_end_text
 from ebbtide.events.reader import Batch, History
-from ebbtide.events.record.episodes import BootRecord, Episode
+from ebbtide.events.record.episodes import Episode
+from ebbtide.events.record.fold import BootRecord
 from ebbtide.events.record.format import utc_text
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Header
@@ -132,10 +133,9 @@ class Listed(NamedTuple):
 
     def show_tables(self) -> None:
         from ebbtide.cli.common.selection import outcomes_text
-        from ebbtide.events.record.episodes import is_outage_history
         from ebbtide.events.record.severity import SEVERITY_SIGNS
 
-        outages = is_outage_history(self.history)
+        outages = self.history.of_outages
         if self.episodes:
             # An outage's outcome says how bad it was. A shutdown's is the machine's alone: one that is
             # complete may have killed every pod.

@@ -19,7 +19,7 @@ from ebbtide.cli.common.saving import spare_journals
 from ebbtide.events.messages import plural
 from ebbtide.events.pack import FILE_MODE, Excerpt, PackedSource, around_records, whole_journal, write_pack
 from ebbtide.events.reader import History
-from ebbtide.events.record.episodes import episodes, is_outage_history
+from ebbtide.events.record.episodes import episodes
 from ebbtide.events.recovery import Finding, findings_to_documents
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import size_text
@@ -58,7 +58,7 @@ def pack_journal(
     elif _redact(history, file) == DIVERGED:
         return worst((code, DIVERGED))
     with_names = "pseudonyms only; which is whose stands nowhere" if redacted else "names as they are"
-    count = plural(len(list(episodes(history))), "outage" if is_outage_history(history) else "shutdown")
+    count = plural(len(list(episodes(history))), "outage" if history.of_outages else "shutdown")
     records = f"{history.verdict.first_seq} to {history.verdict.end.seq}"
     show(f"{file}: {count}, records {records}, {size_text(file.stat().st_size)}, {with_names}")
     return code

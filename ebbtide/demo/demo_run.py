@@ -28,7 +28,7 @@ from ebbtide.events.decisions import PodRejected, WaveStarted
 from ebbtide.events.disk import RESERVE_NAME
 from ebbtide.events.facts import ContainerStarted, PodAppeared
 from ebbtide.events.reader import History
-from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.modes import process_token
 from ebbtide.options import RunOptions

@@ -26,8 +26,8 @@ from ebbtide.events.base import NS_PER_SECOND, episode_id
 from ebbtide.events.catalog import PEEK_BYTES, StoredFile
 from ebbtide.events.codec import UnknownType
 from ebbtide.events.reader import History
-from ebbtide.events.record.episodes import OPEN, headless_episode
-from ebbtide.events.record.outage_record import EpisodeRecord, OutageRecord, records_of
+from ebbtide.events.record.episodes import EpisodeRecord, headless_episode, records_of
+from ebbtide.events.record.outage_record import OPEN, OutageRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.events.segment import LOGICS, DamagedHeader, IncompatibleHeader, header_length, parse_header

@@ -47,7 +47,7 @@ NOTICE_TEXTS: dict[str, str] = {
     "not-safe-to-detach": "volumes are not safe to detach: {why}",
     # --- people
     "hurried": "uid {asker} asked not to wait for {pod} any longer",
-    "release-requested": "uid {asker} asked to let the machine go",
+    "release-requested": "uid {asked_by} asked to let the machine go",
     "cancelled": "the shutdown was withdrawn ({reason})",
     # --- the daemon
     "restarted": "the daemon was started again, none had run for at most {away} ({action})",
@@ -67,7 +67,7 @@ NOTICE_TEXTS: dict[str, str] = {
     # --- the machine
     "durability-late": "{count} began before the disk had answered, after {waited} at the longest",
     "storage-failed": "the journal could not be written in {location}: {error}",
-    "storage-moved": "the journal went on in {location}, from record {seq}",
+    "storage-moved": "the journal went on in {location}, from record {first_seq}",
     "bus-lost": "the connection to logind was lost: {error}",
     "signal-rejected": "{count} from somebody else than logind, or with a wrong body ({reason})",
     "clock-stepped": "the wall clock was moved by {delta}; no deadline moved with it",

@@ -1,21 +1,18 @@
-"""An outage as one value, and the fold that makes it: what page, tables, chain and export of outages share.
+"""An outage as one value, and the fold that makes it. Page, tables, chain and export of outages read it.
 
-All times are nanoseconds since the outage began, on the writing leader's monotonic clock, and by the wall
-clock from a leader on one machine to one on another. None: it did not happen, or nobody recorded it.
+Times are nanoseconds since the outage began: on the writing leader's monotonic clock, and by the wall clock
+between leaders on two machines. None: it did not happen, or is not on record.
 
-``course`` is what the outage as a whole waited for, one stage after another without a gap: before the taint
-what the OutageActor says, from then on what hangs, and the way back. ``waits`` of a pod and of an attachment
-are the same for them.
+``course`` has what the outage as a whole waited for, one stage after another without a gap. ``waits`` of a
+pod and of an attachment are the same for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from contextlib import suppress
+from typing import Any, ClassVar, Literal
 
-from msgspec.structs import replace
-
-from ebbtide.events.base import Event, Stamp, episode_id, parse_order_key, shutdown_trace_id
+from ebbtide.events.base import Order, episode_id, parse_order_key, shutdown_trace_id
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import FAILED_RESULTS, OrderEnded
@@ -38,6 +35,7 @@ from ebbtide.events.outage_events import (
     OutageAbandoned,
     OutageBegan,
     OutageClosed,
+    OutageOutcome,
     OutageSettings,
     OutageWaits,
     OutOfService,
@@ -59,19 +57,13 @@ from ebbtide.events.outage_events import (
     WorkRecovered,
     who_of,
 )
-from ebbtide.events.reader import History
-from ebbtide.events.record.episodes import (
-    OPEN,
-    OutageEnd,
-    OutageEpisodeBuilder,
-    first_record,
-    grouped_by_episode,
-    is_outage_history,
-)
-from ebbtide.events.record.fold import shutdown_records
-from ebbtide.events.record.shutdown_record import DamageRecord, RecordPart, ShutdownRecord, damage_of
-from ebbtide.events.segment import Header, Identity
+from ebbtide.events.record.episode_fold import EpisodeFold, meaning
+from ebbtide.events.record.shutdown_record import DamageRecord, RecordPart
+from ebbtide.events.segment import Header
 
+#: An outage's outcome while it has none.
+OPEN: Literal["open"] = "open"
+OutageEnd = OutageOutcome | Literal["open"]
 PhaseKind = Literal[
     "proof",
     "permit",
@@ -257,115 +249,134 @@ class OutageRecord(RecordPart):
 # --- the fold ----------------------------------------------------------------------------------
 
 
-def outage_records(history: History, *, boot_id: str | None = None) -> Iterator[OutageRecord]:
-    """The outages of a history, oldest first; one that goes on comes last. Takes memory for one of them.
+class OutageBoots:
+    """The boots of an outage's node, and what was told of how they ended.
 
-    A pure fold of what was recorded. ``boot_id`` (this machine's) says nothing of an outage. A journal of
-    shutdowns has none.
+    A Node may say so of any boot, and of one that ended long before. It is about the outage where that boot
+    was on record when the outage began, or when the taint was ordered. Once the outage is over only where
+    another boot has come in its place: one that only was away for a while may end at any later time.
     """
-    if not is_outage_history(history):
-        history.read()
-        return
-    outage: OutageBuilder | None = None
-    leader: tuple[RawRecord, LeaderStarted] | None = None
-    fact: RawRecord | None = None
-    for batch in history.batches():
-        for raw in grouped_by_episode(batch.records):
-            if raw.cause == 0:
-                fact = raw
-            if raw.tag == LeaderStarted.__name__:
-                started = _decoded(raw)
-                leader = (raw, started) if isinstance(started, LeaderStarted) else None
-            if raw.episode and (outage is None or raw.episode != outage.number):
-                if outage is not None:
-                    yield outage.record(history.journal_id)
-                outage = OutageBuilder(raw.episode, first_record(raw, fact), batch.header)
-                if leader is not None and leader[0].seq < raw.episode:
-                    outage.led(leader[1], None)
-            if outage is not None and raw.episode == outage.number:
-                outage.add(raw, batch.header)
-            elif outage is not None and not raw.episode and raw.tag in outage.late:
-                outage.add_late(raw, batch.header)
-    if outage is not None:
-        yield outage.record(history.journal_id, damage_of(history.verdict, here=outage.outcome == OPEN))
+
+    def __init__(self) -> None:
+        self._suspected: dict[str, None] = {}
+        self._read: dict[str, None] = {}
+        self.told: LastBootStated | None = None
+
+    def gone(self, event: OutageBegan | SetTaint) -> None:
+        self._suspected[event.boot_id] = None
+
+    def read(self, event: NodeRead) -> None:
+        self._read[event.boot_id] = None
+
+    def tell(self, event: LastBootStated, *, over: bool) -> bool:
+        """Whether it is news, and about this outage."""
+        replaced = any(boot != event.boot_id for boot in self._read)
+        if event == self.told or event.boot_id not in self._suspected or (over and not replaced):
+            return False
+        self.told = event
+        return True
 
 
-#: Whatever a journal tells of.
-EpisodeRecord = ShutdownRecord | OutageRecord
+class LeaderBefore:
+    """The latest leader."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.event: LeaderStarted | None = None
+
+    def learn(self, raw: RawRecord) -> None:
+        """Raises BadPayload."""
+        if raw.tag == LeaderStarted.__name__:
+            self.seq, self.event = raw.seq, None
+            event = decode_event(raw.tag, raw.payload)
+            assert isinstance(event, LeaderStarted)
+            self.event = event
 
 
-def records_of(history: History, *, boot_id: str | None = None) -> Iterator[EpisodeRecord]:
-    """Its shutdowns, or its outages, by whose journal it is."""
-    folds: dict[bool, Callable[..., Iterator[EpisodeRecord]]] = {
-        False: shutdown_records,
-        True: outage_records,
-    }
-    return folds[is_outage_history(history)](history, boot_id=boot_id)
+class OutageFold(EpisodeFold):
+    """``record`` is the outage as far as the events go; `finish` completes it.
 
+    Its leaders may have run on several machines: between two of them only the wall clock measures.
+    """
 
-def _decoded(raw: RawRecord) -> object:
-    try:
-        return decode_event(raw.tag, raw.payload)
-    except BadPayload:
-        return None
+    record: OutageRecord
+    handlers: ClassVar[dict[str, Any]] = {}
+    summary_tags = tuple(
+        kind.__name__
+        for kind in (OutageBegan, SetTaint, NodeRead, LastBootStated, PodLost, PodRecovered, OutageClosed)
+    )
+    late_tags = (LastBootStated.__name__,)
 
-
-class OutageBuilder(OutageEpisodeBuilder):
-    """An outage while it is being read, with everything that an `OutageRecord` says of it."""
-
-    def __init__(self, number: int, first: RawRecord, header: Header) -> None:
-        started = Stamp(first.mono_ns, first.wall_ns)
-        super().__init__(number, started, header.identity.boot_id, first.hash)
-        self.identity: Identity = header.identity
-        self.fields: dict[str, Any] = {}
-        #: Of the record that is being interpreted, by its leader's clock.
+    def __init__(
+        self,
+        number: int,
+        first: RawRecord,
+        header: Header,
+        before: LeaderBefore,
+        former: OutageFold | None = None,
+    ) -> None:
+        identity = header.identity
+        super().__init__(number, first, identity.boot_id)
+        self.record = OutageRecord(
+            id=episode_id(header.journal_id, number),
+            trace_id=shutdown_trace_id(first.hash),
+            journal_id=header.journal_id.hex(),
+            first_seq=number,
+            last_seq=number,
+            # Where the journal has lost its begin, its header names the node.
+            node=identity.node,
+            node_uid=identity.machine_id,
+            boot_id="",
+            version=identity.code_version,
+            logic=identity.logic,
+            started_wall_ns=self.started.wall_ns,
+            started_mono_ns=self.started.mono_ns,
+        )
+        #: The monotonic time of the record that the fold interprets, on its leader's clock.
         self.mono_ns = first.mono_ns
-        self.last_ns = 0
+        self.boots = OutageBoots()
         self.course: list[Phase] = []
-        self.statements: list[Statement] = []
         self.pods: dict[str, LostPodRecord] = {}
         self.attachments: dict[str, AttachmentRecord] = {}
         self.orders: dict[str, NodeOrderRecord] = {}
-        self.leaders: list[LeaderRecord] = []
-        self.alarms: list[Alarm] = []
-        self.sources: dict[str, Wait] = {}
+        if before.event is not None and before.seq < number:
+            self.led(before.event, None)
 
-    def add(self, raw: RawRecord, header: Header) -> None:
-        """One record of it; ``header`` is its segment's. What cannot be read says nothing."""
-        self.turn_to(raw, header.identity.boot_id)
-        self.last_seq, self.mono_ns = raw.seq, raw.mono_ns
-        # Behind its end nothing is waited for: what comes in the same step says what the end led to.
-        if self.ended_ns is None:
-            self.last_ns = max(self.last_ns, self.point.at_ns)
-        handlers = (self.handlers.get(raw.tag), _MEANINGS.get(raw.tag))
-        event = _decoded(raw) if any(handlers) else None
-        for handle in handlers if event is not None else ():
-            if handle is not None:
-                handle(self, event)
+    @property
+    def goes_on(self) -> bool:
+        return self.record.outcome == OPEN
 
-    def add_late(self, raw: RawRecord, header: Header) -> None:
-        """One behind its end."""
+    def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> None:
+        late = not raw.episode and raw.tag in self.late_tags
+        if raw.episode != self.number and not late:
+            return
         self.turn_to(raw, header.identity.boot_id)
-        if (event := _decoded(raw)) is not None:
-            self.handlers[raw.tag](self, event)
-            _MEANINGS[raw.tag](self, event)
+        if not late:
+            self.record.last_seq, self.mono_ns = raw.seq, raw.mono_ns
+            # The step that closes the outage may have more records: they are no part of the wait.
+            if self.record.ended_ns is None:
+                self.record.last_ns = max(self.record.last_ns, self.point.at_ns)
+        handle = self.handlers.get(raw.tag)
+        if handle is not None:
+            with suppress(BadPayload):
+                handle(self, decode_event(raw.tag, raw.payload))
 
     def led(self, event: LeaderStarted, at_ns: int | None) -> None:
-        self.leaders.append(LeaderRecord(at_ns=at_ns, replica=event.replica, version=event.version))
-        self.fields["settings"] = event.settings
+        self.record.leaders += (LeaderRecord(at_ns=at_ns, replica=event.replica, version=event.version),)
+        self.record.settings = event.settings
 
     def enter(self, what: PhaseKind, text: str) -> None:
-        """What the whole outage waits for from now on."""
+        """The whole outage waits for this from now on."""
         at_ns = self.point.at_ns
-        if self.course:
-            last = self.course.pop()
-            # Of stages of no time the last one counts: several are gone through in one step.
-            if last.began_ns < at_ns:
-                self.course.append(replace(last, ended_ns=at_ns))
+        if self.course and self.course[-1].began_ns < at_ns:
+            self.course[-1].ended_ns = at_ns
+        elif self.course:
+            # One step may go through several stages: only the last one took time.
+            self.course.pop()
         before = self.course[-1] if self.course else None
         if before is not None and (before.what, before.text) == (what, text):
-            # What came in between took no time: it goes on.
-            self.course[-1] = replace(before, ended_ns=None)
+            # The stage in between took no time.
+            before.ended_ns = None
         else:
             self.course.append(Phase(what=what, text=text, began_ns=at_ns))
 
@@ -374,83 +385,62 @@ class OutageBuilder(OutageEpisodeBuilder):
         return self.course[-1].what if self.course else None
 
     def alarm(self, code: str, text: str) -> None:
-        self.alarms.append(Alarm(at_ns=self.point.at_ns, seq=self.point.seq, code=code, text=text))
+        seq, at_ns, _ = self.point
+        self.record.alarms += (Alarm(at_ns=at_ns, seq=seq, code=code, text=text),)
 
-    def said(self, what: StatementKind, who: str, text: str = "", until_ns: int | None = None) -> None:
+    def state(self, what: StatementKind, who: str, text: str = "", until_ns: int | None = None) -> None:
         at_ns = self.point.at_ns
-        self.statements.append(Statement(what=what, at_ns=at_ns, who=who, text=text, until_ns=until_ns))
+        self.record.statements += (Statement(what=what, at_ns=at_ns, who=who, text=text, until_ns=until_ns),)
 
-    def record(self, journal_id: bytes, damage: DamageRecord | None = None) -> OutageRecord:
-        """The record as it stands."""
-        course = [replace(each, ended_ns=each.ended_ns or self.ended_ns) for each in self.course]
-        # The last one begins where all ends, unless it was waited for.
-        course = [each for each in course if each.ended_ns != each.began_ns]
-        return OutageRecord(
-            id=episode_id(journal_id, self.number),
-            trace_id=shutdown_trace_id(self.first_hash),
-            journal_id=journal_id.hex(),
-            first_seq=self.number,
-            last_seq=self.last_seq,
-            version=self.identity.code_version,
-            logic=self.identity.logic,
-            outcome=self.outcome,
-            started_wall_ns=self.started.wall_ns,
-            started_mono_ns=self.started.mono_ns,
-            ended_ns=self.ended_ns,
-            last_ns=self.last_ns,
-            damage=damage,
-            course=tuple(course),
-            statements=tuple(self.statements),
-            pods=tuple(self.pods.values()),
-            attachments=tuple(self.attachments.values()),
-            orders=tuple(self.orders.values()),
-            leaders=tuple(self.leaders),
-            alarms=tuple(self.alarms),
-            sources=self.sources,
-            # Of a journal whose begin is lost the header knows whose it is.
-            **{
-                "node": self.identity.node,
-                "node_uid": self.identity.machine_id,
-                "boot_id": "",
-                **self.fields,
-            },
-        )
+    def finish(self, boot_id: str | None = None, damage: DamageRecord | None = None) -> OutageRecord:
+        """The record as it stands. Another leader continues an outage, in any boot."""
+        record = self.record
+        record.damage = damage
+        for each in self.course:
+            if each.ended_ns is None:
+                each.ended_ns = record.ended_ns
+        # The last stage begins where the outage ends, unless it took time.
+        record.course = tuple(each for each in self.course if each.ended_ns != each.began_ns)
+        record.pods = tuple(self.pods.values())
+        record.attachments = tuple(self.attachments.values())
+        record.orders = tuple(self.orders.values())
+        return record
 
 
 # --- what each event means ---------------------------------------------------------------------
 
 
-def _leader_started(outage: OutageBuilder, event: LeaderStarted) -> None:
-    outage.led(event, outage.point.at_ns)
+@meaning(OutageFold, LeaderStarted)
+def leader_started(fold: OutageFold, event: LeaderStarted) -> None:
+    fold.led(event, fold.point.at_ns)
 
 
-def _began(outage: OutageBuilder, event: OutageBegan) -> None:
-    outage.fields |= {
-        "node": event.node,
-        "node_uid": event.node_uid,
-        "boot_id": event.boot_id,
-        "reason": event.reason,
-    }
-    outage.enter("proof", "nothing is known of the machine yet")
+@meaning(OutageFold, OutageBegan)
+def outage_began(fold: OutageFold, event: OutageBegan) -> None:
+    record = fold.record
+    record.node, record.node_uid, record.boot_id = event.node, event.node_uid, event.boot_id
+    record.reason = event.reason
+    fold.boots.gone(event)
+    fold.enter("proof", "nothing is known of the machine yet")
 
 
-#: While the outage is here, a reason to wait is one of those before the taint.
+#: During these phases an outage that waits has no taint yet.
 _BEFORE: tuple[PhaseKind | None, ...] = (None, "proof", "permit", "reading", "tainting", "powering", "aside")
 
 
-def _waits(outage: OutageBuilder, event: OutageWaits) -> None:
-    phase = outage.phase
+@meaning(OutageFold, OutageWaits)
+def outage_waits(fold: OutageFold, event: OutageWaits) -> None:
+    phase = fold.phase
     if phase in _BEFORE:
-        brake = event.reason.startswith(BRAKE_SAYS)
-        outage.enter("permit" if brake else "proof", event.reason)
+        fold.enter("permit" if event.reason.startswith(BRAKE_SAYS) else "proof", event.reason)
     elif phase is not None:
-        outage.enter(phase, event.reason)
+        fold.enter(phase, event.reason)
 
 
 #: How the OutageActor begins what the storm brake has said.
 BRAKE_SAYS = "the storm brake: "
 
-_ORDER_PHASES: dict[type[Event], tuple[PhaseKind, str]] = {
+_ORDER_PHASES: dict[type[Order], tuple[PhaseKind, str]] = {
     RequestPermit: ("permit", "the storm brake is asked"),
     ReadNode: ("reading", "the Node is read again"),
     SetTaint: ("tainting", "the taint is stored, and written"),
@@ -460,17 +450,17 @@ _ORDER_PHASES: dict[type[Event], tuple[PhaseKind, str]] = {
 }
 
 
-def _ordered(outage: OutageBuilder, event: Any) -> None:
-    key = parse_order_key(event.key)
-    point = outage.point
-    outage.orders[event.key] = NodeOrderRecord(
-        what=key.what, key=event.key, seq=point.seq, began_ns=point.at_ns
-    )
-    what, text = _ORDER_PHASES[type(event)]
-    outage.enter(what, text)
+@meaning(OutageFold, *_ORDER_PHASES)
+def node_order_given(fold: OutageFold, event: Order) -> None:
+    if isinstance(event, SetTaint):
+        fold.boots.gone(event)
+    seq, at_ns, _ = fold.point
+    what = parse_order_key(event.key).what
+    fold.orders[event.key] = NodeOrderRecord(what=what, key=event.key, seq=seq, began_ns=at_ns)
+    fold.enter(*_ORDER_PHASES[type(event)])
 
 
-#: What an order that failed leaves to wait for, by its kind.
+#: The phase after a failed order, by its kind: the outage waits for the next try.
 _FAILED_TEXTS: dict[str, tuple[PhaseKind, str]] = {
     "taint": ("tainting", "the taint could not be written, and is tried again"),
     "untaint": ("untainting", "our taint could not be taken away, and that is tried again"),
@@ -479,212 +469,200 @@ _FAILED_TEXTS: dict[str, tuple[PhaseKind, str]] = {
 }
 
 
-def _order_ended(outage: OutageBuilder, event: OrderEnded) -> None:
-    order = outage.orders.get(event.key)
+@meaning(OutageFold, OrderEnded)
+def node_order_ended(fold: OutageFold, event: OrderEnded) -> None:
+    order = fold.orders.get(event.key)
     if order is None or order.ended_ns is not None:
         return
-    at_ns = outage.point.at_ns
-    outage.orders[event.key] = replace(order, ended_ns=at_ns, result=event.result, reason=event.reason)
+    order.ended_ns, order.result, order.reason = fold.point.at_ns, event.result, event.reason
     if order.what == "untaint" and event.result == "done":
-        outage.fields["untainted_ns"] = at_ns
-        outage.enter("following", "what still hangs is waited for, and the node")
+        fold.record.untainted_ns = order.ended_ns
+        fold.enter("following", "what still hangs is waited for, and the node")
     elif event.result in FAILED_RESULTS and event.reason != CHANGED and order.what in _FAILED_TEXTS:
-        # The same stage, with why it takes so long: it is tried again.
         what, text = _FAILED_TEXTS[order.what]
-        outage.enter(what, f"{text}: {event.reason or event.result}")
+        fold.enter(what, f"{text}: {event.reason or event.result}")
 
 
-def _out_of_service(outage: OutageBuilder, event: OutOfService) -> None:
-    outage.fields |= {"out_ns": outage.point.at_ns, "effect": event.effect, "proof": event.proof}
-    outage.enter("recovering", "what hangs is waited for")
+@meaning(OutageFold, OutOfService)
+def out_of_service(fold: OutageFold, event: OutOfService) -> None:
+    record = fold.record
+    record.out_ns, record.effect, record.proof = fold.point.at_ns, event.effect, event.proof
+    fold.enter("recovering", "what hangs is waited for")
 
 
-def _recovered(outage: OutageBuilder, event: WorkRecovered) -> None:
-    outage.fields["recovered_ns"] = outage.point.at_ns
-    if event.unrecovered:
-        outage.fields["unrecovered"] = event.unrecovered
-    if outage.phase == "recovering":
-        outage.enter("out", "the node has not come back")
+@meaning(OutageFold, WorkRecovered)
+def work_recovered(fold: OutageFold, event: WorkRecovered) -> None:
+    fold.record.recovered_ns = fold.point.at_ns
+    fold.record.unrecovered = event.unrecovered or fold.record.unrecovered
+    if fold.phase == "recovering":
+        fold.enter("out", "the node has not come back")
 
 
-def _node_read(outage: OutageBuilder, event: NodeRead) -> None:
-    """Others may take our taint away, and so may an order whose outcome nobody has heard. One whose note is
-    spoilt still stands.
+@meaning(OutageFold, NodeRead)
+def node_read(fold: OutageFold, event: NodeRead) -> None:
+    """Another program may remove our taint, and so may an order without an outcome on record. A taint with a
+    damaged note still counts as set.
     """
-    if outage.fields.get("out_ns") is None:
+    fold.boots.read(event)
+    record = fold.record
+    if record.out_ns is None:
         return
     if event.taint == "ours":
-        outage.fields["untainted_ns"] = None
-    elif event.taint == "none" and outage.fields.get("untainted_ns") is None:
-        outage.fields["untainted_ns"] = outage.point.at_ns
+        record.untainted_ns = None
+    elif event.taint == "none" and record.untainted_ns is None:
+        record.untainted_ns = fold.point.at_ns
 
 
-def _returned(outage: OutageBuilder, event: NodeReturned) -> None:
-    outage.fields |= {
-        "returned_ns": outage.point.at_ns,
-        "same_boot": None if event.doubt else event.same_boot,
-    }
+@meaning(OutageFold, NodeReturned)
+def node_returned(fold: OutageFold, event: NodeReturned) -> None:
+    fold.record.returned_ns = fold.point.at_ns
+    fold.record.same_boot = None if event.doubt else event.same_boot
 
 
-def _aside(outage: OutageBuilder, event: StoodAside) -> None:
-    outage.enter("aside", "another controller's taint stands on the node")
+@meaning(OutageFold, StoodAside)
+def stood_aside(fold: OutageFold, event: StoodAside) -> None:
+    fold.enter("aside", "another controller's taint stands on the node")
 
 
-def _closed(outage: OutageBuilder, event: OutageClosed) -> None:
-    if event.unrecovered:
-        outage.fields["unrecovered"] = event.unrecovered
+@meaning(OutageFold, OutageClosed)
+def outage_closed(fold: OutageFold, event: OutageClosed) -> None:
+    record = fold.record
+    record.outcome, record.ended_ns = event.outcome, fold.point.at_ns
+    record.unrecovered = event.unrecovered or record.unrecovered
 
 
-def _abandoned(outage: OutageBuilder, event: OutageAbandoned) -> None:
+@meaning(OutageFold, OutageAbandoned)
+def outage_abandoned(fold: OutageFold, event: OutageAbandoned) -> None:
     text = "the OutageActor has failed: nothing is decided until another leader starts"
-    if outage.phase != "abandoned":
-        outage.alarm(
-            "abandoned", f"{text}; {'our taint stands' if event.tainted else 'it has no taint of ours'}"
-        )
-        outage.enter("abandoned", text)
+    if fold.phase != "abandoned":
+        taint = "our taint stands" if event.tainted else "it has no taint of ours"
+        fold.alarm("abandoned", f"{text}; {taint}")
+        fold.enter("abandoned", text)
 
 
-def _proof_was_wrong(outage: OutageBuilder, event: ProofWasWrong) -> None:
+@meaning(OutageFold, ProofWasWrong)
+def proof_was_wrong(fold: OutageFold, event: ProofWasWrong) -> None:
     text = f"{event.proof} said that the machine was off, and it was not: {event.what}"
-    outage.alarm("proof-wrong", f"{text}. Two nodes may have written the same data.")
+    fold.alarm("proof-wrong", f"{text}. Two nodes may have written the same data.")
 
 
-def _actor_failed(outage: OutageBuilder, event: ActorFailed) -> None:
+@meaning(OutageFold, ActorFailed)
+def actor_failed(fold: OutageFold, event: ActorFailed) -> None:
     subject = f" of {event.subject}" if event.subject else ""
-    outage.alarm("actor-failed", f"{event.actor}{subject} has failed: {event.error}")
+    fold.alarm("actor-failed", f"{event.actor}{subject} has failed: {event.error}")
 
 
-def _accepted(outage: OutageBuilder, event: ProofAccepted) -> None:
-    # On this leader's clock, as the record's own stamp is: between the two lies how long it counts.
-    until_ns = outage.point.at_ns + event.until_ns - outage.mono_ns
-    outage.said("accepted", who_of(event), until_ns=until_ns)
-
-
-def _refused(outage: OutageBuilder, event: ProofRefused) -> None:
-    outage.said("refused", who_of(event), event.reason)
-
-
-def _voided(outage: OutageBuilder, event: ProofVoided) -> None:
-    outage.said("voided", "", event.reason)
-
-
-def _contradicted(outage: OutageBuilder, event: Contradicted) -> None:
-    outage.said("contradicted", who_of(event), event.what)
-
-
-def _contradiction_ended(outage: OutageBuilder, event: ContradictionEnded) -> None:
-    outage.said("contradiction-ended", who_of(event), event.reason)
-
-
-def _power_off_given_up(outage: OutageBuilder, event: PowerOffGivenUp) -> None:
+@meaning(OutageFold, PowerOffGivenUp)
+def power_off_given_up(fold: OutageFold, event: PowerOffGivenUp) -> None:
     times = plural(event.ordered, "order")
-    outage.alarm(
-        "power-off-given-up", f"the machine is not switched off any more, after {times}: {event.reason}"
-    )
+    text = f"the machine is not switched off any more, after {times}: {event.reason}"
+    fold.alarm("power-off-given-up", text)
 
 
-def _detach_forced(outage: OutageBuilder, event: DetachForced) -> None:
-    outage.alarm(
+@meaning(OutageFold, DetachForced)
+def detach_forced(fold: OutageFold, event: DetachForced) -> None:
+    fold.alarm(
         "six-minute-detach",
         f"volume {event.volume or event.name} was detached by the attach-detach controller's timer, before"
         " NodeUnstage and without the taint: if the node still writes, its data may be damaged",
     )
 
 
-def _evidence(outage: OutageBuilder, event: EvidenceRead) -> None:
-    # Who can only contradict proves nothing: it has taken that back.
+# --- proofs ------------------------------------------------------------------------------------
+
+
+@meaning(OutageFold, ProofAccepted)
+def proof_accepted(fold: OutageFold, event: ProofAccepted) -> None:
+    # ``until_ns`` is on this leader's clock, as the record's own stamp is.
+    until_ns = fold.point.at_ns + event.until_ns - fold.mono_ns
+    fold.state("accepted", who_of(event), until_ns=until_ns)
+
+
+@meaning(OutageFold, ProofRefused)
+def proof_refused(fold: OutageFold, event: ProofRefused) -> None:
+    fold.state("refused", who_of(event), event.reason)
+
+
+@meaning(OutageFold, ProofVoided)
+def proof_voided(fold: OutageFold, event: ProofVoided) -> None:
+    fold.state("voided", "", event.reason)
+
+
+@meaning(OutageFold, Contradicted)
+def contradicted(fold: OutageFold, event: Contradicted) -> None:
+    fold.state("contradicted", who_of(event), event.what)
+
+
+@meaning(OutageFold, ContradictionEnded)
+def contradiction_ended(fold: OutageFold, event: ContradictionEnded) -> None:
+    fold.state("contradiction-ended", who_of(event), event.reason)
+
+
+@meaning(OutageFold, EvidenceRead)
+def evidence_read(fold: OutageFold, event: EvidenceRead) -> None:
+    # A peer and a kubelet can only contradict: their "off" only ends a contradiction.
     verdict = "nothing" if event.verdict == "off" and event.source in ("peer", "kubelet") else event.verdict
-    said = f"{verdict}: {event.error}" if event.error else verdict
-    outage.sources[who_of(event)] = Wait(at_ns=outage.point.at_ns, reason=said)
+    reason = f"{verdict}: {event.error}" if event.error else verdict
+    fold.record.sources[who_of(event)] = Wait(at_ns=fold.point.at_ns, reason=reason)
 
 
-def _last_boot(outage: OutageBuilder, event: LastBootStated) -> None:
-    # Whether it is about this outage, the summary's handler has said; told again it stays as it was.
-    if outage.boots.told is event:
-        outage.fields["last_boot"] = event
+@meaning(OutageFold, LastBootStated)
+def last_boot_stated(fold: OutageFold, event: LastBootStated) -> None:
+    if fold.boots.tell(event, over=not fold.goes_on):
+        fold.record.last_boot = event
 
 
-def _pod_lost(outage: OutageBuilder, event: PodLost) -> None:
+# --- pods and attachments ----------------------------------------------------------------------
+
+
+@meaning(OutageFold, PodLost)
+def pod_lost(fold: OutageFold, event: PodLost) -> None:
     pod = event.pod
-    outage.pods[pod.uid] = LostPodRecord(
+    fold.pods[pod.uid] = LostPodRecord(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
         owner=pod.owner,
         tolerates=pod.tolerates,
         finalizers=pod.finalizers,
-        began_ns=outage.point.at_ns,
+        began_ns=fold.point.at_ns,
     )
 
 
-def _pod_read(outage: OutageBuilder, event: LostPodRead) -> None:
-    if (pod := outage.pods.get(event.pod.uid)) is not None:
-        outage.pods[pod.uid] = replace(pod, tolerates=event.pod.tolerates, finalizers=event.pod.finalizers)
+@meaning(OutageFold, LostPodRead)
+def lost_pod_read(fold: OutageFold, event: LostPodRead) -> None:
+    if (pod := fold.pods.get(event.pod.uid)) is not None:
+        pod.tolerates, pod.finalizers = event.pod.tolerates, event.pod.finalizers
 
 
-def _pod_waits(outage: OutageBuilder, event: PodWaits) -> None:
-    if (pod := outage.pods.get(event.uid)) is not None:
-        wait = Wait(at_ns=outage.point.at_ns, reason=event.reason)
-        outage.pods[pod.uid] = replace(pod, waits=(*pod.waits, wait))
+@meaning(OutageFold, PodWaits)
+def pod_waits(fold: OutageFold, event: PodWaits) -> None:
+    if (pod := fold.pods.get(event.uid)) is not None:
+        pod.waits += (Wait(at_ns=fold.point.at_ns, reason=event.reason),)
 
 
-def _pod_recovered(outage: OutageBuilder, event: PodRecovered) -> None:
-    if (pod := outage.pods.get(event.uid)) is not None:
-        at_ns = outage.point.at_ns
-        outage.pods[pod.uid] = replace(pod, ended_ns=at_ns, by=event.by, node=event.node)
+@meaning(OutageFold, PodRecovered)
+def pod_recovered(fold: OutageFold, event: PodRecovered) -> None:
+    if (pod := fold.pods.get(event.uid)) is not None:
+        pod.ended_ns, pod.by, pod.node = fold.point.at_ns, event.by, event.node
 
 
-def _attachment_left(outage: OutageBuilder, event: AttachmentLeft) -> None:
+@meaning(OutageFold, AttachmentLeft)
+def attachment_left(fold: OutageFold, event: AttachmentLeft) -> None:
     found = event.attachment
-    outage.attachments[found.name] = AttachmentRecord(
-        name=found.name, volume=found.volume, driver=found.driver, began_ns=outage.point.at_ns
+    fold.attachments[found.name] = AttachmentRecord(
+        name=found.name, volume=found.volume, driver=found.driver, began_ns=fold.point.at_ns
     )
 
 
-def _attachment_waits(outage: OutageBuilder, event: DetachWaits) -> None:
-    if (found := outage.attachments.get(event.name)) is not None:
-        wait = Wait(at_ns=outage.point.at_ns, reason=event.reason)
-        outage.attachments[event.name] = replace(found, waits=(*found.waits, wait))
+@meaning(OutageFold, DetachWaits)
+def attachment_waits(fold: OutageFold, event: DetachWaits) -> None:
+    if (found := fold.attachments.get(event.name)) is not None:
+        found.waits += (Wait(at_ns=fold.point.at_ns, reason=event.reason),)
 
 
-def _detached(outage: OutageBuilder, event: Detached) -> None:
-    if (found := outage.attachments.get(event.name)) is not None:
-        at_ns = outage.point.at_ns
-        outage.attachments[event.name] = replace(
-            found, ended_ns=at_ns, before_taint=event.before_taint, forced=event.forced, kept=event.kept
-        )
-
-
-_BY_TYPE: dict[type[Event], Callable[[OutageBuilder, Any], None]] = {
-    LeaderStarted: _leader_started,
-    OutageBegan: _began,
-    OutageWaits: _waits,
-    **dict.fromkeys(_ORDER_PHASES, _ordered),
-    OrderEnded: _order_ended,
-    OutOfService: _out_of_service,
-    WorkRecovered: _recovered,
-    NodeRead: _node_read,
-    NodeReturned: _returned,
-    StoodAside: _aside,
-    OutageClosed: _closed,
-    OutageAbandoned: _abandoned,
-    ProofWasWrong: _proof_was_wrong,
-    ActorFailed: _actor_failed,
-    ProofAccepted: _accepted,
-    ProofRefused: _refused,
-    ProofVoided: _voided,
-    Contradicted: _contradicted,
-    ContradictionEnded: _contradiction_ended,
-    PowerOffGivenUp: _power_off_given_up,
-    DetachForced: _detach_forced,
-    EvidenceRead: _evidence,
-    LastBootStated: _last_boot,
-    PodLost: _pod_lost,
-    LostPodRead: _pod_read,
-    PodWaits: _pod_waits,
-    PodRecovered: _pod_recovered,
-    AttachmentLeft: _attachment_left,
-    DetachWaits: _attachment_waits,
-    Detached: _detached,
-}
-_MEANINGS = {kind.__name__: meaning for kind, meaning in _BY_TYPE.items()}
+@meaning(OutageFold, Detached)
+def detached(fold: OutageFold, event: Detached) -> None:
+    if (found := fold.attachments.get(event.name)) is not None:
+        found.ended_ns, found.before_taint = fold.point.at_ns, event.before_taint
+        found.forced, found.kept = event.forced, event.kept

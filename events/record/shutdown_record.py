@@ -8,31 +8,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, dataclass_transform
 
+import msgspec
 from msgspec.structs import replace
 
-from ebbtide.events.base import FrozenStruct
+from ebbtide.events.base import FrozenMeta, FrozenStruct, SideOrder
 from ebbtide.events.decisions import DetachCertified, EpisodeOutcome, HookResult, PodOutcome
 from ebbtide.events.record.severity import Severity, Summary, severity_of
 from ebbtide.events.recovery import State, Verdict
 from ebbtide.events.units import span
 from ebbtide.events.values import Budget, Period, ProcessReport, ShutdownKind, TerminationMode
 
-#: An order that stands beside the waves.
-SideOrder = Literal[
-    "inventory",
-    "announce",
-    "statuses",
-    "release",
-    "traces",
-    "kubelet",
-    "kubelet-start",
-    "withdraw",
-    "await",
-    "mounts",
-    "certificate",
-]
+
+class RecordMeta(FrozenMeta):
+    """Makes each class a Struct with keyword arguments that a fold fills event by event."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
+        return super().__new__(mcls, name, bases, namespace, **{"frozen": False} | config)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
+class RecordPart(msgspec.Struct, metaclass=RecordMeta):
+    """Base of the records of an episode and of their parts. Readers do not change them."""
 
 
 class NodeRecord(FrozenStruct):
@@ -54,10 +52,6 @@ class NodeRecord(FrozenStruct):
 
 #: ``open``: begun, and the record ends; ``waiting``: never begun.
 WaveOutcome = Literal["complete", "overran", "cancelled", "open", "waiting"]
-
-
-class RecordPart(FrozenStruct):
-    """Base of the parts of a shutdown's record."""
 
 
 class HookRecord(RecordPart):
@@ -172,7 +166,7 @@ class WaveRecord(RecordPart):
     mounted: tuple[str, ...] = ()
 
 
-class ConfigurationRecord(RecordPart):
+class ConfigurationRecord(FrozenStruct):
     """The effective configuration at the signal; ``sources`` where the journal still has them."""
 
     periods: tuple[Period, ...] = ()
@@ -209,7 +203,7 @@ class ProcessRecord(RecordPart):
 class OrderRecord(RecordPart):
     """An order that stands beside the waves: announcing the node, delivering statuses, the release."""
 
-    what: SideOrder
+    what: SideOrder | Literal[""]
     seq: int = 0
     began_ns: int
     ended_ns: int | None = None
@@ -227,7 +221,7 @@ class Notice(RecordPart):
     pod: str = ""
 
 
-class DamageRecord(RecordPart):
+class DamageRecord(FrozenStruct):
     """The journal's damage (`events.recovery`). ``here``: it ends the record of this shutdown."""
 
     state: Literal["torn", "corrupt", "incompatible"]
@@ -248,8 +242,8 @@ class ShutdownRecord(RecordPart):
     boot_id: str
     version: str
     logic: str = ""
-    kind: ShutdownKind
-    outcome: EpisodeOutcome
+    kind: ShutdownKind = "unknown"
+    outcome: EpisodeOutcome = "running"
     #: Its begin is lost: times count from its first record, and pods may be missing.
     headless: bool = False
     started_wall_ns: int

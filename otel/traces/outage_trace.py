@@ -38,7 +38,7 @@ from ebbtide.events.outage_events import (
     SetTaint,
     who_of,
 )
-from ebbtide.events.record.episodes import OutageBoots
+from ebbtide.events.record.outage_record import OutageBoots
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Attributes, SpanLink, span_id_of

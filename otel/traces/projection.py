@@ -22,7 +22,7 @@ from ebbtide.events.decisions import (
     ShutdownBegan,
 )
 from ebbtide.events.outage_events import OutageBegan
-from ebbtide.events.record.episodes import grouped_by_episode, is_of_outages
+from ebbtide.events.record.episode_fold import grouped_by_episode
 from ebbtide.events.segment import Header
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Attributes, Resource, Span
@@ -157,7 +157,7 @@ class Projection:
         events.codec.BadPayload.
         """
         spans: list[Span] = []
-        kind = KINDS[is_of_outages(header)]
+        kind = KINDS[header.of_outages]
         boot_id, handlers = header.identity.boot_id, kind.handlers
         for raw in grouped_by_episode(records):
             if not raw.cause:

@@ -33,7 +33,8 @@ from ebbtide.events.base import Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder
 from ebbtide.events.facts import OrderEnded, Tick
 from ebbtide.events.reader import History
-from ebbtide.events.record.outage_record import OutageRecord, outage_records
+from ebbtide.events.record.episodes import outage_records
+from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.segment import OUTAGE_LOGIC, Identity
 from ebbtide.events.units import span
 from ebbtide.replay.sim.invariants import Breach

@@ -25,7 +25,7 @@ from ebbtide.events.codec import HASH_BYTES, STOP_TRAILER, RawRecord, parse_fram
 from ebbtide.events.decisions import PROJECTION_VERSION, Leave
 from ebbtide.events.facts import ContainerExited, DaemonStarted, SettingsLoaded, StopRequested
 from ebbtide.events.reader import History
-from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.segment import (
     Chain,

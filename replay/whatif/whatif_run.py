@@ -22,13 +22,12 @@ from ebbtide.events.base import NS_PER_SECOND, Event, Mark, Record, Stamp
 from ebbtide.events.decisions import (
     EpisodeOutcome,
     PodOutcome,
-    ShutdownBegan,
     WriteDropIn,
 )
 from ebbtide.events.facts import LogindRead, PrepareForShutdown, SettingsLoaded
 from ebbtide.events.reader import History
-from ebbtide.events.record.episodes import RecordPoint
-from ebbtide.events.record.fold import ShutdownFold, advance
+from ebbtide.events.record.episode_fold import RecordPoint
+from ebbtide.events.record.fold import ShutdownFold
 from ebbtide.events.units import span
 from ebbtide.events.values import Pod
 from ebbtide.replay.whatif.record import (
@@ -433,13 +432,11 @@ class Outline:
 def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
     """``events`` are (monotonic nanoseconds, event) in their order."""
     shutdown = ShutdownFold(0, Stamp(signal_ns, 0))
-    began = False
     for mono_ns, event in events:
         shutdown.point = RecordPoint(0, mono_ns - signal_ns, True)
-        advance(shutdown, event)
-        began = began or isinstance(event, ShutdownBegan)
+        shutdown.see(event)
     # A run that stops before the release is over: nobody goes on with it.
-    outcome = shutdown.outcome(None, damaged=True) if began else "never-begun"
+    outcome = shutdown.outcome(None, damaged=True) if shutdown.begun else "never-begun"
     pods = {}
     for uid in shutdown.planned:
         pod = shutdown.pods[uid]
@@ -452,14 +449,14 @@ def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
             killed_ns=min(kills, default=None),
             ended_ns=shutdown.decided_ns.get(uid),
             refused=any(each.stop_refused for each in pod.containers),
-            outcome=shutdown.outcomes[uid],
+            outcome=pod.outcome,
             reason=pod.reason,
         )
     return Outline(
         outcome=outcome,
         total_ns=shutdown.ended_ns(outcome),
-        grant_ns=shutdown.fields.get("grant_ns", 0),
-        budget_ns=shutdown.fields.get("budget_ns", 0),
+        grant_ns=shutdown.record.grant_ns,
+        budget_ns=shutdown.record.budget_ns,
         waves=tuple(
             WaveLine(
                 wave.index,

@@ -16,7 +16,7 @@ from benchmarks.episodes import lay_out
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import PROJECTION_VERSION
 from ebbtide.events.reader import History
-from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.otel import attributes as at
 from ebbtide.otel.delivery.answers import Accepted
 from ebbtide.otel.delivery.destination import Destination, SignalName

@@ -16,7 +16,7 @@ from ebbtide.demo.demo_view import NEXT_COMMANDS
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import WaveEnded, WaveStarted
 from ebbtide.events.reader import History
-from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.episodes import shutdown_records
 from tests.conftest import replayed
 from tests.demo.bed import COMMAND, PATIENT, Ran, demo_until, left_over, run_demo
 from tests.waiting import WATCHDOG_SECONDS, until_sync

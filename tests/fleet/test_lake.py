@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from ebbtide import fleet
 from ebbtide.cli.common.guard import CORRUPT, WRONG
-from ebbtide.events.record.outage_record import EpisodeRecord
+from ebbtide.events.record.episodes import EpisodeRecord
 from ebbtide.fleet import lake as lakes
 from ebbtide.fleet.lake import LEDGERS, ROW, WRITTEN, Lake
 from ebbtide.fleet.pool import all_tables

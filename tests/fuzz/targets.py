@@ -47,7 +47,7 @@ from ebbtide.events.pack import (
     write_pack,
 )
 from ebbtide.events.reader import History
-from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.recovery import (
     SEVERITY,
     Case,

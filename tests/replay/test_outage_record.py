@@ -13,7 +13,8 @@ import pytest
 from ebbtide import replay
 from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import History
-from ebbtide.events.record.outage_record import OutageRecord, outage_records
+from ebbtide.events.record.episodes import outage_records
+from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.replay.outage_chain import recovery_chain, waits_of
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.timeline import timeline

@@ -23,7 +23,7 @@ from ebbtide.events.segment import SHORT_ID_DIGITS
 from ebbtide.options import JOURNAL_PATH
 
 if TYPE_CHECKING:
-    from ebbtide.events.record.outage_record import EpisodeRecord
+    from ebbtide.events.record.episodes import EpisodeRecord
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
 #: What a segment's file is called.
@@ -117,7 +117,7 @@ class JournalLocations(NamedTuple):
 def usable_records(history: History, say: Callable[[str], None]) -> Iterator[EpisodeRecord]:
     """Every shutdown and every outage of a journal. What of it cannot be used is said, a line each."""
     from ebbtide.actors.edges.linux.proc import boot_id
-    from ebbtide.events.record.outage_record import records_of
+    from ebbtide.events.record.episodes import records_of
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
     for told in records_of(history, boot_id=boot_id()):
@@ -194,11 +194,10 @@ class JournalPool:
     @property
     def kinds(self) -> tuple[type[EpisodeRecord], ...]:
         """What its journals tell of, shutdowns first."""
-        from ebbtide.events.record.episodes import is_outage_history
         from ebbtide.events.record.outage_record import OutageRecord
         from ebbtide.events.record.shutdown_record import ShutdownRecord
 
-        of_outages = {is_outage_history(history) for history in self.histories()}
+        of_outages = {history.of_outages for history in self.histories()}
         return tuple(kind for kind, of in ((ShutdownRecord, False), (OutageRecord, True)) if of in of_outages)
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:

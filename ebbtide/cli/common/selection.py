@@ -28,7 +28,8 @@ from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.events.base import JOURNAL_ACTOR, NS_PER_SECOND
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
 from ebbtide.events.reader import History, Unread
-from ebbtide.events.record.episodes import BootRecord, Episode, episodes, is_outage_history
+from ebbtide.events.record.episodes import Episode, episodes
+from ebbtide.events.record.fold import BootRecord
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.units import json_seconds
@@ -39,7 +40,7 @@ from ebbtide.replay.journal_library import HasShutdownIdT, NoSuchShutdown, pick
 if TYPE_CHECKING:
     from ebbtide.events.messages import Names
     from ebbtide.events.record.causes import CauseGroup
-    from ebbtide.events.record.outage_record import EpisodeRecord
+    from ebbtide.events.record.episodes import EpisodeRecord
     from ebbtide.events.record.shutdown_record import ShutdownRecord
     from ebbtide.replay.timeline import Moment
 
@@ -92,7 +93,7 @@ INSTEAD_OF_OUTAGE = (
 
 def choose_record(journals: Sequence[Path], name: str) -> tuple[EpisodeRecord, int]:
     """The same of whatever the journal tells of, shutdowns or outages."""
-    from ebbtide.events.record.outage_record import records_of
+    from ebbtide.events.record.episodes import records_of
     from ebbtide.events.record.shutdown_record import with_verdict
 
     history = open_journal(journals)
@@ -111,7 +112,7 @@ def whole_verdict(history: History) -> Verdict:
 
 def history_kind(history: History) -> str:
     """What the journal tells of: ``outage`` or ``shutdown``."""
-    return "outage" if is_outage_history(history) else "shutdown"
+    return "outage" if history.of_outages else "shutdown"
 
 
 def _pick_by_name(history: History, found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:

@@ -13,15 +13,9 @@ from ebbtide.cli.outage.outage_common import Cluster
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.messages import plural
 from ebbtide.events.outage_events import LastBootStated
-from ebbtide.events.record.episodes import OPEN
+from ebbtide.events.record.episodes import outage_records
 from ebbtide.events.record.format import rfc3339
-from ebbtide.events.record.outage_record import (
-    AttachmentRecord,
-    OutageRecord,
-    Statement,
-    Subject,
-    outage_records,
-)
+from ebbtide.events.record.outage_record import OPEN, AttachmentRecord, OutageRecord, Statement, Subject
 from ebbtide.events.units import short_span, span_s
 
 if TYPE_CHECKING:

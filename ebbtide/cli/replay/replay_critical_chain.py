@@ -11,8 +11,9 @@ import click
 from ebbtide.cli.common.output import hanging, headline_text, show, show_json
 from ebbtide.cli.common.selection import choose_record, shutdown_document
 from ebbtide.cli.common.shared_options import EpisodeCommand, episode_argument, journals_option, output_option
+from ebbtide.events.record.episodes import EpisodeRecord
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.outage_record import EpisodeRecord, OutageRecord
+from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import DAMAGED_ENDS, ShutdownRecord
 from ebbtide.events.units import json_seconds, span
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain

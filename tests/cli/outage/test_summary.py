@@ -16,12 +16,11 @@ from ebbtide.cli.outage.outage_status import NodeNow, parts
 from ebbtide.cli.outage.outage_summary import OutageSummary, summary_of
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.outage_events import OutageBegan
-from ebbtide.events.record.outage_record import OutageBuilder
+from ebbtide.events.record.outage_record import LeaderBefore, OutageFold
 from ebbtide.replay.sim.scenario import Draws
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.commands import same_as_golden
 from tests.otel.outage_story import OutageTeller, recovered, wrong
-from tests.otel.records import JOURNAL_ID
 from tests.replay import outages
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,17 +29,17 @@ NOW = NodeNow("uid-node", "Unknown", "ours", "3 min ago")
 
 def after(teller: OutageTeller, steps: int | None = None) -> OutageSummary:
     """How it stands after so many steps."""
-    builder: OutageBuilder | None = None
+    fold: OutageFold | None = None
     for header, records in teller.steps[:steps]:
         for raw in records:
-            if raw.tag == OutageBegan.__name__ and builder is None:
-                builder = OutageBuilder(raw.episode, records[0], header)
+            if raw.tag == OutageBegan.__name__ and fold is None:
+                fold = OutageFold(raw.episode, records[0], header, LeaderBefore())
                 for earlier in records[: records.index(raw)]:
-                    builder.add(earlier, header)
-            if builder is not None:
-                builder.add(raw, header)
-    assert builder is not None
-    return summary_of(builder.record(JOURNAL_ID))
+                    fold.take(earlier, header, None)
+            if fold is not None:
+                fold.take(raw, header, None)
+    assert fold is not None
+    return summary_of(fold.finish())
 
 
 def now_of(summary: OutageSummary) -> int:

@@ -11,14 +11,7 @@ from msgspec.structs import replace
 
 from ebbtide import replay
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.record.causes import (
-    CAUSES,
-    cause_groups,
-    cause_of,
-    headline,
-    reason_text,
-    shape,
-)
+from ebbtide.events.record.causes import CAUSES, cause_groups, cause_of, headline, reason_text, shape
 from ebbtide.events.record.episodes import Episode, episodes
 from ebbtide.events.record.severity import SEVERITY_TABLE, Severity, Summary, severity_of
 from ebbtide.events.record.shutdown_record import (

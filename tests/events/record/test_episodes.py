@@ -9,7 +9,8 @@ import pytest
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Event, Stamp, shutdown_trace_id
 from ebbtide.events.facts import InventoryTaken, LastBootRead, PrepareForShutdown, Tick
-from ebbtide.events.record.episodes import BootRecord, Episode, episodes
+from ebbtide.events.record.episodes import Episode, episodes
+from ebbtide.events.record.fold import BootRecord
 from ebbtide.events.values import Pod
 from tests.events.making import WALL_NS, stamp
 from tests.journals import IDENTITY, Journal, step

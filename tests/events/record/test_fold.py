@@ -11,8 +11,7 @@ import pytest
 
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.events.record.episodes import episodes
-from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.episodes import episodes, shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from tests.commands import same_as_golden
 from tests.events.record.worlds import PARTS, histories

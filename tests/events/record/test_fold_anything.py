@@ -9,7 +9,7 @@ import pytest
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import BadPayload, RawRecord, decode_event
 from ebbtide.events.reader import Batch, History
-from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from tests.journals import SHUTDOWN, Remembered
 

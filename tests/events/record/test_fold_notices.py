@@ -10,7 +10,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
 from ebbtide.events.record.causes import headline
-from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.notices import NOTICE_TEXTS
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import PlannedPod, PlannedWave

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ebbtide.events.outage_events import LeaderStarted
 from ebbtide.events.reader import History
-from ebbtide.events.record.outage_record import outage_records
+from ebbtide.events.record.episodes import outage_records
 from ebbtide.otel.span import Span, span_id_of
 from ebbtide.otel.traces.projection import Projection
 from tests.journals import Memory

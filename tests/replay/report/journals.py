@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.reader import History
-from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import Period, Settings
 from ebbtide.replay.report.page import report

@@ -15,7 +15,7 @@ import pytest
 
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
-from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.replay.critical_chain import critical_chain
 from ebbtide.replay.report import page as sections
 from ebbtide.replay.report.page import (

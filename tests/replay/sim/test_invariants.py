@@ -124,7 +124,7 @@ def _postpone(record: Record) -> None:
 
 def simulate_accounts(machine: Machine) -> list:  # type: ignore[type-arg]
     from ebbtide.events.reader import History
-    from ebbtide.events.record.fold import shutdown_records
+    from ebbtide.events.record.episodes import shutdown_records
 
     return list(shutdown_records(History([machine.journal.source()])))
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.reader import History
-from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import Period, Settings
 from ebbtide.replay.advise import Advice, advise
