@@ -46,7 +46,7 @@ async def main(kubeconfig: Path, node: str, folder: Path, pods: int) -> None:
         seen["runtime"] = resident_mib()
         cluster.prewarm()
         with trio.fail_after(PATIENCE_SECONDS):
-            while len(cluster.pods()) < pods:
+            while len(cluster.pods.pods()) < pods:
                 await trio.sleep(POLL_SECONDS)
         await trio.sleep(SETTLE_SECONDS)
         seen["both"] = resident_mib()

@@ -302,7 +302,7 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
         f"unix://{parts.cri_socket}",
         state_folder(options),
         own_uid=os.environ.get(OWN_UID, ""),
-        lookup=cluster,
+        lookup=cluster.pods,
         starts=lambda: kubelet.starts_pods,
         tell=tell,
     )

@@ -1,15 +1,14 @@
-"""The kubelet beside us: its unit is stopped, started and watched, and what it has mounted for pods is read.
+"""The kubelet's unit: stopped, started and watched; and the volumes that it has mounted for pods.
 
-The edge needs neither the API server nor the runtime, only the bus, ``/proc`` and the kubelet's own health
-endpoint, so it is complete from the start of the process on. It decides nothing: what a kubelet that comes
-back, or says nothing, means is the core's to say.
+The edge needs only the bus, ``/proc`` and the kubelet's health endpoint, so it is complete from the start of
+the process. The core decides what a kubelet that returns or is silent means.
 
-A wave runs while the kubelet is being stopped, and what a stopped kubelet no longer does is start again
-what the wave ends. So a stop is bounded: after that it is SIGKILL. (The kubelet keeps its state on disk and
-takes its containers up again when it starts; a crash is nothing special to it.)
+A wave runs while the kubelet is being stopped, and only a stopped kubelet does not restart the wave's
+containers. So a stop is bounded, and ends with SIGKILL. (A kubelet keeps its state on disk, and handles a
+crash like any restart.)
 
-A volume that is mounted here must not be attached elsewhere, whatever the API says of its pod: the kernel's
-table of mounts is read, and polled for changes.
+A volume that is mounted here must not be attached elsewhere, whatever the API says: the kernel's table of
+mounts is read, and polled for changes.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ from ebbtide.events.decisions import AwaitUnmounts, CheckMounts, StartKubelet, S
 from ebbtide.events.facts import KubeletRead, MountsRead, VolumesUnmounted
 from ebbtide.events.units import span_s
 
-#: How old `KubeletRead` may be: a kubelet that dies is started again by its unit in ten.
+#: The age of `KubeletRead`: a unit restarts a dead kubelet after ten.
 LOOK_SECONDS = 5.0
-#: Between two questions to the health endpoint. With what an answer may take (`kubelet_silent_seconds`) it is
-#: what a kubelet that hangs costs its pods: they keep more than half of the usual wave of 10 s.
+#: Between two questions to the health endpoint. With `kubelet_silent_seconds` this is what a hung kubelet
+#: costs its pods: they keep more than half of the usual wave of 10 s.
 HEALTH_SECONDS = 1.0
-#: How soon one that somebody started while it was being stopped is told of: the order's end comes first.
+#: The report of a kubelet that was started during the stop comes after the order's end.
 AGAIN_SECONDS = 0.5
-#: Between two looks at the mounts while somebody waits for them: after a change, so that a hundred at once
-#: are not read a hundred times; without one, should the kernel say nothing. The kubelet looks every 300 ms.
+#: Between two looks at the mounts: after a change, so that a hundred changes are not read a hundred times;
+#: and without one, should the kernel not report it. The kubelet looks every 300 ms.
 UNMOUNT_SECONDS_MIN = 0.05
 UNMOUNT_SECONDS_MAX = 1.0
 
@@ -57,11 +56,11 @@ MOUNT_TABLE = Path("/proc/self/mountinfo")
 
 
 class KubeletEdge:
-    """``unit`` as the service manager names it, ``root`` the kubelet's folder.
+    """``unit``: as the service manager names it. ``root``: the kubelet's folder.
 
-    ``mount_table`` is the node's: ``/proc/1/mountinfo`` in a container that shares the node's processes.
-    ``tell`` takes what an operator has to know, with its sd-daemon(3) level. ``address`` is the bus's, by
-    default the system's. ``before_start`` returns once nobody works on what a kubelet would take up again.
+    ``mount_table``: the node's; ``/proc/1/mountinfo`` in a container that shares the node's processes.
+    ``tell``: takes lines for the operator. ``address``: of the bus, by default the system's. ``before_start``
+    returns once no cleanup touches what the kubelet would use again.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class KubeletEdge:
         }
 
     async def run(self, outlet: Outlet) -> None:
-        """Report the unit's state at the start and when it has changed, until cancelled."""
+        """Report the unit's state at the start and at each change, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ask_health, outlet)
             with trio.move_on_after(bounds.now.kubelet_first_answer_seconds):
@@ -121,21 +120,21 @@ class KubeletEdge:
         self._asked.set()
 
     def prewarm(self) -> None:
-        """Nothing more is needed in a shutdown than what runs already."""
+        """A shutdown needs no more than what runs already."""
 
     def detach(self) -> None:
-        """A kubelet that is stopped stays stopped: the next daemon knows of it from the journal."""
+        """A stopped kubelet stays stopped: the next daemon knows it from the journal."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Every order here may be repeated. `AwaitUnmounts` then has all its time once more, as no order
-        tells when it was given: the wave that waits for it ends at its own deadline.
+        """Every order may be repeated. `AwaitUnmounts` then has its whole time again; its wave has a deadline
+        of its own.
         """
         ending = self.effects[type(order)](order, outlet)
         return ending if isinstance(ending, Ending) else await ending
 
     @property
     def starts_pods(self) -> bool:
-        """May a pod that is here start now? Not from when we begin to stop the kubelet until we start it."""
+        """May a pod of this node start now? Not between the stop of the kubelet and its start."""
         known_away = self._reported is not None and self._reported[0] is False
         return self._starting or not (self._stopping or known_away)
 
@@ -143,7 +142,7 @@ class KubeletEdge:
         """One at a time, so that an older look is never reported after a newer one."""
         async with self._turn:
             active = await self._unit.active()
-            # Of one that does not work nothing is asked; what was, came from the one before it.
+            # An unhealthy answer of a stopped unit came from the kubelet before.
             healthy = self._healthy if active else None
             if self._reported == (active, healthy):
                 return
@@ -157,24 +156,23 @@ class KubeletEdge:
     # --- effects ---------------------------------------------------------------------------------
 
     async def _stop(self, order: StopKubelet, outlet: Outlet) -> Ending:
-        # Before the first await: from here on a pod that is here and not running is not waited for.
+        # Before the first await: from here on a pod that does not run is not waited for.
         self._stopping, self._starting = True, False
         ending = await self._unit.stop()
         self._stopped = ending.result == "done"
         if not self._unit.answered:
-            # Its state cannot be had now, and nobody shall wait for that: it is told once it can.
+            # The state is unknown now, and is reported once it is known.
             self._returned.set()
             return ending
         await self._look(outlet)
         if ending.result == "done" and self._reported and self._reported[0]:
-            # Somebody has started it between the stop and this look: it is reported again soon, to be stopped
-            # again.
+            # It was started after the stop: reported soon, so that it is stopped again.
             self._returned.set()
         return ending
 
     async def _start(self, order: StartKubelet, outlet: Outlet) -> Ending:
         self._stopped = self._stopping = False
-        # Said first: what is cleaned up from now on may be what it takes up again.
+        # Before the start: the kubelet may use again what would be cleaned up.
         self._starting = True
         with trio.move_on_after(bounds.now.kubelet_rest_seconds):
             await self._before_start()
@@ -182,7 +180,7 @@ class KubeletEdge:
             return Ending("cancelled", f"{self._unit.name} is to be stopped again")
         ending = await self._unit.start()
         await self._look(outlet)
-        # From here on what was seen of it counts: it may end again.
+        # From here on its observed state counts.
         self._starting = False
         return ending
 
@@ -206,7 +204,7 @@ class KubeletEdge:
                             waiting.remove(uid)
                         if not waiting:
                             return Ending()
-                        # A wave's unmounts come in a burst, and each of them changes the table.
+                        # A wave's unmounts come in a burst of changes.
                         await trio.sleep(UNMOUNT_SECONDS_MIN)
                         await changes.wait(UNMOUNT_SECONDS_MAX)
             except OSError as error:
@@ -214,40 +212,37 @@ class KubeletEdge:
         return Ending("timed-out", f"{len(waiting)} of {len(order.uids)} pods have volumes mounted")
 
     async def _mounted(self) -> tuple[MountedVolume, ...]:
-        """In a thread, and bounded: a root on a disk that hangs holds nobody up. Raises OSError."""
+        """In a thread, and bounded: the root's disk may hang. Raises OSError."""
         work = read_mounted_volumes
         with trio.move_on_after(bounds.now.file_seconds):
             return await trio.to_thread.run_sync(work, self._mount_table, self._root, abandon_on_cancel=True)
         raise OSError(f"no answer in {span_s(bounds.now.file_seconds)}")
 
 
-# A kubelet that hangs is as active for its service manager as one that works. Its health endpoint tells them
-# apart: a question that stays open is answered by the kernel's half of the connection and by nobody behind.
+# The service manager shows a hung kubelet as active. Its health endpoint shows the difference: the kernel
+# accepts the connection, and no answer comes.
 
 
-#: In the kubelet's folder, where kubeadm writes it.
+#: In the kubelet's folder, as kubeadm writes it.
 KUBELET_CONFIG = "config.yaml"
 CONFIG_BYTES_MAX = 256 * 1024
-#: The kubelet's own defaults of ``healthzBindAddress`` and ``healthzPort``.
+#: The kubelet's defaults of ``healthzBindAddress`` and ``healthzPort``.
 HEALTH_ADDRESS = "127.0.0.1"
 HEALTH_PORT = 10248
 HEALTH_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-#: As much of the answer as tells its code.
 STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})")
 STATUS_BYTES = len(b"HTTP/1.1 200")
 
 
 def health_endpoint(config: Path) -> tuple[str, int] | None:
-    """Address and port, as the kubelet's configuration has them; None where it is switched off. What cannot
-    be read leaves the defaults.
-    """
+    """From the kubelet's configuration; None: switched off. An unreadable file means the defaults."""
     try:
         found = object_of_file(config, CONFIG_BYTES_MAX)
     except (OSError, ValueError):
         found = None
     fields = found if isinstance(found, dict) else {}
     address, port = fields.get("healthzBindAddress") or HEALTH_ADDRESS, fields.get("healthzPort", HEALTH_PORT)
-    # For Python a truth value is a number.
+    # A bool is an int in Python.
     is_port = isinstance(port, int) and not isinstance(port, bool) and 0 <= port < 65536
     if not isinstance(address, str) or not is_port:
         return HEALTH_ADDRESS, HEALTH_PORT
@@ -255,8 +250,8 @@ def health_endpoint(config: Path) -> tuple[str, int] | None:
 
 
 async def ask_health(address: str, port: int) -> bool | None:
-    """Does the kubelet say that it is well? False also when it says nothing; None: nobody is there to ask.
-    Bounded by `kubelet_silent_seconds`. Raises nothing.
+    """Is the kubelet well? False also without an answer; None: no process listens. Bounded by
+    `kubelet_silent_seconds`. Raises nothing.
     """
     with trio.move_on_after(bounds.now.kubelet_silent_seconds):
         try:
@@ -278,21 +273,21 @@ async def ask_health(address: str, port: int) -> bool | None:
 UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
 SERVICE_INTERFACE = "org.freedesktop.systemd1.Service"
 JOB_INTERFACE = "org.freedesktop.systemd1.Job"
-#: The path below which the service manager also finds a unit by the invocation that it runs now.
+#: Below it the service manager also finds a unit by its current invocation.
 INVOCATION_PATH = f"{SYSTEMD.object_path}/unit/"
 
-#: Between two looks at a unit that is on its way: a look is half a millisecond.
+#: A look takes half a millisecond.
 UNIT_POLL_SECONDS = 0.02
 
-#: ``ActiveState`` of a unit whose processes work.
+#: ``ActiveState`` of a running unit.
 ACTIVE_STATES = ("active", "reloading")
 ENDED_STATES = ("inactive", "failed")
 ENDING_STATE = "deactivating"
 LOAD_STATE_MISSING = "not-found"
-#: ``JobType``; every other one leads to a unit that works.
+#: ``JobType``. Every other one leads to a running unit.
 STOP_JOB = "stop"
 
-#: These units are the kubelet and the container runtime in one (k3s, rke2, k0s).
+#: Units that are kubelet and container runtime in one (k3s, rke2, k0s).
 KUBELET_WITH_RUNTIME = ("k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scontroller", "k0sworker")
 
 
@@ -301,7 +296,7 @@ class NoSuchUnit(BusError):
 
 
 class MainProcess(NamedTuple):
-    """Of a unit. ``started_us``: microseconds of the monotonic clock, as the service manager noted it."""
+    """``started_us``: the service manager's monotonic time in microseconds."""
 
     pid: int
     started_us: int
@@ -309,24 +304,24 @@ class MainProcess(NamedTuple):
 
 
 class KubeletUnit:
-    """``name`` with its suffix, such as ``kubelet.service``; ``address`` of the bus, as D-Bus writes it."""
+    """``name`` with its suffix, such as ``kubelet.service``; ``address`` of the bus."""
 
     def __init__(self, address: str, name: str) -> None:
         self._address = address
         self.name = name
         self._main: MainProcess | None = None
-        #: Has the service manager taken, or refused, the last stop? Else it may not be told of its end soon.
+        #: Has the service manager answered the last stop? Else it may report its end late.
         self.answered = True
 
     @property
     def stoppable(self) -> bool:
-        """False: the container runtime would go with it."""
+        """False: the container runtime would stop as well."""
         return self.name.removesuffix(".service") not in KUBELET_WITH_RUNTIME
 
     async def active(self) -> bool | None:
-        """Does it run, or will it by itself? None: it cannot be told (no such unit, no bus, no manager).
+        """Does it run, or will it by itself? None: unknown (no such unit, no bus, no manager).
 
-        A kubelet that crashed waits for its next attempt as ``activating``: nobody had stopped it.
+        A crashed kubelet waits as ``activating``: it was not stopped.
         """
         try:
             return await ask_once(self._address, self._active)
@@ -356,7 +351,7 @@ class KubeletUnit:
                 try:
                     endings.append(await ask_once(self._address, partial(self._stop, told, kill_at)))
                 except BusError as error:
-                    # A signal that is under way is this stop's end, whatever is said now.
+                    # A direct signal under way decides this stop.
                     if not self.answered or not isinstance(error, NoSuchUnit | BusRefused):
                         why = str(error)
                         told.set()
@@ -390,7 +385,7 @@ class KubeletUnit:
         return state != ENDING_STATE or await _job_type(bus, unit) != STOP_JOB
 
     async def _note_main(self, bus: Bus, unit: DBusAddress) -> None:
-        """While the service manager answers: the process to which a signal would go once it does not."""
+        """The process that gets direct signals if the service manager does not answer."""
         service = DBusAddress(unit.object_path, SYSTEMD.bus_name, SERVICE_INTERFACE)
         try:
             pid = int(await bus.get(service, "MainPID"))
@@ -404,14 +399,14 @@ class KubeletUnit:
         self._main = main_process(pid, started_us)
 
     async def _end_main(self, why: str, kill_at: float) -> Ending:
-        """By signals, where the process is known. ``why`` it was not the service manager's work; ``kill_at``
-        in Trio's time.
+        """By direct signals to the known process. ``why``: the service manager's failure. ``kill_at``: Trio's
+        time.
         """
         if self._main is None:
             return Ending("failed", why)
         self.answered = False
         try:
-            # A copy: a look that sees the next process closes the other one.
+            # A copy: a look that finds the next process closes the original.
             pidfd = os.dup(self._main.pidfd)
         except OSError as error:
             return Ending("failed", f"{why}, and no descriptor is left: {error.strerror}")
@@ -433,11 +428,13 @@ class KubeletUnit:
         return Ending("failed", f"its process lives on, {after}: {why}")
 
     async def _stop(self, told: trio.Event, kill_at: float, bus: Bus) -> Ending:
-        """``told``: the service manager has heard of it. Raises BusError, also where it falls silent."""
+        """``told`` is set once the service manager has accepted the stop. Raises BusError, also for
+        silence.
+        """
         invocation: str | None = None
         with trio.move_on_at(kill_at):
             unit = await self._unit(bus)
-            # Before the stop: the kill at the end is for what runs now.
+            # Before the stop: the kill at the end must hit what runs now.
             invocation = await _invocation_id(bus, unit)
             if await self._state(bus, unit) == "inactive" and not await _job_type(bus, unit):
                 return Ending()
@@ -461,8 +458,8 @@ class KubeletUnit:
         if not invocation:
             await bus.method(SYSTEMD, "KillUnit", "ssi", self.name, "all", signal.SIGKILL)
             return
-        # By the invocation, so that no newer one can be hit. No label of a D-Bus path begins with a digit:
-        # systemd writes that as ``_`` and its code.
+        # By the invocation, so that no newer one is hit. A label of a D-Bus path may not begin with a digit:
+        # systemd writes ``_`` and its code.
         first = f"_{ord(invocation[0]):02x}" if invocation[0].isdigit() else invocation[0]
         target = DBusAddress(f"{INVOCATION_PATH}{first}{invocation[1:]}", SYSTEMD.bus_name, UNIT_INTERFACE)
         try:
@@ -472,10 +469,10 @@ class KubeletUnit:
                 raise
 
     async def _ended(self, bus: Bus, unit: DBusAddress, invocation: str) -> Ending:
-        """By looking, not by ``JobRemoved``: who asks for a start takes the place of our job.
+        """By looks, not by ``JobRemoved``: a start replaces our job.
 
-        A unit that is on its way up again may be seen as ended never: then its invocation is another one.
-        One without any has ended since the look before, and was unloaded.
+        A unit that restarts may never look ended, but then has another invocation. One without an invocation
+        was unloaded.
         """
         while await self._state(bus, unit) not in ENDED_STATES:
             if await _invocation_id(bus, unit) not in ("", invocation):
@@ -493,11 +490,11 @@ class KubeletUnit:
         return Ending("timed-out", f"{self.name} is not active after {span_s(bounds.now.unit_start_seconds)}")
 
     async def _job(self, bus: Bus, method: str) -> None:
-        """No interactive authorization is allowed for, so polkit answers at once."""
+        """Without interactive authorization polkit answers at once."""
         await bus.method(SYSTEMD, method, "ss", self.name, "replace")
 
     async def _unit(self, bus: Bus) -> DBusAddress:
-        """Raises Missing, BusError."""
+        """Raises NoSuchUnit, BusError."""
         try:
             (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", self.name, answer="o")
         except BusRefused as error:
@@ -507,7 +504,7 @@ class KubeletUnit:
         return DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE)
 
     async def _state(self, bus: Bus, unit: DBusAddress) -> str:
-        """``ActiveState``. Raises Missing, BusError."""
+        """``ActiveState``. Raises NoSuchUnit, BusError."""
         state = str(await bus.get(unit, "ActiveState"))
         if state == "inactive" and await bus.get(unit, "LoadState") == LOAD_STATE_MISSING:
             raise NoSuchUnit(f"there is no unit {self.name}")
@@ -515,16 +512,13 @@ class KubeletUnit:
 
 
 def main_process(pid: int, started_us: int) -> MainProcess | None:
-    """None where no such process is to be seen from here: it has ended, or the service manager counts
-    processes in another namespace, where the same number is somebody else's.
-    """
+    """None: it has ended, or the service manager counts in another process namespace."""
     try:
         pidfd = os.pidfd_open(pid)
     except (OSError, ValueError, OverflowError):
         return None
     stat = read_stat(pid)
-    # The kernel counts from boot, also while the machine slept. How much of that was before this start nobody
-    # has noted.
+    # The kernel counts from boot, with the time asleep; how much of it came before this start is unknown.
     slept_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
     slept_before = stat.start_ticks / os.sysconf("SC_CLK_TCK") - started_us / 1_000_000 if stat else math.inf
     if not -bounds.now.unit_note_seconds <= slept_before <= slept_seconds + bounds.now.unit_note_seconds:
@@ -538,7 +532,7 @@ def _silent_for(seconds: float) -> str:
 
 
 async def _invocation_id(bus: Bus, unit: DBusAddress) -> str:
-    """In hexadecimal digits; empty where there is none: never started, or a manager that counts none."""
+    """In hexadecimal digits; empty: never started."""
     try:
         found = await bus.get(unit, "InvocationID")
     except BusRefused:
@@ -547,7 +541,7 @@ async def _invocation_id(bus: Bus, unit: DBusAddress) -> str:
 
 
 async def _job_type(bus: Bus, unit: DBusAddress) -> str:
-    """``JobType`` of what is queued for a unit or runs; empty: nothing (any more)."""
+    """``JobType`` of the unit's queued or running job; empty: none."""
     try:
         match await bus.get(unit, "Job"):
             case (int(number), str(path)) if number:
@@ -557,10 +551,10 @@ async def _job_type(bus: Bus, unit: DBusAddress) -> str:
     return ""
 
 
-# What dies with the boot anyway (memory, projected files) holds nobody.
+# Volumes that go with the boot (memory, projected files) do not count.
 
 
-#: Plugins, as the kubelet names their folders, whose volumes nobody else could use.
+#: The kubelet's folder names of plugins whose volumes exist on one node only.
 NODE_LOCAL_PLUGINS = (
     "kubernetes.io~empty-dir",
     "kubernetes.io~secret",
@@ -570,15 +564,15 @@ NODE_LOCAL_PLUGINS = (
 )
 #: Below a pod's folder: file systems, and block devices.
 VOLUME_FOLDERS = ("volumes", "volumeDevices")
-#: One container's part of a volume, mounted once more; its plugin does not stand in its path.
+#: One container's part of a volume, mounted again. Its path does not name the plugin.
 SUBPATH_FOLDER = "volume-subpaths"
 TMPFS = "tmpfs"
-#: Mounts that one record names: a node has some hundred, and a record has to stay below 1 MiB.
+#: In one record, which has to stay below 1 MiB. A node has some hundred mounts.
 MOUNTS_MAX = 2048
 #: The kernel writes space, tab, newline and backslash as three octal digits.
 OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")
 
-#: A pod's UID and the volume's name, or nothing and a path below the kubelet's folder of plugins.
+#: A pod's UID and the volume's name; or an empty text and a path below the kubelet's plugin folder.
 MountedVolume = tuple[str, str]
 
 
@@ -591,7 +585,7 @@ class Mount(NamedTuple):
 
 
 def parse_mountinfo(text: str) -> Iterator[Mount]:
-    """Lines that are none are passed over. Pure."""
+    """Skips malformed lines."""
     for line in text.splitlines():
         before, dash, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")[0]
@@ -601,11 +595,11 @@ def parse_mountinfo(text: str) -> Iterator[Mount]:
 
 
 def mounted_volumes(mounts: Iterable[Mount], root: PurePosixPath) -> tuple[MountedVolume, ...]:
-    """What is in use below the kubelet's ``root`` (``/var/lib/kubelet``), each once, in the table's order.
-    At most `MOUNTS_MAX`. Pure.
+    """The volumes in use below the kubelet's ``root`` (``/var/lib/kubelet``), each once, in the table's
+    order, at most `MOUNTS_MAX`.
     """
     table = list(mounts)
-    # Of the file system that a path lies on: the deepest mount above it, the last one on that place.
+    # A path's file system is the deepest mount above it, and of several the last.
     above = [mount for mount in reversed(table) if root.is_relative_to(mount.path)]
     own = max(above, key=lambda mount: len(mount.path.parts)).device if above else ""
     found: dict[MountedVolume, None] = {}
@@ -624,21 +618,21 @@ def mounted_volumes(mounts: Iterable[Mount], root: PurePosixPath) -> tuple[Mount
 
 
 def read_mounted_volumes(table: Path, root: Path) -> tuple[MountedVolume, ...]:
-    """From a file such as ``/proc/self/mountinfo``; a ``root`` that is a link is followed. Raises OSError."""
+    """From a file such as ``/proc/self/mountinfo``. Follows a link at ``root``. Raises OSError."""
     text = table.read_text(errors="replace")
     return mounted_volumes(parse_mountinfo(text), PurePosixPath(os.path.realpath(root)))
 
 
-# The kernel reports a change to who polls the table of mounts (proc_pid_mounts(5)), but as an exceptional
-# condition: the table itself can always be read, which is all that Trio asks of a descriptor. An epoll of its
-# own in between, with only that condition in it, is readable exactly when there is something new.
+# The kernel reports a changed mount table as an exceptional condition of its descriptor (proc_pid_mounts(5)),
+# but Trio asks only whether it is readable, which it always is. An epoll that waits for this condition alone
+# becomes readable at a change.
 
 
 class MountChanges:
-    """Entered, it notes what changes from then on. ``table`` is such as ``/proc/self/mountinfo``.
+    """Notes changes from `__enter__` on. ``table``: such as ``/proc/self/mountinfo``.
 
-    Raises OSError when the table cannot be opened. Of a table that cannot be watched (a kernel that is not
-    Linux's own) nothing is ever said.
+    Raises OSError when the table cannot be opened. A table that cannot be watched (not Linux's own) reports
+    nothing.
     """
 
     def __init__(self, table: Path) -> None:
@@ -660,7 +654,7 @@ class MountChanges:
         os.close(self._mounts)
 
     async def wait(self, seconds: float) -> None:
-        """Return after a change since the last return (or entering), at the latest when the time is over."""
+        """Return after a change since the last return, or when the time is over."""
         with trio.move_on_after(seconds):
             await trio.lowlevel.wait_readable(self._epoll.fileno())
         self._epoll.poll(0)

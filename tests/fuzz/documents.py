@@ -28,7 +28,7 @@ from ebbtide.actors.edges.cri.cri_pods import (
 from ebbtide.actors.edges.cri.cri_runtime import signal_of_image
 from ebbtide.actors.edges.http_request import HookRequest
 from ebbtide.actors.edges.kubernetes.api_calls import Answer
-from ebbtide.actors.edges.kubernetes.api_watch import list_all
+from ebbtide.actors.edges.kubernetes.api_watch import list_watched, pods_of
 from ebbtide.actors.edges.kubernetes.credentials import read_kubeconfig
 from ebbtide.config.loading import parse
 from ebbtide.manifests import parse_manifests
@@ -97,7 +97,7 @@ class _Server:
 
 def pod_list(data: bytes) -> None:
     """A list of pods from the API server."""
-    _ended(list_all(_Server(data), "node-1"))  # type: ignore[arg-type]
+    _ended(list_watched(_Server(data), pods_of("node-1")))  # type: ignore[arg-type]
 
 
 def pod_lists() -> Iterator[bytes]:

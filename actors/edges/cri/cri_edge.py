@@ -1,9 +1,8 @@
-"""The CRI edge: pods of a Kubernetes node, ended over the container runtime's own socket.
+"""The CRI edge ends a node's pods through the container runtime's own socket.
 
-This much is there from the start of the process, and it is light. The rest, with gRPC, is imported when
-the node is armed (or when a shutdown that already runs needs it), in a thread, so that nothing stands
-between the start and the lock. If it cannot be imported, or fails, the daemon goes on: the runtime counts
-as away, orders fail with the reason, and it is tried again. See docs/cri.md.
+This light part exists from the start of the process. A thread imports the rest, with gRPC, when the node is
+armed or a running shutdown needs it, so nothing delays the lock. If the import or the client fails, the
+runtime counts as away, orders fail with the reason, and the edge tries again. See docs/cri.md.
 """
 
 from __future__ import annotations
@@ -27,25 +26,23 @@ from ebbtide.events.values import Pod
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.cri.cri_runtime import Runtime
-    from ebbtide.actors.edges.kubernetes.known_pods import FollowedPods
+    from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 
 
 ORDERS = (SendSignal, KillContainer, TakeAutopsy, RunHook, TakeInventory)
-#: Before each next attempt to wake up: soon, a shutdown may run; at last rarely, as for a package that is
-#: missing. What lived longer than the last of them begins anew.
+#: Before each next try: soon at first, since a shutdown may run; rarely at last, since a package may be
+#: missing. A client that lived longer than the last of them begins with the first.
 RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 AWAKE = "ebbtide.actors.edges.cri.cri_runtime"
 
 
 class CriEdge:
-    """Carries signals, kills, hooks, autopsies and inventories out through CRI.
+    """Carries out signals, kills, hooks, autopsies and inventories.
 
-    ``endpoint`` is the runtime's socket as a gRPC target (``unix:///run/containerd/containerd.sock``);
-    ``state_dir`` belongs on a file system that goes with the boot; ``own_uid`` is the pod that this daemon
-    runs in, where its cgroup does not show it; ``lookup`` is asked for what no runtime knows of a pod, and
-    for all of them while the runtime is away; ``starts``: does somebody start pods here, so that one that is
-    here and does not run yet may; ``tell`` takes what an operator has to know, with its
-    sd-daemon(3) level. Raises OSError when the folder cannot be made.
+    ``endpoint``: the runtime's socket as a gRPC target (``unix:///run/containerd/containerd.sock``).
+    ``state_dir``: on a file system that goes with the boot. ``own_uid``: the daemon's own pod, if its cgroup
+    does not show it. ``lookup``: what the API server knows. ``starts``: may a pod of this node start?
+    ``tell``: takes lines for the operator. Raises OSError when the folder cannot be made.
     """
 
     def __init__(
@@ -54,7 +51,7 @@ class CriEdge:
         state_dir: Path,
         *,
         own_uid: str = "",
-        lookup: FollowedPods | None = None,
+        lookup: PodStore | None = None,
         starts: Callable[[], bool] = lambda: False,
         tell: Tell = lambda level, line: None,
     ) -> None:
@@ -67,7 +64,7 @@ class CriEdge:
         self._tell = tell
         self._context: TraceContext = lambda order_key: ""
         self._wanted = trio.Event()
-        #: An attempt to wake up has its outcome: there is a runtime, or a reason.
+        #: There is a runtime, or a reason why not.
         self._tried = trio.Event()
         self._why = ""
         self._open: dict[int, trio.CancelScope] = {}
@@ -75,7 +72,7 @@ class CriEdge:
         self.effects: Mapping[type[Order], Effect] = dict.fromkeys(ORDERS, self._carry_out)
 
     async def run(self, outlet: Outlet) -> None:
-        """Follow the runtime until cancelled, which ends no container."""
+        """Until cancelled, which ends no container."""
         await self._wanted.wait()
         # gRPC's handlers at a fork wait for threads that the child does not have.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -83,7 +80,6 @@ class CriEdge:
         while True:
             began = trio.current_time()
             try:
-                # Import, connect, follow. Raises whatever any of it does.
                 invalidate_caches()
                 module = await trio.to_thread.run_sync(import_module, AWAKE)
                 made: Any = module.Runtime(
@@ -103,7 +99,7 @@ class CriEdge:
                     self._tried.set()
             except Exception as error:
                 failures = 1 if trio.current_time() - began > RETRY_SECONDS[-1] else failures + 1
-                # Said once for each reason; an order that is open ends with it.
+                # Each reason is logged once; open orders end with it.
                 why, self._runtime = f"the runtime's client does not work: {error_text(error)}", None
                 news, self._why = why != self._why, why
                 self._tried.set()
@@ -115,29 +111,27 @@ class CriEdge:
             await trio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1])
 
     def prewarm(self) -> None:
-        """Armed: import gRPC, connect, and fill the table."""
+        """Import gRPC, connect, and fill the table."""
         self._wanted.set()
 
     def detach(self) -> None:
-        """Nothing here kills when it is cancelled: a stop that is under way goes on in the runtime."""
+        """Cancelling ends no container: a stop goes on in the runtime."""
 
     def pass_on(self, context: TraceContext) -> None:
-        """Give every call that an order makes from now on the trace context of that order."""
+        """Give every call of an order that order's trace context."""
         self._context = context
 
     def active(self) -> list[Pod]:
-        """The pods that a shutdown would have to end."""
         return self._runtime.active() if self._runtime is not None else []
 
     async def rest(self) -> None:
-        """Return once nothing is being cleaned up any more; ``starts`` has said before that pods start."""
+        """Return once no sandbox is being cleaned up. Before it is called, ``starts`` must be true."""
         if self._runtime is not None:
             await self._runtime.rest()
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """A hook that was open is spent: its exec went with the daemon's connection. The rest is repeated.
-
-        But for a stop signal, which the core gives again: once more than it was given, and not twice.
+        """The exec of an open hook ended with the daemon, and the core repeats a stop signal itself. Other
+        orders are repeated here.
         """
         lost = isinstance(order, RunHook | SendSignal)
         return None if lost else await self._carry_out(order, outlet)

@@ -20,7 +20,7 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodLookup
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import (
     ContainerSpec,
@@ -265,7 +265,7 @@ class PodTable:
 # way, is shown as not running: with it the pod does not succeed, whatever its other containers do.
 
 
-def known_pod_of(pod: PodEntry, lookup: PodLookup | None) -> KnownPod | None:
+def known_pod_of(pod: PodEntry, lookup: PodStore | None) -> KnownPod | None:
     """By UID; a static pod also by name, since the API server may not know its UID. A mirror that matches no
     static pod here, or under another name, was not made by this node's kubelet.
     """

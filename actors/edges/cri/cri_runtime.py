@@ -1,11 +1,10 @@
-"""The edge once it is awake: the connection, the warm table, the ends of containers, and the orders.
+"""The awake CRI edge: the connection, the warm table, the ends of containers, and the orders.
 
-Imported by `actors.edges.cri.cri_edge` when the node is armed, with gRPC and all that it brings.
+`cri_edge` imports it when the node is armed.
 
-Lists bring the table up to date (`Listing`): for what is new its process and its address are asked for. A
-container's end is seen through a descriptor of its first process, at once and without the runtime, and
-reported if a shutdown waits for it (`ContainerEnds`); the lists are there for what has appeared, and for
-runtimes whose containers have no process on this machine.
+`Listing` compares the table with the runtime's lists, and asks for the process and the address of a new
+container. `ContainerEnds` sees a container's end through a descriptor of its first process, at once and
+without the runtime. The lists find new containers, and ends where this machine shows no process.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ from ebbtide.actors.edges.cri.orders import (
     ContainerStops,
     SandboxCleanup,
 )
-from ebbtide.actors.edges.kubernetes.known_pods import FollowedPods
+from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus, exit_of_pidfd, open_child, reap_soon
 from ebbtide.actors.edges.linux.proc import signal_name, signal_number
@@ -74,15 +73,15 @@ from ebbtide.events.base import Order
 from ebbtide.events.decisions import TakeInventory
 from ebbtide.events.values import Pod
 
-#: Between two looks, idle and in a shutdown. An inventory is at most so old; its ends are always fresh.
+#: Between two looks, idle and in a shutdown: the age of an inventory. Ends are always fresh.
 IDLE_SECONDS = 5.0
 BUSY_SECONDS = 0.5
-#: Between two questions what the API server has told: a node that fills up tells of ten pods a second.
+#: Between two looks at what the API server reports: a node that fills up reports ten pods a second.
 NEWS_SECONDS = 0.2
 
 
 class Runtime:
-    """Lives as long as `run`. Effects may be called once `run` has told that it is up."""
+    """Lives as long as `run`."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class Runtime:
         file: BootFile[InventoryContainer],
         kept: BootFile[KeptPod],
         own_uid: str,
-        lookup: FollowedPods | None,
+        lookup: PodStore | None,
         starts: Callable[[], bool],
         context: TraceContext,
         tell: Tell,
@@ -130,7 +129,7 @@ class Runtime:
     # --- life ------------------------------------------------------------------------------------
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
-        """Until cancelled. Cancelling ends no container: calls under way are given up."""
+        """Until cancelled. Cancelling ends no container."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -156,7 +155,7 @@ class Runtime:
             await self._look_until_done()
             nursery.cancel_scope.cancel()
         self._leave_out_own()
-        # A shutdown that begins now waits for no word on an earlier one.
+        # A shutdown that begins now does not wait for reports about an earlier one.
         self._warm.set()
         self._inventory.settled.set()
         await self._ends.catch_up()
@@ -165,7 +164,7 @@ class Runtime:
         if self._lookup is not None:
             self._start(self._follow_news, self._lookup)
         while True:
-            # Until it is time for another look. One that begins beside the first stops would cost them time.
+            # A look beside the first stops would cost them time.
             if not self._busy:
                 with trio.move_on_after(IDLE_SECONDS):
                     await self._stirring.receive()
@@ -178,14 +177,13 @@ class Runtime:
                 await self._inventory.report_late(self._outlet)
 
     async def _do_without(self) -> None:
-        """The runtime hangs from the start: what the daemon before saw of it, as far as that still runs."""
+        """The runtime hangs from the start: use the table of the daemon before, as far as it still runs."""
         with suppress(Lost):
             await self._reach.confirm(self._outlet)
         await self._reach.gone()
         over = set[str]()
         for kept in self._kept.load():
             pod = restored_pod(kept)
-            # A look that broke off may have shown a part of it.
             if (shown := self.table.pods.get(kept.sandbox)) is not None:
                 shown.pod_ip = shown.pod_ip or pod.pod_ip
                 shown.host_network = shown.host_network or pod.host_network
@@ -203,7 +201,7 @@ class Runtime:
                 self.table.pods[pod.sandbox] = pod
                 self.table.put(entry)
                 self._ends.follow(entry)
-        # Of what has all ended nothing is known by now.
+        # If all of it has ended, nothing is known now.
         if any(pod.running for pod in self.table.pods.values()):
             self._leave_out_own()
             self._warm.set()
@@ -213,8 +211,8 @@ class Runtime:
     def _leave_out_own(self) -> None:
         self.table.own |= pods_of_cgroups(self.table.entries(), proc.cgroups_of(os.getpid()))
 
-    async def _follow_news(self, lookup: FollowedPods) -> None:
-        """What the API server tells of is looked at soon, in a shutdown or before it."""
+    async def _follow_news(self, lookup: PodStore) -> None:
+        """Look soon at what the API server reports."""
         while True:
             version = lookup.version
             if self._inventory.late.open:
@@ -226,7 +224,7 @@ class Runtime:
 
     @property
     def _busy(self) -> bool:
-        """Is something being stopped, or may something new come soon?"""
+        """Is a container being stopped, or may a new one come soon?"""
         stopping = any(entry.stopping and entry.running for entry in self.table.entries())
         return stopping or self._inventory.late.open or self._ends.fresh
 
@@ -253,14 +251,14 @@ class Runtime:
             await trio.sleep(BUSY_SECONDS)
 
     async def _look_anew(self) -> None:
-        """And what the daemon before was given and has ended is reported: only then is known what its kubelet
-        has started again.
+        """Also reports what ended since the daemon before: without it a restart by the kubelet cannot be
+        seen.
         """
         await self._look_until_done()
         await self._ends.catch_up()
 
     async def _doubt(self) -> None:
-        """A list that does not come: somebody who answers nothing else either is on record as away soon."""
+        """The lists do not come: a runtime that answers nothing else either is soon on record as away."""
         await trio.sleep(bounds.now.runtime_doubt_seconds)
         with suppress(Lost):
             await self._reach.confirm(self._outlet)
@@ -268,19 +266,15 @@ class Runtime:
     # --- what is asked of it ---------------------------------------------------------------------
 
     def active(self) -> list[Pod]:
-        """The pods that a shutdown would have to end."""
         return self._inventory.views()
 
     async def rest(self) -> None:
-        """Return once nothing is being cleaned up any more."""
         await self._sandboxes.rest()
 
     async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
-        """One order."""
         if not isinstance(order, TakeInventory):
             return await self._orders.carry_out(order, outlet)
         ending = await self._inventory.take(order, outlet)
-        # A shutdown begins: no idle pause any longer.
         if self._busy:
             self._wake()
         return ending
@@ -292,29 +286,29 @@ class Runtime:
             pass  # It was told already.
 
 
-# A sandbox or container of which the runtime does not tell the state (its shim hangs, or is dead) holds no
-# other up: all are asked side by side. What is listed as running and not told of in time is taken all the
-# same, with the process that its control group shows, and stopped by the runtime where that alone knows how;
-# what the runtime refuses to tell, and has no process here, is left out. Either is asked for again, and said
-# once it stays so. Only a runtime that answers nothing at all fails the whole look.
+# A sandbox or container without a state (its shim hangs or is dead) delays no other: all states are asked for
+# side by side. A container that is listed without a state in time is taken with the process in its cgroup;
+# without a process only the runtime can stop it. One whose state the runtime refuses, without a process here,
+# is left out. Both are asked for again, and reported once they stay so. Only a runtime that answers nothing
+# fails the whole look.
 
 
-#: How soon the runtime is asked again for what it could not tell: it may need all its time to fail.
+#: Before the next question for a missing state: it may cost the runtime all its time.
 BROKEN_AGAIN_SECONDS = 30.0
 #: Earlier than any time of Trio's.
 NEXT_LOOK = -math.inf
-#: Takes a container that has just become known, or one that no longer runs though nobody saw its end.
+#: Takes a new container, or one that left the list without an end.
 OnContainer = Callable[[ContainerEntry], None]
-# The exit code comes from the kernel where it tells it (Linux 6.15, once the shim has waited for the
-# process), else from the runtime, and for a moment only: a wave waits for ends, and an exit code is worth
-# less than its next wave's time. Whatever could not be learned is reported as not known, never guessed.
+# The exit code comes from the kernel (Linux 6.15, once the shim has waited for the process), else from the
+# runtime, for a moment only: an exit code is worth less than the next wave's time. An unknown exit code is
+# never guessed.
 
 
-#: Looks of 20 ms each for what the kernel tells of an end.
+#: Each waits 20 ms for the kernel's exit code.
 SHIM_LOOKS_MAX = 5
-#: A question is a millisecond of the runtime's, and there is one container that asks.
+#: One question costs the runtime a millisecond.
 NOTICE_AGAIN_SECONDS = 0.02
-#: After an end its kubelet may start the container again: so long the table is looked over more often.
+#: So long after an end the table is compared more often: the kubelet may start the container again.
 RESTART_SECONDS = 5.0
 
 
@@ -335,8 +329,6 @@ class _VerboseImage(msgspec.Struct, frozen=True):
 
 
 class Listing:
-    """Compares the table with the runtime's lists."""
-
     def __init__(
         self,
         client: CriClient,
@@ -350,29 +342,28 @@ class Listing:
         self._on_new = on_new
         self._on_gone = on_gone
         self._tell = tell
-        #: Ids of sandboxes and containers whose state has been told.
+        #: Sandboxes and containers with a known state.
         self._told: set[str] = set()
-        #: By container, the reference of its image, which alone tells its stop signal, and has not yet.
+        #: By container, the reference of an image whose stop signal is still unknown.
         self._unsigned: dict[str, str] = {}
-        #: By id or reference, of what has not been told, Trio's time of the next question; `NEXT_LOOK` of
-        #: what was late for the first time.
+        #: By id or reference, when a missing state is asked for again, in Trio's time; `NEXT_LOOK` after the
+        #: first delay.
         self._broken: dict[str, float] = {}
-        #: What failed in this look.
         self._failed: dict[str, CallFailed] = {}
-        #: Trio's time that the table shows: when the last look that succeeded began.
+        #: When the last successful look began, in Trio's time.
         self.as_of = -math.inf
 
     async def refresh(self) -> None:
-        """Bring the table up to date. Raises CallFailed; what was learned until then stays."""
+        """Raises CallFailed; the table keeps what was learned until then."""
         began, self._failed = trio.current_time(), {}
         ready = api.PodSandboxFilter(state=api.PodSandboxStateValue(state=api.SANDBOX_READY))
         running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
-        # Before the lists are asked for: what becomes known meanwhile is in none of them, and has not ended.
+        # Before the lists: a container found meanwhile is in none of them and has not ended.
         before = list(self._table.entries())
         seconds = bounds.now.runtime_look_seconds
         sandboxes = await self._client.repeat(api.ListPodSandboxRequest(filter=ready), seconds)
         containers = await self._client.repeat(api.ListContainersRequest(filter=running), seconds)
-        # In the order of their making: that of the pods in an inventory, and so of ties between them.
+        # By age: the order of pods in an inventory.
         for item in sorted(sandboxes.items, key=lambda each: each.created_at):
             if item.id not in self._table.pods and POD_UID_LABEL in item.labels:
                 self._table.pods[item.id] = _listed_pod(item)
@@ -386,7 +377,6 @@ class Listing:
         for entry in before:
             if entry.running and entry.pidfd < 0 and entry.id not in running_ids:
                 self._on_gone(entry)
-        # A sandbox that is no longer there is forgotten once nothing runs in it.
         for key in [key for key, pod in self._table.pods.items() if key not in ready_ids and not pod.running]:
             del self._table.pods[key]
         if lost is not None:
@@ -394,11 +384,11 @@ class Listing:
         self.as_of = began
 
     async def _learn(self, ready: Collection[str], listed: Iterable[api.Container]) -> Lost | None:
-        """What is listed and not told of yet. Gives what the runtime itself failed with: then no object is to
-        blame, and those that have not been told of are left to the next look.
+        """Ask for the states of new sandboxes and containers. Returns the runtime's own failure: then no
+        object is to blame, and the next look asks again.
         """
         until = trio.current_time() + bounds.now.runtime_look_seconds
-        # In the order of their making, so that one that was started again replaces its forerunner.
+        # By age: a restarted container replaces the one before.
         items = {item.id: item for item in sorted(listed, key=lambda each: each.created_at)}
         known = {entry.id: entry for entry in self._table.entries()}
         states = await self._ask(
@@ -423,7 +413,7 @@ class Listing:
             pod.host_network = place.status.linux.namespaces.options.network == api.NODE
         lost: Lost | None = None
         if any(isinstance(error, Lost) for error in self._failed.values()):
-            # A state has not come. Does the runtime answer anything?
+            # A state is missing. Does the runtime answer anything?
             try:
                 await ask_version(self._client, bounds.now.runtime_state_seconds)
             except Lost as silence:
@@ -432,7 +422,7 @@ class Listing:
         failed = self._failed if lost is None else {}
         unknown = [key for key in items if key in failed and key not in known]
         processes = await trio.to_thread.run_sync(first_processes, unknown) if unknown else {}
-        # They may have changed meanwhile: an order finds containers by their processes.
+        # They may have changed meanwhile.
         known = {entry.id: entry for entry in self._table.entries()}
         for key, item in items.items():
             entry = known.get(key)
@@ -452,14 +442,14 @@ class Listing:
         return lost
 
     def _fits(self, item: api.Container, entry: ContainerEntry | None) -> bool:
-        """Is it one of a pod here, and the same as what is known under its id?"""
+        """Does it belong to a pod here, and match the known container of this id?"""
         pod = self._table.pods.get(item.pod_sandbox_id)
         if pod is None:
             return False
         return entry is None or (entry.running and entry.key == (pod.uid, _name_of(item)))
 
     async def _ask(self, questions: Mapping[str, Message], until: float) -> dict[str, Any]:
-        """Ask the questions that are due, side by side, until Trio's time ``until``, and for at least
+        """Ask the questions that are due, side by side, until Trio's time ``until`` and for at least
         `runtime_state_seconds`. A key without an answer failed, or its object is gone.
         """
         found: dict[str, Any] = {}
@@ -482,8 +472,8 @@ class Listing:
     async def _learn_signals(
         self, states: Mapping[str, api.ContainerStatusResponse], until: float, *, ask: bool
     ) -> dict[str, str]:
-        """By container, as a stop by the runtime would send it: what it was made with, else its image's.
-        Whose image has not been told of is stopped by the runtime until it is. ``ask``: for images.
+        """By container, the signal that the runtime would send: the container's, else its image's. Until an
+        image's is known, the runtime stops its containers. ``ask``: for images.
         """
         signals = {}
         for key, found in states.items():
@@ -508,11 +498,11 @@ class Listing:
         found: api.ContainerStatusResponse | None,
         process: tuple[int, int] | None,
     ) -> ContainerEntry | None:
-        """Into the table, if it runs. ``found`` None: it is listed, and has this ``process``, if any."""
+        """Put it into the table if it runs. ``found`` None: it has no state, and this ``process``, if any."""
         if found is not None and found.status.state != api.CONTAINER_RUNNING:
             return kept
         pod = self._table.pods[item.pod_sandbox_id]
-        # The same entry as before: whoever waits for its end has it.
+        # The same entry: other tasks wait for its end.
         entry = kept or ContainerEntry(pod, item.id, _listed_spec(item))
         entry.spec, entry.kept_hook = _listed_spec(item, entry), None
         watched = entry.pidfd >= 0
@@ -533,7 +523,7 @@ class Listing:
         return entry
 
     def _note(self, key: str, error: CallFailed, item: api.Container | None, *, taken: bool) -> None:
-        """It was not told of: when it is asked for again, and whether that is said. Of images nothing is."""
+        """Its state is missing. Plan the next question, and warn once. Images get no warning."""
         if isinstance(error, NotFound) and key not in self._unsigned.values():
             return  # It has gone since the list.
         before = self._broken.get(key)
@@ -553,7 +543,6 @@ class Listing:
 
 
 def _listed_pod(item: api.PodSandbox) -> PodEntry:
-    """As far as the list tells."""
     labels = item.labels
     pod = PodEntry(labels[POD_UID_LABEL], labels[POD_NAMESPACE_LABEL], labels[POD_NAME_LABEL], item.id)
     pod.priority = parse_number(item.annotations.get(PRIORITY_ANNOTATION, ""))
@@ -567,7 +556,7 @@ def _name_of(item: api.Container) -> str:
 
 
 def _listed_spec(item: api.Container, kept: ContainerEntry | None = None) -> ContainerSpec:
-    """The same; the stop signal is that of what is known already."""
+    """Keeps the known stop signal."""
     made = ContainerSpec(
         name=_name_of(item),
         argv=(),
@@ -578,14 +567,14 @@ def _listed_spec(item: api.Container, kept: ContainerEntry | None = None) -> Con
 
 
 def signal_of_status(number: int) -> str:
-    """The name of CRI's number; empty: the runtime says nothing of it."""
+    """The name of CRI's number; empty: not specified."""
     if not number or number not in api.Signal.values():
         return ""
     return api.Signal.Name(number).replace("PLUS", "+").replace("MINUS", "-")
 
 
 def signal_of_image(info: str) -> str:
-    """From an image's verbose state, as containerd and CRI-O both write it. Empty: it does not say."""
+    """From the verbose status of an image, as containerd and CRI-O write it. Empty: not specified."""
     try:
         found = msgspec.json.decode(info, type=_VerboseImage).spec.config.stop_signal or DEFAULT_STOP_SIGNAL
         return signal_name(signal_number(found))
@@ -594,10 +583,10 @@ def signal_of_image(info: str) -> str:
 
 
 def _open_named_process(entry: ContainerEntry, info: str) -> None:
-    """Containerd and CRI-O both name the first process in their verbose state, as JSON.
+    """From the verbose status, where containerd and CRI-O name the first process in JSON.
 
-    Its number is the machine's: in a process namespace of our own somebody else has it. So the process has
-    to be in the container's cgroup, whose name holds the container's id with every runtime and driver.
+    The number may mean another process in our namespace, so the process must be in the container's cgroup:
+    with every runtime and driver its name contains the container's id.
     """
     try:
         pid = msgspec.json.decode(info, type=_VerboseInfo).pid
@@ -609,7 +598,7 @@ def _open_named_process(entry: ContainerEntry, info: str) -> None:
 
 
 def open_first_process(entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
-    """Whether this process still runs and is one of the container's: then it is kept open."""
+    """Keep the process open if it still runs and belongs to the container."""
     child = open_child(pid, start_ticks)
     if child is None:
         return False
@@ -620,13 +609,13 @@ def open_first_process(entry: ContainerEntry, pid: int, start_ticks: int) -> boo
     return True
 
 
-#: CRI-O's own helper beside a container stands in a group that has the container's id in its name too.
+#: CRI-O's helper process: its cgroup has the container's id in its name too.
 HELPER = "conmon"
 
 
 def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
-    """By the container's id, the number and start of the process that has run longest in its control group,
-    where there is one: of a virtual machine there is none. One look at all processes.
+    """By container id, the number and start of the oldest process in its cgroup; a virtual machine has none.
+    Reads all processes once.
     """
     found: dict[str, tuple[int, int]] = {}
     for pid in proc.all_pids():
@@ -639,13 +628,13 @@ def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
 
 
 def pods_of_cgroups(entries: Iterable[ContainerEntry], cgroups: str) -> frozenset[str]:
-    """The UIDs of the pods that a process with these cgroups (``/proc/self/cgroup``) is part of. Pure."""
+    """The UIDs of the pods to which a process with these cgroups (``/proc/self/cgroup``) belongs."""
     ids = proc.container_ids(cgroups)
     return frozenset(entry.pod.uid for entry in entries if entry.id in ids)
 
 
 class ContainerEnds:
-    """``start`` runs a task as long as the edge does."""
+    """``start`` runs a task as long as the edge lives."""
 
     def __init__(
         self,
@@ -661,27 +650,25 @@ class ContainerEnds:
         self._start = start
         self._outlet = outlet
         self._quiet_at = 0.0
-        #: What the daemon before was given, and nobody has found or said to have ended yet.
+        #: The inventory of the daemon before, without ends so far.
         self.owed: list[InventoryContainer] = []
         self._turn = trio.Lock()
 
     @property
     def fresh(self) -> bool:
-        """Has something ended a moment ago?"""
         return trio.current_time() < self._quiet_at
 
     def follow(self, entry: ContainerEntry) -> None:
-        """A container has become known."""
         if entry.pidfd >= 0:
             self._start(self._watch, entry)
 
     def miss(self, entry: ContainerEntry) -> None:
-        """One without a descriptor is no longer in the runtime's list."""
+        """A container without a descriptor left the list."""
         self._start(self._report_missed, entry)
 
     async def catch_up(self, over: Collection[str] | None = None) -> None:
-        """What the daemon before was given and has ended while none ran: reported, and cleaned up after.
-        After a look. ``over``: there is none; the ids of those whose processes are gone.
+        """After a look: report what ended since the daemon before, and clean up. ``over``: no look succeeded;
+        the ids of containers whose processes are gone.
         """
         async with self._turn:
             await self._catch_up(over)
@@ -690,7 +677,7 @@ class ContainerEnds:
         self.owed = [each for each in self.owed if self._table.followed.get(each.id) is None]
         listed = self._table.listed or ()
         ended = [each for each in self.owed if (each.id not in listed if over is None else each.id in over)]
-        # Side by side: of a runtime that lists and tells no state all this costs what one costs.
+        # A runtime that lists but gives no states costs the time of one question.
         async with trio.open_nursery() as nursery:
             for each in ended:
                 nursery.start_soon(self._report_over, each, over is None)
@@ -700,15 +687,15 @@ class ContainerEnds:
                 self._sandboxes.add(pod)
 
     async def _report_over(self, given: InventoryContainer, ask: bool) -> None:
-        """``ask``: the runtime, how."""
+        """``ask``: the runtime for the exit code."""
         end: ExitStatus | None = ExitStatus()
         if ask:
-            # No answer: its list has told already that it does not run.
+            # The list has shown already that it does not run.
             with suppress(CallFailed):
                 end = await exit_of_container(self._client, given.id)
         if end is None:
             return  # Nobody knows, such as of one whose shim the runtime has lost.
-        # Else a shutdown has begun, and was given the one that was started since.
+        # Else a new shutdown has its successor.
         if self._table.given.get((given.uid, given.container), given).id == given.id:
             await self._outlet.put(found_gone(given.uid, given.container, end.exit_code))
         self.owed.remove(given)
@@ -716,7 +703,7 @@ class ContainerEnds:
 
     async def _watch(self, entry: ContainerEntry) -> None:
         await trio.lowlevel.wait_readable(entry.pidfd)
-        # The kernel tells how a process ended once its own parent, the shim, has waited for it.
+        # The kernel has the exit code once the shim has waited for the process.
         for _ in range(SHIM_LOOKS_MAX):
             if (end := await reap_soon(entry.pidfd)) != ExitStatus():
                 break
@@ -725,7 +712,7 @@ class ContainerEnds:
         await self._ended(entry, end)
 
     async def _noticed(self, entry: ContainerEntry) -> ExitStatus:
-        """Older kernels tell no exit code of another's child: the runtime does, soon."""
+        """Older kernels have no exit code of another process's child. The runtime has it soon."""
         with trio.move_on_after(bounds.now.runtime_notice_seconds):
             while True:
                 with suppress(CallFailed):

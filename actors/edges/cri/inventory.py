@@ -1,7 +1,7 @@
-"""What a shutdown is given: the pods at its signal, those that a closer look finds, and those that come late.
+"""The inventory of a shutdown: the pods at its signal, those of a closer look, and those that come late.
 
-From the warm table there is no call between the signal and the first stop. While the runtime does not answer,
-the pods are the last that it has shown: to this daemon, or to the one before it in this boot.
+The warm table needs no call between the signal and the first stop. While the runtime does not answer, the
+inventory is its last known state, seen by this daemon or the one before it in this boot.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ebbtide.actors.edges.cri.cri_pods import (
     view_of_known,
     view_with_containers,
 )
-from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, FollowedPods, KnownPod, PodLookup
+from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, KnownPod, PodStore
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
@@ -39,10 +39,10 @@ from ebbtide.events.decisions import (
 from ebbtide.events.facts import FROM_TABLE, ContainerExited, InventoryTaken, PodJoined
 from ebbtide.events.values import Pod
 
-#: How long a listing waits for a runtime that is away: without one nothing can be done in any case.
+#: The wait for a runtime that is away: without one nothing can be done.
 LISTING_SECONDS_MAX = 60.0
 FIRST_WORD_SECONDS_MAX = FIRST_WORD_NS / NS_PER_SECOND
-#: Nothing is asked of anybody, only looked at in memory.
+#: Only memory is read.
 FIRST_WORD_POLL_SECONDS = 0.02
 NOTHING_NEWER = "the runtime does not answer, so nothing newer is known of its pods"
 NOT_LISTED = "the runtime does not answer, so its pods are not known"
@@ -58,15 +58,15 @@ ContainerOrder = SendSignal | KillContainer | TakeAutopsy | RunHook
 
 
 class Inventory:
-    """``warm`` is set once the table is filled, ``look`` returns when it is as the runtime has it now, and
-    ``as_of`` gives the time, Trio's, that it shows. ``starts``: may a pod that is here start now?
+    """``warm`` is set once the table is filled. ``look`` compares it with the runtime now, and ``as_of`` is
+    the last such time (Trio's). ``starts``: may a pod of this node start now?
     """
 
     def __init__(
         self,
         table: PodTable,
         file: BootFile[InventoryContainer],
-        lookup: FollowedPods | None,
+        lookup: PodStore | None,
         reach: RuntimeReach,
         warm: trio.Event,
         look: Callable[[], Awaitable[None]],
@@ -74,7 +74,7 @@ class Inventory:
         starts: Callable[[], bool],
     ) -> None:
         self.late = LatePods()
-        #: The table is filled, or the runtime is away and what was kept of it has been read.
+        #: The table is filled, or the runtime is away and the kept table was read.
         self.settled = trio.Event()
         self.expected = ExpectedContainers(lookup)
         self._table = table
@@ -89,8 +89,8 @@ class Inventory:
         self._turn = trio.Lock()
 
     async def take(self, order: TakeInventory, outlet: Outlet) -> Ending:
-        """Fails where nobody knows: an inventory without a runtime is not an empty one."""
-        # Kept until one succeeds: a shutdown whose first listing failed begins with the second.
+        """Fails without a runtime: an unknown inventory is not an empty one."""
+        # Until one succeeds: a shutdown whose first inventory failed begins with the second.
         self._anew = self._anew or not order.refresh
         first_word_by = trio.current_time() + _first_word_seconds(order)
         with trio.move_on_after(bounds.now.runtime_warm_seconds):
@@ -99,7 +99,6 @@ class Inventory:
         if not order.refresh:
             await self._await_priorities(first_word_by)
         looked = False
-        # Of a runtime that is away nothing is waited for where it has shown its pods.
         if not (self._reach.away and self._warm.is_set()):
             seconds = LISTING_SECONDS_MAX if order.refresh else bounds.now.runtime_warm_seconds
             with trio.move_on_after(seconds):
@@ -107,14 +106,14 @@ class Inventory:
                 if order.refresh and self._anew:
                     await self._look()
                 elif order.refresh and not await self._look_closer(outlet):
-                    # The end of a shutdown waits for this. What a later look finds joins all the same.
+                    # The end of a shutdown waits for this. A later look still adds what it finds.
                     self.late.note(order, ())
                     return Ending("failed", NOTHING_NEWER)
                 looked = order.refresh
         if not self._warm.is_set():
             return Ending("failed", NOT_LISTED)
         self.late.note(order, ())
-        # Before all that runs is given. Another shutdown than before has it in its inventory.
+        # Before all that runs joins the inventory. A new shutdown has it in its inventory.
         joined = [] if self._anew else self._started_since()
         views = self._give_all(order)
         await self._put(order, FROM_TABLE if order.refresh and not looked else "cri", joined, views, outlet)
@@ -124,8 +123,8 @@ class Inventory:
         return Ending()
 
     async def _await_priorities(self, until: float) -> None:
-        """A plan that is made without them has all pods in one wave. Later than Trio's time ``until`` it is
-        made all the same, and what is told by then counts for nobody but pods that come late.
+        """Without priorities a plan has all pods in one wave. After Trio's time ``until`` it is made without
+        them.
         """
         while self._lookup is not None and self._lookup.expecting and trio.current_time() < until:
             pods = self.views()
@@ -139,7 +138,7 @@ class Inventory:
         return self._lookup.untold
 
     async def _look_closer(self, outlet: Outlet) -> bool:
-        """False: the runtime shows nothing, and answers nothing else either."""
+        """False: the runtime does not answer."""
         looked = False
 
         async def doubt() -> None:
@@ -158,8 +157,9 @@ class Inventory:
         return looked
 
     def _give_all(self, order: TakeInventory) -> list[Pod]:
-        """What the runtime shows. At the signal also what runs since the last look, if the runtime can be
-        looked at for it; later what is about to start: sooner it is not known whether a kubelet goes on.
+        """The pods that the runtime shows. At the signal also those that run since the last look, if the
+        runtime can confirm it; later those about to start, since only then it is known whether a kubelet goes
+        on.
         """
         pods = self._table.active()
         self._table.give(pods, anew=self._anew)
@@ -189,7 +189,7 @@ class Inventory:
         return [view_of_known(known, unended_containers(known)) for known in found]
 
     def behind(self) -> bool:
-        """Does the API server tell of something that runs and that no look has shown?"""
+        """Does the API server show a running container that no look has found?"""
         return self._warm.is_set() and bool(unseen_containers(self._lookup, self._table))
 
     async def _put(
@@ -198,21 +198,19 @@ class Inventory:
         self.late.add(pod.uid for pod in views)
         now_ns = time.monotonic_ns()
         listed = InventoryTaken.in_parts(order.key, now_ns, source, views, self._untold(views))
-        # Together: by the listing's end nobody is waited for whom it has not brought to light.
+        # Together: the pods are known before the order ends.
         await outlet.put(*joined, *listed)
 
     def _started_since(self) -> list[PodJoined]:
-        """Pods that this shutdown was given, of which something runs that it was not: it has been started
-        again, or only now.
-        """
+        """Pods of the inventory with containers that started since."""
         found = self._table.give_started(self.expected.expects) if self.late.open else []
         return [PodJoined(pod=pod_view(pod, known_pod_of(pod, self._lookup))) for pod in found]
 
     async def report_late(self, outlet: Outlet) -> None:
-        """After a look, or when the API server has told something: pods that were in no inventory of this
-        shutdown, and such as its kubelet has started again.
+        """Report pods that are in no inventory of this shutdown, and those that the kubelet has started
+        again.
         """
-        # Given to the table before it is reported: the order that follows the report has to find it.
+        # Before the report: an order may follow it at once.
         found = self.late.find(self._table.active())
         self._table.give(found)
         joined = [pod_view(pod, known_pod_of(pod, self._lookup)) for pod in found]
@@ -225,17 +223,17 @@ class Inventory:
         self.save()
 
     async def report_settled(self, outlet: Outlet) -> None:
-        """After a look: what an inventory had without the runtime, and has ended."""
+        """After a look: report ends of containers that only the API server had shown."""
         ends = self.expected.settle(self._table, self._as_of())
         if ends:
             await outlet.put(*ends)
 
     async def catch_up(self, uid: str, container: str, outlet: Outlet) -> bool:
-        """Somebody acts on a container that the runtime had not shown: by now it may. False: nobody told."""
+        """Look for a container that only the API server had shown. False: no answer."""
         if not self.expected.expects(uid, container):
             return True
         asked = trio.current_time()
-        # A whole wave may ask at once: one look, or the one that began since, is for all of them.
+        # One look is enough for a whole wave.
         async with self._turn:
             if not self._reach.away and self._as_of() < asked:
                 with trio.move_on_after(bounds.now.runtime_warm_seconds):
@@ -244,7 +242,7 @@ class Inventory:
         return not self._reach.away and self._as_of() >= asked
 
     async def follow_expected(self, outlet: Outlet) -> None:
-        """Until cancelled: ends that only the API server tells of."""
+        """Until cancelled, report ends that only the API server shows."""
         while True:
             await self.expected.wait()
             ends = self.expected.ended()
@@ -252,24 +250,20 @@ class Inventory:
                 await outlet.put(*ends)
 
     def views(self) -> list[Pod]:
-        """The pods that a shutdown would have to end."""
         return [pod_view(pod, known_pod_of(pod, self._lookup)) for pod in self._table.active()]
 
     def save(self) -> None:
-        """For the next daemon of this boot: what was given, and what was asked to end."""
         self._file.store(list(self._table.given.values()))
 
 
-# The table is as old as the last look, and what became ready since is in the watch a moment later, so an
-# inventory asks both. A pod that is here and has not started is nobody's to stop yet, but while a kubelet
-# runs it may start at any time: whoever ends the pods by way of the API has to know of it, or it starts when
-# all else has ended.
+# The table is as old as the last look; the watch has newer pods. A pod that has not started cannot be
+# stopped, but with a running kubelet it may start at any time. In mode api it has to be deleted, or it starts
+# after all others have ended.
 
 
-def unseen_containers(lookup: FollowedPods | None, table: PodTable) -> dict[str, dict[str, str]]:
-    """Containers that run and that no look has seen: by UID, each one's id by its name.
-
-    What is known from before a restart only says nothing of now.
+def unseen_containers(lookup: PodStore | None, table: PodTable) -> dict[str, dict[str, str]]:
+    """By UID, the running containers that no look has found, with their ids by name. Only what the API server
+    has shown since this daemon's start counts.
     """
     if lookup is None or not lookup.version:
         return {}
@@ -281,8 +275,8 @@ def unseen_containers(lookup: FollowedPods | None, table: PodTable) -> dict[str,
     return {uid: ids for uid, ids in found.items() if ids}
 
 
-def starting_pods(lookup: FollowedPods | None, table: PodTable, but: Collection[str]) -> list[KnownPod]:
-    """Pods of which nothing runs, and something may soon. A static one's object is only its mirror."""
+def starting_pods(lookup: PodStore | None, table: PodTable, but: Collection[str]) -> list[KnownPod]:
+    """Pods without a running container that may start soon. A static pod's object is only its mirror."""
     if lookup is None or not lookup.version:
         return []
     here = {pod.uid for pod in table.active()}
@@ -302,21 +296,21 @@ def _is_ours(known: KnownPod, table: PodTable) -> bool:
 
 
 def unended_containers(known: KnownPod) -> tuple[str, ...]:
-    """The containers that have not ended, in the manifest's order."""
+    """In the manifest's order."""
     return tuple(name for name in known.sidecars + known.containers if name not in known.ended)
 
 
-# What an inventory has that no look had shown, running or about to: the API server tells of its end until a
-# look shows it.
+# Containers of the inventory that only the API server has shown, running or about to run. It also shows their
+# end, until a look finds them.
 
 
-#: Between two looks for ends. A kubelet needs some 100 ms to tell the API server of one.
+#: Between two looks for ends. A kubelet reports one within some 100 ms.
 API_POLL_SECONDS = 0.25
 
 
 class ExpectedEnd(NamedTuple):
-    """``id`` of the container where it is known. ``coming``: it does not run yet, so a look that does not
-    show it says nothing. ``since``: Trio's time.
+    """``id`` may be empty. ``coming``: it did not run yet, so its absence in a look says nothing. ``since``:
+    Trio's time.
     """
 
     id: str
@@ -325,50 +319,47 @@ class ExpectedEnd(NamedTuple):
 
 
 class ExpectedContainers:
-    """``lookup`` None: nothing is known but by the runtime."""
-
-    def __init__(self, lookup: PodLookup | None) -> None:
+    def __init__(self, lookup: PodStore | None) -> None:
         self._lookup = lookup
-        #: By UID and name, containers of an inventory whose end nobody has seen.
+        #: By UID and name, those without an end so far.
         self._waiting: dict[tuple[str, str], ExpectedEnd] = {}
         self._more = trio.Event()
 
     def forget(self) -> None:
-        """It is another shutdown than before."""
+        """A new shutdown begins."""
         self._waiting = {}
 
     def expect(self, uid: str, ids: dict[str, str], *, coming: bool = False) -> None:
-        """The same for some containers of one pod, with their ids."""
+        """``ids``: by container."""
         now = trio.current_time()
         self._waiting |= {(uid, name): ExpectedEnd(key, coming, now) for name, key in ids.items()}
         self._more.set()
         self._more = trio.Event()
 
     def expects(self, uid: str, container: str) -> bool:
-        """Was a shutdown given it though the runtime had not shown it?"""
         return (uid, container) in self._waiting
 
     def id_of(self, uid: str, container: str) -> str:
-        """The runtime's id of an expected container that has not ended yet; empty if it is unknown."""
+        """Empty: unknown, or not expected."""
         each = self._waiting.get((uid, container))
         return "" if each is None else each.id
 
     def drop(self, uid: str, container: str) -> None:
-        """Its end was said."""
+        """Its end was reported."""
         self._waiting.pop((uid, container), None)
 
     async def wait(self) -> None:
-        """Return when it is time to ask for `ended`; never while nobody is waited for."""
+        """Return when `ended` should be asked; never without expected containers."""
         while not self._waiting:
             await self._more.wait()
         await trio.sleep(API_POLL_SECONDS)
 
     def ended(self) -> list[ContainerExited]:
-        """What has ended as the API server has it, each once."""
+        """What has ended according to the API server."""
         over = []
         for uid, container in self._waiting:
             known = self._known(uid)
-            # An object is gone once its kubelet has ended it; a final phase is set when all have ended.
+            # An object goes once its kubelet has ended the pod. A final phase follows the last end.
             if known is None or container in known.ended or known.phase in FINAL_PHASES:
                 over.append((uid, container))
         for each in over:
@@ -376,16 +367,15 @@ class ExpectedContainers:
         return [self._exited(*each) for each in over]
 
     def settle(self, table: PodTable, as_of: float) -> list[ContainerExited]:
-        """The runtime has told all that runs, as of Trio's time ``as_of``: ``table`` follows what it shows of
-        them, and what it does not show has ended.
+        """After a look, as of Trio's time ``as_of``: the table follows what the runtime shows; what it does
+        not show has ended.
         """
         ends = []
         for (uid, name), each in list(self._waiting.items()):
             entry = table.find(uid, name)
             if entry is not None and entry.running:
                 table.give_one(entry)
-            # The look is from before we began to wait, or before it was to run: it says nothing of this one.
-            # Or it shows that it runs, and no more.
+            # The look began before the wait did, or it only shows that the container runs.
             elif each.coming or each.since >= as_of or each.id in (table.listed or ()):
                 continue
             elif entry is not None and each.id in ("", entry.id):
@@ -408,11 +398,11 @@ class ExpectedContainers:
 
 
 class LatePods:
-    """Until its time is over, each pod that was not listed is found once."""
+    """Reports each pod that is in no inventory once, until its time is over."""
 
     def __init__(self) -> None:
         self._until_ns = 0
-        #: The UIDs of all pods that this shutdown was given.
+        #: The UIDs of this shutdown's pods.
         self.listed: dict[str, None] = {}
 
     @property
@@ -420,7 +410,6 @@ class LatePods:
         return time.monotonic_ns() < self._until_ns
 
     def note(self, order: TakeInventory, uids: Iterable[str]) -> None:
-        """An inventory of these: the first of a shutdown, or a refreshed one."""
         if not order.refresh:
             self.listed, self._until_ns = {}, 0
         self.add(uids)

@@ -1,23 +1,20 @@
-"""The orders on containers: stop signal, SIGKILL, preStop hook, autopsy, and which container is meant.
+"""Orders on containers: stop signal, SIGKILL, preStop hook and autopsy.
 
-An order names a pod and a container; it means the one that its shutdown was given. What a kubelet has
-started under the same name since is somebody else's: of the one that is meant it is only said that it has
-ended.
+An order means the container of its shutdown's inventory. If a kubelet has started another one under the same
+name since, the order only reports that the first has ended.
 
-The core thinks of three things, signal, kill, observe; the runtime of one, ``StopContainer``: signal, wait
-for the timeout, kill. A stop signal is therefore a ``StopContainer`` whose timeout is a backstop, always
-later than the core's own SIGKILL; its order has ended when the call has been sent, and the call goes on by
-itself. SIGKILL is a ``StopContainer`` with a timeout of 0, which overtakes it. The grace stays the core's,
-hurried or cut or adopted after a restart as it may be. (A runtime whose caller has gone sends no SIGKILL:
-containerd's ``waitContainerStop`` ends with its caller's context. So it could not be left to it in any
-case.)
+The core knows signal, kill and observe. The runtime knows one call, ``StopContainer``: signal, wait for the
+timeout, kill. So a stop signal is a ``StopContainer`` with a timeout that is always later than the core's own
+SIGKILL. The order ends when the call has been sent; the call goes on. SIGKILL is a ``StopContainer`` with a
+timeout of 0, which overtakes the first. The grace stays the core's, which may shorten it. (containerd's
+``waitContainerStop`` ends with its caller, so after a restart of the daemon it would send no SIGKILL.)
 
-A runtime that has gone for good must not cost a pod its stop signal: what it was certainly not given
-(`Unsent`, or never connected) goes to the container's first process through its descriptor, as a runtime
-would send it. What it may have been given is not said twice, by either way.
+A dead runtime must not cost a pod its stop signal: if it certainly did not receive the call (`Unsent`, or
+never connected), the signal goes to the container's first process. A call that it may have received is not
+repeated by either way.
 
-A hook is at most once: exec through the runtime, httpGet to the pod's address, and a call that was lost in
-the middle is not made again. (``sleep`` is a deadline in the core; nothing runs for it.)
+A hook runs at most once: exec through the runtime, httpGet to the pod's address. A lost call is not repeated.
+(``sleep`` is a deadline in the core.)
 """
 
 from __future__ import annotations
@@ -66,7 +63,6 @@ from ebbtide.events.values import ProcessReport
 UNKNOWN_CONTAINER = "no such container is known here"
 RUNTIME_AWAY = "the runtime does not answer"
 NOWHERE = "no process of it is found here, and the runtime does not answer"
-#: Its sandbox is gone, or the runtime refuses to tell its state and no process of it is found here.
 NOT_KNOWN = "the runtime has it, and tells nothing by which it could be stopped"
 
 
@@ -100,8 +96,8 @@ class ContainerOrders:
         }
 
     async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
-        """One of them, once the table is filled, or nothing more is waited for. What it means has ended where
-        its kubelet has started it again meanwhile.
+        """Waits for the table, for a bounded time. If the kubelet has started the container again meanwhile,
+        it has ended.
         """
         assert isinstance(order, ContainerOrder)
         key = order.uid, order.container
@@ -128,26 +124,25 @@ class ContainerOrders:
         return await self._stops.kill(entry, self._context(order.key))
 
     async def _running(self, order: SendSignal | KillContainer, outlet: Outlet) -> ContainerEntry | Ending:
-        """What is to be stopped. Or the outcome: it has ended, and whoever stops it has not heard of it."""
-        # It may be one that only the API server had shown: by now the runtime may have it.
+        """The container to stop, or the outcome: it has ended, and its end is reported."""
+        # Only the API server may have shown it. By now the runtime may have it.
         told = await self._inventory.catch_up(order.uid, order.container, outlet)
         entry = self._table.find(order.uid, order.container)
         if entry is not None and entry.running:
             self._table.stop(entry)
             self._sandboxes.stir(entry.pod)
             return entry
-        # The runtime has not shown it, and cannot be asked.
         if entry is None and not (self._warm.is_set() and told):
             return Ending("failed", NOWHERE)
         if entry is not None:
             self._inventory.expected.drop(order.uid, order.container)
             await outlet.put(entry.exited())
             return Ending()
-        # It ended while no daemon ran: the runtime may still know how.
+        # It ended while no daemon ran. The runtime may still know how.
         key = order.uid, order.container
         given, listed = self._table.given.get(key), self._table.listed
         container_id = self._inventory.expected.id_of(*key) if given is None else given.id
-        # Without an answer: what the last list said of it.
+        # Without an answer the last list counts.
         runs, code = None if listed is None else container_id in listed, None
         if container_id:
             with trio.move_on_after(bounds.now.exit_code_seconds), suppress(CallFailed):
@@ -177,26 +172,25 @@ class ContainerOrders:
         return Ending("failed", UNKNOWN_CONTAINER if self._warm.is_set() else RUNTIME_AWAY)
 
 
-#: More than the core ever waits.
+#: Later than any SIGKILL of the core.
 BEHIND_SECONDS = 1
-#: For a pod that names no grace: it has its wave's, which is not known here.
+#: For a pod without a grace: its wave's grace is not known here.
 NO_GRACE_SECONDS = 3600
-#: A runtime sends the signal within milliseconds of reading the call.
+#: A runtime sends the signal within milliseconds.
 SENT_SECONDS = 0.1
 NOT_HEARD = "whether it was sent is not known: the runtime was given the stop"
-#: A runtime that is restarted is there again within some hundred milliseconds, and each of them is a pod's
-#: grace.
+#: A restarted runtime is back within some hundred milliseconds, and each costs the pod's grace.
 STOP_AGAIN_SECONDS = 0.05
 
 
 def backstop_seconds(grace_seconds: int | None) -> int:
-    """The timeout of a stop: no SIGKILL of the runtime comes before the core's. Pure."""
+    """The timeout of a stop: the runtime's SIGKILL must not come before the core's."""
     grace = NO_GRACE_SECONDS if grace_seconds is None else grace_seconds
     return max(grace, FLOOR_SECONDS) + BEHIND_SECONDS
 
 
 class ContainerStops:
-    """``start`` runs a task that outlives the order which began it."""
+    """``start`` runs a task that may outlive its order."""
 
     def __init__(
         self, client: CriClient, reach: RuntimeReach, start: Callable[..., None], notes: OperatorNotes
@@ -215,9 +209,8 @@ class ContainerStops:
         *,
         by_runtime: bool = False,
     ) -> Ending:
-        """Ends when the signal was sent, or when nobody can say that it was: ``timed-out``. ``name``: such as
-        SIGTERM, for a container of which only its runtime knows what it is stopped with. ``by_runtime``: not
-        to its process while its runtime answers.
+        """Ends when the signal is sent, or ``timed-out`` when that is unknown. ``name``: the signal where
+        only the runtime knows the image's. ``by_runtime``: past the runtime only if it does not answer.
         """
         if entry.pidfd >= 0 and not (by_runtime and await self._answers_soon(outlet)):
             if entry.stop_signal:
@@ -233,7 +226,7 @@ class ContainerStops:
                 try:
                     await self._reach.confirm(outlet, bounds.now.stop_direct_seconds)
                 except Lost as error:
-                    # It was given nothing, so it will send nothing.
+                    # The runtime has no call, so it sends nothing.
                     if not (sent := _signal_first_process(entry, name)):
                         self._notes.direct()
                         return Ending(reason=f"{name} was sent to the first process: {error}")
@@ -243,7 +236,7 @@ class ContainerStops:
         return progress.ending
 
     async def _answers_soon(self, outlet: Outlet) -> bool:
-        """One that has just been started has its state to read first."""
+        """A runtime that has just started reads its state first."""
         with trio.move_on_after(bounds.now.stop_started_seconds):
             while not self._reach.away:
                 try:
@@ -256,7 +249,7 @@ class ContainerStops:
     async def _stop(
         self, entry: ContainerEntry, traceparent: str, progress: _StopProgress, outlet: Outlet
     ) -> None:
-        """By the runtime. Cancelled with the edge only: then the container goes on, with its signal."""
+        """Through the runtime. Cancelled only with the edge: then the container keeps its signal."""
         timeout = backstop_seconds(entry.pod.grace_seconds)
         deadline = trio.current_time() + timeout
         try:
@@ -281,11 +274,11 @@ class ContainerStops:
         progress: _StopProgress,
         outlet: Outlet,
     ) -> None:
-        """One call, which the runtime may have heard. Raises Unsent where it has certainly not."""
+        """One call. Raises Unsent if the runtime certainly did not receive it."""
 
         async def tell_soon() -> None:
             await trio.sleep(SENT_SECONDS)
-            # Asked behind the call on the same connection: an answer means that the call was read too.
+            # On the same connection behind the call: an answer proves that the runtime read the call.
             try:
                 await self._reach.confirm(outlet, bounds.now.stop_heard_seconds)
             except Lost as error:
@@ -310,14 +303,14 @@ class ContainerStops:
         if isinstance(failure, Unsent):
             raise failure
         if isinstance(failure, Lost):
-            # Sent once more it would be a second signal, which many programs take for "at once".
+            # A second signal would tell many programs to stop at once.
             progress.end(Ending("timed-out", f"{NOT_HEARD}, and is not given it again: {failure}"))
         elif failure is not None and not isinstance(failure, NotFound):
             progress.end(Ending("failed", str(failure)))
 
     async def kill(self, entry: ContainerEntry, traceparent: str) -> Ending:
-        """SIGKILL to the first process, with which its process namespace ends; then the runtime, which sees
-        the whole container, where there is no such process, or it does not end.
+        """SIGKILL to the first process, which ends its whole process namespace. The runtime kills what has no
+        process here, or does not end.
         """
         error = _signal_first_process(entry, "SIGKILL")
         if error == "" and await _has_ended(entry):
@@ -340,7 +333,6 @@ class ContainerStops:
 
 
 async def _has_ended(entry: ContainerEntry) -> bool:
-    """Soon. Its own descriptor is watched already, and closed at the end."""
     if not entry.running or entry.pidfd < 0:
         return True
     pidfd = os.dup(entry.pidfd)
@@ -354,8 +346,8 @@ async def _has_ended(entry: ContainerEntry) -> bool:
 
 
 def _signal_first_process(entry: ContainerEntry, name: str) -> str:
-    """Straight to it, and no other that has its number. Empty: it was sent, or is not needed any more; else
-    why not.
+    """Through the descriptor, so never to another process of the same number. Empty: sent, or not needed;
+    else why not.
     """
     if not entry.running:
         return ""
@@ -371,42 +363,38 @@ def _signal_first_process(entry: ContainerEntry, name: str) -> str:
 
 
 class _StopProgress:
-    """What a stop's order is still waiting for."""
-
     def __init__(self) -> None:
         self.sent = trio.Event()
         self.ending = Ending()
 
     def end(self, ending: Ending) -> None:
-        """The first that is said counts: an order has one outcome."""
+        """The first ending counts: an order has one outcome."""
         if not self.sent.is_set():
             self.ending = ending
         self.sent.set()
 
 
-#: The same for a hook, whose time runs on as well.
+#: As `STOP_AGAIN_SECONDS`, for a hook.
 EXEC_AGAIN_SECONDS = 0.05
-#: Not a failure of the hook, and not a success that anybody has seen.
+#: Neither a failure nor a success of the hook.
 EXEC_TOO_LOUD = f"it ran; its output is over {size_text(EXEC_BYTES_MAX)}, so its exit code is not known"
-#: How soon it is seen that a hook's process has gone, where its runtime does not tell.
+#: Between two looks for a hook's process while the runtime is away.
 PROCESS_POLL_SECONDS = 0.1
 HOOK_NOT_KNOWN = "what it does is the runtime's to tell, which has not answered since the daemon's start"
-#: A node without any route has no other address.
+#: The address of a node without a route.
 LOOPBACK = "127.0.0.1"
-#: Addresses that lie behind every default route and belong to nobody (RFC 5737, RFC 3849); nothing is sent.
+#: Addresses behind every default route that no host has (RFC 5737, RFC 3849). Nothing is sent there.
 ROUTED_ADDRESSES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 ANY_PORT = 9
 
 
 class ContainerHooks:
-    """Carries `RunHook` out."""
-
     def __init__(self, client: CriClient, reach: RuntimeReach) -> None:
         self._client = client
         self._reach = reach
 
     async def run(self, entry: ContainerEntry, order: RunHook, traceparent: str, outlet: Outlet) -> Ending:
-        """Never raises but for cancellation."""
+        """Raises nothing but cancellation."""
         if entry.kept_hook is not None:
             return Ending("failed", f"it was not begun: {HOOK_NOT_KNOWN}")
         action = entry.spec.pre_stop
@@ -420,7 +408,7 @@ class ContainerHooks:
                 request = api.ExecSyncRequest(container_id=entry.id, cmd=action.argv, timeout=seconds)
                 return await self._exec(entry, request, seconds, traceparent, outlet)
             if isinstance(action, HttpGetAction):
-                # A sandbox that is broken tells none: its pod's request is nobody else's on this node.
+                # A broken sandbox has no address: a pod's request must not go to another pod of this node.
                 address = entry.pod.pod_ip or (node_address() if entry.pod.host_network else "")
                 if not (action.host or address):
                     return Ending("failed", "its address is not known")
@@ -440,13 +428,13 @@ class ContainerHooks:
         traceparent: str,
         outlet: Outlet,
     ) -> Ending:
-        """Given to a runtime that has just answered, and again only while it has certainly not been heard.
+        """Sent to a runtime that has just answered, and again only if it certainly did not receive the call.
 
-        One that goes in the middle leaves the hook to itself: it is followed by its process here.
+        If the runtime goes away during the hook, the hook's process is followed here.
         """
         while True:
             try:
-                # Not left to gRPC to wait until it is connected: what breaks then may have been sent or not.
+                # gRPC must not wait for a connection: a call that breaks then may have been sent.
                 await self._reach.confirm(outlet)
                 return await self._exec_followed(entry, request, seconds, traceparent)
             except Lost as error:
@@ -486,7 +474,7 @@ class ContainerHooks:
         return ending
 
     async def _give_up_once_away(self, entry: ContainerEntry, scope: trio.CancelScope) -> None:
-        """Not while a process runs in the container that its first one has not begun: that is the hook."""
+        """Not while the container has a process that its first process did not start: that is the hook."""
         while True:
             await self._reach.gone()
             if not entry.running or not await trio.to_thread.run_sync(joined_processes, entry):
@@ -496,7 +484,7 @@ class ContainerHooks:
 
 
 def joined_processes(entry: ContainerEntry) -> tuple[int, ...]:
-    """Processes that were put into a container from outside, by its cgroup: an exec's, while it runs."""
+    """Processes put into a container from outside, such as an exec's, found by the cgroup."""
     if not entry.pid:
         return ()
     members = {pid for pid in proc.all_pids() if entry.id in proc.container_ids(proc.cgroups_of(pid))}
@@ -512,8 +500,8 @@ def joined_processes(entry: ContainerEntry) -> tuple[int, ...]:
 
 
 def node_address() -> str:
-    """Of a pod in the node's network the runtime names no address, and the kubelet takes the node's: that of
-    the interface which the default route leaves by. The kernel is asked, nobody else.
+    """The runtime has no address for a pod in the node's network. The kubelet takes the address of the
+    interface with the default route. Only the kernel is asked.
     """
     for family, elsewhere in ROUTED_ADDRESSES:
         try:
@@ -533,7 +521,7 @@ async def examine_container(entry: ContainerEntry) -> tuple[ProcessReport, ...]:
     root = TreeRoot(entry.pid, entry.start_ticks)
 
     def examine() -> tuple[ProcessReport, ...]:
-        """Reads no environment, so nothing here waits for a process that hangs."""
+        """Never waits for a process that hangs, since it reads no environment."""
         stats = (proc.read_stat(each) for each in proc.all_pids())
         look = [ScannedProcess(stat, None) for stat in stats if stat is not None]
         return examine_processes([item.stat for item in tree_members(look, {("", ""): root})], deadline_ns)
@@ -541,27 +529,23 @@ async def examine_container(entry: ContainerEntry) -> tuple[ProcessReport, ...]:
     return await trio.to_thread.run_sync(examine)
 
 
-# Sandboxes and their networks are cleaned up off the critical path: a wave ends with its pods' processes, and
-# what is left of a pod is cleaned up in lulls, when no stop and no end has come for a while. Beside a burst
-# of stops it takes the runtime's time and doubles the wave's (measured: 105 pods, 2 cores, 5.8 s instead of
-# 2.9 s). ``StopPodSandbox`` kills what still runs and then has the network taken down, so it comes only after
-# every container of the pod has ended, and not where a kubelet has started one again (after a cancel); and
-# the pods that provide the network share the node's: those sandboxes come last of all. Nobody waits for any
-# of this, and it may be cut short: the next boot finds no sandbox in any case.
+# Sandboxes and networks are cleaned up in lulls: a wave ends with its pods' processes, and beside a burst of
+# stops the cleaning doubles the wave's time (105 pods, 2 cores: 5.8 s instead of 2.9 s). ``StopPodSandbox``
+# kills what still runs and removes the network. So it comes after all containers of the pod have ended, and
+# never where a kubelet has started one again. Pods in the node's network provide the network and come last.
+# No task waits for this: the next boot has no sandbox in any case.
 
 
-#: At once.
 CLEANUP_WORKERS = 2
-#: A burst of stops, or the next wave's, comes closer together than this.
+#: Stops of one burst, or of two waves in a row, are closer together.
 LULL_SECONDS = 0.5
-#: A kubelet makes a container first, and starts it then.
+#: A kubelet first creates a container and then starts it.
 COMING_OR_RUNNING = (api.CONTAINER_CREATED, api.CONTAINER_RUNNING)
 
 
 class SandboxCleanup:
-    """Takes pods that have ended; ``failed`` counts those whose sandbox could not be stopped.
-
-    ``starts``: does somebody start pods here? Who does uses their sandboxes again, or takes them away.
+    """``failed`` counts sandboxes that could not be stopped. ``starts``: does a kubelet start pods here? It
+    uses their sandboxes again, or removes them.
     """
 
     def __init__(
@@ -573,29 +557,28 @@ class SandboxCleanup:
         self._own: deque[PodEntry] = deque()
         self._shared: deque[PodEntry] = deque()
         self._busy: list[PodEntry] = []
-        #: The ids of sandboxes that were taken, and are in the table.
+        #: The sandboxes of the table that were taken.
         self._seen: set[str] = set()
         self._more = trio.Event()
         self._stirred = -math.inf
         self.failed = 0
 
     def stir(self, pod: PodEntry | None = None) -> None:
-        """A stop was asked for, of a container of ``pod``, or a container has ended."""
+        """A stop of a container of ``pod`` was ordered, or a container has ended."""
         self._stirred = trio.current_time()
         if pod is not None:
-            # After a cancel its sandbox was used again: this shutdown cleans it up anew.
+            # After a cancel its sandbox was used again.
             self._seen.discard(pod.sandbox)
 
     def look(self, pod: PodEntry) -> None:
-        """A container of this pod has ended. Only a pod that was told to stop is cleaned up, once."""
+        """A container of this pod has ended. Only a pod that was told to stop is cleaned up."""
         if any(entry.stopping for entry in pod.containers.values()):
             self.add(pod)
 
     def add(self, pod: PodEntry) -> None:
-        """A pod that was told to stop, if all of it has ended."""
         if pod.running or pod.sandbox in self._seen:
             return
-        # Once a shutdown, also if it failed: nobody waits for it, and the next boot finds none.
+        # Once in a shutdown, also after a failure.
         self._seen &= self._table.pods.keys()
         self._seen.add(pod.sandbox)
         (self._shared if pod.host_network else self._own).append(pod)
@@ -606,7 +589,6 @@ class SandboxCleanup:
         self._more = trio.Event()
 
     async def run(self) -> None:
-        """Stop sandboxes until cancelled."""
         async with trio.open_nursery() as nursery:
             for _ in range(CLEANUP_WORKERS):
                 nursery.start_soon(self._work)
@@ -616,7 +598,7 @@ class SandboxCleanup:
             await trio.sleep_until(self._stirred + LULL_SECONDS)
             if trio.current_time() < self._stirred + LULL_SECONDS:
                 continue
-            # Pods that share the node's network come last: some of them provide the others' networks.
+            # Some of these pods provide the others' networks.
             busy = any(not pod.host_network for pod in (*self._table.active(), *self._busy))
             if not self._own and (busy or not self._shared):
                 await self._more.wait()
@@ -631,12 +613,12 @@ class SandboxCleanup:
             self._wake()
 
     async def rest(self) -> None:
-        """Return once no sandbox is being stopped. Whoever waits has said before that pods start here."""
+        """Return once no sandbox is being stopped. Before it is called, ``starts`` must be true."""
         while self._busy:
             await self._more.wait()
 
     async def _stop(self, pod: PodEntry) -> None:
-        """Unless a kubelet has made something in it again: the table may be half a second old."""
+        """Not if a kubelet has created a container in it again: the table may be half a second old."""
         listing = api.ListContainersRequest(filter=api.ContainerFilter(pod_sandbox_id=pod.sandbox))
         request = api.StopPodSandboxRequest(pod_sandbox_id=pod.sandbox)
         try:

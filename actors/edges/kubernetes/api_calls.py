@@ -1,19 +1,16 @@
-"""What all writers share: a call that is repeated within one short time, several calls at a time, objects,
-and finding pods.
+"""What all API writers share: repeated calls, parallel calls, objects, and finding pods.
 
-A write in a shutdown has one short time, and a server that says "later" within it is asked again. Whoever
-calls gets the server's last word or `Unanswered`, never an answer after the time. What the answers mean for
-a pod that may have gone meanwhile is said here as well, once for all writers.
+A write in a shutdown has little time. Within it the call is repeated if the server says "later". The caller
+gets the server's last answer or `Unanswered`, and never later than its time.
 
-Each call that is out needs a connection of its own, and a new one costs both sides more of the processor
-than the call (TLS), just when the pods' ends need it. So few go out together while the server answers at
-once, and more where it is slow, when waiting is all that it costs.
+Each parallel call needs a connection, and a new one (TLS) costs more processor time than the call, just when
+the pods' ends need it. So few calls run in parallel while the server is quick, and more while it is slow.
 
-Only the fields that a writer looks at are decoded; what it passes on unchanged stays a plain dictionary.
+Only the fields that a writer reads are decoded; the rest stays a plain dictionary.
 
-An order names a pod by the UID that the runtime knows; the API wants namespace, name and its own UID. The
-watch knows them. A pod that it does not know may be gone, or the watch may not be there yet (after a
-restart in mid-shutdown, after a boot): then one list of this node's pods answers for all of them.
+An order names a pod by the runtime's UID. The API wants namespace, name and its own UID, which the watch
+knows. If the watch does not know a pod, it may be gone, or the watch has not listed yet: one list of this
+node's pods answers that.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from ebbtide.actors.edges.kubernetes.known_pods import (
     Annotations,
     KnownPod,
     Owner,
-    PodLookup,
+    PodStore,
     by_runtime_uid,
     mirrored_uid,
 )
@@ -46,7 +43,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
 class Answer(NamedTuple):
-    """HTTP's status code and body; ``retry_after_seconds`` as the server asks for it, else 0."""
+    """``retry_after_seconds``: as the server asks, else 0."""
 
     code: int
     body: bytes = b""
@@ -58,9 +55,9 @@ class Answer(NamedTuple):
 
 
 class Unanswered(Exception):
-    """No answer in time: the connection, TLS, a token that cannot be had, or a server that is silent.
+    """No answer in time: the connection, TLS, the token, or a silent server.
 
-    ``sent`` False: for certain nothing of the request has left us, so nobody can have done what it asks for.
+    ``sent`` False: the request certainly did not leave, so the server did not carry it out.
     """
 
     def __init__(self, text: str, *, sent: bool = True) -> None:
@@ -69,12 +66,10 @@ class Unanswered(Exception):
 
 
 class AnswerTooLong(Unanswered):
-    """It answers more than is taken of one answer: whoever asked for a list may ask for a part of it."""
+    """The answer is longer than the limit. A list may be asked for in parts."""
 
 
 class ApiCaller(Protocol):
-    """One call to the API server."""
-
     async def call(
         self,
         method: str,
@@ -86,19 +81,18 @@ class ApiCaller(Protocol):
         traceparent: str = "",
         accept: str = JSON,
     ) -> Answer:
-        """``path`` with its query, ``body`` to be encoded as JSON. Raises Unanswered."""
+        """``path`` with its query; ``body`` is encoded as JSON. Raises Unanswered."""
 
 
 HTTP_NOT_FOUND, HTTP_CONFLICT, HTTP_FORBIDDEN = 404, 409, 403
 HTTP_GONE, HTTP_TOO_MANY, HTTP_TIMED_OUT = 410, 429, 504
-#: Between two tries where the server names no time: doubled from the first, up to the last.
+#: Between two tries without a time from the server: doubles from the first to the last.
 AGAIN_SECONDS = 0.05
 AGAIN_SECONDS_MAX = 0.5
-#: Of what an error is about, in our own words; the journal keeps it.
+#: Of an error's text in the journal.
 WHY_CHARACTERS_MAX = 200
-#: By code, how the server says that the object of that name is another one by now (a patch's words, and a
-#: delete's), and that it is not, or no longer, on the node whose identity asks (NodeRestriction, and the node
-#: authorizer since 1.32).
+#: By code, how the server says that another object has this name (in a patch or a delete), or that the object
+#: is not on the node that asks (NodeRestriction, and the node authorizer since 1.32).
 GONE_TEXTS = {
     HTTP_NOT_FOUND: ("",),
     HTTP_CONFLICT: ("UID in precondition", "UID in the precondition"),
@@ -106,8 +100,8 @@ GONE_TEXTS = {
 }
 
 
-#: What an API server may say beside its code, and nothing of it is an object's. Its other words may quote
-#: one, and what was written, with all that its containers have said at their end.
+#: The texts of an API server that quote no object. Others may quote what was written, with its containers'
+#: output.
 API_TEXTS = (
     "cannot get resource",
     "cannot list resource",
@@ -134,13 +128,13 @@ API_TEXTS = (
 
 
 class ApiCall:
-    """The calls of one order: to the same server, under the same trace, and within the same time."""
+    """The calls of one order: one server, one trace, one time."""
 
     def __init__(self, caller: ApiCaller, seconds_max: float, traceparent: str) -> None:
         self._caller = caller
         self._traceparent = traceparent
         self.until = trio.current_time() + seconds_max
-        #: Something was sent, and nothing has said yet whether it was taken.
+        #: A request was sent, and it is unknown whether it was taken.
         self.in_doubt = False
 
     @property
@@ -155,13 +149,13 @@ class ApiCall:
         content_type: str = JSON,
         seconds_max: float | None = None,
     ) -> Answer:
-        """One try, within what is left and ``seconds_max``. Raises Unanswered."""
+        """One try, within the time left and ``seconds_max``. Raises Unanswered."""
         bound = bounds.now.api_try_seconds if seconds_max is None else seconds_max
         seconds = min(bound, self.left_seconds)
         if seconds <= 0:
             raise Unanswered("there was no time left to ask", sent=False)
         try:
-            # A little later than the caller's own bound, which knows whether anything was sent.
+            # A little later than the caller's own bound, which knows whether the request was sent.
             with trio.move_on_after(seconds + bounds.now.api_late_seconds):
                 answer = await self._caller.call(
                     method,
@@ -186,8 +180,8 @@ class ApiCall:
         content_type: str = JSON,
         again_seconds_max: float = AGAIN_SECONDS_MAX,
     ) -> Answer:
-        """Again after 429, 5xx and silence while there is time. Raises Unanswered; AnswerTooLong at once:
-        to the same question it would be the same answer.
+        """Repeat after 429, 5xx and silence while there is time. Raises Unanswered; AnswerTooLong at once,
+        since a repeat would get the same answer.
         """
         again = AGAIN_SECONDS
         while True:
@@ -198,12 +192,12 @@ class ApiCall:
                 raise
             except Unanswered as error:
                 last = error
-            # Any other answer stays what it is, however often the question is asked.
+            # A repeat would not change any other answer.
             if isinstance(last, Answer) and last.code != HTTP_TOO_MANY and last.code < 500:
                 return last
             asked = last.retry_after_seconds if isinstance(last, Answer) else 0.0
             pause = asked or again
-            # One that says "in ten seconds" to somebody who has two has refused.
+            # The server asks for a longer pause than the time left.
             if pause >= self.left_seconds:
                 if isinstance(last, Unanswered):
                     raise last
@@ -213,23 +207,23 @@ class ApiCall:
 
 
 def answer_text(answer: Answer) -> str:
-    """The code, and what is known of the server's words for it, for people."""
+    """The code, and the server's text as far as it is known."""
     return f"{answer.code} {known_text(answer.body.decode(errors='replace'), API_TEXTS)}".rstrip()
 
 
 def is_gone(answer: Answer) -> bool:
-    """Is what was asked for no longer there, or no longer on this node?"""
+    """Is the object gone, or no longer on this node?"""
     said = answer.body.decode(errors="replace")
     return any(each in said for each in GONE_TEXTS.get(answer.code, ()))
 
 
 def is_doubtful(answer: Answer) -> bool:
-    """The server gave up on what it may still have written: its own time, or etcd's, was over."""
+    """The server gave up, but may still have written: its time or etcd's was over."""
     return answer.code == HTTP_TIMED_OUT or (answer.code >= 500 and b"timed out" in answer.body)
 
 
 def answer_ending(answer: Answer) -> Ending:
-    """Of an order that was this one call."""
+    """Of an order with this one call."""
     return Ending() if answer.ok else Ending("failed", f"the API server answered {answer_text(answer)}")
 
 
@@ -237,14 +231,14 @@ def unanswered_ending(error: Unanswered) -> Ending:
     return Ending("timed-out", f"the API server: {str(error)[:WHY_CHARACTERS_MAX]}")
 
 
-#: As many calls at once as the caller keeps connections.
+#: The number of connections that the caller keeps.
 AT_ONCE_MAX = 32
-#: Of these, such as are answered at once: an answer takes milliseconds, so a wave is out in some tens.
+#: Of these, calls that are answered within milliseconds.
 QUICK_MAX = 8
-#: One that is out for longer waits for the server, and another may go out beside it.
+#: A longer call waits for the server, so another may start.
 QUICK_SECONDS = 0.05
 
-#: A server that has answered, and is slow, gets a whole wave at once: the connections of one session.
+#: A slow server that answers gets a whole wave at once: the connections of one session.
 WIDE_MAX = 110
 
 ItemT = TypeVar("ItemT")
@@ -252,15 +246,13 @@ ResultT = TypeVar("ResultT")
 
 
 class CallSlots:
-    """For whatever goes out at the same time."""
-
     def __init__(self) -> None:
         self._all, self._quick = trio.Semaphore(AT_ONCE_MAX), trio.Semaphore(QUICK_MAX)
         self._wide = False
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Wait for a place, and hold it for the time of the block. What it raises comes in a group."""
+        """Hold a place for the block. Exceptions come in a group."""
         async with self._all:
             await self._quick.acquire()
             async with trio.open_nursery() as nursery:
@@ -269,7 +261,7 @@ class CallSlots:
                 nursery.cancel_scope.cancel()
 
     def widen(self) -> None:
-        """From now on there is a place for everybody."""
+        """From now on every call has a place."""
         if not self._wide:
             for each in (self._all, self._quick):
                 for _ in range(WIDE_MAX):
@@ -277,7 +269,7 @@ class CallSlots:
         self._wide = True
 
     async def _make_room(self) -> None:
-        """Give the quick place back: when the work is done, which cancels this, or when it is slow."""
+        """Return the quick place when the work is done (which cancels this) or slow."""
         try:
             await trio.sleep(QUICK_SECONDS)
         finally:
@@ -385,14 +377,14 @@ def node_path(node: str) -> str:
 
 
 def rfc3339_now() -> str:
-    """RFC 3339 in whole seconds, as Kubernetes writes its times."""
+    """In whole seconds, as Kubernetes writes its times."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def make_condition(
     conditions: list[JsonObject], kind: str, status: str, reason: str, message: str, **more: Any
 ) -> JsonObject:
-    """A condition as it shall be; the time of its last transition moves only with its status."""
+    """The time of the last transition changes only with the status."""
     before = find_condition(conditions, kind)
     moved = before is None or before.get("status") != status or not before.get("lastTransitionTime")
     since = rfc3339_now() if before is None or moved else before["lastTransitionTime"]
@@ -405,7 +397,7 @@ def find_condition(conditions: list[JsonObject], kind: str) -> JsonObject | None
 
 
 def delete_options(uid: str, grace_seconds: int) -> JsonObject:
-    """A delete of this pod and of no later one of its name."""
+    """Deletes only the pod with this UID."""
     return {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -415,7 +407,6 @@ def delete_options(uid: str, grace_seconds: int) -> JsonObject:
 
 
 def disruption_target(conditions: list[JsonObject], **more: Any) -> JsonObject:
-    """The reference's ``DisruptionTarget``."""
     return make_condition(conditions, DISRUPTION, "True", DISRUPTION_REASON, DISRUPTION_MESSAGE, **more)
 
 
@@ -435,11 +426,11 @@ _part_decoder = msgspec.json.Decoder(ListPart[ApiPod])
 
 
 class ListDenied(Exception):
-    """The API server will not list this node's pods; says why."""
+    """The API server refuses to list this node's pods."""
 
 
 def pods_path(node: str, **fields: object) -> str:
-    """The path of a list or a watch of this node's pods: all that the node's own identity may ask for."""
+    """Of a list or watch of this node's pods: all that the node's own identity may ask for."""
     query = {"fieldSelector": f"spec.nodeName={node}", **fields}
     return f"/api/v1/pods?{urlencode(query, quote_via=quote)}"
 
@@ -449,7 +440,7 @@ async def list_known_pods(call: ApiCall, node: str) -> dict[str, KnownPod]:
     try:
         return by_runtime_uid(map(_known_of_object, await list_pod_objects(call, node)))
     except AnswerTooLong:
-        # Parts come from etcd, where the server's cache gives a list as a whole only: so not at once.
+        # Parts come from etcd; the server's cache gives only whole lists.
         parts = await list_in_parts(
             lambda path: _ask_for_list(call, path),
             partial(pods_path, node),
@@ -461,8 +452,8 @@ async def list_known_pods(call: ApiCall, node: str) -> dict[str, KnownPod]:
 
 
 async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
-    """The same as what a writer reads of each. Raises AnswerTooLong, Unanswered, ListDenied."""
-    # From the server's cache (``resourceVersion=0``): an old answer can only miss what is final by now.
+    """Raises AnswerTooLong, Unanswered, ListDenied."""
+    # From the server's cache (``resourceVersion=0``): an old answer can only miss a final phase.
     answer = await _ask_for_list(call, pods_path(node, resourceVersion=0))
     try:
         return _part_decoder.decode(answer.body).items or []
@@ -471,7 +462,6 @@ async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
 
 
 async def _ask_for_list(call: ApiCall, path: str) -> Answer:
-    """Raises Unanswered, ListDenied."""
     answer = await call.once("GET", path)
     if not answer.ok:
         kind = Unanswered if answer.code >= 429 or answer.code == HTTP_GONE else ListDenied
@@ -479,16 +469,16 @@ async def _ask_for_list(call: ApiCall, path: str) -> Answer:
     return answer
 
 
-# A pod object can be 1.5 MiB, and a list of them is one answer. So a list is asked for in parts, and after a
-# part that was large the next ones are smaller.
+# A pod object can be 1.5 MiB. So lists are asked for in parts, and after a large part the next ones are
+# smaller.
 
-#: A pod is about 8 KiB: 400 KiB a part, 3 parts for a node that is full.
+#: A pod has about 8 KiB: 3 parts of 400 KiB for a full node.
 PART_PODS = 50
-#: After a part beyond this, the next ones ask for fewer pods.
+#: After a larger part the next ones ask for fewer pods.
 PART_BYTES = 4 * 1024 * 1024
-#: After a part that was too long to be taken, so many times fewer: of the largest pods 50 have 75 MiB.
+#: After a part over the limit: 50 of the largest pods have 75 MiB.
 TOO_LONG_DIVISOR = 4
-#: Where all of them have been too long already.
+#: For lists that were over the limit.
 LARGE_PART_PODS = PART_PODS // TOO_LONG_DIVISOR
 
 
@@ -499,8 +489,8 @@ async def list_in_parts(
     project: Callable[[ItemT], ResultT],
     limit: int,
 ) -> tuple[list[ResultT], str]:
-    """What is made of each object, and the resource version that they are of; ``path``: of the list, from its
-    query's fields; ``limit``: so many in the first part. Raises Unanswered, and what ``ask`` raises.
+    """The projected objects and their resource version. ``path``: of the list, from the fields of its query.
+    ``limit``: of the first part. Raises Unanswered, and what ``ask`` raises.
     """
     found: list[ResultT] = []
     version = await take_parts(ask, path, decoder, lambda part: found.extend(map(project, part)), limit)
@@ -514,7 +504,7 @@ async def take_parts(
     take: Callable[[Sequence[ItemT]], None],
     limit: int,
 ) -> str:
-    """The same of a list that need not be in memory as a whole: ``take`` is given each part."""
+    """As `list_in_parts`, but ``take`` gets each part, so the whole list is never in memory."""
     more = ""
     while True:
         fields = {"limit": limit, "continue": more} if more else {"limit": limit}
@@ -551,9 +541,9 @@ def _known_of_object(pod: ApiPod) -> KnownPod:
 
 
 async def find_pods(
-    lookup: PodLookup, uids: Iterable[str], call: ApiCall, node: str
+    lookup: PodStore, uids: Iterable[str], call: ApiCall, node: str
 ) -> dict[str, KnownPod | None]:
-    """None: gone from the API. Raises Unanswered, ListDenied where that could not be told."""
+    """None: gone from the API. Raises Unanswered, ListDenied."""
     found = {uid: lookup.find(uid) for uid in uids}
     if any(pod is None for pod in found.values()):
         seen = await list_known_pods(call, node)

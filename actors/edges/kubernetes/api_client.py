@@ -1,14 +1,13 @@
-"""The client of the API server: calls with bounds, streams, and an identity that follows its files.
+"""The client of the API server: bounded calls, streams, and an identity that follows its files.
 
-The client is asyncio's; trio-asyncio lends it a loop, and Trio's tasks wait for its calls. Only this module
-knows either. It is imported once the node is armed (`actors.edges.kubernetes.api_edge`).
+The client runs on asyncio. trio-asyncio gives it a loop, and Trio's tasks wait for its calls. Only this
+module knows either. It is imported once the node is armed (`api_edge`).
 
-Of the package `kubernetes` only two modules are loaded. ``import kubernetes.aio.client`` imports every type
-that the API has, and ``import kubernetes`` all of it twice: 47 MiB, for a daemon that decodes a dozen
-fields itself. What is needed is the settings and the connection (`RESTClientObject`, on aiohttp). Python
-imports a package's ``__init__`` before any of its modules, so for the time of the import the packages are
-replaced by empty modules that only know the folder. All of it is taken off the list of modules afterwards:
-whoever imports `kubernetes` later gets the real one, whole.
+Only two modules of the package `kubernetes` are loaded: settings and connection (`RESTClientObject`, on
+aiohttp). ``import kubernetes`` would load all types of the API, twice: 47 MiB for a daemon that decodes a
+dozen fields itself. Python imports a package's ``__init__`` before its modules, so during the import empty
+modules stand in for the packages. Afterwards they leave the list of modules: a later ``import kubernetes``
+loads the real package.
 """
 
 from __future__ import annotations
@@ -49,23 +48,21 @@ if TYPE_CHECKING:
     import trio_asyncio
 
 PACKAGE = "kubernetes"
-#: The packages whose ``__init__`` is left out. The first has to be found, the others lie below it.
+#: Packages without their ``__init__``.
 SKIPPED_PACKAGES = (PACKAGE, f"{PACKAGE}.aio", f"{PACKAGE}.aio.client", f"{PACKAGE}.aio.utils")
 CONNECTION_MODULE = f"{PACKAGE}.aio.client.rest"
 SETTINGS_MODULE = f"{PACKAGE}.aio.client.configuration"
 
-#: The stand-ins are the whole process's: one at a time.
+#: The whole process sees the stand-ins: one import at a time.
 _importing = Lock()
 
 
 class ClientMissing(Exception):
-    """The package cannot be used; install the extra that the text names."""
+    """The package cannot be used. The text names the extra to install."""
 
 
 class ClientPackage(NamedTuple):
-    """The package's two classes, aiohttp for its exceptions and timeouts, its type of a URL, and a loop for
-    them on Trio.
-    """
+    """The package's two classes, aiohttp, its type of a URL, and a loop for them on Trio."""
 
     rest: Any
     configuration: Any
@@ -77,8 +74,7 @@ class ClientPackage(NamedTuple):
 def load_client() -> ClientPackage:
     """Takes about 0.3 s: for a thread. Raises ClientMissing.
 
-    trio-asyncio is imported here as well: it comes with the same extra, and who has to do without both
-    (uninstall, doctor) then says the same of either.
+    Also imports trio-asyncio, which is in the same extra.
     """
     try:
         with _importing, _without_parents():
@@ -93,7 +89,7 @@ def load_client() -> ClientPackage:
 
 @contextmanager
 def _without_parents() -> Iterator[None]:
-    """A package that is loaded already is used as it is: somebody else has paid for it."""
+    """Uses a package that is loaded already."""
     if PACKAGE in sys.modules:
         yield
         return
@@ -112,18 +108,18 @@ def _without_parents() -> Iterator[None]:
             del sys.modules[name]
 
 
-#: A slow server gets a wave's deletes all at once, beside the watch and what else is asked.
+#: A slow server gets a whole wave's deletes at once, beside the watch.
 CONNECTIONS_MAX = 128
-#: Between two waves there may be half a minute, and a new connection costs 2 ms of the processor.
+#: Two waves may be half a minute apart, and a new connection costs 2 ms of the processor.
 KEEPALIVE_SECONDS = 60.0
-#: Closing is the kernel's matter once both directions are shut: mostly the first look is the last.
+#: The kernel closes once both directions are shut, mostly before the first look.
 END_POLL_SECONDS = 0.005
-#: What a connection may hold of an answer that nobody has read yet.
+#: Of an answer that was not read yet.
 READ_BUFFER_BYTES = 64 * 1024
 
 
 class Sending:
-    """Whether anything of a request has left us: a connection is there, and its head is on its way."""
+    """Whether a request's head has left on a connection."""
 
     begun = False
 
@@ -133,7 +129,7 @@ _sending: ContextVar[Sending | None] = ContextVar("_sending", default=None)
 
 @contextmanager
 def noticing_sent() -> Iterator[Sending]:
-    """For the requests of the block, by whoever is its task."""
+    """For the requests of the block in this task."""
     token = _sending.set(sending := Sending())
     try:
         yield sending
@@ -147,17 +143,17 @@ async def _note_sent(*ignored: object) -> None:
 
 
 async def _refuse_redirect(*ignored: object) -> NoReturn:
-    """An API server sends nobody elsewhere, and the token is not for whoever stands between us and it."""
+    """An API server never redirects, and the token is only for it."""
     raise Unanswered("the server sends us elsewhere, where nothing is asked")
 
 
-#: Of a command in a container (k8s.io/apimachinery, remotecommand): the first byte of a message says whose.
+#: For a command in a container (k8s.io/apimachinery, remotecommand): a message's first byte is its channel.
 EXEC_PROTOCOL = "v4.channel.k8s.io"
 STDOUT, STDERR, ENDED = 1, 2, 3
 
 
 class CommandResult(NamedTuple):
-    """``ended``: a ``Status`` as JSON, which has the exit code; empty where the connection was lost."""
+    """``ended``: a ``Status`` as JSON with the exit code; empty: the connection was lost."""
 
     out: bytes
     err: bytes
@@ -165,19 +161,19 @@ class CommandResult(NamedTuple):
 
 
 class ApiSession:
-    """Opens a connection with the first call. To be made in a thread: it reads the machine's trust.
+    """Opens a connection with the first call. Make it in a thread, since it reads the machine's trust.
 
-    Raises UnusableCredentials for certificates and keys that cannot be used.
+    Raises UnusableCredentials.
     """
 
     def __init__(self, client: ClientPackage, access: Access) -> None:
-        #: Another access needs another session when this differs.
+        #: When this changes, another session is needed.
         self.key = access.connection()
         self._url, self._server = client.url, access.server
         self._refused = client.aiohttp.WSServerHandshakeError
-        # Time is Trio's business: the caller's bound cancels the call, and two bounds would disagree.
+        # The caller's bound cancels the call.
         self._timeout = client.aiohttp.ClientTimeout(total=None)
-        #: Those that are open: closed with it, where calls are let finish.
+        #: Open streams: closing ends these, while calls may finish.
         self._streams: set[Any] = set()
         self._sockets: WeakSet[socket.socket] = WeakSet()
         try:
@@ -190,22 +186,22 @@ class ApiSession:
                 verify_ssl=not access.insecure,
                 tls_server_name=access.server_name or None,
                 proxy=access.proxy or None,
-                # Not from the environment: a .netrc or a proxy of whoever started us is not meant for this.
+                # A .netrc or proxy of the environment is not for this connection.
                 client_session_kwargs={
                     "trust_env": False,
                     "read_bufsize": READ_BUFFER_BYTES,
                     "trace_configs": [made],
                 },
             )
-            # Clusters' own authorities often lack what Python 3.13 asks for; every other client takes them.
+            # Authorities of clusters often lack what Python 3.13 asks for, and other clients accept them.
             settings.disable_strict_ssl_verification = True
 
             open_socket = self._socket
 
             class Connector(client.aiohttp.TCPConnector):  # type: ignore[misc,name-defined]  # loaded late
                 def _release(self, key: Any, protocol: Any, **fields: Any) -> None:
-                    """The one used last is used next. aiohttp takes each in turn, and so a call now and then
-                    keeps all that were once open at the same time, with a third of a mebibyte each.
+                    """Use the connection that was used last. aiohttp takes them in turn, which keeps all
+                    open, at a third of a mebibyte each.
                     """
                     super()._release(key, protocol, **fields)
                     kept = self._conns.get(key)
@@ -223,7 +219,8 @@ class ApiSession:
 
             self._rest = Rest(settings)
             if access.certificate:
-                # Python takes a certificate from a file only: one in memory keeps the key off the disk.
+                # Python reads certificates only from files. This one is in memory, so the key stays off the
+                # disk.
                 descriptor = os.memfd_create("client", os.MFD_CLOEXEC)
                 try:
                     os.write(descriptor, access.certificate + b"\n" + access.key)
@@ -237,19 +234,19 @@ class ApiSession:
                 f"the certificates for {access.server} cannot be used: {error}"
             ) from None
         except ValueError as error:
-            # Its words may quote what they are about.
+            # Its text may quote the certificate.
             what = f"the certificates for {access.server} cannot be used: {type(error).__name__}"
             raise UnusableCredentials(what) from None
 
     def _socket(self, address: Any) -> socket.socket:
-        """As aiohttp makes one for an address, and remembered: see `end`."""
+        """Remembered for `end`."""
         family, kind, protocol, *_ = address
         made = socket.socket(family, kind, protocol)
         self._sockets.add(made)
         return made
 
     async def request(self, method: str, path: str, headers: dict[str, str], body: object) -> Any:
-        """aiohttp's response, with its body still to be read. On asyncio."""
+        """On asyncio. aiohttp's response, with its body unread."""
         url = self._url(self._server + path, encoded=True)
         made = await self._rest.request(
             method, url, headers=headers, body=body, _request_timeout=self._timeout
@@ -257,7 +254,7 @@ class ApiSession:
         return made.response
 
     async def execute(self, path: str, headers: dict[str, str], bytes_max: int) -> CommandResult | int:
-        """What a container's command says, or HTTP's code where the server does not let us. On asyncio."""
+        """On asyncio. A command's output, or the HTTP code of a refusal."""
         pieces: dict[int, bytearray] = {number: bytearray() for number in (STDOUT, STDERR, ENDED)}
         # As `request` does with the first call.
         self._rest.pool_manager = self._rest.pool_manager or self._rest._create_pool_manager()
@@ -272,7 +269,7 @@ class ApiSession:
         try:
             async with asked as channels:
                 async for message in channels:
-                    # A channel's first message is empty, and so is its last.
+                    # A channel's first and last message are empty.
                     if isinstance(message.data, bytes) and message.data[:1] and message.data[0] in pieces:
                         pieces[message.data[0]] += message.data[1:]
                     if sum(map(len, pieces.values())) > bytes_max:
@@ -298,9 +295,9 @@ class ApiSession:
         await self._rest.close()
 
     async def end(self, seconds_max: float) -> None:
-        """Wait until every connection has ended, after `close`. On Trio.
+        """On Trio, after `close`: wait until all connections have ended.
 
-        TLS is ended by both sides, and one that does not answer would be waited for, for 30 s.
+        Both sides end TLS, and a silent one would be waited for, for 30 s.
         """
         for each in self._sockets:
             with suppress(OSError):
@@ -310,7 +307,7 @@ class ApiSession:
                 await trio.sleep(END_POLL_SECONDS)
 
     def hang_up(self) -> None:
-        """End the streams, which makes whoever reads them ask again. On asyncio."""
+        """On asyncio. End the streams: their readers open new ones."""
         for response in list(self._streams):
             response.close()
 
@@ -319,17 +316,17 @@ def _no_password() -> NoReturn:
     raise OSError("the key asks for a password")
 
 
-#: etcd takes objects of 1.5 MiB by default, the API server requests of 3 MiB; JSON may double it.
+#: etcd takes objects of 1.5 MiB by default, the API server requests of 3 MiB. JSON may double it.
 LINE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class SilentStream(Unanswered):
-    """Not a byte for so long. The stream is as it was: it may be asked again."""
+    """No byte came for so long. The stream may be read again."""
 
 
 class LineStream:
-    """``code`` is HTTP's; ``read`` gives the next piece, nothing at the end, and raises Unanswered. ``hold``:
-    from now on what comes waits in the kernel, or no longer.
+    """``read`` returns the next piece, or nothing at the end, and raises Unanswered. ``hold``: whether data
+    waits in the kernel from now on.
     """
 
     def __init__(
@@ -349,12 +346,11 @@ class LineStream:
 
     @property
     def has_line(self) -> bool:
-        """The next one is here already."""
         return bool(self._lines)
 
     async def line(self, silence_seconds_max: float) -> bytes | None:
-        """The next whole line; None at the end. Raises SilentStream, and Unanswered for a connection that is
-        lost and for a line that is longer than any object.
+        """The next whole line; None at the end. Raises SilentStream; Unanswered for a lost connection or a
+        line longer than any object.
         """
         while not self._lines:
             with trio.move_on_after(silence_seconds_max) as silence:
@@ -363,7 +359,7 @@ class LineStream:
                 raise SilentStream(f"silent for {span_s(silence_seconds_max)}")
             if not piece:
                 return None
-            # Pieces are joined once, when their line is whole: a large object comes in many.
+            # Joined once per line: a large object comes in many pieces.
             *ended, rest = piece.split(b"\n")
             if ended:
                 ended[0] = b"".join((*self._pieces, ended[0]))
@@ -376,7 +372,7 @@ class LineStream:
         return self._lines.pop()
 
     async def answer(self, silence_seconds_max: float) -> Answer:
-        """All of it, for a refusal: those are short. Raises as `line` does."""
+        """The whole body of a refusal. Raises as `line` does."""
         lines = []
         while (line := await self.line(silence_seconds_max)) is not None:
             lines.append(line)
@@ -384,15 +380,13 @@ class LineStream:
 
 
 class UseCount:
-    """Counts users; starts without one."""
-
     def __init__(self) -> None:
         self._users = 0
         self._free = trio.Event()
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """One user more for the time of the block."""
+        """One more user for the time of the block."""
         self._users += 1
         try:
             yield
@@ -408,32 +402,29 @@ class UseCount:
             await self._free.wait()
 
 
-#: A session, and aiohttp's response whose body is still to come.
+#: A session, and aiohttp's response with its body unread.
 BegunAnswer = tuple[ApiSession, Any]
 
 USER_AGENT = "ebbtide"
 UNAUTHORIZED = 401
-#: How soon a rotated token or certificate is noticed, when nothing has failed; and when something has.
+#: How soon a rotated token or certificate is noticed; the second after a failure.
 FILES_SECONDS = 5.0
 DOUBT_SECONDS = 0.2
-#: Calls under way keep the connections that they began on; none of them is allowed to take longer.
+#: Calls under way keep their connections, and none takes longer.
 OLD_SESSION_SECONDS = 30.0
-#: The largest answer that anything here asks for is a list of a node's pods, some megabytes; a tenant's pod
-#: can have 1.5 MiB, and for a moment an answer is in memory twice.
+#: The largest answer is a list of a node's pods, some megabytes. A pod may have 1.5 MiB, and an answer is in
+#: memory twice for a moment.
 ANSWER_BYTES_MAX = 24 * 1024 * 1024
-#: Of answers beyond this one is taken at a time; the others wait with the rest in the kernel. Three lists of
-#: large pods at once would be more memory than the daemon may have.
+#: Of longer answers one is read at a time; the others wait in the kernel. Three large lists at once would
+#: exceed the daemon's memory.
 LARGE_BYTES = 4 * 1024 * 1024
-#: Connections end while the loop is still there; there is little to wait for.
 END_SECONDS_MAX = 1.0
-#: What others still do with the connection when all of us are cancelled is over at once.
+#: What other tasks still do when all are cancelled ends at once.
 IDLE_SECONDS_MAX = 1.0
 
 
 class ApiClient:
-    """``kubeconfig`` None: as the pod that we run in. ``tell``: a line for the operator, with its level.
-    ``context``: of the kubeconfig; empty: its current one.
-    """
+    """``kubeconfig`` None: the pod's own access. ``context``: of the kubeconfig; empty: its current one."""
 
     def __init__(
         self, kubeconfig: Path | None, tell: Tell = lambda level, line: None, context: str = ""
@@ -446,15 +437,15 @@ class ApiClient:
         self._nursery: trio.Nursery | None = None
         self._session: ApiSession | None = None
         self._idle = UseCount()
-        #: Who takes an answer of more than LARGE_BYTES.
+        #: Held by the reader of an answer over LARGE_BYTES.
         self.large = asyncio.Lock()
-        #: A call failed: the files may say that the server is elsewhere now.
+        #: A call failed: the files may name another server now.
         self._doubt = trio.Event()
-        #: Why there is no session yet.
+        #: Why there is no session.
         self._unusable = "it is not connected yet"
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled; calls fail before it has started. Raises ClientMissing."""
+        """Until cancelled. Raises ClientMissing."""
         self._client = await trio.to_thread.run_sync(load_client)
         async with self._client.open_loop() as loop, trio.open_nursery() as nursery:
             self._loop, self._nursery = loop, nursery
@@ -483,7 +474,7 @@ class ApiClient:
     # --- identity --------------------------------------------------------------------------------
 
     async def _renew(self, *, refused: bool = False) -> None:
-        """Take what changed. What is unusable is said once, and the last good stays."""
+        """Use what changed. Unusable credentials are logged once, and the last good ones stay."""
         assert self._client is not None
         try:
             access = await self._credentials.refresh(refused=refused)
@@ -508,7 +499,7 @@ class ApiClient:
     async def _retire(self, old: ApiSession) -> None:
         loop = self._loop
         assert loop is not None
-        # Its streams are told at once, to be opened anew with what is valid now; its calls may finish.
+        # Its streams are opened anew with valid credentials; its calls may finish.
         old.hang_up()
         try:
             await trio.sleep(OLD_SESSION_SECONDS)
@@ -529,7 +520,7 @@ class ApiClient:
         traceparent: str = "",
         accept: str = JSON,
     ) -> Answer:
-        """One call; again with fresh credentials where the server refused the old. Raises Unanswered."""
+        """One call, repeated with fresh credentials where the server refused the old. Raises Unanswered."""
         headers = _request_headers(content_type, traceparent, accept)
         with noticing_sent() as sending:
             try:
@@ -537,7 +528,7 @@ class ApiClient:
                     used = self._credentials.access
                     answer = await self._send(method, path, headers, body)
                     if answer.code == UNAUTHORIZED:
-                        # Others may have been refused at the same moment, and have renewed it already.
+                        # Another call may have renewed them already.
                         if self._credentials.access is used:
                             await self._renew(refused=True)
                         if self._credentials.access is not used:
@@ -550,7 +541,6 @@ class ApiClient:
 
     async def _send(self, method: str, path: str, headers: dict[str, str], body: object) -> Answer:
         async def exchange() -> Answer:
-            """On asyncio."""
             _, response = await self._request(method, path, headers, body)
             async with response:
                 pieces, size = [], 0
@@ -575,9 +565,7 @@ class ApiClient:
         return session, await session.request(method, path, headers | bearer, body)
 
     async def execute(self, path: str, *, seconds_max: float, bytes_max: int) -> CommandResult | Answer:
-        """What a command says that ends by itself, by the path of a pod's ``exec``; or the server's refusal.
-        Raises Unanswered.
-        """
+        """A command's output, by the path of a pod's ``exec``, or the server's refusal. Raises Unanswered."""
         with trio.move_on_after(seconds_max):
             session, access = self._session, self._credentials.access
             if session is None or access is None:
@@ -589,7 +577,7 @@ class ApiClient:
             )
             if not isinstance(done, int):
                 return done
-            # Of an upgrade that is refused only the code is told; asked plainly, it is refused in words.
+            # A refused upgrade has only a code. A plain request gets the reason.
             if done in (UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND):
                 return await self.call("GET", path, seconds_max=seconds_max)
             return Answer(done)
@@ -597,7 +585,7 @@ class ApiClient:
 
     @asynccontextmanager
     async def stream(self, path: str, *, seconds_max: float) -> AsyncIterator[LineStream]:
-        """GET what comes piece by piece; ``seconds_max`` is for the answer to begin. Raises Unanswered."""
+        """GET a stream. ``seconds_max``: until the answer begins. Raises Unanswered."""
         begun: BegunAnswer | None = None
         with trio.move_on_after(seconds_max):
             begun = await self._run(self._request("GET", path, _request_headers(JSON, ""), None), "GET", path)
@@ -626,27 +614,27 @@ class ApiClient:
             with self._idle.busy():
                 return await self._loop.run_aio_coroutine(work)
         except (Exception, asyncio.CancelledError) as error:
-            # The client is somebody else's: whatever it raises, and it cancels those who wait for one of its
-            # connections when it closes, is no answer. Our own cancelling is Trio's, and passes.
+            # Every exception of the client means no answer. When it closes it also cancels tasks that wait
+            # for a connection. Trio's own cancelling passes.
             self._doubt.set()
             kind = AnswerTooLong if isinstance(error, AnswerTooLong) else Unanswered
             raise kind(f"{method} {_without_query(path)}: {failure_text(error)}") from None
 
 
 def _request_headers(content_type: str, traceparent: str, accept: str = JSON) -> dict[str, str]:
-    # Compressed answers cost this machine's processor more than they save on the way to a server nearby.
+    # Decompressing costs this machine more than it saves on the way to a nearby server.
     headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
     headers["Content-Type"] = content_type
     return headers | ({"traceparent": traceparent} if traceparent else {})
 
 
-#: More than comes in between: the kernel takes half of its buffer instead.
+#: More than comes at once: the kernel takes half of its buffer instead.
 HELD_BYTES = 1 << 20
 
 
 def _hold(response: Any, holds: bool) -> None:
-    """Each time that something comes wakes two event loops; what waits in the kernel wakes none. Pausing the
-    transport would not do: that of TLS reads on.
+    """Each arrival wakes two event loops; data that waits in the kernel wakes none. A paused TLS transport
+    would read on.
     """
     transport = response.connection.transport if response.connection is not None else None
     held = transport.get_extra_info("socket") if transport is not None else None
@@ -660,6 +648,6 @@ def _without_query(path: str) -> str:
 
 
 def _retry_after(headers: Any) -> float:
-    """Seconds; a date, which the API server never says, counts as nothing."""
+    """Seconds. A date, which the API server never sends, counts as 0."""
     text = headers.get("Retry-After", "")
     return float(text) if text.isascii() and text.isdigit() else 0.0

@@ -1,9 +1,8 @@
-"""The Kubernetes edge: this node's pods known ahead of time, and what a shutdown writes into the cluster.
+"""The Kubernetes edge: this node's pods, known ahead of time, and a shutdown's writes into the cluster.
 
-This much is there from the start of the process, and it is light: what the cache and the static pods'
-manifests say of the pods. The rest, with the client, is imported when the node is armed (or when a shutdown
-that already runs needs it), in a thread, so that nothing stands between the start and the lock. See
-docs/node.md.
+This light part exists from the start of the process: what the cache and the static pods' manifests say. A
+thread imports the rest, with the client, when the node is armed or a running shutdown needs it, so nothing
+delays the lock. See docs/node.md.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ import trio
 from ebbtide.actors.edges.kubernetes.known_pods import (
     API_ORDERS,
     NO_LIST,
-    NOT_LISTED_YET,
-    KnownPod,
     PodCache,
     PodStore,
 )
@@ -38,11 +35,11 @@ NO_API = "no API server: no kubeconfig was named, and this is no pod"
 
 
 class KubernetesEdge:
-    """Watches the pods of ``node`` and carries out what a shutdown has to say to the API server.
+    """Watches the pods of ``node`` and carries out orders to the API server.
 
-    ``kubeconfig`` None: as the pod that we run in; where we are in none there is no API, and pods are known
-    from the cache and the manifests. ``state_dir`` outlives a reboot; ``manifests`` is the kubelet's
-    staticPodPath; ``tell`` takes what an operator has to know, with its sd-daemon(3) level.
+    ``kubeconfig`` None: the pod's own access; outside of a pod there is no API, and pods are known from the
+    cache and the manifests. ``state_dir`` outlives a reboot. ``manifests``: the kubelet's staticPodPath.
+    ``tell``: takes lines for the operator.
     """
 
     def __init__(
@@ -59,23 +56,23 @@ class KubernetesEdge:
         self._node = node
         self._manifests = manifests
         self._tell = tell
-        self._store = PodStore()
-        self._store.why_no_list = "" if self._has_api else NO_API
-        #: The static pods' manifests have been read, or cannot be, or nobody has named them.
-        self._manifests_known = manifests is None
+        #: What is known of this node's pods.
+        self.pods = PodStore()
+        self.pods.why_no_list = "" if self._has_api else NO_API
+        self.pods.manifests_known = manifests is None
         self._cache = PodCache(state_dir, node, tell)
         self._context: TraceContext = lambda order_key: ""
         self._link: Callable[[], tuple[str, str]] = lambda: ("", "")
         self._wanted = trio.Event()
         self._up = trio.Event()
         self._runtime: Runtime | None = None
-        #: Why there is none, if there was one or should be.
+        #: Why there is no client.
         self._trouble = ""
         self.effects: Mapping[type[Order], Effect] = dict.fromkeys(API_ORDERS, self._carry_out)
 
     async def run(self, outlet: Outlet) -> None:
-        """Follow the API server until cancelled, which takes nothing back that was written there."""
-        self._store.restore(await trio.to_thread.run_sync(self._cache.load, abandon_on_cancel=True))
+        """Until cancelled, which takes no write back."""
+        self.pods.restore(await trio.to_thread.run_sync(self._cache.load, abandon_on_cancel=True))
         await self._wanted.wait()
         async with trio.open_nursery() as nursery:
             if self._manifests is not None:
@@ -93,7 +90,7 @@ class KubernetesEdge:
         made: Any = module.Runtime(
             self._kubeconfig,
             self._node,
-            self._store,
+            self.pods,
             self._cache,
             self._trace,
             self._tell,
@@ -102,13 +99,13 @@ class KubernetesEdge:
         async with trio.open_nursery() as nursery:
             await nursery.start(made.run, outlet)
             self._runtime, self._trouble = made, ""
-            self._store.why_no_list = ""
+            self.pods.why_no_list = ""
             self._up.set()
 
     async def _failed(self, outlet: Outlet, line: str) -> None:
         is_news = line != self._trouble
         self._runtime, self._trouble = None, line
-        self._store.why_no_list = NO_LIST
+        self.pods.why_no_list = NO_LIST
         self._up.set()
         if is_news:
             self._tell(WARNING, line)
@@ -119,17 +116,13 @@ class KubernetesEdge:
             module = await trio.to_thread.run_sync(
                 import_module, "ebbtide.actors.edges.kubernetes.pod_object"
             )
-            await module.follow(path, self._node, take)
-
-        def take(pods: list[KnownPod]) -> None:
-            self._store.set_manifests(pods)
-            self._manifests_known = True
+            await module.follow(path, self._node, self.pods.set_manifests)
 
         said = ""
 
         async def failed(line: str) -> None:
             nonlocal said
-            self._manifests_known = True
+            self.pods.manifests_known = True
             if line != said:
                 self._tell(WARNING, line)
             said = line
@@ -137,24 +130,24 @@ class KubernetesEdge:
         await retry_until_cancelled("what static pods' manifests say", follow, failed)
 
     def prewarm(self) -> None:
-        """Armed: import the client, connect, and list."""
+        """Import the client, connect, and list."""
         self._wanted.set()
 
     def detach(self) -> None:
-        """Nothing here ends a process, and what was written stays as it is."""
+        """No process is ours, and writes stay."""
 
     def pass_on(self, context: TraceContext) -> None:
-        """Give every call that an order makes from now on the trace context of that order."""
+        """Give every call of an order that order's trace context."""
         self._context = context
 
     def link_to(self, journal: Callable[[], tuple[str, str]]) -> None:
-        """Name this node's journal, by its id, and the trace of its last shutdown before this boot, if any,
-        where the end of the last boot is shown.
+        """Name the journal's id, and the trace of its last shutdown before this boot, in the report on the
+        last boot.
         """
         self._link = journal
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Everything that is written may be written twice (preconditions, names from keys): do it again."""
+        """All writes may be repeated (preconditions, names from keys)."""
         return await self._carry_out(order, outlet)
 
     async def _carry_out(self, order: Order, outlet: Outlet) -> Ending:
@@ -170,50 +163,12 @@ class KubernetesEdge:
     def _trace(self, order_key: str) -> str:
         return self._context(order_key)
 
-    # --- what is known of the pods ---------------------------------------------------------------
 
-    def find(self, uid: str) -> KnownPod | None:
-        """By the UID that the runtime knows."""
-        return self._store.find(uid)
-
-    def find_named(self, namespace: str, name: str) -> KnownPod | None:
-        """By name, where the UID is not known: a static pod that only its manifest tells of has none."""
-        return self._store.find_named(namespace, name)
-
-    def pods(self) -> list[KnownPod]:
-        """All pods of this node, as far as they are known."""
-        return self._store.pods()
-
-    def last_ends(self, uid: str) -> Mapping[str, int]:
-        """Of a pod whose object is gone: the exit codes that it went with, by container."""
-        return self._store.last_ends(uid)
-
-    @property
-    def version(self) -> int:
-        """Counts what the API server has told; 0: nothing yet, all that is known is from before a restart."""
-        return self._store.version
-
-    async def changed(self, since: int) -> None:
-        """Return once ``version`` is another than this."""
-        await self._store.changed(since)
-
-    @property
-    def untold(self) -> str:
-        """Why the API server has told nothing since this start; empty: it has."""
-        return self._store.untold
-
-    @property
-    def expecting(self) -> bool:
-        """May more be known of the pods in a moment, with nothing having happened to them?"""
-        return self._store.untold == NOT_LISTED_YET or not self._manifests_known
+# A bad input must not take the daemon down. After an unforeseen file, a half installed package, or a bug, it
+# goes on without the API server (see docs/node.md), says so, and tries again.
 
 
-# One bad input must not take the daemon down. After a file that nobody thought of, a package that is half
-# installed, or a bug, it goes on without the API server (docs/node.md has who ends the pods then), says so,
-# and tries again.
-
-
-#: Between two tries: a package may be installed, or a file mended, while we run. From the first to the last.
+#: Between two tries: a package may be installed, or a file mended. From the first to the last.
 AGAIN_SECONDS = 1.0
 AGAIN_SECONDS_MAX = 60.0
 
@@ -221,7 +176,7 @@ AGAIN_SECONDS_MAX = 60.0
 async def retry_until_cancelled(
     name: str, work: Callable[[], Awaitable[None]], failed: Callable[[str], Awaitable[None]]
 ) -> None:
-    """Do ``work``, which only ends by failing, again and again until cancelled; ``failed`` takes why."""
+    """Repeat ``work``, which ends only by failing, until cancelled. ``failed`` takes the reason."""
     pause = AGAIN_SECONDS
     while True:
         began, why = trio.current_time(), "it ended"
@@ -229,7 +184,7 @@ async def retry_until_cancelled(
             await work()
         except Exception as error:
             why = error_text(error)
-        # What has lived so long did not fail for the reason of before.
+        # Work that lived so long failed for a new reason.
         if trio.current_time() - began > AGAIN_SECONDS_MAX:
             pause = AGAIN_SECONDS
         await failed(f"{name} cannot be used, which is tried again: {why}")

@@ -1,9 +1,9 @@
-"""Watches: objects of one kind in memory, as the API server has them, for as long as the process runs.
+"""Watches keep objects of one kind in memory as the API server has them.
 
-The daemon's is of its node's pods; the controller's are of nodes and of leases. List once, then follow; after
-a break go on where it broke, and list again only when the server has forgotten that place. Bookmarks move the
-place on while nothing happens to what is watched. Everything that may end a watch does so often enough to be
-normal: the server's own limit, a restart, a rotated identity, a balancer.
+The daemon watches its node's pods; the controller watches nodes, leases, pods and volumes. A watch lists once
+and then follows. After a break it goes on where it broke, and lists again only if the server has forgotten
+that place. Bookmarks move the place on while no object changes. Watches end often: by the server's limit, a
+restart, a rotated identity, a balancer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_calls import (
     HTTP_GONE,
     HTTP_TOO_MANY,
-    JSON,
     PART_PODS,
     Answer,
     ApiCaller,
@@ -43,25 +42,25 @@ from ebbtide.actors.interfaces import NOTICE, WARNING, Outlet, Tell
 from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead
 
-#: The server ends a watch after so long, differently each time: its watches do not come back together.
+#: The server ends a watch after a random time, so that they do not all return together.
 WATCH_SECONDS = (300, 600)
 LIVENESS_PATH = "/readyz"
-#: Between tries: begins short, since a restarted server is soon back, and ends where a cluster can bear it.
+#: Between two tries: short at first, since a restarted server is soon back.
 PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 2.0
-#: A server under load may ask for minutes; a shutdown in them would know nothing of its pods.
+#: A server under load may ask for minutes. In that time a shutdown would not know its pods.
 RETRY_AFTER_SECONDS_MAX = 30.0
-#: A watch that lived so long was one: the next begins without a pause.
+#: After a watch that lived so long the next begins without a pause.
 LIVED_SECONDS = 1.0
-#: A server that refuses to go on from our place so often may never have been there (a restored etcd).
+#: A server that refuses our place so often may never have had it (a restored etcd).
 REFUSALS_MAX = 5
 
 
 class Streamer(ApiCaller, Protocol):
-    """`actors.edges.kubernetes.api_client.ApiClient`."""
+    """`api_client.ApiClient`."""
 
     def stream(self, path: str, *, seconds_max: float) -> AbstractAsyncContextManager[LineStream]:
-        """GET what comes line by line. Raises Unanswered."""
+        """GET a stream of lines. Raises Unanswered."""
 
 
 class _WatchEvent(msgspec.Struct):
@@ -81,15 +80,14 @@ ItemT = TypeVar("ItemT")
 
 
 def listed_path(path: str, **fields: object) -> str:
-    """Of a list or a watch of all objects there."""
+    """Of a list or watch of all objects."""
     return f"{path}?{urlencode(fields, quote_via=quote)}"
 
 
 class Watched(Generic[ItemT]):
-    """What is watched: ``path`` of its list from the query's fields, the ``kind`` of its objects as far as
-    they are decoded, what ``project`` keeps of each, and how many are asked for in one part of a list.
-    ``gather_seconds``: what comes within so long is read together, because each reading costs more than what
-    is read; 0: at once.
+    """``path``: of the list, from the fields of its query. ``kind``: the type to decode. ``project``: what is
+    kept of each object. ``part``: the size of a list's part. ``gather_seconds``: events that come within this
+    time are read together, since each reading costs more than its events.
     """
 
     def __init__(
@@ -108,8 +106,8 @@ class Watched(Generic[ItemT]):
 
 
 class Store(Protocol[ItemT]):
-    """Where it is kept. ``resource_version``: where a watch goes on, empty before the first list;
-    ``why_no_list``: why none is to be expected for now.
+    """``resource_version``: where a watch goes on; empty before the first list. ``why_no_list``: why no list
+    can be expected now.
     """
 
     resource_version: str
@@ -123,7 +121,7 @@ class Store(Protocol[ItemT]):
 
 
 class Health(Protocol):
-    """Hears how the watch goes. `ApiHealth`."""
+    """Learns how the watch goes: `ApiHealth`."""
 
     @property
     def away(self) -> bool: ...
@@ -136,7 +134,7 @@ class Health(Protocol):
 
 
 class Unheeded:
-    """`Health` of a watch whose owner asks for itself before it acts."""
+    """For a watch whose owner asks the server itself before it acts."""
 
     away = False
 
@@ -148,8 +146,8 @@ class Unheeded:
 
 
 class Sees(Unheeded):
-    """Whether a watch sees what happens. ``since`` when; infinite: it does not. ``turned`` hears of each
-    change, and ``tell`` what ``name`` says is not seen, once.
+    """``since``: since when the watch sees what happens; infinite: it does not. ``turned`` is called at each
+    change; ``tell`` gets a line about ``name``, once.
     """
 
     def __init__(self, name: str, tell: Tell, turned: Callable[[], None]) -> None:
@@ -179,7 +177,7 @@ class Sees(Unheeded):
 
 
 class Watch(Generic[ItemT]):
-    """Keeps ``store`` as the API server has what is watched."""
+    """Keeps ``store`` as the API server has the objects."""
 
     def __init__(self, link: Streamer, watched: Watched[ItemT], store: Store[ItemT], health: Health) -> None:
         self._link = link
@@ -189,14 +187,14 @@ class Watch(Generic[ItemT]):
         self._pause = PAUSE_SECONDS_MIN
         self._listed = False
         self._refusals = 0
-        #: When what is asked at this moment was asked; None while there is only to listen.
+        #: When the current question was asked; None while it only listens.
         self._since: float | None = None
 
     async def run(self) -> None:
         """Until cancelled; never fails."""
         while True:
             try:
-                # One list if need be, and one watch, from its begin to its end.
+                # At most one list, and one watch.
                 self._since = trio.current_time()
                 if not self._listed:
                     self._store.replace(*await list_watched(self._link, self._watched))
@@ -237,15 +235,15 @@ class Watch(Generic[ItemT]):
         try:
             event = _event_decoder.decode(line)
             if event.type == "ERROR":
-                # The same as a refusal of the watch would be.
+                # As a refusal of the watch.
                 status = _status_decoder.decode(event.object)
                 raise_unless_ok(Answer(status.code, msgspec.json.encode(status)))
             found = self._watched.decoder.decode(event.object)
         except (ValueError, RecursionError) as error:
-            # We no longer know what there is: list again.
+            # An event was lost: list again.
             self._listed = False
             raise Unanswered(f"an event of the watch that cannot be read: {error}") from None
-        # Whatever else comes (a bookmark) only moves the version on.
+        # Other events (a bookmark) only move the version on.
         if event.type == "DELETED":
             self._store.remove(self._watched.project(found))
         elif event.type in ("ADDED", "MODIFIED"):
@@ -254,13 +252,13 @@ class Watch(Generic[ItemT]):
             self._store.resource_version = found.metadata.resource_version
 
     async def _wait(self, asked_seconds: float) -> None:
-        """Longer each time, and differently for each node; at least what the server asked for."""
+        """Longer each time, random, and at least as the server asked."""
         pause = self._pause * random.uniform(0.5, 1.5)
         self._pause = min(PAUSE_SECONDS_MAX, self._pause * 2)
         await trio.sleep(max(pause, min(asked_seconds, RETRY_AFTER_SECONDS_MAX)))
 
     async def _next(self, stream: LineStream) -> bytes | None:
-        """Silence may be a server that has nothing to say, or one that is not there: a small call tells."""
+        """A silent server may have no events, or be away: a small call shows which."""
         while True:
             if self._watched.gather_seconds and not stream.has_line:
                 stream.hold(True)
@@ -273,14 +271,13 @@ class Watch(Generic[ItemT]):
                 self._health.heard()
                 return line
             except SilentStream:
-                # Any answer but a server's own failure is one, whatever it allows us.
+                # Any answer but a server's own failure counts.
                 self._since = trio.current_time()
                 await ask_liveness(self._link)
                 self._since = None
 
 
 def pods_of(node: str) -> Watched[KnownPod]:
-    """A node's pods."""
     return Watched(partial(pods_path, node), PodObject, project_pod, PART_PODS)
 
 
@@ -292,7 +289,7 @@ class PodWatch(Watch[KnownPod]):
 
 
 async def ask_liveness(caller: ApiCaller) -> None:
-    """Raises Unanswered also where a server only says that it is not well."""
+    """Raises Unanswered, also for a server that says it is not well."""
     answer = await caller.call("GET", LIVENESS_PATH, seconds_max=bounds.now.api_liveness_seconds)
     if answer.code >= 500:
         raise_unless_ok(answer)
@@ -303,8 +300,6 @@ class VersionExpired(Exception):
 
 
 class ApiRefused(Unanswered):
-    """An answer that is not what was asked for; ``retry_after_seconds`` as the server wants it."""
-
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer_text(answer))
         self.retry_after_seconds = answer.retry_after_seconds
@@ -318,13 +313,8 @@ def raise_unless_ok(answer: Answer) -> None:
         raise ApiRefused(answer)
 
 
-async def list_all(caller: ApiCaller, node: str) -> tuple[list[KnownPod], str]:
-    """All pods of a node, and the resource version that they are of. Raises as `list_watched`."""
-    return await list_watched(caller, pods_of(node))
-
-
 async def list_watched(caller: ApiCaller, watched: Watched[ItemT]) -> tuple[list[ItemT], str]:
-    """All of it, and the resource version that it is of. Raises VersionExpired, Unanswered."""
+    """All objects, and their resource version. Raises VersionExpired, Unanswered."""
 
     async def ask(path: str) -> Answer:
         answer = await caller.call("GET", path, seconds_max=bounds.now.api_unhurried_seconds)
@@ -334,11 +324,11 @@ async def list_watched(caller: ApiCaller, watched: Watched[ItemT]) -> tuple[list
     return await list_in_parts(ask, watched.path, watched.part_decoder, watched.project, watched.part)
 
 
-# A call that fails says little: a restart of the API server, one of three behind a balancer that went. Only
-# when nothing was answered for a while is it away, and the first answer brings it back.
+# One failed call says little: an API server may restart, or one of three may go. The server is away after
+# some time without any answer, and back with the first answer.
 
 
-#: The journal keeps it; a client's words may have no end.
+#: Of a client's text in the journal.
 ERROR_CHARS_MAX = 300
 NODE_USER = "system:node:"
 
@@ -360,10 +350,10 @@ class _Review(msgspec.Struct):
 
 
 async def may_taint(caller: ApiCaller, node: str, before: bool = True) -> bool:
-    """Whether we may change the node's taints; what was known ``before`` where it cannot be learned.
+    """May we change the node's taints? ``before`` where that cannot be learned.
 
-    A node's own identity may patch its Node, but NodeRestriction refuses changed taints to it, whatever
-    RBAC allows (https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction).
+    NodeRestriction refuses changed taints from the node's own identity, whatever RBAC allows
+    (https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction).
     """
     try:
         who = await _review(caller, SELF_SUBJECT_REVIEWS, "authentication.k8s.io/v1", "SelfSubjectReview", {})
@@ -392,7 +382,7 @@ async def _review(
 
 
 class ApiHealth:
-    """Hears how calls went, and puts `ApiRead` on a change, which is also what an operator reads."""
+    """Learns how calls went, and reports changes as `ApiRead`."""
 
     def __init__(self, caller: ApiCaller, node: str, outlet: Outlet) -> None:
         self._caller = caller
@@ -401,27 +391,27 @@ class ApiHealth:
         self._failing_since: float | None = None
         self._said: ApiRead | None = None
         self._taint = True
-        #: A write that was not answered: why, and when it began. Cleared by any answer.
+        #: Why a write got no answer, and when it began. Any answer clears it.
         self._doubt: tuple[str, float] | None = None
         self._news = trio.Event()
 
     def heard(self) -> None:
-        """The server has said something."""
+        """The server answered."""
         self._doubt = self._failing_since = None
         if self._said is not None and not self._said.reachable:
             self._news.set()
 
     def unheard(self, error: str, since: float) -> None:
-        """A write that began at ``since`` was not answered."""
+        """A write that began at ``since`` got no answer."""
         if self._doubt is None:
             self._doubt = error, since
             self._news.set()
 
     async def follow(self) -> None:
-        """Until cancelled: what writes have met is looked into, and put on record.
+        """Until cancelled: check unanswered writes, and record the result.
 
-        The watch would notice silence after some ten seconds only, and a shutdown is over by then. A write
-        has little time, so one that is not answered is no proof: the server is asked whether it is there.
+        The watch notices silence after some ten seconds, which is too late for a shutdown. One unanswered
+        write proves nothing, so the server is asked.
         """
         while True:
             await self._news.wait()
@@ -436,22 +426,20 @@ class ApiHealth:
                 await trio.sleep_until(since + bounds.now.api_away_seconds)
                 if self._doubt is not None:
                     await self.failed(error, since)
-            # The next write that is not answered begins anew.
             self._doubt = None
 
     @property
     def away(self) -> bool:
-        """Is it on record as away?"""
         return self._said is not None and not self._said.reachable
 
     async def answered(self) -> None:
-        """What we need was answered; also looks what we may do there, since rights change."""
+        """The list or watch was answered. Checks our rights too, since they change."""
         self._failing_since = None
         self._taint = await may_taint(self._caller, self._node, self._taint)
         await self._say(ApiRead(reachable=True, taint=self._taint))
 
     async def failed(self, error: str, since: float) -> None:
-        """A call that began at ``since`` failed, be it that it was not answered or that it was refused."""
+        """A call that began at ``since`` got no answer, or was refused."""
         now = trio.current_time()
         self._failing_since = since if self._failing_since is None else min(since, self._failing_since)
         is_away = now >= self._failing_since + bounds.now.api_away_seconds
@@ -465,40 +453,22 @@ class ApiHealth:
 
 
 class HeardCaller:
-    """The writers' caller: what they meet tells of the server's health too, once it is listened to."""
+    """The writers' caller: reports to the server's health."""
 
     def __init__(self, caller: ApiCaller) -> None:
         self._caller = caller
         self.health: ApiHealth | None = None
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: object = None,
-        content_type: str = JSON,
-        seconds_max: float,
-        traceparent: str = "",
-        accept: str = JSON,
-    ) -> Answer:
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
         """Raises Unanswered."""
         began = trio.current_time()
         try:
-            answer = await self._caller.call(
-                method,
-                path,
-                body=body,
-                content_type=content_type,
-                seconds_max=seconds_max,
-                traceparent=traceparent,
-                accept=accept,
-            )
+            answer = await self._caller.call(method, path, **fields)
         except Unanswered as error:
             if self.health is not None:
                 self.health.unheard(str(error), began)
             raise
-        # One that says "later", or that it failed, is there, but of no use: that tells nothing.
+        # An overloaded or failing server is there, but of no use.
         if self.health is not None and answer.code < 500 and answer.code != HTTP_TOO_MANY:
             self.health.heard()
         return answer

@@ -1,12 +1,9 @@
-"""The edge once it is awake: the connection, the warm watch, the cache behind it, and the writers behind the
-orders.
+"""The awake Kubernetes edge: the connection, the watch, the cache, and the writers.
 
-Imported by `actors.edges.kubernetes.api_edge` when the node is armed, with the client and all that it brings.
+`api_edge` imports it when the node is armed.
 
-What a shutdown writes to the API server: deletes, statuses, Events, and what others see of the node. Each
-writer is bounded and repeatable, and ends in words: none raises, so a server that is slow, angry or gone
-costs a reason and no more. None decides: what is written where follows from the order and from what is
-there.
+Each writer is bounded and repeatable. None raises: a server that is slow or gone costs a reason. None
+decides: what is written where follows from the order and the objects.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import trio
 
@@ -32,7 +28,6 @@ from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, HeardCaller, PodWatch
 from ebbtide.actors.edges.kubernetes.known_pods import (
     PodCache,
-    PodLookup,
     PodStore,
 )
 from ebbtide.actors.edges.kubernetes.node_writes import (
@@ -66,7 +61,7 @@ from ebbtide.events.decisions import (
 
 
 class Runtime:
-    """Lives as long as `run`. ``kubeconfig`` None: as the pod that we run in."""
+    """Lives as long as `run`. ``kubeconfig`` None: the pod's own access."""
 
     def __init__(
         self,
@@ -84,9 +79,9 @@ class Runtime:
         self._writes = Writes(self._heard, store, node, context, tell, cache.folder, link)
 
     async def run(self, outlet: Outlet, task_status: trio.TaskStatus[None]) -> None:
-        """Until cancelled; calls under way are given up. Raises ClientMissing, and whatever is a bug here."""
+        """Until cancelled. Raises ClientMissing, and any bug."""
         async with trio.open_nursery() as nursery:
-            # Connected before anything asks: the watch would else begin with a failure, and a pause.
+            # Before the watch, which would begin with a failure and a pause.
             await nursery.start(self._link.run)
             self._heard.health = health = ApiHealth(self._link, self._node, outlet)
             nursery.start_soon(health.follow)
@@ -95,29 +90,26 @@ class Runtime:
             task_status.started()
 
     async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
-        """One order. It waits for the API server as long as it is willing to."""
         ending = self._writes.effects[type(order)](order, outlet)
         return ending if isinstance(ending, Ending) else await ending
 
 
 class Writes:
-    """``context`` gives the ``traceparent`` of an order's key, or nothing; ``tell`` takes a line for the
-    operator with its sd-daemon(3) level. ``node`` is the name of the Node object; ``folder`` outlives a
-    reboot, None: no status is delivered later than in its shutdown. ``link``: of the node's own journal.
+    """``context``: the ``traceparent`` of an order's key. ``node``: the Node object's name. ``folder``
+    outlives a reboot; None: no status is delivered after one. ``link``: the node's own journal.
     """
 
     def __init__(
         self,
         caller: ApiCaller,
-        lookup: PodLookup,
+        lookup: PodStore,
         node: str,
         context: TraceContext = lambda key: "",
         tell: Tell = lambda level, line: None,
         folder: Path | None = None,
         link: JournalLink = no_link,
     ) -> None:
-        # One writer for all that is written to the Node: announcement and certificate overtake each other by
-        # rule, not by accident.
+        # One writer for the Node, so that announcement and certificate overtake each other by rule.
         ours = NodeWriter(caller, node)
         announcements = NodeAnnouncements(ours, context, tell)
         statuses = StatusDelivery(caller, lookup, node, context, LateStatuses(folder, tell))
@@ -132,24 +124,16 @@ class Writes:
             WithdrawPods: PodWithdrawals(caller, lookup, node, context, statuses.final).withdraw,
         }
 
-    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Whatever was open is said again: preconditions, names and notes make each of these orders
-        repeatable. None for an order that is not ours.
-        """
-        effect: Any = self.effects.get(type(order))
-        return None if effect is None else await effect(order, outlet)
-
 
 # --- Kubernetes Events -------------------------------------------------------------------------
 
-# What happened here, each once: an Event's name is made from its order. A second try, by this daemon or by
-# the one after a crash, is a conflict, and a conflict is success. Order keys are the same on every node, so
-# the node and the shutdown's trace are in the name as well.
+# Each Event's name is made from its order's key. A second try, also after a crash, is a conflict, which
+# counts as success. Order keys are the same on every node, so the name includes node and trace.
 
 EVENT_COMPONENT = "ebbtide"
 TRACE_ID_ANNOTATION = "ebbtide.dev/trace-id"
 NODE_NAMESPACE = "default"
-#: An object's name has 253 characters at most; a message what events.k8s.io allows a note.
+#: An object's name has at most 253 characters. The message is as long as a note of events.k8s.io.
 SUBJECT_CHARACTERS_MAX = 200
 MESSAGE_BYTES_MAX = 1024
 DIGEST_CHARACTERS = 16
@@ -160,7 +144,7 @@ API_VERSIONS = {
     "ReplicaSet": "apps/v1",
     "Job": "batch/v1",
 }
-#: Position of the trace id among a traceparent's parts (W3C Trace Context).
+#: The trace id's place in a traceparent (W3C Trace Context).
 TRACE_PART, TRACE_PARTS = 1, 4
 
 
@@ -178,8 +162,7 @@ class EventWriter:
             )
         except Unanswered as error:
             return unanswered_ending(error)
-        # The name is made of the order's key, so a conflict is this very Event, which an earlier try has
-        # made.
+        # The name is made of the order's key, so a conflict is this very Event.
         return Ending() if answer.code == HTTP_CONFLICT else answer_ending(answer)
 
 
@@ -189,9 +172,7 @@ def trace_id_of(traceparent: str) -> str:
 
 
 def event_object(order: PostEvent, node: str, trace: str) -> JsonObject:
-    """A core/v1 Event as a kubelet makes one. Without a namespace it is on this Node, whose name stands for
-    its UID.
-    """
+    """A core/v1 Event as a kubelet makes one. Without a namespace it is about the Node."""
     on_node = not order.namespace
     subject = order.name or node
     about: JsonObject = {
@@ -201,7 +182,7 @@ def event_object(order: PostEvent, node: str, trace: str) -> JsonObject:
         **({"uid": subject} if on_node else {"namespace": order.namespace}),
     }
     seen = rfc3339_now()
-    # The trace is kept whole, whatever is cut.
+    # The trace is never cut.
     mark = f" (trace {trace})" if trace else ""
     room = MESSAGE_BYTES_MAX - len(mark)
     return {
@@ -226,7 +207,7 @@ def event_object(order: PostEvent, node: str, trace: str) -> JsonObject:
 
 
 def event_name(order: PostEvent, node: str, trace: str) -> str:
-    """``<subject>.<digest>``: a DNS subdomain wherever the subject's name is one."""
+    """``<subject>.<digest>``: a DNS subdomain if the subject's name is one."""
     digest = hashlib.sha256("\0".join((node, trace, order.key)).encode()).hexdigest()[:DIGEST_CHARACTERS]
     subject = (order.name or node).lower()[:SUBJECT_CHARACTERS_MAX].rstrip("-.")
     return f"{subject}.{digest}"

@@ -1,19 +1,18 @@
-"""An outage's journal in the API server: numbered, immutable ConfigMaps behind the protocol of a location.
+"""An outage's journal in the API server, as numbered, immutable ConfigMaps.
 
-Each write is one object more, a *piece*: the next bytes of one segment. Pieces are numbered over the whole
-journal, whatever segment they are of, and are only ever created. So two leaders that go on from the same
-place create the same number: the API server takes one, and the other is *fenced*, which ends its journal for
-good. Whether a number that is taken is our own, by a request whose answer was lost, the object's content
-tells.
+Each write is one more object, a *piece*: the next bytes of a segment. Pieces are numbered over the whole
+journal and are only ever created. Two leaders that continue from the same place create the same number.
+The API server takes one, and the other leader is *fenced*: its journal ends. The object's content shows
+whether a taken number is our own, from a request whose answer was lost.
 
-Retention makes numbers free again. A leader that was stopped for so long that its next number has been
-written and removed meanwhile would create it once more, and nobody would ever read it. But pieces are removed
-oldest first. So after a create the piece before it is looked for: where that still stands, no number behind
-it was ever removed. That look is what a sync is. And each piece says which is the journal's first: what
-stands below the first of the newest (a removal that was cut short, a create that came late) is no part of it.
-So nothing is removed before a piece that says so is there.
+Retention frees numbers. A leader that was stopped until its next number was written and removed would
+create it again, and it would never be read. But the oldest pieces are removed first. So after a create
+the piece before it is looked for: if that exists, no number behind it was ever removed. This look is the
+sync. Each piece also names the journal's first piece. What is below the first of the newest piece (a
+removal that was cut short, a late create) does not count. So nothing is removed before such a piece
+exists.
 
-The journal waits for the API server as long as it is away: without it nothing could be done anyway.
+The journal waits for the API server however long it is away: without it nothing can be done.
 """
 
 from __future__ import annotations
@@ -56,45 +55,44 @@ from ebbtide.events.segment import parse_segment_file_name
 
 PREFIX = "ebbtide-outage"
 NODE_LABEL, SEGMENT_LABEL, NUMBER_LABEL = "ebbtide.dev/node-uid", "ebbtide.dev/segment", "ebbtide.dev/number"
-#: On the piece with which a journal was closed outside of an outage: the next leader need not open it.
+#: On the last piece of a journal closed without an open outage: the next leader need not open it.
 REST_LABEL = "ebbtide.dev/at-rest"
 OFFSET_ANNOTATION, WRITER_ANNOTATION = "ebbtide.dev/offset", "ebbtide.dev/writer"
 FIRST_ANNOTATION, NODE_ANNOTATION = "ebbtide.dev/first", "ebbtide.dev/node"
-#: A list of all journals asks for metadata alone: the pieces themselves are as much as etcd holds.
+#: A list of all journals asks only for metadata: the pieces may fill etcd.
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-#: Of these half a KiB each in one part of that list.
+#: Half a KiB each.
 PART_METADATA = 500
-#: Of the pieces of all journals, some KiB each; after a part of some MiB the next ones are smaller.
+#: Pieces of all journals, some KiB each; after a part of some MiB the next ones are smaller.
 PART_OF_ALL = 250
-#: Of a Node's UID, which is part of names and a label: a UUID, or whatever else fits there.
+#: A Node's UID, as a part of names and labels: a UUID, or what else fits.
 _UID = re.compile(r"[0-9a-z](?:[0-9a-z-]{0,61}[0-9a-z])?")
-#: Of what any writer says: no journal comes to a hundred million gibibytes.
+#: No journal has a hundred million gibibytes.
 _DIGITS = re.compile("[0-9]{1,17}")
 
-#: A ConfigMap may hold 1 MiB, and etcd is quick with small ones: a larger write becomes several pieces.
+#: A ConfigMap may hold 1 MiB, and etcd is quick with small ones. A larger write becomes several pieces.
 PIECE_BYTES_MAX = 512 * 1024
-#: Of pieces that are missing in the middle of a segment: more than retention lets any journal have.
+#: Missing pieces in the middle of a segment: retention allows no journal more.
 HOLE_BYTES_MAX = 16 * 1024 * 1024
-#: Of one journal read at a time, some KiB each: most outages come in one answer, and a leader that begins
-#: with hundreds of them may not ask often. Where so many are too long for one answer, fewer are asked for.
+#: Of one journal, some KiB each: most outages fit one answer, and a leader with hundreds of them may not ask
+#: often.
 PART_PIECES = 100
-#: Between two tries while the API server is away: a hundred journals wait together.
+#: While the API server is away. A hundred journals wait together.
 AGAIN_SECONDS_MAX = 5.0
-#: Between two tries of what we may not do, or where our namespace is missing: somebody has to mend that.
+#: Without the right or the namespace: a person has to mend that.
 REFUSED_SECONDS = 5.0
 
-#: What was created is stored; when nobody waits, the look whether it counts covers all of so long. A leader
-#: that is fenced does nothing meanwhile that it would not look for before.
+#: A created piece is stored. While no task waits, one check covers this time: a fenced leader does nothing in
+#: it that needs the check.
 UNSYNCED_SECONDS = 30.0
-#: What nobody waits for gathers before it is created: a reading of the sources comes to one object and not
-#: to four, so that a hundred outages in which nothing moves make no more requests than they may. A leader
-#: that dies takes so much of what it saw along; what it did had to be stored before.
+#: Writes that no task waits for gather: a reading of the sources becomes one object, not four, so that a
+#: hundred quiet outages stay within their rate. A leader that dies loses so much of what it saw; what it did
+#: was stored before.
 GATHER_SECONDS = 2.0
 
-#: Journals that are read at the same time: that is work for a processor.
+#: Reading needs a processor.
 READ_AT_ONCE_MAX = 4
-#: In threads of their own, because those that all others share may hang, with a name server or a disk that
-#: does not answer.
+#: Their own threads: the shared ones may hang with a name server or a disk.
 _threads: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("ebbtide-journals")
 
 T = TypeVar("T")
@@ -110,12 +108,12 @@ def _limiter() -> trio.CapacityLimiter:
 
 
 class Fenced(OSError):
-    """Another leader goes on with this journal; ours is over."""
+    """Another leader goes on with this journal."""
 
 
 class Piece(NamedTuple):
-    """``segment`` is a file name, empty where the object says none; ``offset`` its place in that file.
-    ``first``: the number of the journal's first piece, when this one was made.
+    """``segment``: a file name; empty: the object names none. ``offset``: in that file. ``first``: the number
+    of the journal's first piece at that time.
     """
 
     number: int
@@ -146,7 +144,7 @@ _part_decoder = msgspec.json.Decoder(ListPart[_ConfigMap])
 
 
 def _piece_of(found: _ConfigMap) -> Piece:
-    """What somebody else has put there under one of our names takes its number, and says nothing."""
+    """A foreign object under one of our names takes its number, and has no data."""
     meta, names = found.metadata, list(found.binary_data)
     digits = meta.name.rpartition("-")[2]
     offset, first = (meta.annotations.get(each, "") for each in (OFFSET_ANNOTATION, FIRST_ANNOTATION))
@@ -178,7 +176,7 @@ def _location(namespace: str, node_uid: str) -> str:
 
 
 class ConfigMapSource:
-    """`events.catalog.Source` over pieces that were read: `ConfigMapStorage.call` reads them."""
+    """`events.catalog.Source` over pieces; `ConfigMapStorage.call` reads them."""
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -205,28 +203,28 @@ class ConfigMapSource:
         return self._there()[name][0][offset : offset + size]
 
     def _there(self) -> dict[str, tuple[bytes, int]]:
-        # Never an empty journal where it is only not in memory: a writer would begin it anew.
+        # Unread is not empty: a writer would begin an empty journal anew.
         if self._files is None:
             raise OSError(errno.EAGAIN, "the journal has not been read from the API server", self.location)
         return self._files
 
 
 def _whole(pieces: Sequence[Piece], first: int = 1) -> list[Piece]:
-    """Without what stands below the journal's first, as far as anybody has said which that is."""
+    """Without pieces below the journal's first, as far as it is known."""
     first = max((first, *(piece.first for piece in pieces)))
     return [piece for piece in pieces if piece.number >= first]
 
 
 def _files_of(pieces: Sequence[Piece]) -> dict[str, tuple[bytes, int]]:
-    """Each segment's bytes, and when it was last written."""
+    """Each segment's bytes, and the time of its last write."""
     found: dict[str, bytearray] = {}
     modified: dict[str, int] = {}
     for piece in pieces:
         if not piece.segment:
             continue
         data = found.setdefault(piece.segment, bytearray())
-        # What is missing in between is as good as zeros: what stands behind it tells the reader that it was
-        # durable. A piece that would be further away was made up.
+        # Missing bytes read as zeros: the pieces behind show that they were durable. A piece further away was
+        # made up.
         missing = max(0, piece.offset - len(data))
         data += bytes(missing if missing <= HOLE_BYTES_MAX else 0)
         data += piece.data
@@ -235,7 +233,7 @@ def _files_of(pieces: Sequence[Piece]) -> dict[str, tuple[bytes, int]]:
 
 
 class ConfigMapFile:
-    """A segment while it is written. Fenced once, it is not to be used again."""
+    """A segment while it is written. Useless once fenced."""
 
     def __init__(self, storage: ConfigMapStorage, name: str) -> None:
         self._storage, self._name, self._offset = storage, name, 0
@@ -254,14 +252,13 @@ class ConfigMapFile:
 
 
 class ConfigMapStorage:
-    """The journal of one Node, by UID, for the life of one writer. `events.disk.Storage`.
+    """The journal of one Node, by UID, for one writer. `events.disk.Storage`.
 
-    ``writer`` is this process's own, and no other's: who it is, and what tells it from all others. ``tell``
-    takes a line for the operator, with its level. ``node`` is the Node's name, for people and for
-    `list_journals`. Raises ValueError for a UID that no name can hold.
+    ``writer``: unique to this process. ``tell``: takes lines for the operator. ``node``: the Node's name, for
+    people and `list_journals`. Raises ValueError for a UID that fits no name.
     """
 
-    #: Nothing here is waited for with a bound: what another leader cannot read must not take place.
+    #: No bound: what another leader cannot read must not take place.
     waits = Waits(math.inf, math.inf, UNSYNCED_SECONDS, GATHER_SECONDS)
 
     def __init__(
@@ -277,18 +274,18 @@ class ConfigMapStorage:
             raise ValueError(f"no UID of a Node that a ConfigMap could be named after: {node_uid!r}")
         self._caller, self._tell, self._writer = caller, tell, writer
         self._namespace, self._node_uid, self._node = namespace, node_uid, node
-        #: What is written from now on is the end of a journal in which no outage is open.
+        #: The next writes end a journal without an open outage.
         self.at_rest = False
         #: Another leader goes on with it.
         self.fenced = False
         self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps"
         self._source = ConfigMapSource(_location(namespace, node_uid))
-        #: Every piece that is there, as far as we know: its segment by its number.
+        #: The segment of each known piece by its number.
         self._index: dict[int, str] = {}
-        #: The number that is created next: 0 before the journal was read.
+        #: The next number; 0 before the journal was read.
         self._next = 0
         self._last = self._proved = (0, "")
-        #: The journal's first piece: as this writer has it, and as the newest piece says.
+        #: The journal's first piece, for this writer and in the newest piece.
         self._first = self._said_first = 1
         self._confirming = trio.Lock()
         self._told = ""
@@ -304,9 +301,9 @@ class ConfigMapStorage:
     # --- becoming the writer -------------------------------------------------------------------
 
     async def acquire(self, program: str) -> None:
-        """Read what is there: this writer goes on from exactly that, or not at all.
+        """Read what exists: this writer continues from exactly that.
 
-        There is no lock: whoever else goes on from there is told apart by the first create.
+        There is no lock: the first create decides between two writers.
         """
         if self._next:
             return
@@ -319,27 +316,27 @@ class ConfigMapStorage:
         self._load(pieces)
 
     async def release(self) -> None:
-        """Nothing is held: a Lease of the process's own says who tries."""
+        """No lock is held."""
 
     async def create(self, name: str) -> ConfigMapFile:
-        """Its first write makes it."""
+        """The first write creates it."""
         if name in self._index.values():
             raise FileExistsError(errno.EEXIST, "a segment of that name is there", name)
-        # From now on what was read is not all any more; and it is as large as all that ever happened.
+        # What was read is no longer complete, and is as large as the whole outage.
         self._source.forget()
         return ConfigMapFile(self, name)
 
     async def sync_file(self, name: str) -> None:
-        """What is there is durable."""
+        """No-op: creates are durable."""
 
     async def put(self, name: str, data: bytes) -> None:
         raise OSError(errno.ENOTSUP, "only a journal is kept here, and it is only appended to")
 
     async def set_reserve(self, size_bytes: int) -> None:
-        """The API server has no space to be kept aside."""
+        """The API server cannot reserve space."""
 
     async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
-        """With the pieces in memory, read anew where they are not."""
+        """With the pieces in memory, read anew if need be."""
         read = not self._source.loaded
         if read:
             self._load(await self._read())
@@ -355,7 +352,7 @@ class ConfigMapStorage:
     # --- writing -------------------------------------------------------------------------------
 
     async def append(self, segment: str, offset: int, data: bytes) -> None:
-        """One piece. Raises Fenced where somebody else has made the piece of that number, and OSError."""
+        """Raises Fenced where another writer has created this number, and OSError."""
         number, first = self._next, self._first
         made = self._object(number, segment, offset, data)
         while True:
@@ -365,8 +362,8 @@ class ConfigMapStorage:
                 break
             if answer.code != HTTP_CONFLICT:
                 raise OSError(errno.EIO, f"the API server does not take the journal: {answer_text(answer)}")
-            # Ours, by a request whose answer was lost, or another leader's; or a conflict about something
-            # else, as the namespace's quota.
+            # It is ours (its answer was lost), or another leader's, or a conflict about something else, such
+            # as the quota.
             found = await self._get(number)
             if found is not None:
                 break
@@ -378,7 +375,7 @@ class ConfigMapStorage:
         self._index[number] = segment
 
     async def confirm(self) -> None:
-        """That all that was appended will be read by whoever comes. Raises Fenced, OSError."""
+        """Confirm that the next leader will read all that was appended. Raises Fenced, OSError."""
         async with self._confirming:
             last, (number, uid) = self._last, self._proved
             if last == self._proved:
@@ -387,7 +384,7 @@ class ConfigMapStorage:
                 found = await self._get(number)
                 stands = found is not None and found.uid == uid
             else:
-                # Nothing was there: then nothing is there but what we have made.
+                # The journal was empty, so all pieces must be ours.
                 stands = all(piece.writer == self._writer for piece in await self._read())
             if not stands:
                 what = "another leader has gone on with this journal, and has removed its oldest part"
@@ -399,7 +396,7 @@ class ConfigMapStorage:
         return Fenced(errno.EBUSY, what)
 
     async def remove(self, name: str) -> None:
-        """It is no part of the journal any more with the next piece; its objects go with a later removal."""
+        """The next piece excludes it from the journal; a later removal deletes its objects."""
         await self.confirm()
         newest = max((number for number, segment in self._index.items() if segment == name), default=0)
         if newest >= self._proved[0]:
@@ -457,7 +454,7 @@ class ConfigMapStorage:
             raise OSError(errno.EIO, f"the journal cannot be read: {error}") from None
 
     async def _read(self) -> list[Piece]:
-        """All pieces, at one moment, in the order of their numbers."""
+        """All pieces of one moment, in the order of their numbers."""
         while True:
             try:
                 found, _ = await list_in_parts(
@@ -482,7 +479,7 @@ class ConfigMapStorage:
         return answer
 
     async def _ask(self, method: str, path: str, body: object = None) -> Answer:
-        """The server's word, however long it is away, and however long we may not ask."""
+        """The server's answer, however long it is away or refuses."""
         while True:
             call = ApiCall(self._caller, math.inf, "")
             answer = await call.until_answered(method, path, body, again_seconds_max=AGAIN_SECONDS_MAX)
@@ -503,7 +500,7 @@ class ConfigMapStorage:
 
 
 class StoredJournal(NamedTuple):
-    """One of a namespace. ``at_rest``: it was closed, and no outage was open in it."""
+    """``at_rest``: closed without an open outage."""
 
     node_uid: str
     node: str
@@ -511,7 +508,7 @@ class StoredJournal(NamedTuple):
 
 
 async def list_journals(caller: ApiCaller, namespace: str) -> list[StoredJournal]:
-    """By UID, of their metadata alone. Raises OSError where they cannot be listed now."""
+    """By UID, from metadata alone. Raises OSError."""
     found: list[tuple[int, _Meta]] = []
 
     def take(part: Sequence[_ConfigMap]) -> None:
@@ -529,11 +526,11 @@ async def list_journals(caller: ApiCaller, namespace: str) -> list[StoredJournal
 async def read_journals(
     caller: ApiCaller, namespace: str, take: Callable[[str, ConfigMapSource], None]
 ) -> None:
-    """All of a namespace, in one list, and one at a time in memory: each is given to ``take`` with its Node's
-    UID. Their pieces lie together, since that is how they are named; one of which others lie in between comes
-    more than once, and never whole. Raises OSError where they cannot be listed now, or not to the end.
+    """Read all journals of a namespace with one list, one at a time in memory; ``take`` gets each with its
+    Node's UID. A journal's pieces are neighbours by name; one with others in between comes in parts. Raises
+    OSError, also in the middle.
 
-    A list of one journal alone has the server look through all pieces that there are.
+    A list of one journal would make the server look through all pieces.
     """
     node_uid, pieces = "", list[Piece]()
 
@@ -582,14 +579,14 @@ async def _list_all(
 
 
 async def read_journal(caller: ApiCaller, namespace: str, node: str) -> ConfigMapSource:
-    """The journal of a Node, by its UID or its name, as it stands now, in memory. Nothing is written.
+    """The journal of a Node, by UID or name, read into memory.
 
-    Raises LookupError, with what there is instead, and OSError where it cannot be read now.
+    Raises LookupError, with the known journals, and OSError.
     """
     journals = await list_journals(caller, namespace)
     found = [each for each in journals if node in (each.node_uid, each.node)]
     if len(found) != 1:
-        # A Node that was made anew has its name, and another UID.
+        # A recreated Node has the same name and another UID.
         several = [f"{each.node or 'unnamed'} ({each.node_uid})" for each in found or journals]
         what = "several journals are of" if found else "no journal is of"
         there = f": there are those of {', '.join(several)}" if several else ""
@@ -600,4 +597,4 @@ async def read_journal(caller: ApiCaller, namespace: str, node: str) -> ConfigMa
 
 
 class _Expired(Exception):
-    """The list took so long that the server has forgotten its begin."""
+    """The server has forgotten the list's begin."""

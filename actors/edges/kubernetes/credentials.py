@@ -1,18 +1,16 @@
-"""Where the API server is and who we are there, kept current: tokens and certificates rotate, and the server
-moves.
+"""The API server's address and our identity there, kept current: tokens and certificates rotate, servers
+move.
 
-The source is a kubeconfig, or what a pod finds in itself. Everything is read into memory at once, with the
-list of the files that it came from. Files are compared by their places on the disk, in a thread, never on
-the way of a call: a disk that hangs must not hold up a shutdown. What cannot be read for a moment (it is
-just being written) leaves the last good access in force.
+The source is a kubeconfig, or a pod's own files. All are read into memory at once. A thread compares the
+files by their places on the disk, never during a call: a hung disk must not delay a shutdown. While a
+file cannot be read (it is being written) the last good access stays.
 
-Clouds' kubeconfigs name a program that hands out credentials (client-go's exec plugins,
-client.authentication.k8s.io/v1 and v1beta1): it is given KUBERNETES_EXEC_INFO, prints an ExecCredential,
-and is run again in time.
+Kubeconfigs of clouds name a program that prints credentials (client-go's exec plugins,
+client.authentication.k8s.io/v1 and v1beta1). It gets KUBERNETES_EXEC_INFO, prints an ExecCredential, and runs
+again in time.
 
-An error's text likes to quote what it is about: the line of a kubeconfig with the token, a header, a
-proxy's address with its password. All of it would stand in the journal and in the system's log, so none of
-it is passed on.
+An error's text may quote the line with the token, a header, or a proxy's address with its password, and would
+stand in the journal and the system's log. So no such text is passed on.
 """
 
 from __future__ import annotations
@@ -35,16 +33,16 @@ from ebbtide.actors.edges.documents import DocumentError, object_of_text, read_f
 from ebbtide.events import bounds
 from ebbtide.events.units import size_text, span_s
 
-#: A file's identity and age; nothing where it cannot be had.
+#: A file's identity and age; None: no file.
 FileMark = tuple[int, int, int, int] | None
 
-#: Refusals come in bursts, and so do calls without a credential: a plugin is asked once for all of them.
+#: Refusals come in bursts: a plugin is asked once for all of them.
 PLUGIN_AGAIN_SECONDS = 5.0
 
 
 class Credentials:
-    """``kubeconfig`` None: those of the pod that we run in. ``context``: of the kubeconfig; empty: its
-    current one. ``access`` is None until the first `refresh`.
+    """``kubeconfig`` None: the pod's own. ``context``: of the kubeconfig; empty: its current one. ``access``
+    is None until the first `refresh`.
     """
 
     def __init__(self, kubeconfig: Path | None, context: str = "") -> None:
@@ -60,13 +58,13 @@ class Credentials:
         self._one = trio.Lock()
 
     async def refresh(self, *, refused: bool = False) -> Access:
-        """Read what has changed; ``refused``: the server no longer takes what we have. ``access`` stays the
-        same object unless it changed. Raises UnusableCredentials, and ``access`` stays as it was.
+        """Read what has changed. ``refused``: the server refused the present access. ``access`` stays the
+        same object unless it changed. Raises UnusableCredentials, and then ``access`` stays.
         """
-        # One at a time: a burst of refusals would otherwise run a plugin once for each.
+        # A burst of refusals must run the plugin once.
         async with self._one:
             before = self._base
-            # Abandoned with a disk that hangs: the daemon must be able to leave.
+            # Abandoned on a hung disk: the daemon must be able to leave.
             base = self._base = await trio.to_thread.run_sync(
                 self._look, before, refused, abandon_on_cancel=True
             )
@@ -80,7 +78,7 @@ class Credentials:
         if before is not None and marks == self._marks and not anew:
             return before
         base = self._read()
-        # Marks are from before the reading: what changed in between is then seen the next time.
+        # Taken before the reading, so a change in between is seen next time.
         self._marks = marks if before is not None and before.files == base.files else ()
         return base
 
@@ -89,7 +87,7 @@ class Credentials:
         rested = trio.current_time() >= self._asked_at + PLUGIN_AGAIN_SECONDS
         granted = self._granted
         if changed or granted is None or not granted.holds() or (refused and rested):
-            # One that failed is not run again and again, however often somebody needs what it did not give.
+            # A failed plugin rests before it runs again.
             if self._failed is not None and not (rested or changed):
                 raise self._failed
             self._asked_at, self._failed = trio.current_time(), None
@@ -102,7 +100,7 @@ class Credentials:
 
 
 def file_marks(files: tuple[Path, ...]) -> tuple[FileMark, ...]:
-    """Through links: a rotated certificate is a link that points elsewhere."""
+    """Follows links: a rotated certificate is a link to another file."""
     return tuple(map(_file_mark, files))
 
 
@@ -114,21 +112,23 @@ def _file_mark(path: Path) -> FileMark:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-# Everything is read into memory at once: whoever holds an `Access` can see from its ``files`` that one of
-# them changed (a token or a certificate rotated, the server moved) and read again.
+# All files are read into memory at once. An `Access` lists its ``files``, so that a change (rotation, another
+# server) can be seen.
 
 
-#: What `kubectl config` writes is a few KiB; a file that is larger is something else.
+#: A kubeconfig has a few KiB. A larger file is something else.
 FILE_BYTES_MAX = 1024 * 1024
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class UnusableCredentials(Exception):
-    """A kubeconfig, or a file that it names, cannot be used; the text is one line that says which and why."""
+    """A kubeconfig, or a file that it names, cannot be used. The text is one line with the file and the
+    reason.
+    """
 
 
 class MalformedKubeconfig(UnusableCredentials):
-    """The file itself is no kubeconfig that we can use, whatever comes of the files that it names."""
+    """The kubeconfig itself cannot be used."""
 
 
 class ExecVariable(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ class ExecVariable(msgspec.Struct, frozen=True):
 
 
 class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
-    """A program that hands out credentials (client.authentication.k8s.io)."""
+    """A program that prints credentials (client.authentication.k8s.io)."""
 
     command: str
     args: tuple[str, ...] | None = None
@@ -148,8 +148,8 @@ class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """``server`` without a slash at its end; PEM in ``authority`` (empty: the machine's own trust),
-    ``certificate`` and ``key``; ``files``: what all this was read from.
+    """``server`` without a slash at its end. PEM in ``authority`` (empty: the machine's trust),
+    ``certificate`` and ``key``. ``files``: the sources.
     """
 
     server: str
@@ -164,7 +164,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[Path, ...] = ()
 
     def connection(self) -> tuple[object, ...]:
-        """What a connection depends on: while this stays, open ones can be used with another token."""
+        """While this stays, open connections can be used with another token."""
         return (
             self.server, self.authority, self.certificate, self.key,
             self.insecure, self.server_name, self.proxy,
@@ -220,12 +220,12 @@ class _Kubeconfig(msgspec.Struct, rename="kebab"):
 
 
 def read_kubeconfig(path: Path, context: str = "") -> Access:
-    """The access of a kubeconfig's context; empty: its current one. Raises UnusableCredentials."""
+    """``context`` empty: the current one. Raises UnusableCredentials."""
     return _KubeconfigReader(path, context).access()
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT_FOLDER) -> Access:
-    """The access of the pod that we run in, by its service account. Raises UnusableCredentials."""
+    """The pod's access, by its service account. Raises UnusableCredentials."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise UnusableCredentials(
@@ -242,7 +242,7 @@ def in_cluster(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_
 
 
 def read_bounded(path: Path) -> bytes:
-    """A file of bounded size. Raises UnusableCredentials."""
+    """Raises UnusableCredentials."""
     try:
         data = read_file(path, FILE_BYTES_MAX)
     except OSError as error:
@@ -295,13 +295,13 @@ class _KubeconfigReader:
             raise self._wrong(
                 f"user {context.user!r} has an auth-provider or a password: use exec or a token"
             )
-        # A file goes before the token itself, as with kubectl.
+        # A file goes before the token, as with kubectl.
         token = _token_text(self._beside(user.token_file)) if user.token_file else user.token
         if not is_token(token):
             raise self._wrong("the token in it has characters that no token has")
         plugin = user.exec
         if plugin is not None and "/" in plugin.command:
-            # A relative path is the kubeconfig's; a bare name is looked for in PATH.
+            # A path is relative to the kubeconfig; a bare name is found by PATH.
             plugin = msgspec.structs.replace(plugin, command=str(self.path.parent / plugin.command))
         return Access(
             server=cluster.server.rstrip("/"),
@@ -344,7 +344,7 @@ class _KubeconfigReader:
         return MalformedKubeconfig(f"kubeconfig {self.path}: {what}")
 
 
-#: What it says is a token and a certificate.
+#: A token and a certificate.
 OUTPUT_BYTES_MAX = 1024 * 1024
 #: So long before its end a credential is replaced.
 EXPIRY_MARGIN_SECONDS = 30.0
@@ -363,7 +363,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 class GrantedCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """``until``: seconds of the wall clock, None for as long as the server takes it."""
+    """``until``: in seconds of the wall clock; None: until the server refuses it."""
 
     token: str = ""
     certificate: bytes = b""
@@ -380,8 +380,8 @@ class GrantedCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_plugin(plugin: ExecPlugin, access: Access) -> GrantedCredential:
-    """Run the plugin once, for `plugin_seconds` at most. Raises UnusableCredentials, which quotes nothing of
-    what it said: that may be what nobody else may know.
+    """Run the plugin once, for at most `plugin_seconds`. Raises UnusableCredentials, without a word of the
+    plugin's: it may be secret.
     """
     output = b""
     try:
@@ -433,24 +433,24 @@ async def ask_plugin(plugin: ExecPlugin, access: Access) -> GrantedCredential:
     )
 
 
-#: What a message about a file quotes of it.
+#: A message's quote of a file.
 QUOTED = re.compile(r"(['\"]).*\1", re.DOTALL)
-#: Of a URL: a name and a password.
+#: A name and password in a URL.
 USER_INFO = re.compile(r"//[^/@\s]*@")
 
 
 def is_token(text: str) -> bool:
-    """Whether a header can carry it."""
+    """Can a header carry it?"""
     return text.isascii() and text.isprintable()
 
 
 def unquoted_problem(error: DocumentError) -> str:
-    """Of a YAML file: what is wrong and where, without a word of the file."""
+    """A YAML file's problem and line, without a word of the file."""
     said = QUOTED.sub("...", error.message)
     return f"{said}, in line {error.line}" if error.line else said
 
 
-#: Errors of the client's, with those that are made of them, in our words: theirs quote the answer.
+#: The client's errors in our words: its own quote the answer.
 CLIENT_ERRORS = {
     "ServerDisconnectedError": "the server has hung up",
     "ClientPayloadError": "the answer broke off",
@@ -459,10 +459,10 @@ CLIENT_ERRORS = {
 
 
 def failure_text(error: BaseException) -> str:
-    """Of a call: one line, in the error's words where these are ours or about the connection. Others may
-    quote what was to be sent, or what was answered.
+    """One line about a failed call. Uses an error's own words only if they are ours or about the connection:
+    others may quote the request or the answer.
     """
-    # A certificate that is not believed is both, and quotes nothing of ours.
+    # A certificate error is both, and quotes nothing of ours.
     if isinstance(error, OSError) or type(error).__module__.startswith("ebbtide."):
         return USER_INFO.sub("//", " ".join(str(error).split())) or type(error).__name__
     if isinstance(error, ValueError):

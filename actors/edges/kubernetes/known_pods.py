@@ -1,14 +1,12 @@
-"""The pods of this node as far as they are known, and what the parts of this edge need of each other.
+"""What is known of this node's pods.
 
-The watch keeps `KnownPod`s, the writers look them up by UID and call; neither knows how the other does it.
-The watch replaces what the cache on disk had as soon as it has listed; manifests answer for static pods
-that the API never showed.
+The watch stores `KnownPod`s, and the writers look them up by UID. The watch replaces what the cache on disk
+had; manifests add static pods that the API never showed.
 
-The cache is one file, replaced as a whole, so that a start without the API server knows the pods'
-priorities. It outlives a reboot: what the next boot delivers is checked against it. It follows the watch at
-a distance: which pods there are matters at once, how they are can wait.
+The cache is one file, replaced as a whole, so that a start without the API server knows the pods' priorities.
+It outlives a reboot. New and removed pods are written at once, other changes later.
 
-Nothing here needs the client: it is loaded with the edge, and by whoever only looks.
+Nothing here needs the client.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import trio
@@ -36,8 +33,8 @@ from ebbtide.events.decisions import (
 )
 from ebbtide.events.files import read_own, write_atomically
 
-#: What the core may have written to the API server. Here, so that the edge can take orders before the
-#: writers are loaded.
+#: What the core may have written to the API server. Here, so that the edge takes orders before the writers
+#: are loaded.
 API_ORDERS: tuple[type[Order], ...] = (
     AnnounceNode,
     AwaitStatuses,
@@ -50,18 +47,17 @@ API_ORDERS: tuple[type[Order], ...] = (
 )
 
 
-#: Phases of a pod after which nothing of it runs.
+#: Nothing of a pod runs after these.
 FINAL_PHASES = ("Succeeded", "Failed")
-#: Of an object that nobody but its creator has written; the API server sets the second.
+#: Of an object that only its creator has written; the API server sets the second.
 CREATED_PHASES = ("", "Pending")
 
 
 class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a shutdown may need of a pod of this node, as the API last showed it (a whitelisted projection).
+    """What a shutdown needs of a pod, as the API last showed it.
 
-    ``uid`` is the one that the runtime knows, for a static pod what its mirror claims (`mirrored_uid`).
-    ``api_uid`` is the object's own, for preconditions. ``static``: a mirror, which no kubelet runs, be its
-    claim true or not.
+    ``uid``: the runtime's; for a static pod the one that its mirror claims (`mirrored_uid`). ``api_uid``: the
+    object's own, for preconditions. ``static``: a mirror, even if its claim is false.
     """
 
     uid: str
@@ -78,37 +74,33 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     volumes: bool = False
     host_network: bool = False
     owner: str = ""
-    #: Restartable init containers, in the manifest's order.
+    #: In the manifest's order, as are the containers.
     sidecars: tuple[str, ...] = ()
-    #: Names of the other containers, in the manifest's order.
     containers: tuple[str, ...] = ()
-    #: Those of them whose ``state`` is terminated, with the exit code of each.
+    #: By container, the exit code of those whose ``state`` is terminated.
     ended: dict[str, int] = {}
-    #: The runtime's ids of the containers, and init containers, that run, by name.
+    #: By name, the runtime's ids of running containers and init containers.
     running: dict[str, str] = {}
-    #: The newest start of any container, RFC 3339, as the API had it.
+    #: The newest start of any container, RFC 3339.
     started_at: str = ""
     deleting: bool = False
 
 
-# A static pod is on this node's disk, and its kubelet makes an object for it, its mirror, that says by
-# annotations whose it is. The API server lets everybody write these who may create pods and names the node,
-# so what they say of others' pods is not simply believed: a pod that the API server has goes before what
-# claims to mirror it, a mirror speaks only for what the runtime has as static and under the mirror's own
-# namespace and name (`cri_pods.known_pod_of`), and where nobody asks the runtime, that mirror
-# counts whose status a kubelet writes, which takes another right than creating pods.
+# A static pod is a file on this node. Its kubelet makes a mirror object, with annotations that name the pod.
+# Every user who may create pods can write these, so they are checked: a real pod goes before a mirror; a
+# mirror counts only for a static pod of the runtime with the mirror's namespace and name
+# (`cri_pods.known_pod_of`); and without the runtime a mirror with a kubelet's status counts first, since
+# writing a status takes another right.
 
 
 class Annotations(msgspec.Struct, gc=False):
-    """What a kubelet writes on a mirror. ``mirror`` None: it is none."""
+    """A kubelet's annotations on a mirror. ``mirror`` None: it is no mirror."""
 
     mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
     source: str = msgspec.field(default="", name="kubernetes.io/config.source")
 
 
 class Owner(msgspec.Struct, gc=False):
-    """An owner reference, as far as it is read."""
-
     kind: str = ""
     name: str = ""
     controller: bool | None = None
@@ -119,13 +111,13 @@ STATIC_SOURCES = ("file", "http")
 
 
 def controller_of(owners: Iterable[Owner] | None) -> Owner:
-    """An empty one where there is none."""
+    """Empty if there is none."""
     return next((each for each in owners or () if each.controller), Owner())
 
 
 def mirrored_uid(name: str, annotations: Annotations | None, owners: Iterable[Owner] | None) -> str:
-    """The UID of the static pod that an object of that name says it mirrors, as a kubelet says it: with the
-    pod's source, owned by its Node, and with the Node's name behind its own. Else empty.
+    """The UID of the static pod that this object mirrors, if it looks like a kubelet's: with the pod's
+    source, owned by its Node, with the Node's name at the end of its own. Else empty.
     """
     if annotations is None or annotations.source not in STATIC_SOURCES:
         return ""
@@ -135,7 +127,7 @@ def mirrored_uid(name: str, annotations: Annotations | None, owners: Iterable[Ow
 
 
 def by_runtime_uid(pods: Iterable[KnownPod]) -> dict[str, KnownPod]:
-    """Each pod by the UID that the runtime knows; what only claims to be one of them is left out."""
+    """By the runtime's UID, without false mirrors."""
     found: dict[str, KnownPod] = {}
     for each in pods:
         before = found.get(each.uid)
@@ -149,56 +141,22 @@ def _precedence(pod: KnownPod) -> tuple[bool, bool]:
     return pod.uid == pod.api_uid, pod.phase not in CREATED_PHASES
 
 
-class PodLookup(Protocol):
-    """What the runtime's edge asks for a pod that it has found: from the watch, its cache, or a manifest."""
-
-    def find(self, uid: str) -> KnownPod | None:
-        """By the UID that the runtime knows."""
-
-    def find_named(self, namespace: str, name: str) -> KnownPod | None:
-        """By name, where the UID is not known: a static pod that only its manifest tells of has none."""
-
-    def pods(self) -> list[KnownPod]:
-        """All pods of this node, as far as they are known."""
-
-    def last_ends(self, uid: str) -> Mapping[str, int]:
-        """Of a pod whose object is gone: the exit codes that it went with, by container."""
-
-
-class FollowedPods(PodLookup, Protocol):
-    """A lookup that says when it has learned something."""
-
-    @property
-    def version(self) -> int:
-        """Counts what the API server has told; 0: nothing yet, all that is known is from before a restart."""
-
-    async def changed(self, since: int) -> None:
-        """Return once ``version`` is another than this."""
-
-    @property
-    def untold(self) -> str:
-        """Why the API server has told nothing since this start; empty: it has."""
-
-    @property
-    def expecting(self) -> bool:
-        """May more be known of the pods in a moment, with nothing having happened to them?"""
-
-
 PodName = tuple[str, str]
 
-#: Why the API server has told nothing: its first answer may still come, or it is on record as one that is not
-#: reachable, refuses, or cannot be asked by us.
+#: Its first answer may come, or the API server is on record as away, as refusing, or as unknown to us.
 NOT_LISTED_YET = "the API server has not listed this node's pods yet"
 NO_LIST = "the API server gives no list of this node's pods"
 
 
-#: Asked for within a quarter of a second: a kubelet, of 50 calls a second and 100 at once, takes away fewer
-#: objects in that time.
+#: Asked for within a quarter of a second, in which a kubelet removes fewer objects (50 calls a second, 100 at
+#: once).
 LAST_ENDS_MAX = 256
 
 
 class PodStore:
-    """A `Lookup`. ``version`` counts changes, ``membership`` those of which pods there are."""
+    """What the watch, its cache and the manifests have. ``version`` counts the API server's changes; 0: none
+    yet, so all is from before a restart. ``membership`` counts pods that came and went.
+    """
 
     def __init__(self) -> None:
         #: By the object's own UID.
@@ -207,16 +165,18 @@ class PodStore:
         self._manifests: dict[PodName, KnownPod] = {}
         #: By the runtime's UID, of pods that are gone, the newest last.
         self._last_ends: dict[str, dict[str, int]] = {}
-        #: Where a watch goes on; empty: nothing was listed yet.
+        #: Where a watch goes on; empty before the first list.
         self.resource_version = ""
         self.version = 0
         self.membership = 0
-        #: Why no first list is to be expected of the API server for now; empty: it may come.
+        #: Why no first list can be expected now.
         self.why_no_list = ""
+        #: False: the static pods' manifests are still to be read.
+        self.manifests_known = True
         self._news = trio.Event()
 
     async def changed(self, since: int) -> None:
-        """Return once ``version`` is another than this."""
+        """Return once ``version`` has changed."""
         while self.version == since:
             await self._news.wait()
 
@@ -224,31 +184,36 @@ class PodStore:
 
     @property
     def untold(self) -> str:
-        """Why the API server has told nothing since this start; empty: it has."""
+        """Why the API server has reported nothing since this start; empty: it has."""
         return "" if self.version else self.why_no_list or NOT_LISTED_YET
 
+    @property
+    def expecting(self) -> bool:
+        """May the pods become better known in a moment, with no change to them?"""
+        return self.untold == NOT_LISTED_YET or not self.manifests_known
+
     def find(self, uid: str) -> KnownPod | None:
-        """By the UID that the runtime knows."""
+        """By the runtime's UID."""
         return self._by_uid.get(uid)
 
     def find_named(self, namespace: str, name: str) -> KnownPod | None:
-        """By name, for a static pod whose UID only the kubelet can tell: a manifest's has none."""
+        """A static pod by name: only the kubelet knows its UID."""
         named = (each for each in self._pods.values() if (each.namespace, each.name) == (namespace, name))
         return next((each for each in named if each.static), None) or self._manifests.get((namespace, name))
 
     def pods(self) -> list[KnownPod]:
-        """The API's first, then static ones that it has not shown."""
+        """The API's first, then static pods that it has not shown."""
         shown = {(each.namespace, each.name) for each in self._pods.values()}
         unseen = [each for name, each in self._manifests.items() if name not in shown]
         believed = [each for each in self._pods.values() if self._by_uid[each.uid] is each]
         return [*believed, *unseen]
 
     def last_ends(self, uid: str) -> Mapping[str, int]:
-        """Of a pod whose object is gone: the exit codes that it went with, by container."""
+        """By container, the exit codes of a pod whose object is gone."""
         return self._last_ends.get(uid, {})
 
     def watched(self) -> list[KnownPod]:
-        """What the API has shown: what is worth keeping over a restart."""
+        """What the API has shown, to be kept over a restart."""
         return list(self._pods.values())
 
     # --- what is learned -------------------------------------------------------------------------
@@ -259,28 +224,23 @@ class PodStore:
             self._set(pods)
 
     def replace(self, pods: Iterable[KnownPod], resource_version: str) -> None:
-        """A whole list, as of that version."""
         before = self._pods.keys()
         self._set(pods)
         self.resource_version = resource_version
         self._tell(before != self._pods.keys())
 
     def put(self, pod: KnownPod) -> None:
-        """One pod, new or changed."""
         is_new = pod.api_uid not in self._pods
         self._pods[pod.api_uid] = pod
         self._by_uid = by_runtime_uid(self._pods.values())
         self._tell(is_new)
 
     def remove(self, last: KnownPod) -> None:
-        """One pod whose object is gone, as it was last. A mirror that was made anew is another object, with
-        the same UID.
-        """
+        """An object is gone; ``last``: its last state. A new mirror of the same pod is another object."""
         gone = self._pods.pop(last.api_uid, None)
         if gone is None:
             return
-        # A kubelet writes the last status, and takes the object away at once: often before anybody has looked
-        # at the one. Only of an object that was believed to be this pod's.
+        # A kubelet writes the last status and removes the object at once, often before a look at the first.
         if last.ended and self._by_uid[gone.uid] is gone:
             self._last_ends[gone.uid] = last.ended
             if len(self._last_ends) > LAST_ENDS_MAX:
@@ -289,8 +249,9 @@ class PodStore:
         self._tell(True)
 
     def set_manifests(self, pods: Iterable[KnownPod]) -> None:
-        """The static pods of this node, all of them."""
+        """All static pods of this node."""
         self._manifests = {(each.namespace, each.name): each for each in pods}
+        self.manifests_known = True
 
     def _tell(self, membership: bool) -> None:
         self.version += 1
@@ -305,11 +266,11 @@ class PodStore:
 
 CACHE_FILE_NAME = "pods.json"
 CACHE_FILE_VERSION = 1
-#: 250 pods are 100 KiB; a file like this is not ours.
+#: 250 pods are 100 KiB. A larger file is not ours.
 CACHE_BYTES_MAX = 16 * 1024 * 1024
-#: A pod that came or went is on disk so soon; pods mostly come and go together.
+#: After a pod came or went: they mostly come and go together.
 MEMBERSHIP_SECONDS = 0.5
-#: Anything else: a container that was restarted, a phase, a resource version.
+#: After any other change.
 DETAIL_SECONDS = 10.0
 
 
@@ -329,12 +290,12 @@ class PodCache:
         self._node = node
         self._tell = tell
         self._failed = False
-        #: One, and none of those that everybody shares: one that a disk holds up goes on when its task has
-        #: given it up, and must not come after a later one.
+        #: One thread, apart from those that all share: one that hangs on a disk outlives its task, and must
+        #: not write after a later one.
         self.threads = trio.CapacityLimiter(1)
 
     def load(self) -> list[KnownPod]:
-        """Empty where there is nothing of use; for a thread."""
+        """For a thread. Empty without a usable file."""
         try:
             found = msgspec.json.decode(read_own(self._path, CACHE_BYTES_MAX), type=_CacheFile)
         except (OSError, ValueError, RecursionError):
@@ -342,12 +303,12 @@ class PodCache:
         return found.pods if (found.version, found.node) == (CACHE_FILE_VERSION, self._node) else []
 
     async def follow(self, store: PodStore) -> None:
-        """Write what changes until cancelled, and then once more. Writes nothing before the first list."""
+        """Write changes until cancelled, and then once more. Writes nothing before the first list."""
         written, membership = store.version, store.membership
         try:
             while True:
                 await store.changed(written)
-                # Changes come in bursts: one write for all of them.
+                # Changes come in bursts: one write for all.
                 until = trio.current_time() + DETAIL_SECONDS
                 while True:
                     await trio.sleep(MEMBERSHIP_SECONDS)
@@ -364,7 +325,7 @@ class PodCache:
                     await self._write(store)
 
     async def _write(self, store: PodStore) -> None:
-        """A disk that hangs holds up this task alone."""
+        """A hung disk delays only this task."""
         file = _CacheFile(
             version=CACHE_FILE_VERSION,
             node=self._node,

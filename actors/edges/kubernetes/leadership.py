@@ -1,13 +1,12 @@
-"""Who of several replicas tries: leader election by a Lease in the controller's own namespace.
+"""Leader election among replicas, by a Lease in the controller's namespace.
 
-As client-go does it: the holder renews, and stops leading when it has not been able to for a while; another
-one takes over when it has seen the same record for longer than that. What one does and what the other waits
-for is counted on each one's own monotonic clock: the times in the record are for people, and are only
-compared for being the same.
+As client-go does it: the holder renews, and stops leading when it could not renew for a while; another
+replica takes over when it has seen the same record for longer than that. Each counts on its own monotonic
+clock. The times in the record are for people, and are only compared for equality.
 
-It holds as long as the clocks of both run alike and neither is stopped. One that was stopped between its
-last look at the clock and a request sends that request all the same, so a Lease fences nothing: it decides
-who tries, and the journal's create who was (`actors.edges.kubernetes.config_maps`).
+This holds while both clocks run alike and no replica is stopped. A replica that was stopped just before a
+request sends it later all the same. So a Lease fences nothing: it decides who tries, and the journal's create
+decides who leads (`config_maps`).
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events import bounds
 from ebbtide.events.units import span_s
 
-#: client-go's own: a record that has stood for so long is nobody's; its holder stops leading 5 s before; and
-#: how often each asks. The other one has taken over 20 s after its holder was killed: 2.4 s until it sees the
-#: last renewal, 15 s, a request.
+#: client-go's: a record may be taken over after the first, its holder stops leading after the second, and
+#: each asks every third. A killed leader is replaced after 20 s: 2.4 s until its last renewal is seen, 15 s,
+#: and a request.
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
-#: Two that began at the same time ask at different times soon.
+#: Two replicas that start together soon ask at different times.
 JITTER = 0.2
-#: One that promises longer than we do is waited for, but nobody for ever.
+#: The longest promise of another holder that counts.
 LEASE_SECONDS_MAX = 60.0
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """Of a Lease's ``spec``: the same as before is no sign of its holder."""
+    """A Lease's ``spec``. An unchanged one is no sign of its holder."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -62,18 +61,18 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _NotAllowed(Exception):
-    """The API server refuses; in our own words."""
+    """The API server refuses."""
 
 
 class _Lost(Exception):
-    """It is somebody else's."""
+    """Another replica holds it."""
 
 
 class Leadership:
-    """``identity`` is this process's own and no other's, also not the one's of before in the same pod.
+    """``identity``: of this process alone, also not of the pod's former process.
 
-    ``holder`` says who led when it was last looked at; empty: nobody. ``tell`` takes a line for the operator,
-    with its level. Raises ValueError for times that could let two lead at once, and without an identity.
+    ``holder``: the leader at the last look, or empty. ``tell``: takes lines for the operator. Raises
+    ValueError for times with which two could lead, and without an identity.
     """
 
     def __init__(
@@ -107,23 +106,21 @@ class Leadership:
         space = quote(namespace, safe="")
         self._leases_path = f"/apis/coordination.k8s.io/v1/namespaces/{space}/leases"
         self._path = f"{self._leases_path}/{quote(name, safe='')}"
-        #: The object as it was last seen: a write names its version. None: it has to be read.
+        #: The object as last seen, for its version; None: read it.
         self._found: JsonObject | None = None
         self._record = LeaseRecord()
-        #: From when on the record may be overwritten, where it stays as it is.
+        #: When an unchanged record may be overwritten.
         self._free_at = 0.0
         #: A request of ours may have made us its holder.
         self._tried = False
         self._problem = ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Waits until the Lease is ours, and runs ``lead`` while it is; cancels it when the Lease could not
-        be renewed in time, or is somebody else's, and waits again. Until cancelled, or until ``lead``
-        returns; what it raises comes in a group. In the end gives the Lease back: the caller must still work
-        then.
+        """Wait for the Lease, and run ``lead`` while it is ours. Cancels ``lead`` when the Lease is lost or
+        could not be renewed, and waits again. Until cancelled, or until ``lead`` returns; its exceptions come
+        in a group. At the end returns the Lease: the caller must still work.
 
-        ``lead`` is to end at once when it is cancelled: the other one begins ``lease_seconds`` less
-        ``renew_seconds`` later.
+        ``lead`` has to end at once: the next leader begins ``lease_seconds`` less ``renew_seconds`` later.
         """
         try:
             ended = False
@@ -134,8 +131,8 @@ class Leadership:
                 await self.resign()
 
     async def resign(self) -> None:
-        """The record names nobody any more, if it named us: another one has it with its next try. Nothing is
-        to be led any more when this is called.
+        """Remove our name from the record, so that another replica gets it with its next try. Nothing may be
+        led any more.
         """
         if not self._tried:
             return
@@ -149,7 +146,7 @@ class Leadership:
     # --- waiting for it --------------------------------------------------------------------------
 
     async def _acquired_at(self) -> float:
-        """When the request began that made it ours."""
+        """When the request that acquired it began."""
         while True:
             began = trio.current_time()
             try:
@@ -179,9 +176,9 @@ class Leadership:
     # --- holding it ------------------------------------------------------------------------------
 
     async def _hold(self, lead: Callable[[], Awaitable[None]], began: float) -> bool:
-        """Whether ``lead`` has returned by itself."""
-        # The deadline itself ends the block, whatever a request does meanwhile. It counts from before the
-        # request, which was carried out at some time after: nobody can count from earlier.
+        """Has ``lead`` returned by itself?"""
+        # The deadline ends the block whatever a request does. It counts from the begin of the request, since
+        # other replicas count from later.
         ended = False
         with trio.CancelScope(deadline=began + self._renew_seconds) as term:
             async with trio.open_nursery() as nursery:
@@ -199,7 +196,7 @@ class Leadership:
             await trio.sleep(self._pause())
             try:
                 began = trio.current_time()
-                # It may have been ours, with its answer lost: told at once by a second try.
+                # It may be ours with its answer lost: a second try shows that.
                 if await self._renew_once() or await self._renew_once():
                     term.deadline = began + self._renew_seconds
                     self._mended()
@@ -213,7 +210,7 @@ class Leadership:
                 self._trouble(error)
 
     async def _renew_once(self) -> bool:
-        """False where it has to be tried again. Raises _Lost, Unanswered, _NotAllowed."""
+        """False: try again. Raises _Lost, Unanswered, _NotAllowed."""
         if self._found is None and not (await self._read() and self.holder == self._identity):
             raise _Lost
         return await self._write(self._identity)
@@ -224,7 +221,7 @@ class Leadership:
     # --- the object ------------------------------------------------------------------------------
 
     async def _read(self) -> bool:
-        """Whether it is there. Raises Unanswered, _NotAllowed."""
+        """Does it exist? Raises Unanswered, _NotAllowed."""
         self._found = None
         answer = await self._ask("GET", self._path)
         if answer.code == HTTP_NOT_FOUND:
@@ -241,7 +238,7 @@ class Leadership:
         return await self._swap("POST", self._leases_path, {**body, "spec": self._spec(self._identity)})
 
     async def _write(self, holder: str) -> bool:
-        """Where it still is as it was found: compare and swap. Raises Unanswered, _NotAllowed."""
+        """Compare and swap. Raises Unanswered, _NotAllowed."""
         assert self._found is not None
         spec = {**self._found.get("spec", {}), **self._spec(holder)}
         return await self._swap("PUT", self._path, {**self._found, "spec": spec})
@@ -259,9 +256,9 @@ class Leadership:
         }
 
     async def _swap(self, method: str, path: str, body: JsonObject) -> bool:
-        """Whether it was carried out; False: it is another one by now, and has to be read."""
+        """False: it has changed, and has to be read."""
         self._tried = True
-        # Also where no answer comes: it may have been carried out, and then its version is another.
+        # Also without an answer: if it was carried out, the version is another.
         self._found = None
         answer = await self._ask(method, path, body)
         if answer.ok:
@@ -272,12 +269,12 @@ class Leadership:
         return False
 
     async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> Answer:
-        # Two tries fit into the time in which it has to be renewed.
+        # Two tries fit into the time for a renewal.
         seconds = self._renew_seconds / 2
         return await ApiCall(self._caller, seconds, "").once(method, path, body, seconds_max=seconds)
 
     def _take(self, answer: Answer) -> None:
-        """Raises Unanswered for what is no Lease."""
+        """Raises Unanswered for an unreadable Lease."""
         try:
             found = msgspec.json.decode(answer.body, type=JsonObject)
             record = msgspec.convert(found.get("spec") or {}, LeaseRecord)

@@ -1,11 +1,11 @@
 """The edge of one Node in an outage: what is seen of it, and the three writes.
 
-Every write is made from a Node that was read for it, and names that version. `SetTaint` reads Node and lease
-again, in this order, and compares both with what its order was decided from: anything else is refused, what
-was found is told, and it is decided anew. Which taint is ours is noted on the Node, in the same request.
+Every write names the Node's version that it was made from. `SetTaint` reads Node and lease again, in this
+order. If they differ from the order's, it refuses, reports what it found, and the core decides anew. A note
+on the Node, in the same request, says which taint is ours.
 
-A write that was not answered may still be carried out, as long as the Node has the version that it was made
-from. So a Node is not read for a decision before that version is over (`NodeWriter.change`).
+The server may still carry out an unanswered write while the Node has its version. So no decision is based on
+the Node until that version is over (`NodeWriter.change`).
 """
 
 from __future__ import annotations
@@ -66,36 +66,35 @@ from ebbtide.events.outage_events import (
     SetTaint,
 )
 
-#: Kubernetes' own value: whoever looks for it finds it.
+#: Kubernetes' own value.
 OUT_OF_SERVICE_VALUE = "nodeshutdown"
 #: The taint of this key is ours alone.
 QUARANTINE: JsonObject = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
-#: Which write is under way: a later order of this Node takes over from an earlier one.
+#: A later order of this Node takes over from an earlier one.
 HOLD = "outage"
 OVERTAKEN = "a later order has overtaken it"
 ANOTHER_NODE = "another Node has its name"
 
 
 class _AnotherNode(Exception):
-    """The object of that name is not the one that the order is about."""
+    """Another object has the order's name."""
 
 
 class Look(NamedTuple):
-    """What was told last, or is to be told. ``node`` None: it is gone."""
+    """The last report, or the next. ``node`` None: it is gone."""
 
     node: NodeView | None
     lease_mark: str
 
 
 def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[Fact]:
-    """What there is to tell. ``asked``: the Node also where nothing has changed."""
+    """What to report. ``asked``: the Node also without a change."""
     if now.node is None:
         is_news = asked or told is None or told.node is not None
         return [NodeDeleted()] if is_news else []
     node, before = now.node, told.node if told is not None else None
     facts: list[Fact] = []
-    # Whatever is heard under another boot id is told with that boot id: a heartbeat alone would be taken for
-    # one of the boot of before.
+    # A new boot id is reported first: a heartbeat alone would count for the boot before.
     if told is not None and before is not None and before.boot_id == node.boot_id:
         if now.lease_mark not in ("", told.lease_mark):
             facts.append(HeartbeatSeen(mark=now.lease_mark))
@@ -117,14 +116,14 @@ def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[
                 taint_boot=node.taint_boot,
             )
         )
-    # Whichever boot it is about: what it means for an outage, whoever tells of that outage says.
+    # Of any boot: the core decides what it means for an outage.
     if node.last_boot is not None and (before is None or before.last_boot != node.last_boot):
         facts.append(node.last_boot)
     return facts
 
 
 def is_as_ordered(order: SetTaint | PowerOff, node: NodeView, lease_mark: str) -> bool:
-    """Nothing has changed of what it was decided from. A mark that is gone is no sign of life."""
+    """Nothing has changed since the decision. A mark that is gone is no sign of life."""
     if isinstance(order, SetTaint):
         same = order.resource_version == node.version
     else:
@@ -139,7 +138,7 @@ def is_as_ordered(order: SetTaint | PowerOff, node: NodeView, lease_mark: str) -
 
 
 def taint_patch(node: ApiNode, order: SetTaint) -> JsonObject:
-    """A merge patch of the Node, in the version that the order names: taint and note."""
+    """A merge patch with taint and note, of the order's version."""
     added = rfc3339_now()
     taint = {
         "key": OUT_OF_SERVICE,
@@ -153,7 +152,7 @@ def taint_patch(node: ApiNode, order: SetTaint) -> JsonObject:
 
 
 def quarantine_patch(node: ApiNode) -> JsonObject | None:
-    """None where it stands already."""
+    """None if it is set."""
     if any(_is_quarantine(taint) for taint in node.spec.taints):
         return None
     meta = {"resourceVersion": node.metadata.resource_version}
@@ -161,7 +160,9 @@ def quarantine_patch(node: ApiNode) -> JsonObject | None:
 
 
 def untaint_patch(node: ApiNode) -> JsonObject | None:
-    """All that is ours, back; None where nothing is. Another controller's taint is not, whatever is noted."""
+    """Remove all that is ours; None if nothing is. Another controller's taint is never ours, whatever is
+    noted.
+    """
     note = read_note(node)
     left = [each for each in node.spec.taints if not (_is_quarantine(each) or is_our_taint(each, note))]
     if len(left) == len(node.spec.taints) and NOTE_ANNOTATION not in node.metadata.annotations:
@@ -175,10 +176,10 @@ def _is_quarantine(taint: JsonObject) -> bool:
 
 
 class NodeEdge:
-    """Of the Node of that name and UID. ``view`` is everybody's; ``context`` gives an order's trace.
+    """``view`` is shared by all nodes. ``context`` gives an order's trace.
 
-    ``heeded``: whether a renewal of the lease alone is of use to anybody. One that is not is told with what
-    comes next: a node that is well renews six times a minute, and each fact is an object in the API server.
+    ``heeded``: is a renewal of the lease alone worth a report? Else it comes with the next one: a healthy
+    node renews six times a minute, and each fact is an object in the API server.
     """
 
     def __init__(
@@ -194,9 +195,9 @@ class NodeEdge:
         self._node, self._uid = node, node_uid
         self._writer = NodeWriter(caller, node, NOTE_ANNOTATION)
         self._told: Look | None = None
-        #: No object of that name and UID will be there again.
+        #: No object of that name and UID will exist again.
         self._gone = False
-        #: The mark whose renewal was told to be missed; None: none was.
+        #: The mark whose missed renewal was reported.
         self._missed: str | None = None
         self._telling = trio.Lock()
         self.effects: Mapping[type[Order], Effect] = {
@@ -207,19 +208,19 @@ class NodeEdge:
         }
 
     def prewarm(self) -> None:
-        """The connection is everybody's."""
+        """The connection is shared."""
 
     def detach(self) -> None:
-        """What was written stays as it is."""
+        """Writes stay."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Whether an earlier leader's write took place, the Node says that is read next."""
+        """The next reading shows whether an earlier leader's write took place."""
         return None
 
     # --- what is seen ----------------------------------------------------------------------------
 
     async def run(self, outlet: Outlet) -> None:
-        """First the Node as it is now, then what changes, until cancelled."""
+        """Report the Node as it is now, and then its changes, until cancelled."""
         await self._view.listed()
         while True:
             observed = self._view.of(self._node)
@@ -232,10 +233,10 @@ class NodeEdge:
             with trio.move_on_at(silent_at):
                 await news.wait()
                 continue
-            # The last renewal before the one that was missed.
+            # The last renewal before the missed one.
             await self._tell(outlet)
-            # Both may come at the same time where the process was held up: what came is not missed, nor what
-            # could not have been seen.
+            # After a delay both may come at once. A renewal that came, or could not have been seen, is not
+            # missed.
             now = trio.current_time()
             if self._look().lease_mark == mark and self._view.silent_at(self._node) <= now:
                 silent_ns = int((now - self._view.heard_at(self._node)) * NS_PER_SECOND)
@@ -243,7 +244,7 @@ class NodeEdge:
                 await outlet.put(HeartbeatMissed(silent_ns=silent_ns, mark=mark))
 
     async def _tell(self, outlet: Outlet, *, asked: bool = False) -> None:
-        # One at a time: what is told next is told against what was told before.
+        # One at a time, since each report is a change against the one before.
         async with self._telling:
             now = self._look()
             facts = facts_between(self._told, now, asked=asked)
@@ -267,7 +268,7 @@ class NodeEdge:
                 if self._writer.in_doubt:
                     with suppress(_AnotherNode):
                         problem = await self._writer.change(call, self._patch(lambda node: None))
-                # Also where it is gone: that is an answer.
+                # A Node that is gone is an answer.
                 problem = (await self._get(call))[1] or problem
             except Unanswered as error:
                 return unanswered_ending(error)
@@ -278,7 +279,7 @@ class NodeEdge:
         return Ending("cancelled", OVERTAKEN)
 
     async def _get(self, call: ApiCall) -> tuple[ApiNode | None, str]:
-        """The Node, then its lease, as they are now, and into the view; or why not. Raises Unanswered."""
+        """Read the Node, then its lease, into the view; or why not. Raises Unanswered."""
         answer = await call.until_answered("GET", node_path(self._node))
         node, problem = self._take(answer)
         if node is None:
@@ -295,7 +296,7 @@ class NodeEdge:
         return node, ""
 
     def _take(self, answer: Answer) -> tuple[ApiNode | None, str]:
-        """The Node of an answer, into the view."""
+        """Put the Node of an answer into the view."""
         self._gone = self._gone or answer.code == HTTP_NOT_FOUND
         if not answer.ok:
             return None, f"the node cannot be read: {answer_text(answer)}"
@@ -308,8 +309,8 @@ class NodeEdge:
         return node, ""
 
     async def as_ordered(self, order: PowerOff, outlet: Outlet) -> Ending | None:
-        """Node and lease read again, and told; None: they are what the machine's switching off was decided
-        from, and the lease was watched all the while.
+        """Read Node and lease again and report them; None: they are as when the power-off was decided, and
+        the lease was watched all the time.
         """
         async with self._writer.hold(HOLD, ()) as hold:
             call = self._writer.call(hold, bounds.now.api_try_seconds, self._context(order.key))
@@ -338,7 +339,7 @@ class NodeEdge:
         return Ending("cancelled", OVERTAKEN)
 
     async def _compare_and_swap(self, call: ApiCall, order: SetTaint, outlet: Outlet) -> Ending:
-        """Raises Unanswered where it cannot be told in time."""
+        """Raises Unanswered."""
         again = AGAIN_SECONDS
         while True:
             node, problem = await self._get(call)
@@ -346,12 +347,12 @@ class NodeEdge:
             if node is None:
                 return Ending("failed", problem)
             now = project_node(node)
-            # By a try of this very order whose answer was lost.
+            # An earlier try of this order whose answer was lost.
             if now.taint == "ours" and read_note(node).order == order.key:
                 return Ending()
             if not is_as_ordered(order, now, self._look().lease_mark):
                 return Ending("failed", CHANGED)
-            # Once, and not until it is answered: before the next try both are read again.
+            # One try: before the next both are read again.
             with suppress(Unanswered):
                 answer = await call.once(
                     "PATCH", node_path(self._node), taint_patch(node, order), MERGE_PATCH
@@ -371,7 +372,7 @@ class NodeEdge:
         outlet: Outlet,
         change: Callable[[ApiNode], JsonObject | None],
     ) -> Ending:
-        """What does not depend on what the Node is like, as long as it is this one."""
+        """A change that depends only on the Node's identity."""
         async with self._writer.hold(HOLD, (HOLD,)) as hold:
             call = self._writer.call(hold, bounds.now.api_unhurried_seconds, self._context(order.key))
             try:
@@ -387,7 +388,7 @@ class NodeEdge:
         return Ending("cancelled", OVERTAKEN)
 
     def _patch(self, change: Callable[[ApiNode], JsonObject | None]) -> NodePatch:
-        """Of this Node, and no other of its name: else raises _AnotherNode."""
+        """Raises _AnotherNode for another Node of its name."""
 
         def of_this_node(node: ApiNode) -> JsonObject | None:
             if node.metadata.uid != self._uid:
@@ -397,6 +398,6 @@ class NodeEdge:
         return NodePatch("", MERGE_PATCH, of_this_node)
 
     async def _tell_if_known(self, outlet: Outlet) -> None:
-        """What an order has found, before its outcome."""
+        """Report what an order has found, before its outcome."""
         if self._gone or self._view.of(self._node).node is not None:
             await self._tell(outlet)

@@ -1,8 +1,8 @@
-"""What is known of all nodes: each Node and each lease in the newest version that was seen of it.
+"""Every Node and every lease in the newest version seen.
 
-Two watches for the whole cluster, and the answers of those who ask about one node. Whichever comes first, an
-older version never follows a newer one. How long a lease has been silent counts from when its last renewal
-was seen here, and only while this process could have seen one: never from the times that stand in it.
+Two watches serve the whole cluster, beside the answers about single nodes. An older version never follows a
+newer one. A lease's silence counts from the moment when its last renewal was seen here, and only while this
+process could see one; never from the times in the lease.
 """
 
 from __future__ import annotations
@@ -29,87 +29,84 @@ from ebbtide.events.outage_events import LastBootStated, Ready, TaintOwner
 from ebbtide.events.values import BootEnding, BootEndReason
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-#: By the cloud controller, on a node that is not Ready and whose instance it finds shut down.
+#: The cloud controller sets it on a node that is not Ready and whose instance is shut down.
 CLOUD_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 DECLARED_ANNOTATION = "ebbtide.dev/declared-off"
 ALIVE_ANNOTATION = "ebbtide.dev/declared-alive"
 NOTE_ANNOTATION = "ebbtide.dev/out-of-service"
-#: Which Machine of Cluster API a Node is of, as that notes it on the Node.
+#: Cluster API's note on the Node about its Machine.
 MACHINE_ANNOTATION, MACHINE_NAMESPACE_ANNOTATION = (
     "cluster.x-k8s.io/machine",
     "cluster.x-k8s.io/cluster-namespace",
 )
 NODES_PATH = "/api/v1/nodes"
 LEASES_PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-#: In one part of a list: a Node has some ten KiB, most of it the names of images; a lease half of one.
+#: A Node has some ten KiB, mostly names of images; a lease half of one.
 PART_NODES, PART_LEASES = 100, 500
-#: A thousand nodes renew a hundred leases a second. What a renewal contradicts is read again before it is
-#: written, so nothing depends on a quarter of a second.
+#: A thousand nodes renew a hundred leases a second. A write reads its lease again, so a quarter of a second
+#: does not matter.
 GATHER_SECONDS = 0.25
-#: How often a kubelet renews its lease, as a part of the lease's duration (its ``renewIntervalFraction``),
-#: and how many of these have to pass: it lets up to 4 % more pass at random, and a server that is busy some
-#: more. The sources are asked from then on, and to ask one twice takes 5 s: later, and where a cluster finds
-#: its nodes NotReady after 15 s the proof would be what is waited for.
+#: A kubelet renews after this part of the lease's duration (``renewIntervalFraction``), plus at most 4 % at
+#: random and a busy server's delay. After so many intervals the sources are asked, twice 5 s apart. Later, in
+#: a cluster whose nodes are NotReady after 15 s, the proof would delay the cure.
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
-#: A kubelet's own default.
+#: A kubelet's default.
 LEASE_SECONDS = 40
 
-#: What a kubelet listens on where it does not say so.
+#: A kubelet's default.
 KUBELET_PORT = 10250
-#: An annotation of ours is longer only where somebody has spoilt it; a certificate names 100 mounts at most.
+#: Longer only if spoilt: a certificate names at most 100 mounts.
 STATEMENT_CHARACTERS_MAX = 2**16
-#: A person's name as it may stand on record: an account's, or a mail address.
+#: A person's name for the record: an account or a mail address.
 PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
-#: Longer nobody knows of a machine that it stays off: whoever does can say it again.
+#: A person knows no longer than this that a machine stays off, and can declare it again.
 DECLARED_SECONDS_MAX = 7 * 86400
 
-#: The words of closed lists are the program's own: a default is left out of a record by identity.
+#: Literals of the program itself: a record leaves out a default by identity.
 READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unknown"}
 ENDINGS: dict[str, BootEnding] = {word: word for word in get_args(BootEnding)}
 END_REASONS: dict[str, BootEndReason] = {word: word for word in get_args(BootEndReason)}
 
-#: How a boot ended is some 300 characters.
+#: The end of a boot has some 300 characters.
 LAST_BOOT_CHARACTERS_MAX = 1024
-#: A boot's id as a kernel writes it, and a journal's or a trace's.
-#: An object's name, or its namespace's; no dot at an end, so that it is one step of a path.
+#: An object's name or namespace, as one step of a path.
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 HEX_ID = re.compile(r"|[0-9a-f]{32}")
-#: A boot's id has 36 characters; a note is longer only where somebody has spoilt it.
+#: A boot's id has 36 characters.
 NOTED_BOOT_CHARACTERS_MAX = 64
-#: Far more waves than a node has; `journal ls` and the page show the number.
+#: Far more waves than a node has.
 WAVE_MAX = 9999
-#: The year 2242: what is much later does not fit the nanoseconds of a record.
+#: The year 2242: nanoseconds of later times do not fit a record.
 ALIVE_SECONDS_MAX = 2**33
 #: As the node's daemon writes it (`last_boot_text`).
 ALIVE_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class OutageNote(msgspec.Struct, omit_defaults=True, frozen=True):
-    """The annotation: which taint on this Node is ours, by which order, about which boot. A leader that has
-    lost the journal knows it from here.
+    """The annotation: which taint is ours, by which order, about which boot. A leader without the journal
+    needs it.
     """
 
     order: str = ""
     effect: str = ""
     added: str = ""
-    #: Empty: written by a version that did not say.
+    #: Empty: a version wrote it that did not note the boot.
     boot: str = ""
 
 
 class Certificate(NamedTuple):
-    """The node's own daemon, of this boot: ``safe``: all pods had ended, and nothing was mounted."""
+    """By the node's own daemon, for this boot. ``safe``: all pods had ended, and nothing was mounted."""
 
     boot_id: str
     safe: bool
 
 
 class Declared(NamedTuple):
-    """A person: the machine is off, which this boot ran on and which gave this last heartbeat (``mark``).
+    """A person declares that the machine of this boot, with this last heartbeat (``mark``), is off.
 
-    ``seconds``: how long that is to count; 0: not said. ``problem``: why it cannot count, in our words. That
-    the node lives is said in the same form, without a ``mark``; ``at``: when, for people, and to tell two
-    statements apart.
+    ``seconds``: how long that counts; 0: not limited. ``problem``: why it cannot count. A declaration that
+    the node lives has no ``mark``. ``at``: tells two declarations apart.
     """
 
     node_uid: str = ""
@@ -133,23 +130,23 @@ class NodeView(NamedTuple):
     volumes_in_use: tuple[str, ...]
     status_mark: str
     labels: Mapping[str, str] = {}
-    #: Its kubelet's: the node's internal addresses, and the port.
+    #: The kubelet's: the node's internal addresses, and the port.
     addresses: tuple[str, ...] = ()
     port: int = KUBELET_PORT
-    #: What others say of it, on itself.
+    #: What others note on the Node.
     cloud_off: bool = False
     certificate: Certificate | None = None
     declared: Declared | None = None
     alive: Declared | None = None
-    #: Namespace and name of its Machine of Cluster API; None: it has none.
+    #: Namespace and name of its Machine of Cluster API.
     machine: tuple[str, str] | None = None
     last_boot: LastBootStated | None = None
-    #: The boot that our taint is about; empty: there is none of ours, or its note does not say.
+    #: The boot that our taint is about; empty: no taint of ours, or an unknown boot.
     taint_boot: str = ""
 
 
 class LeaseView(NamedTuple):
-    """``seconds``: as long as it lasts without a renewal."""
+    """``seconds``: how long it lasts without a renewal."""
 
     name: str
     version: str
@@ -173,7 +170,7 @@ class ApiLease(msgspec.Struct):
 
 
 def read_machine(node: ApiNode) -> tuple[str, str] | None:
-    """What its Machine is called. A kubelet can write there: the Machine itself has to say whose it is."""
+    """A kubelet can write it: the Machine itself has to confirm its node."""
     said = [
         node.metadata.annotations.get(each, "") for each in (MACHINE_NAMESPACE_ANNOTATION, MACHINE_ANNOTATION)
     ]
@@ -181,7 +178,7 @@ def read_machine(node: ApiNode) -> tuple[str, str] | None:
 
 
 def read_note(node: ApiNode) -> OutageNote:
-    """An annotation that somebody has spoilt says nothing."""
+    """A spoilt annotation counts as empty."""
     try:
         note = msgspec.json.decode(node.metadata.annotations.get(NOTE_ANNOTATION, "{}"), type=OutageNote)
     except (ValueError, RecursionError):
@@ -190,7 +187,7 @@ def read_note(node: ApiNode) -> OutageNote:
 
 
 def is_our_taint(taint: JsonObject, note: OutageNote) -> bool:
-    """It is the one of which the note says that we set it: another controller's has another time."""
+    """The note has its effect and time; another controller's taint has another time."""
     said = (taint.get("effect"), taint.get("timeAdded"))
     return taint.get("key") == OUT_OF_SERVICE and bool(note.added) and said == (note.effect, note.added)
 
@@ -211,7 +208,7 @@ class _DeclaredText(msgspec.Struct):
 
 
 def read_certificate(node: ApiNode) -> Certificate | None:
-    """One that somebody has spoilt says nothing."""
+    """A spoilt one counts as none."""
     text = node.metadata.annotations.get(CERTIFICATE_ANNOTATION, "")
     if not text or len(text) > STATEMENT_CHARACTERS_MAX:
         return None
@@ -223,16 +220,14 @@ def read_certificate(node: ApiNode) -> Certificate | None:
 
 
 def read_declared(node: ApiNode) -> Declared | None:
-    """What cannot be read is told: somebody waits for it to count. The reason that stands in it stays there:
-    a person's words go on no record.
-    """
+    """An unreadable one is reported, since its author waits. A person's reason goes on no record."""
     return _read_statement(
         node.metadata.annotations.get(DECLARED_ANNOTATION, ""), "uid, boot, mark, by and seconds"
     )
 
 
 def read_alive(node: ApiNode) -> Declared | None:
-    """In the same way: who wrote it relies on it."""
+    """In the same way."""
     return _read_statement(node.metadata.annotations.get(ALIVE_ANNOTATION, ""), "uid, boot, by and seconds")
 
 
@@ -264,7 +259,7 @@ class _LastBootText(msgspec.Struct, rename="camel"):
 
 
 def read_last_boot(node: ApiNode) -> LastBootStated | None:
-    """One that is not wholly as the node's daemon writes it says nothing: nobody waits for it."""
+    """One that the node's daemon did not write exactly so counts as none."""
     text = node.metadata.annotations.get(LAST_BOOT_ANNOTATION, "")
     if not text or len(text) > LAST_BOOT_CHARACTERS_MAX:
         return None
@@ -292,7 +287,6 @@ def read_last_boot(node: ApiNode) -> LastBootStated | None:
 
 
 def project_node(node: ApiNode) -> NodeView:
-    """What is kept of it."""
     note, state = read_note(node), node.status
     ready = find_condition(state.conditions, "Ready") or {}
     taints = [taint for taint in node.spec.taints if taint.get("key") == OUT_OF_SERVICE]
@@ -310,7 +304,7 @@ def project_node(node: ApiNode) -> NodeView:
         taint="ours" if ours else "other" if taints else "none",
         volumes_in_use=tuple(state.volumes_in_use),
         status_mark=mark if isinstance(mark, str) else "",
-        # A thousand nodes have few different words for theirs.
+        # A thousand nodes share few words.
         labels={sys.intern(name): sys.intern(value) for name, value in node.metadata.labels.items()},
         addresses=tuple(each.address for each in state.addresses if each.type == "InternalIP"),
         port=state.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT,
@@ -325,7 +319,6 @@ def project_node(node: ApiNode) -> NodeView:
 
 
 def project_lease(lease: ApiLease) -> LeaseView:
-    """What is kept of it."""
     seconds = lease.spec.lease_duration_seconds or LEASE_SECONDS
     meta = lease.metadata
     return LeaseView(meta.name, meta.resource_version, lease.spec.renew_time or "", max(1, seconds))
@@ -336,18 +329,18 @@ def lease_path(node: str) -> str:
 
 
 class ObservedNode:
-    """What is known of one name. ``news`` is set at each change, and made anew: take it before looking."""
+    """``news`` is set at each change and made anew: take it before the look."""
 
     def __init__(self) -> None:
         self.node: NodeView | None = None
         self.lease: LeaseView | None = None
-        #: When its last renewal was seen, or that it is there at all.
+        #: When its last renewal was seen, or the lease itself.
         self.renewed_at = -math.inf
-        #: Since when it has been seen with the cloud's taint, and whether it has spoken since: that taint
-        #: names no boot, and one that outlives a start is about the boot of before.
+        #: Since when the cloud's taint is seen, and whether the node has spoken since: the taint names no
+        #: boot, so one that outlives a start is about the boot before.
         self.cloud_off_at = math.inf
         self.spoke_under_it = False
-        #: Since when somebody's statement that it lives stands there as it does now.
+        #: Since when the present declaration that it lives stands.
         self.alive_since = math.inf
         self.news = trio.Event()
 
@@ -368,15 +361,13 @@ VersionedT = TypeVar("VersionedT", bound=_Versioned)
 
 
 class NewestStore(Generic[VersionedT]):
-    """`api_watch.Store`: ``take(name, item)`` with what is newer than all before, None
-    where it is gone.
-    """
+    """`api_watch.Store`. ``take(name, item)`` gets each newer state; None: it is gone."""
 
     def __init__(self, take: Callable[[str, VersionedT | None], None]) -> None:
         self.resource_version = self.why_no_list = ""
         self.listed = trio.Event()
         self._take = take
-        #: Of what is there, and of what is gone since the last list: an answer may be older than its end.
+        #: Also of objects gone since the last list: an answer may be older than their end.
         self._versions: dict[str, int] = {}
         self._there: set[str] = set()
 
@@ -405,8 +396,8 @@ class NewestStore(Generic[VersionedT]):
         self._take(name, None)
 
     def _is_newer(self, name: str, version: str) -> bool:
-        """Versions of one kind are numbers that only grow, which Kubernetes guarantees since 1.35 and has
-        always kept. One that is no number cannot be compared, and is taken for newer.
+        """Versions of one kind are growing numbers (guaranteed since Kubernetes 1.35, and always so). Any
+        other version counts as newer.
         """
         number = int(version) if version.isdecimal() else self._versions.get(name, 0) + 1
         if number <= self._versions.get(name, -1):
@@ -426,7 +417,7 @@ class ClusterView:
         )
         self.nodes = NewestStore[NodeView](self._take_node)
         self.leases = NewestStore[LeaseView](self._take_lease)
-        #: Since when renewals are seen; infinite while they are not.
+        #: Since when renewals are seen; infinite: they are not.
         self.sees_since = math.inf
 
     def of(self, node: str) -> ObservedNode:
@@ -436,7 +427,6 @@ class ClusterView:
         return observed
 
     def there(self) -> list[NodeView]:
-        """All Nodes, as they were last seen."""
         return [each.node for each in self._observed.values() if each.node is not None]
 
     async def run(self, link: Streamer) -> None:
@@ -453,12 +443,12 @@ class ClusterView:
         self.sees(self._watches[1].since)
 
     async def listed(self) -> None:
-        """Until both have been listed once."""
+        """Until both have been listed."""
         await self.nodes.listed.wait()
         await self.leases.listed.wait()
 
     def silent_at(self, node: str) -> float:
-        """When a renewal will have been missed that this process would have seen; infinite: it has none."""
+        """When a renewal will have been missed that this process would have seen; infinite: no lease."""
         observed = self.of(node)
         if observed.lease is None:
             return math.inf
@@ -466,11 +456,11 @@ class ClusterView:
         return max(observed.renewed_at, self.sees_since) + seconds
 
     def heard_at(self, node: str) -> float:
-        """From when on its silence counts."""
+        """Since when its silence counts."""
         return max(self.of(node).renewed_at, self.sees_since)
 
     def sees(self, since: float) -> None:
-        """From ``since`` on renewals are seen; infinite: they are not."""
+        """Renewals are seen since ``since``; infinite: they are not."""
         self.sees_since = since
         for observed in self._observed.values():
             observed.change()
@@ -494,7 +484,7 @@ class ClusterView:
         observed = self.of(name)
         if lease is not None and (observed.lease is None or observed.lease.mark != lease.mark):
             observed.renewed_at = trio.current_time()
-            # Not the last one of before, which a watch that was away tells at the same time as the taint.
+            # Not an old renewal that a returning watch reports with the taint.
             late = observed.renewed_at - observed.cloud_off_at > lease.seconds * RENEWAL_FRACTION
             observed.spoke_under_it = observed.spoke_under_it or late
         observed.lease = lease

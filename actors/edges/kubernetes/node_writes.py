@@ -1,24 +1,19 @@
-"""All that this daemon writes to its Node: taint, ``unschedulable``, conditions, and the safe-to-detach
-certificate.
+"""What the daemon writes to its Node: taint, ``unschedulable``, conditions, the end of the last boot, and the
+safe-to-detach certificate.
 
-What we changed on the Node is noted on the Node: exactly that is taken back, after whatever crash or
-reboot. Each change is written in one request with its note, so there is no moment with the one and without
-the other. What was there before us is not in the note, or is in it as it was: a cordoned node stays
-cordoned.
+A note on the Node lists our changes, so exactly these are taken back after any crash or reboot. Each change
+and its note are one request. A node that was cordoned before stays cordoned.
 
-No write overtakes another: what the Node has at the end is what was said last. A request that was sent
-cannot be called back: whoever gives it up does not know whether, or when, the server carries it out. So a
-later order takes over at once from an earlier one that waits or reads, but lets a write end first; and each
-write names the version that it was made from. Where one was left unanswered all the same, a Node that seems
-to need nothing is written to once more (`fence`): what comes late is then refused.
+No write overtakes another: the Node ends as ordered last. A sent request cannot be called back, and the
+server may carry it out later. So a later order takes over at once from one that waits or reads, but lets a
+write end first, and each write names the version that it was made from. After an unanswered write a Node that
+needs no change is written once more (`fence_patch`): the server then refuses what comes late.
 
-Going down, the node is shown for as long as that is of use; coming back, a node that nobody restores would
+Going down, the node is shown for as long as that is of use. Coming back, a node that is not restored would
 stay empty, so it is tried until it is done.
 
-How the last boot ended is for others as well, once this node is back.
-
-The certificate is for others to act on while this machine is off. It names its boot, as the Node's own
-``status.nodeInfo.bootID`` does: one of another boot is worth nothing.
+Others act on the certificate while this machine is off. It names its boot, as ``status.nodeInfo.bootID``
+does: for another boot it is void.
 """
 
 from __future__ import annotations
@@ -58,9 +53,8 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AnnounceNode, PublishCertificate, PublishLastBoot
 
 CHANGED_ANNOTATION = "ebbtide.dev/changed"
-#: The API server's words where a write names a version that is not the newest.
+#: The API server's words for a write to an old version.
 MODIFIED_TEXT = b"the object has been modified"
-#: A note that says nothing.
 EMPTY_NOTE = "{}"
 CERTIFICATE_ANNOTATION = "ebbtide.dev/safe-to-detach"
 LAST_BOOT_ANNOTATION = "ebbtide.dev/last-boot"
@@ -69,7 +63,7 @@ TAINT: JsonObject = {"key": TAINT_KEY, "effect": "NoSchedule"}
 CONDITION_REASON, CONDITION_MESSAGE = "NodeShutdown", "node is shutting down"
 
 
-#: The journal's id, and the trace of its last shutdown before this boot; empty where there is none.
+#: The journal's id, and the trace of its last shutdown before this boot, if any.
 JournalLink = Callable[[], tuple[str, str]]
 
 
@@ -78,7 +72,7 @@ def no_link() -> tuple[str, str]:
 
 
 class ChangedNote(msgspec.Struct, omit_defaults=True):
-    """The annotation. ``conditions``: by type, the one that stood there before, None where there was none."""
+    """The annotation. ``conditions``: by type, the former condition; None where there was none."""
 
     taint: bool = False
     unschedulable: bool = False
@@ -89,7 +83,7 @@ class ChangedNote(msgspec.Struct, omit_defaults=True):
 
 
 def read_note(node: ApiNode) -> ChangedNote:
-    """What a Node says that we changed. An annotation that somebody has spoilt says nothing."""
+    """Our changes, according to the Node. A spoilt annotation counts as empty."""
     try:
         return msgspec.json.decode(node.metadata.annotations.get(CHANGED_ANNOTATION, "{}"), type=ChangedNote)
     except (ValueError, RecursionError):
@@ -101,7 +95,7 @@ def is_tainted(node: ApiNode) -> bool:
 
 
 def _noted_patch(node: ApiNode, changed: ChangedNote, **fields: JsonObject) -> JsonObject:
-    """Only of the Node in the version that was read: others' taints are in it, and replaced with it."""
+    """Names the version: a patch replaces others' taints too."""
     said = msgspec.json.encode(changed).decode() if changed else None
     annotations: dict[str, Any] = {CHANGED_ANNOTATION: said}
     meta = {"resourceVersion": node.metadata.resource_version, "annotations": annotations}
@@ -109,7 +103,7 @@ def _noted_patch(node: ApiNode, changed: ChangedNote, **fields: JsonObject) -> J
 
 
 def cordon_patch(node: ApiNode, *, taint: bool) -> JsonObject | None:
-    """A merge patch of the Node that taints it and makes it unschedulable; None where it is both already."""
+    """A merge patch that taints the Node and makes it unschedulable; None if it is both."""
     changed, spec = read_note(node), JsonObject()
     if taint and not is_tainted(node):
         spec["taints"] = [*node.spec.taints, TAINT]
@@ -121,7 +115,7 @@ def cordon_patch(node: ApiNode, *, taint: bool) -> JsonObject | None:
 
 
 def uncordon_patch(node: ApiNode) -> JsonObject | None:
-    """The same, back. The taint's key is ours alone, so it goes wherever it is found."""
+    """The reverse of `cordon_patch`. The taint's key is ours alone."""
     changed, spec = read_note(node), JsonObject()
     if is_tainted(node):
         spec["taints"] = [taint for taint in node.spec.taints if taint.get("key") != TAINT_KEY] or None
@@ -134,14 +128,14 @@ def uncordon_patch(node: ApiNode) -> JsonObject | None:
 
 
 def conditions_patch(node: ApiNode, kinds: tuple[str, ...], ready: JsonObject | None) -> JsonObject | None:
-    """A strategic patch of the Node's status: these conditions True, those that we set before False, and
-    ``ready``. One that somebody else holds at True is left to them.
+    """A strategic patch of the status: these conditions True, our former ones False, and ``ready``. Leaves a
+    condition that another component holds at True.
     """
     changed, now = read_note(node), node.status.conditions
     found = {kind: find_condition(now, kind) for kind in kinds}
     others = [k for k, each in found.items() if each and each.get("status") == "True" and not _is_ours(each)]
     kinds = tuple(kind for kind in kinds if kind in changed.conditions or kind not in others)
-    # What to put back. One of ours whose note was lost had nothing before it that is known.
+    # What to restore. A condition of ours without a note has no known former one.
     former = {kind: None if _is_ours(found[kind]) else found[kind] for kind in kinds}
     changed.conditions = {**former, **changed.conditions}
     wanted = {kind: "True" if kind in kinds else "False" for kind in changed.conditions}
@@ -159,7 +153,9 @@ def conditions_patch(node: ApiNode, kinds: tuple[str, ...], ready: JsonObject | 
 
 
 def restore_conditions_patch(node: ApiNode) -> JsonObject | None:
-    """The same, back: each condition as it stood before us, unless it is somebody else's by now."""
+    """The reverse of `conditions_patch`: each condition as before, unless another component has written it
+    since.
+    """
     changed, now = read_note(node), node.status.conditions
     if not changed.conditions:
         return None
@@ -173,18 +169,17 @@ def restore_conditions_patch(node: ApiNode) -> JsonObject | None:
 
 
 def certificate_patch(node: ApiNode, text: str) -> JsonObject:
-    """A merge patch of the Node, in the version that was read."""
     return _annotations_patch(node, {CERTIFICATE_ANNOTATION: text})
 
 
 def fence_patch(node: ApiNode, note: str = CHANGED_ANNOTATION) -> JsonObject:
-    """Changes nothing but the Node's version: the note with a space at its end, or without it again."""
+    """Changes only the Node's version: adds a space to the note, or removes it."""
     text = node.metadata.annotations.get(note, EMPTY_NOTE)
     return _annotations_patch(node, {note: text.rstrip() if text != text.rstrip() else f"{text} "})
 
 
 def tidy_patch(node: ApiNode) -> JsonObject | None:
-    """A merge patch of the Node: from now on its volumes are in use again, and a fence's note is gone."""
+    """Remove the certificate, since volumes are in use again, and a fence's note."""
     annotations = node.metadata.annotations
     gone = {CERTIFICATE_ANNOTATION: None} if CERTIFICATE_ANNOTATION in annotations else {}
     if annotations.get(CHANGED_ANNOTATION, "").strip() == EMPTY_NOTE:
@@ -206,7 +201,7 @@ def _is_set(conditions: list[JsonObject], kind: str, status: str, reason: str, m
 
 
 class NodePatch(NamedTuple):
-    """One request: to the Node or to its status, with what ``change`` makes of it; None: nothing to do."""
+    """One request, to the Node or its status. ``change`` makes the body; None: no change needed."""
 
     part: str
     content_type: str
@@ -214,17 +209,17 @@ class NodePatch(NamedTuple):
 
 
 class NodeHold:
-    """One order's time with the Node; ``kind`` says whom it gives way to."""
+    """One order's time with the Node. ``kind`` decides which orders overtake it."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        #: Of its turn, and of the time before that.
+        #: Of its turn, and of the wait before.
         self.scope, self.waiting = trio.CancelScope(), trio.CancelScope()
         self.over = trio.Event()
         self._is_writing = self._is_unwanted = False
 
     def give_up(self) -> None:
-        """Now, or when the write that was sent has ended, which is bounded."""
+        """At once, or when the write under way has ended."""
         self._is_unwanted = True
         self.waiting.cancel()
         if not self._is_writing:
@@ -242,23 +237,22 @@ class NodeHold:
 
 
 class NodeWriter:
-    """All that this process writes to a Node. ``caller`` as everybody's; ``note``: our annotation there."""
+    """All writes of this process to a Node. ``note``: our annotation."""
 
     def __init__(self, caller: ApiCaller, node: str, note: str = CHANGED_ANNOTATION) -> None:
         self._caller, self._path, self._note = caller, node_path(node), note
         self._holds: list[NodeHold] = []
-        #: A write of ours may still be carried out.
         self._in_doubt = False
 
     @property
     def in_doubt(self) -> bool:
-        """A write of ours may still be carried out; `change` makes that impossible."""
+        """The server may still carry out an earlier write. `change` rules that out."""
         return self._in_doubt
 
     @asynccontextmanager
     async def hold(self, kind: str, overtakes: tuple[str, ...]) -> AsyncIterator[NodeHold]:
-        """For the time of the block, once those before it of the kinds that it overtakes have ended. When it
-        is overtaken itself the block is cancelled; ask ``scope.cancelled_caught``.
+        """Hold the Node for the block, after the earlier holders of the kinds that this overtakes. Overtaken
+        itself, the block is cancelled: ask ``scope.cancelled_caught``.
         """
         earlier = [each for each in self._holds if each.kind in overtakes]
         for each in earlier:
@@ -266,7 +260,7 @@ class NodeWriter:
         mine = NodeHold(kind)
         self._holds.append(mine)
         try:
-            # Overtaken here it goes on to its block, which is cancelled by then: a context manager has to.
+            # A context manager has to yield: if it is overtaken here, its block is cancelled already.
             with mine.waiting:
                 for each in earlier:
                     await each.over.wait()
@@ -277,11 +271,12 @@ class NodeWriter:
             mine.over.set()
 
     def call(self, hold: NodeHold, seconds_max: float, traceparent: str) -> ApiCall:
-        """The calls of an order that holds the Node."""
         return ApiCall(_HoldingCaller(self, self._caller, hold), seconds_max, traceparent)
 
     async def change(self, call: ApiCall, patch: NodePatch) -> str:
-        """Read, change, and write if nobody else wrote in between. Why not, if not. Raises Unanswered."""
+        """Read, change, and write unless another component wrote in between. Returns why it failed. Raises
+        Unanswered.
+        """
         while True:
             read = await call.until_answered("GET", self._path)
             if not read.ok:
@@ -291,8 +286,8 @@ class NodeWriter:
             except (ValueError, RecursionError) as error:
                 return f"the node cannot be read: {error}"
             body = patch.change(node)
-            # While a write of ours may still be carried out, a reading that shows nothing to do proves
-            # nothing: the fence makes a new version, which that write then misses.
+            # While an earlier write is in doubt, a reading without need for change proves nothing. The fence
+            # makes a new version, so that write fails.
             if body is None and not self._in_doubt:
                 return ""
             body = body or fence_patch(node, self._note)
@@ -301,22 +296,21 @@ class NodeWriter:
                 return "" if answer.ok else f"the node cannot be changed: {answer_text(answer)}"
 
     async def noting(self, work: Callable[[], Any]) -> Answer:
-        """A write: one that was taken keeps out whatever else was made from the same version, or an older."""
+        """A write that was taken makes all writes from the same or an older version fail."""
         before, self._in_doubt = self._in_doubt, True
         try:
             answer: Answer = await work()
         except Unanswered as error:
             self._in_doubt = before or error.sent
             raise
-        # Refused because the Node has changed: the version that it was made from is over, and so is that of
-        # every write before it.
+        # A refusal because the Node has changed does the same.
         is_over = answer.ok or (answer.code == HTTP_CONFLICT and MODIFIED_TEXT in answer.body)
         self._in_doubt = not is_over and (before or is_doubtful(answer))
         return answer
 
 
 class _HoldingCaller:
-    """A caller whose writes end before anybody takes over."""
+    """Its writes end before another order takes over."""
 
     def __init__(self, writes: NodeWriter, caller: ApiCaller, hold: NodeHold) -> None:
         self._writes, self._caller, self._hold = writes, caller, hold
@@ -329,19 +323,17 @@ class _HoldingCaller:
         )
 
 
-# Taint, ``unschedulable``, conditions, in that order: deletes wait for the taint. A newer announcement
-# overtakes an older one, and a restore overtakes the certificate as well, so what the Node shows at the end
-# is what was ordered last.
+# Taint, ``unschedulable``, then conditions: deletes wait for the taint. A newer announcement overtakes an
+# older one, and a restore also overtakes the certificate.
 
-#: While the machine goes down: beyond a minute few shutdowns are left to be shown.
+#: Few shutdowns take longer than a minute.
 ANNOUNCE_SECONDS_MAX = 60.0
-#: After a cancel or a boot, when the API server may come long after us. It costs a call every few seconds.
+#: After a cancel or a boot, when the API server may come late. A try costs one call.
 RESTORE_SECONDS_MAX = 24 * 3600.0
 RESTORE_AGAIN_SECONDS = 5.0
 #: NodeRestriction's words to a node's own identity.
 NO_TAINTS_TEXT = "not allowed to modify taints"
 
-#: Whom an order that holds the Node gives way to.
 ANNOUNCEMENT_HOLD, CERTIFICATE_HOLD, LAST_BOOT_HOLD = "announcement", "certificate", "last-boot"
 
 
@@ -356,11 +348,11 @@ class NodeAnnouncements:
     def __init__(self, writes: NodeWriter, context: TraceContext, tell: Tell) -> None:
         self._writes, self._context, self._tell = writes, context, tell
         self._tainted = trio.Event()
-        #: What the operator has been told, once each.
+        #: Lines that the operator has read.
         self._told: set[str] = set()
 
     async def wait_tainted(self) -> None:
-        """Until the node is tainted, or cannot be; for a bounded time."""
+        """Until the node is tainted or cannot be; bounded."""
         with trio.move_on_after(bounds.now.taint_seconds):
             await self._tainted.wait()
 
@@ -380,7 +372,7 @@ class NodeAnnouncements:
         problems = []
         try:
             if order.cordon:
-                # The taint is settled when this returns: there, or not to be had. Raises Unanswered.
+                # Afterwards the taint is set, or cannot be. Raises Unanswered.
                 problem = await self._writes.change(
                     call, NodePatch("", MERGE_PATCH, lambda node: cordon_patch(node, taint=True))
                 )
@@ -408,8 +400,8 @@ class NodeAnnouncements:
     # --- as it was -------------------------------------------------------------------------------
 
     async def _restore(self, order: AnnounceNode, hold: NodeHold) -> Ending:
-        # All of them, whatever becomes of the first: a node that stays cordoned keeps its pods away, one that
-        # only shows an old condition does not.
+        # Try all, also after a failure: a node that stays cordoned gets no pods, which is worse than an old
+        # condition.
         def failed(why: str) -> None:
             self._tell(WARNING, f"the node is not shown as it was yet, {why}")
 
@@ -428,7 +420,7 @@ async def change_until_done(
     seconds_max: float,
     again_seconds: float = RESTORE_AGAIN_SECONDS,
 ) -> Ending:
-    """All of these patches, again and again; ``failed`` takes why not, once."""
+    """Try all patches until they succeed. ``failed`` takes the first reason."""
     until, said = trio.current_time() + seconds_max, False
     while True:
         call = writes.call(hold, bounds.now.api_unhurried_seconds, traceparent)
@@ -449,7 +441,6 @@ async def change_until_done(
 
 #: Pods and mounts by name; the rest is a number. All annotations of an object share 256 KiB.
 NAMED_MAX = 50
-#: A name is a pod's UID, a volume's name or a path.
 NAME_CHARACTERS_MAX = 256
 
 
@@ -458,7 +449,7 @@ class DetachCertificates:
         self._writes, self._context = writes, context
 
     async def publish(self, order: PublishCertificate, outlet: Outlet) -> Ending:
-        """A later certificate overtakes this one, and so does taking everything back (`node`)."""
+        """A later certificate overtakes this one, and so does a restore."""
         text = certificate_text(order, BOOT_ID_FILE.read_text().strip())
         patch = NodePatch("", MERGE_PATCH, lambda node: certificate_patch(node, text))
         until = trio.current_time() + bounds.now.publish_seconds
@@ -472,22 +463,18 @@ class DetachCertificates:
         return Ending("cancelled", "what is said of this node has been taken back, or said anew")
 
 
-#: Of how the last boot ended: what is not taken by then waits until the API server is heard of anew.
+#: After that it waits until the API server answers anew.
 LAST_BOOT_SECONDS_MAX = 3600.0
-#: Nobody waits for it; a node may be minutes from joining its cluster.
+#: A node may be minutes from joining its cluster.
 LAST_BOOT_AGAIN_SECONDS = 30.0
 
 
 class LastBootNotes:
-    """``link`` gives the journal's id and the trace of its last shutdown before this boot; empty: none."""
-
     def __init__(self, writes: NodeWriter, context: TraceContext, tell: Tell, link: JournalLink) -> None:
         self._writes, self._context, self._tell, self._link = writes, context, tell, link
 
     async def publish(self, order: PublishLastBoot, outlet: Outlet) -> Ending:
-        """A later one overtakes it, and nothing else does: each write names the version it was made from. One
-        that names no boot takes away what is there.
-        """
+        """Only a later one overtakes it. One without a boot removes the annotation."""
         text = (
             last_boot_text(order, BOOT_ID_FILE.read_text().strip(), *self._link()) if order.boot_id else None
         )
@@ -509,12 +496,12 @@ class LastBootNotes:
 
 
 def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: str) -> str:
-    """Compact JSON: ``bootId`` (of the boot that has ended), ``ending``, ``why``, ``wave``, ``aliveAt`` (RFC
-    3339), ``journal`` and ``trace``, and ``saidBy``, the boot that says so. What is not known is left out.
+    """Compact JSON: ``bootId`` (of the boot that ended), ``ending``, ``why``, ``wave``, ``aliveAt`` (RFC
+    3339), ``journal``, ``trace``, and ``saidBy``, the writer's boot. Unknown fields are left out.
     """
     alive = order.alive_wall_ns // NS_PER_SECOND
     said: dict[str, Any] = {
-        # As the Node's own ``status.nodeInfo.bootID`` has it.
+        # As ``status.nodeInfo.bootID`` has it.
         "bootId": str(uuid.UUID(order.boot_id)),
         "ending": order.ending,
         "why": order.why,
@@ -530,7 +517,7 @@ def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: st
 
 
 def certificate_text(order: PublishCertificate, boot_id: str) -> str:
-    """Compact JSON: ``safe``, ``at`` (RFC 3339), ``bootId``, ``ended`` (how many), and what is in the way:
+    """Compact JSON: ``safe``, ``at`` (RFC 3339), ``bootId``, ``ended`` (a count), and the obstacles:
     ``running``, ``mounted``, ``restarts`` (the kubelet may have started pods again).
     """
     said: dict[str, Any] = {"safe": order.safe, "at": rfc3339_now(), "bootId": boot_id, "ended": order.ended}

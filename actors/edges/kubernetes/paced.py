@@ -1,50 +1,48 @@
-"""The controller's own rate: no more requests a second than it allows itself, and the urgent ones first.
+"""The controller's own request rate, with urgent requests first.
 
-A hundred nodes that die at once are a hundred journals that begin, and the API server has just lost a part of
-its own machines as well. What waits for the cure goes before what only looks: a Node and its lease (read
-again, then tainted, or freed), then the journals, without which nothing may be done, then all else. Within
-each in the order in which they came; and so that nobody waits for ever, every fourth goes to whoever came
-first of all.
+A hundred nodes that die at once begin a hundred journals, and the API server has lost a part of its machines
+too. First come a Node and its lease (read again, tainted, freed), then the journals, without which nothing
+may be done, then the rest; each in the order of arrival. Every fourth request is the oldest of all, so that
+none waits for ever.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import JSON, Answer, ApiCaller, Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiCaller, Unanswered
 from ebbtide.actors.edges.kubernetes.node_view import LEASES_PATH, NODES_PATH
 
-#: The documentation promises 20 of a hundred outages at once: with what goes at once after a calm, no ten
-#: seconds have more. A node's own kubelet may ask 50 times a second.
+#: The documentation promises 20 with a hundred outages: with the burst no ten seconds have more. A node's
+#: kubelet may ask 50 times a second.
 REQUESTS_PER_SECOND = 19
-#: At once after a calm: one outage begins with fewer, and is not slowed.
+#: After a calm. One outage begins with fewer, so it is not delayed.
 BURST = 10
-#: One in so many is for whoever came first.
+#: One in so many is the oldest.
 FIRST_EVERY = 4
-#: Of a call's time so much may pass before it is sent: less than the rest, and the answer would come too late
-#: to be heard.
+#: The part of a call's time that may pass before it is sent: with less left the answer would come too late.
 WAIT_FRACTION = 0.5
 
 NODE, JOURNAL, OTHER = range(3)
 
 
 def rank_of(method: str, path: str) -> int:
-    """What it is about: the lower goes first. Lists have a query, and a delete can wait."""
+    """The lowest goes first. Lists have a query, and a delete can wait."""
     parts = path.split("/")
     if "?" in path or method == "DELETE":
         return OTHER
     if path.startswith((f"{NODES_PATH}/", f"{LEASES_PATH}/")):
         return NODE
-    # A piece that is created, or looked for: "/api/v1/namespaces/ebbtide/configmaps", and one by name.
+    # A piece: "/api/v1/namespaces/ebbtide/configmaps", or one by name.
     return JOURNAL if "configmaps" in parts[5:6] else OTHER
 
 
 class _Turn:
-    """Somebody who waits. ``news``: it may be the next one."""
+    """``news``: it may be next."""
 
     def __init__(self, rank: int, number: int) -> None:
         self.rank, self.number = rank, number
@@ -52,27 +50,25 @@ class _Turn:
 
 
 class Waiting(NamedTuple):
-    """How many wait, by what they are about."""
-
     nodes: int
     journals: int
     others: int
 
 
 class PacedCaller:
-    """`ApiCaller`: another one's calls, at the controller's own rate. Without a task of its own.
+    """`ApiCaller`: calls of another one at the controller's rate. It has no task of its own.
 
-    A call that could not be sent in time raises Unanswered, not ``sent``; a task that then asks again has the
-    place in the order that it had before.
+    A call that could not be sent in time raises Unanswered, not ``sent``. If its task asks again, it keeps
+    its place.
     """
 
     def __init__(
         self, caller: ApiCaller, per_second: float = REQUESTS_PER_SECOND, burst: int = BURST
     ) -> None:
         self._caller, self._interval_seconds, self._burst = caller, 1 / per_second, burst
-        #: When all that was sent would have been sent at exactly the rate.
+        #: When everything sent so far would have been sent at exactly the rate.
         self._even_at = -float("inf")
-        #: Of each rank, in the order of their numbers.
+        #: By rank, in the order of their numbers.
         self._turns: tuple[list[_Turn], ...] = ([], [], [])
         self._numbers: WeakKeyDictionary[trio.lowlevel.Task, int] = WeakKeyDictionary()
         self._came = self._sent = 0
@@ -81,32 +77,15 @@ class PacedCaller:
     def waiting(self) -> Waiting:
         return Waiting(*map(len, self._turns))
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: object = None,
-        content_type: str = JSON,
-        seconds_max: float,
-        traceparent: str = "",
-        accept: str = JSON,
-    ) -> Answer:
-        """When it is its turn. Raises Unanswered."""
+    async def call(self, method: str, path: str, *, seconds_max: float, **fields: Any) -> Answer:
+        """Raises Unanswered."""
         began = trio.current_time()
         with trio.move_on_after(seconds_max * WAIT_FRACTION) as waiting:
             await self._turn(rank_of(method, path))
         if waiting.cancelled_caught:
             raise Unanswered("too many requests of our own wait to be sent", sent=False)
-        return await self._caller.call(
-            method,
-            path,
-            body=body,
-            content_type=content_type,
-            seconds_max=seconds_max - (trio.current_time() - began),
-            traceparent=traceparent,
-            accept=accept,
-        )
+        left = seconds_max - (trio.current_time() - began)
+        return await self._caller.call(method, path, seconds_max=left, **fields)
 
     async def _turn(self, rank: int) -> None:
         task = trio.lowlevel.current_task()
@@ -134,7 +113,7 @@ class PacedCaller:
                 following.news.set()
 
     def _free_at(self) -> float:
-        """When one more may be sent."""
+        """When the next request may be sent."""
         return self._even_at - (self._burst - 1) * self._interval_seconds
 
     def _next(self) -> _Turn | None:

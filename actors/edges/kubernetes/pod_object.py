@@ -1,12 +1,11 @@
-"""What is kept of a pod object, from the API server's answers or from a static pod's manifest.
+"""Reduces a pod object to the stored fields, from the API server or a static pod's manifest.
 
-A pod object can be 1.5 MiB, most of it annotations, and there may be 250 of them; what a shutdown needs is
-a few hundred bytes. It is decoded straight from the answer's bytes, and nothing that is not named here is
-ever built, let alone kept: no environment, no image, no annotation but those that say who a static pod is.
+A pod object can be 1.5 MiB, most of it annotations, and a node may have 250. Decoding skips every field that
+is not named here: no environment, no image, no annotation but a mirror's.
 
-Manifests are for a node whose API server has never shown the mirrors of its static pods. A control plane's
-own API server is a static pod: with it gone, and no cache, the kubelet's folder still says which of the
-running pods are critical.
+Manifests serve a node whose API server has never shown the mirrors of its static pods. A control plane's own
+API server is a static pod: with it gone and no cache, the manifests still say which running pods are
+critical.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from ebbtide.actors.edges.linux.inotify import FolderWatch
 from ebbtide.actors.edges.linux.proc import CONTAINER_ID
 from ebbtide.actors.edges.pod_spec import SYSTEM_PRIORITIES, Int64
 
-#: Volumes that are made for the pod on this node, or lie there: nobody else waits for their unmount.
+#: Volumes of this node only: no other node waits for their unmount.
 LOCAL_VOLUMES = frozenset(
     {"configMap", "downwardAPI", "emptyDir", "gitRepo", "hostPath", "image", "projected", "secret"}
 )
-#: What a NoSchedule taint's toleration may name as its effect, beside nothing, for all effects.
+#: Effects in a toleration of a NoSchedule taint; empty: all effects.
 TOLERATED_EFFECTS = ("", "NoSchedule")
 
-# A pod object's own names and nesting (core/v1), as far as they are read. The API server leaves out what is
-# empty; other writers of manifests say null.
+# Names and nesting of a pod object (core/v1). The API server leaves out what is empty; manifests may say
+# null.
 
 
 class _Labels(msgspec.Struct, gc=False):
@@ -101,15 +100,12 @@ class _Status(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodObject(msgspec.Struct, gc=False):
-    """A pod as the API server or a manifest has it, in the fields that count."""
-
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
 def project_pod(pod: PodObject) -> KnownPod:
-    """The projection of one object."""
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     annotations, owner = metadata.annotations, controller_of(metadata.owner_references)
     # A status names its runtime before the id: ``containerd://…``.
@@ -154,22 +150,20 @@ def project_pod(pod: PodObject) -> KnownPod:
 
 
 def priority_of(spec: _Spec) -> int | None:
-    """The number; that of a class that every cluster has; None where only the cluster could tell."""
+    """The number, or the number of a class that every cluster has; None: only the cluster knows."""
     return (
         spec.priority if spec.priority is not None else SYSTEM_PRIORITIES.get(spec.priority_class_name or "")
     )
 
 
 def _container_id(identity: str) -> str:
-    """Without its runtime. Whoever answers for the API server names processes of this machine with it, so
-    what is no runtime's id counts as none.
-    """
+    """Without the runtime's name. Empty for any other text, since the id names processes of this machine."""
     key = identity.rpartition("//")[2]
     return key if CONTAINER_ID.fullmatch(key) else ""
 
 
 def _workload(owner: Owner, metadata: _Metadata) -> str:
-    """``Kind/name`` of who is to hear of it: a ReplicaSet of a Deployment is the Deployment's own affair."""
+    """``Kind/name`` of the workload: the Deployment where the owner is its ReplicaSet."""
     template = metadata.labels.template if metadata.labels else ""
     if not owner.name or owner.kind == "Node":
         return ""
@@ -190,17 +184,17 @@ def _concerns_others(volume: dict[str, object]) -> bool:
     return any(kind != "name" and kind not in LOCAL_VOLUMES for kind in volume)
 
 
-#: A manifest is a few KiB; a folder of static pods holds a handful.
+#: A manifest is a few KiB; a folder holds a handful.
 MANIFEST_BYTES_MAX = 1024 * 1024
 MANIFESTS_MAX = 250
-#: Without inotify the folder is looked at again so often.
+#: Between two looks without inotify.
 FOLDER_POLL_SECONDS = 30.0
 
 
 def read_manifests(path: Path, node: str) -> list[KnownPod]:
-    """The static pods of a manifest, or of a folder of them, named as the kubelet names their mirrors.
+    """The static pods of a manifest or a folder, named as the kubelet names their mirrors. For a thread.
 
-    What cannot be read is passed over: the kubelet does not run it either. For a thread.
+    Skips files that cannot be read: the kubelet does not run them either.
     """
     try:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -213,7 +207,8 @@ def read_manifests(path: Path, node: str) -> list[KnownPod]:
         except (OSError, ValueError):  # what msgspec raises is a ValueError, and so is a DocumentError
             continue
         if pod.name:
-            # Its UID is a hash of the kubelet's, so it is found by name. Static pods tolerate everything.
+            # The UID is a hash of the kubelet's, so the pod is found by name. Static pods tolerate
+            # everything.
             mirror = msgspec.structs.replace(
                 pod,
                 namespace=pod.namespace or "default",
@@ -228,7 +223,7 @@ def read_manifests(path: Path, node: str) -> list[KnownPod]:
 
 
 async def follow(path: Path, node: str, take: Callable[[list[KnownPod]], None]) -> None:
-    """Read at once and again whenever the folder changes, until cancelled."""
+    """Read now and whenever the folder changes, until cancelled."""
     folder = path if path.is_dir() else path.parent
     try:
         watch: FolderWatch | None = FolderWatch([folder])

@@ -1,23 +1,18 @@
-"""All that a shutdown writes to Pods: the delete, Ready=False, and the final status.
+"""What a shutdown writes to Pods: the delete, Ready=False, and the final status.
 
-Mode api ends a pod by deleting its object: once, that very pod, and never so that it vanishes unstopped. A
-grace of 0 would take the object out of the API while the containers run, so it is never less than 1. The
-UID is a precondition: a pod that has come back under the same name is another one. ``DisruptionTarget``
-comes first, so that a Job does not count the pod as its own failure; a pod without it is deleted all the
-same. How such an order ends says what may have become of the pod's hooks. ``done``: it is gone, or the
-kubelet ends it. ``failed``: nobody took the delete, because the server refused it or it was never sent.
-``timed-out``: it was sent, and nothing shows whether it was taken.
+Mode api ends a pod by deleting its object, once. The grace is at least 1: with 0 the object would go while
+the containers run. The UID is a precondition, since a new pod may have the same name. ``DisruptionTarget``
+comes first, so that a Job does not count the pod as its own failure; without it the pod is deleted all the
+same. The order's end decides what may have become of the pod's hooks. ``done``: the pod is gone, or the
+kubelet ends it. ``failed``: the server refused the delete, or it was never sent. ``timed-out``: it was sent,
+and the server may have taken it.
 
-With the kubelet stopped nobody else takes a pod out of its Services (Ready=False) before its final status.
+Without its kubelet a pod gets the status that the kubelet would have written; else it looks Running for as
+long as its node is away (kubernetes#109531, #110755). It is written once. An object that is final keeps its
+status, one that is gone needs none, and one that has started again after a reboot must never get it. A status
+that was not delivered waits in the journal for the next boot, and a file keeps how the pod was known.
 
-A pod that was ended without its kubelet gets the status that the kubelet would have written; without it the
-pod looks Running for as long as its node is away (kubernetes#109531, #110755). It is written once: an
-object that is final already keeps what it has, one that is gone needs none, and one that has been started
-again since, after a reboot, must never get it. What could not be delivered waits in the journal for the
-next boot, and as what the pod was known then is kept on disk.
-
-Mode observe writes none: it waits until the API server has every pod's final status, which others have to
-write.
+Mode observe only waits until the API server has every pod's final status.
 """
 
 from __future__ import annotations
@@ -61,7 +56,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
 from ebbtide.actors.edges.kubernetes.known_pods import (
     FINAL_PHASES,
     KnownPod,
-    PodLookup,
+    PodStore,
 )
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds
@@ -71,29 +66,27 @@ from ebbtide.events.facts import StatusesSeen
 from ebbtide.events.files import read_own, write_atomically
 from ebbtide.events.units import span_s
 
-#: And of what a late turn has left, this part.
+#: The part of the time left that the mark may take.
 MARK_SHARE = 3
-#: A turn that comes with less left is none: what is sent and not answered leaves its pod without its hooks.
+#: A delete sent with less time may stay unanswered, and then its pod gets no hooks.
 TURN_SECONDS_MIN = 0.05
 #: With less the object would go before its containers.
 GRACE_SECONDS_MIN = 1
 
 
-def forget_gone(uids: set[str], lookup: PodLookup) -> None:
-    """Of the API's UIDs keep those of pods that are known: in months any number of pods comes and goes. Who
-    knows of none has not been told yet.
-    """
+def forget_gone(uids: set[str], lookup: PodStore) -> None:
+    """Keep the API's UIDs of known pods: pods come and go for months. An empty lookup has not listed yet."""
     if there := {pod.api_uid for pod in lookup.pods()}:
         uids &= there
 
 
 class PodDeletes:
-    """``tainted`` returns when the node is, or cannot be, tainted, or its time is over."""
+    """``tainted`` returns when the node is tainted, cannot be, or its time is over."""
 
     def __init__(
         self,
         caller: ApiCaller,
-        lookup: PodLookup,
+        lookup: PodStore,
         context: TraceContext,
         tainted: Callable[[], Awaitable[None]],
     ) -> None:
@@ -102,7 +95,7 @@ class PodDeletes:
         self._slots, self._open = CallSlots(), 0
         #: Here and below by the API's UID.
         self._marked: set[str] = set()
-        #: Those of which a delete was taken: what the watch shows of them says nothing of a later one.
+        #: Pods with a delete that was taken. The watch cannot show whether a later one was.
         self._taken: set[str] = set()
 
     async def delete(self, order: DeletePod, outlet: Outlet) -> Ending:
@@ -118,7 +111,7 @@ class PodDeletes:
             self._open -= 1
         known = self._lookup.find(order.uid)
         uid = known.api_uid if known is not None else order.uid
-        # Nobody answered, and yet the watch may show that it was taken.
+        # No answer, but the watch may show that the delete was taken.
         if ended.result != "done" and uid not in self._taken and known is not None and known.deleting:
             ended = Ending()
         if ended.result == "done":
@@ -134,14 +127,14 @@ class PodDeletes:
                 waiting.deadline = float("inf")
                 known = self._lookup.find(order.uid)
                 uid = known.api_uid if known is not None else order.uid
-                # Before the delete: afterwards the object may be gone with nobody told why. Within the same
-                # turn, because a mark that waits for a turn of its own would hold its pod's delete up.
+                # Before the delete, since the object may be gone afterwards. In the same turn, since a turn
+                # of its own would delay the delete.
                 if await self._mark(order, uid, self._call(order, until)):
                     return Ending()
                 call = self._call(order, until)
                 try:
-                    # The kubelet counts whole seconds from when it hears of the delete; what has passed is
-                    # no longer the pod's.
+                    # The kubelet counts whole seconds from the delete on. The time that has passed is no
+                    # longer the pod's.
                     left_seconds = order.grace_seconds - round(trio.current_time() - began)
                     body = delete_options(uid, max(GRACE_SECONDS_MIN, left_seconds))
                     answer = await call.until_answered("DELETE", pod_path(order.namespace, order.name), body)
@@ -160,7 +153,7 @@ class PodDeletes:
         return ApiCall(self._caller, until - trio.current_time(), self._context(order.key))
 
     async def _mark(self, order: DeletePod, uid: str, call: ApiCall) -> bool:
-        """Is the pod gone already? Whatever else comes of it, it is deleted."""
+        """Is the pod gone already? It is deleted in any case."""
         if uid in self._marked:
             return False
         body = {"metadata": {"uid": uid}, "status": {"conditions": [disruption_target([])]}}
@@ -178,21 +171,21 @@ class PodDeletes:
         return is_gone(answer)
 
 
-# With the kubelet stopped nobody else would set Ready=False before the pod's final status, and until then
-# each new connection goes to a process that no longer listens. Nothing waits for it, so one second a pod is
-# its bound. A final status says the same and more: where one is under way, the server is spared this call.
+# With the kubelet stopped, only this sets Ready=False before the final status; until then new connections go
+# to a process that no longer listens. No task waits for it, so each pod gets one second. A final status under
+# way replaces it.
 
 WITHDRAWN_CONDITIONS = ("Ready", "ContainersReady")
 WITHDRAWN_REASON, WITHDRAWN_MESSAGE = "NodeShutdown", "node is shutting down"
 
 
 class PodWithdrawals:
-    """``final``: the API's UIDs of pods whose final status is written, or being written, by somebody."""
+    """``final``: the API's UIDs of pods with a final status written or under way."""
 
     def __init__(
         self,
         caller: ApiCaller,
-        lookup: PodLookup,
+        lookup: PodStore,
         node: str,
         context: TraceContext,
         final: Container[str] = (),
@@ -211,7 +204,6 @@ class PodWithdrawals:
         async def one(pod: KnownPod) -> str:
             if pod.api_uid in self._final or pod.phase in FINAL_PHASES:
                 return ""
-            # Why it could not be done.
             conditions = [
                 make_condition([], kind, "False", WITHDRAWN_REASON, WITHDRAWN_MESSAGE)
                 for kind in WITHDRAWN_CONDITIONS
@@ -232,15 +224,14 @@ class PodWithdrawals:
         return Ending()
 
 
-#: After a boot the API server may come long after us; later than this the cluster has helped itself.
+#: After a boot the API server may come late. Later than this the cluster has helped itself.
 LATER_SECONDS_MAX = 600.0
-#: At a boot: the whole cluster may be coming up, and nothing waits for this.
+#: After a boot the whole cluster may be starting, and no task waits.
 LATER_AGAIN_SECONDS = 5.0
-#: The kubelet, or a controller, wrote in between: read again.
+#: The kubelet or a controller wrote in between.
 CONFLICTS_MAX = 5
-#: From so many on, one list is less work for the server than a read each.
+#: From so many on, one list costs the server less than single reads.
 LIST_FROM = 4
-#: Names in a reason.
 NAMED_PODS_MAX = 5
 
 FinalStatus = tuple[str, str, str, str]
@@ -248,23 +239,21 @@ DELIVERED, STALE, FAILED = "delivered", "stale", "failed"
 
 
 class DeliveryResult(NamedTuple):
-    """What became of one status: delivered, stale or failed, and why."""
-
     what: str
     why: str = ""
 
 
 class StatusRefused(Exception):
-    """The server's answer was no."""
+    """The server refused."""
 
 
 class StatusDelivery:
-    """``final``: the API's UIDs of the pods whose status is delivered here, from the beginning of it."""
+    """``final``: the API's UIDs of pods whose delivery has begun."""
 
     def __init__(
         self,
         caller: ApiCaller,
-        lookup: PodLookup,
+        lookup: PodStore,
         node: str,
         context: TraceContext,
         late: LateStatuses,
@@ -274,9 +263,9 @@ class StatusDelivery:
         self.final: set[str] = set()
 
     async def deliver(self, order: DeliverStatuses, outlet: Outlet) -> Ending:
-        """One try in a shutdown; what an earlier boot has left is tried until it is taken or stale."""
+        """In a shutdown one try. A status of an earlier boot is tried until it is taken or stale."""
         if not order.unchanged_only:
-            # What is known of the pods now is kept beside it, for the next boot, and needed where this fails.
+            # How the pods are known now is kept for the next boot, in case this fails.
             async with trio.open_nursery() as nursery:
                 uids = [each[0] for each in order.statuses]
                 nursery.start_soon(self._late.keep, uids, self._lookup.find)
@@ -300,11 +289,11 @@ class StatusDelivery:
         except (Unanswered, ListDenied) as error:
             return Ending("failed", f"0 of {len(order.statuses)} delivered: {error}")
 
-        # Before the first write: a withdrawal that comes later would set back what a final status has said.
+        # Before the first write: a later withdrawal would overwrite the final status.
         begun = set() if order.unchanged_only else {pod.api_uid for pod in found.values() if pod is not None}
         forget_gone(self.final, self._lookup)
         self.final |= begun
-        # Many objects with one call, by the API's UID; what is not there is read one by one.
+        # One call for many objects, by the API's UID. The rest is read one by one.
         read: dict[str, ApiPod] = {}
         if len(order.statuses) >= LIST_FROM:
             with suppress(Unanswered, ListDenied):
@@ -324,7 +313,7 @@ class StatusDelivery:
             try:
                 result = await _write_status(order, status, known, before, call, ahead)
                 if result.what == DELIVERED and order.remove and not known.static:
-                    # Its containers have ended, so a grace of 0 leaves nothing behind.
+                    # Its containers have ended, so a grace of 0 leaves none behind.
                     body = delete_options(known.api_uid, 0)
                     answer = await call.until_answered("DELETE", pod_path(known.namespace, known.name), body)
                     if not answer.ok and not is_gone(answer):
@@ -338,7 +327,6 @@ class StatusDelivery:
         if not count[FAILED] and not count[STALE]:
             return Ending()
         self.final -= begun
-        # What failed before what is stale.
         if count[FAILED]:
             names = _named_pods(results, FAILED)
             return Ending("failed", f"{count[FAILED]} of {len(results)} not delivered: {names}")
@@ -358,7 +346,7 @@ async def _write_status(
     call: ApiCall,
     pod: ApiPod | None,
 ) -> DeliveryResult:
-    """Read, and write what was read with the rest. Raises Unanswered, StatusRefused."""
+    """Raises Unanswered, StatusRefused."""
     path = pod_path(known.namespace, known.name)
     for _ in range(CONFLICTS_MAX):
         if pod is None:
@@ -378,8 +366,8 @@ async def _write_status(
         if order.unchanged_only and (why := _stale_reason(pod, then)):
             return DeliveryResult(STALE, why)
         body = final_status(pod, *status[1:])
-        # With the version that was read: conditions and containers are passed on whole, so a write in between
-        # must not be lost.
+        # Names the version: the patch replaces conditions and containers whole, so no write in between may be
+        # lost.
         answer = await call.until_answered("PATCH", f"{path}/status", body, STRATEGIC_PATCH)
         if answer.ok or is_gone(answer):
             return DeliveryResult(DELIVERED)
@@ -392,7 +380,7 @@ async def _write_status(
 
 
 def _stale_reason(pod: ApiPod, then: KnownThen | None) -> str:
-    """Why a status of an earlier boot is no longer this pod's: written, it would end what runs again."""
+    """Why a status of an earlier boot must not be written: it would end a pod that runs again."""
     if then is None:
         return "is not known from when its status was due"
     if pod.metadata.resource_version != then.resource_version:
@@ -409,25 +397,24 @@ def _named_pods(results: list[DeliveryResult], what: str) -> str:
     return "; ".join([*those[:NAMED_PODS_MAX], *more])
 
 
-# The phase, the reason and ``DisruptionTarget`` are those of the kubelet's graceful node shutdown. Containers
-# that the API still has as running or waiting become terminated as its status manager does it where nobody
-# can say how one ended (``TerminatePod``): exit code 137, reason ``ContainerStatusUnknown``; in a pod that
-# succeeded each has exited with 0. ``containerStatuses`` is one value in a patch, so its other fields are
-# passed on.
+# Phase, reason and ``DisruptionTarget`` are those of the kubelet's graceful node shutdown. Containers without
+# a known end become terminated as in the kubelet's ``TerminatePod``: exit code 137, reason
+# ``ContainerStatusUnknown``; in a pod that succeeded, 0. A patch replaces ``containerStatuses`` whole, so
+# other fields are passed on.
 
 UNKNOWN_REASON = "ContainerStatusUnknown"
 UNKNOWN_MESSAGE = "The container could not be located when the pod was terminated"
 UNKNOWN_EXIT_CODE = 137
-#: What a kubelet gives as the reason of Ready=False in a final phase.
+#: A kubelet's reasons for Ready=False in a final phase.
 UNREADY_REASONS = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}
 UNREADY_CONDITIONS = ("Ready", "ContainersReady")
 STAT = Path("/proc/stat")
 
 
 def final_status(pod: ApiPod, phase: str, reason: str, message: str) -> JsonObject:
-    """The body of a strategic merge patch of ``pods/status``, only for that object in that version."""
+    """The body of a strategic merge patch of ``pods/status``, for this object in this version."""
     before = pod.status.conditions
-    # As the kubelet does where it tracks generations at all (PodObservedGenerationTracking).
+    # As the kubelet does (PodObservedGenerationTracking).
     tracked = {"observedGeneration": pod.metadata.generation} if pod.status.observed_generation else {}
     unready = UNREADY_REASONS.get(phase, reason)
     status: JsonObject = {
@@ -452,7 +439,7 @@ def final_status(pod: ApiPod, phase: str, reason: str, message: str) -> JsonObje
 def _terminated(container: JsonObject, phase: str, *, first: bool) -> JsonObject:
     state = _object_at(container, "state")
     running = _object_at(state, "running")
-    # An init container that never ran has not failed: it was never its turn.
+    # An init container that never ran has not failed.
     if "terminated" in state or (first and not running):
         return container
     ended: JsonObject = {"exitCode": UNKNOWN_EXIT_CODE, "reason": UNKNOWN_REASON, "message": UNKNOWN_MESSAGE}
@@ -466,13 +453,13 @@ def _terminated(container: JsonObject, phase: str, *, first: bool) -> JsonObject
 
 
 def _object_at(parent: JsonObject, name: str) -> JsonObject:
-    """Empty where there is none, or something else: these objects are passed on as they were read."""
+    """Empty for any other type: these objects were not checked."""
     found = parent.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def newest_start(pod: ApiPod) -> str:
-    """Of any of its containers, ended ones too, RFC 3339; empty if none has run."""
+    """The newest start of any container, also an ended one, RFC 3339; empty if none has run."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     states = [_object_at(each, "state") for each in statuses]
     spans = [_object_at(state, "running") or _object_at(state, "terminated") for state in states]
@@ -480,13 +467,13 @@ def newest_start(pod: ApiPod) -> str:
 
 
 def started_this_boot(started_at: str) -> bool:
-    """Did that happen since the machine came up? What cannot be told counts as yes: a status that is not
-    delivered does less harm than one of a pod that runs.
+    """Did it start since the machine came up? An unknown time counts as yes: a missing status does less harm
+    than one for a pod that runs.
     """
     if not started_at:
         return False
     try:
-        # When the machine came up, by its wall clock of now (proc(5), btime).
+        # When the machine came up (proc(5), btime).
         found = [line.split()[1] for line in STAT.read_text().splitlines() if line.startswith("btime ")]
         return (
             datetime.fromisoformat(started_at).timestamp()
@@ -496,16 +483,14 @@ def started_this_boot(started_at: str) -> bool:
         return True
 
 
-# By the next boot the warm watch has a pod as it is then, which says nothing: the kubelet may have started it
-# again. So what is known when its final status is due is put beside the cache while the first try is made,
-# and a later try may only write to a pod in that very version. One of which nothing was kept is left alone.
+# After a reboot the watch shows a pod as it is then: the kubelet may have started it again. So the first try
+# also keeps how the pod is known when its status is due. A later try writes only to a pod in that version.
 
 
 LATE_FILE_NAME = "late.json"
 LATE_FILE_VERSION = 1
-#: A node has some hundred pods; the newest are kept.
 LATE_PODS_MAX = 1024
-#: What such a file has at most; one that is larger is not ours.
+#: A larger file is not ours.
 LATE_BYTES_MAX = 1024 * 1024
 
 
@@ -522,33 +507,31 @@ class _LateFile(msgspec.Struct, rename="camel"):
 
 
 class LateStatuses:
-    """``late.json`` in ``folder``, which outlives a reboot; None: kept as long as we live."""
+    """``late.json`` in ``folder``, which outlives a reboot; None: in memory only."""
 
     def __init__(self, folder: Path | None, tell: Tell) -> None:
         self._path = None if folder is None else folder / LATE_FILE_NAME
         self._tell = tell
-        #: None: not read yet.
         self._pods: dict[str, KnownThen] | None = None
-        #: Counts what is to be kept, and what of it the file has.
+        #: Counts changes, and those that the file has.
         self._version = self._stored = 0
-        #: A thread that a disk holds up goes on when its task has given it up. So there is one, and none of
-        #: those that everybody shares.
+        #: A thread on a hung disk outlives its task. So there is one, apart from the threads that all share.
         self._threads = trio.CapacityLimiter(1)
 
     async def known(self) -> Mapping[str, KnownThen]:
-        """By the UID that the runtime knows; of this boot and of those before."""
+        """By the runtime's UID, of this boot and earlier ones."""
         if self._pods is None:
             found: dict[str, KnownThen] = {}
             if self._path is not None:
                 found = await trio.to_thread.run_sync(
                     _read_late_file, self._path, abandon_on_cancel=True, limiter=self._threads
                 )
-            # Two may have asked at the same time.
+            # Another task may have read it meanwhile.
             self._pods = found if self._pods is None else self._pods
         return self._pods
 
     async def keep(self, uids: Iterable[str], find: Callable[[str], KnownPod | None]) -> None:
-        """As these pods are known now; those that are not known are forgotten. Bounded, and never raises."""
+        """Keep how these pods are known now, and forget unknown ones. Bounded; raises nothing."""
         now = {uid: find(uid) for uid in uids}
         with trio.move_on_after(bounds.now.side_file_seconds):
             pods = dict(await self.known())
@@ -571,15 +554,13 @@ class LateStatuses:
                 self._tell(WARNING, f"Kubernetes API: {line}")
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Nothing of these is owed any more. The file says so with the next that is kept."""
+        """These are delivered. The file learns it with its next write."""
         pods = self._pods or {}
         for uid in uids:
             pods.pop(uid, None)
 
     def _write(self, path: Path) -> None:
-        """What is known by now, and what came while it was written: its task may have given up, and others
-        have not waited for their turn.
-        """
+        """Write again while changes come: other tasks have not waited for their turn."""
         while (version := self._version) != self._stored:
             os.makedirs(path.parent, mode=0o700, exist_ok=True)
             data = msgspec.json.encode(_LateFile(LATE_FILE_VERSION, self._pods or {}))
@@ -595,24 +576,23 @@ def _read_late_file(path: Path) -> dict[str, KnownThen]:
     return found.pods if found.version == LATE_FILE_VERSION else {}
 
 
-# The watch usually knows first, and costs nothing. Where it does not, one list for all pods is asked for, the
-# more rarely the longer the server takes for one. Mirror pods count: theirs is the static pod's.
+# The watch usually knows first, and costs nothing. Else one list for all pods is asked for, less often where
+# the server is slow. A static pod counts by its mirror.
 
 
-#: Between two looks at what the watch has: it is in memory, and the release waits for what it says.
+#: Only memory is read, and the release waits.
 STATUS_POLL_SECONDS = 0.02
-#: Between two lists at least.
 STATUS_LIST_SECONDS = 0.1
-#: Of the time at most a quarter is spent on lists: the server has the statuses themselves to take.
+#: Lists take at most a quarter of the time: the server has to take the statuses as well.
 REST_PER_LIST = 3
 
 
 class StatusWait:
-    def __init__(self, caller: ApiCaller, lookup: PodLookup, node: str, context: TraceContext) -> None:
+    def __init__(self, caller: ApiCaller, lookup: PodStore, node: str, context: TraceContext) -> None:
         self._caller, self._lookup, self._node, self._context = caller, lookup, node, context
 
     async def wait(self, order: AwaitStatuses, outlet: Outlet) -> Ending:
-        """Says who is missing before it ends."""
+        """Reports the missing pods before it ends."""
         call = ApiCall(self._caller, order.timeout_ns / NS_PER_SECOND, self._context(order.key))
         missing, why, next_list, ended = order.uids, "", 0.0, Ending()
         shown: set[str] = set()
@@ -622,12 +602,11 @@ class StatusWait:
                 without = f"{len(missing)} of {len(order.uids)} without a final status{why}"
                 ended = Ending("timed-out", without)
                 break
-            # With less than is between two lists the answer would come after the time, and its silence would
-            # stand as the cause.
+            # With less time left the answer would come too late, and would look like the cause.
             if now >= next_list and (not next_list or call.left_seconds >= STATUS_LIST_SECONDS):
                 try:
                     seen = await list_known_pods(call, self._node)
-                    # An object that is gone needs no status any more.
+                    # An object that is gone needs no status.
                     missing = tuple(
                         uid for uid in missing if uid in seen and seen[uid].phase not in FINAL_PHASES
                     )
@@ -646,11 +625,11 @@ class StatusWait:
         return ended
 
     def _is_final(self, uid: str, shown: set[str]) -> bool:
-        """By the watch, which may be behind, or not there: then it knows of no pod that is final and is not.
+        """By the watch, which may be behind.
 
-        ``shown``: whom it has had since the order. Who is no longer there has lost its object: a kubelet
-        writes the last status and takes the object away at once, so that only the second may be seen. A
-        mirror's object may go while its pod is as it was.
+        ``shown``: pods that it has shown since the order. One that is no longer there has lost its object: a
+        kubelet writes the last status and removes the object at once, and the watch may show only the second.
+        A mirror's object may go while its pod stays.
         """
         pod = self._lookup.find(uid)
         if pod is None:

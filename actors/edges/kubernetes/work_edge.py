@@ -1,8 +1,7 @@
-"""The edge of what hangs on one node: listed when it is asked for, and told as it changes from then on.
+"""The edge of one node's pods and attachments: lists them on order, and then reports changes.
 
-It reads what `WorkView` keeps for all nodes, and asks the API server for nothing. Only what was listed is
-told of, and of the owners' other pods only those that came since: whoever was there before is nobody's
-successor. What changes again before it was told is told once, as it is then.
+It reads `WorkView` and asks the API server for nothing. It reports only what was listed, and pods of the
+owners that came since: an earlier pod is no successor. Several changes in a row are reported once.
 """
 
 from __future__ import annotations
@@ -33,14 +32,13 @@ from ebbtide.events.outage_events import (
 )
 from ebbtide.events.outage_events import Effect as TaintEffect
 
-#: An attacher that runs says something by then: it ends its driver's call after some seconds (15 by default,
-#: a minute with those that are slow), and writes down how that went.
+#: A running attacher answers by then: it ends its driver's call after some seconds (15 by default, a minute
+#: with slow ones), and writes the result.
 ATTACHER_SECONDS = 90.0
 OVER = "the outage is over"
 
 
 def elsewhere(pod: PodView) -> ElsewhereRead:
-    """As it is told."""
     waiting = f"a new pod is not Ready: {pod.waiting}" if pod.waiting else ""
     return ElsewhereRead(
         uid=pod.uid,
@@ -54,11 +52,11 @@ def elsewhere(pod: PodView) -> ElsewhereRead:
 
 
 class WorkEdge:
-    """Of the node of that name. ``view`` is everybody's; ``effect``: the taint's, as it is configured.
+    """``view`` is shared by all nodes. ``effect``: of the configured taint.
 
-    ``lost``: pods that an earlier leader has found and that are not over. `observe` is for the sequencer:
-    there it hears who needs not be told of any more. An outage may be open for weeks, and a workload that is
-    well again has new pods all the time.
+    ``lost``: an earlier leader's pods that are not over. The sequencer calls `observe`, which ends reports
+    that are no longer needed: an outage may be open for weeks, and a healthy workload has new pods all the
+    time.
     """
 
     def __init__(
@@ -72,24 +70,24 @@ class WorkEdge:
     ) -> None:
         self._view, self._node, self._effect = view, node, effect
         self._changes = Changes()
-        #: Of an owner, who is nobody's successor.
+        #: By owner, pods that are no successors.
         self._before: dict[str, frozenset[str]] = {}
-        #: And by whom one of its pods is recovered: nobody's successor who is found later.
+        #: By owner, pods that have replaced one already.
         self._claimed: dict[str, dict[str, None]] = {}
-        #: The owner's UID, of each pod that is not over.
+        #: By pod that is not over, its owner's UID.
         self._open: dict[str, str] = {}
         for each in lost:
             if owner := each.pod.owner_uid:
                 there = frozenset(each.elsewhere)
                 self._before[owner] = self._before.get(owner, there) & there
                 self._open[each.pod.uid] = owner
-        #: Pods that were on their way out when they were found: whoever comes in their place has come.
+        #: Pods that were ending when they were found: their replacements exist already.
         self._replaced: dict[str, None] = {}
-        #: What was told last, by UID.
+        #: The last report, by UID.
         self._lost: dict[str, LostPod] = {}
         self._new: dict[str, ElsewhereRead] = {}
         self._attachments: dict[str, Attachment] = {}
-        #: Since when an attacher has said nothing, by its attachment's UID.
+        #: By attachment's UID, since when its attacher has been silent.
         self._unheard: dict[str, float] = {}
         self._outages = 0
         self._telling = trio.Lock()
@@ -102,12 +100,12 @@ class WorkEdge:
         """Nothing was written."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Another leader's list is of no use to this one, which gives an order of its own."""
+        """This leader gives an order of its own."""
         return None
 
     def observe(self, records: Sequence[Record]) -> None:
-        """Nothing more is told of a pod or an attachment that is over, nor of an owner whose pods all are;
-        after `OutageClosed` nothing at all, until the next `ListWork`.
+        """End the reports on a pod or attachment that is over, and on an owner whose pods all are; after
+        `OutageClosed` on all, until the next `ListWork`.
         """
         for event in (record.event for record in records):
             if isinstance(event, PodRecovered):
@@ -133,7 +131,7 @@ class WorkEdge:
         if owner is None:
             return
         if owner in self._open.values():
-            # It may be there still, and is nobody's successor.
+            # It may still exist, and is no successor.
             self._before[owner] |= {uid}
             if by:
                 self._claimed.setdefault(owner, {})[by] = None
@@ -148,7 +146,7 @@ class WorkEdge:
 
     async def _list(self, order: ListWork, outlet: Outlet) -> Ending:
         outage = self._outages
-        # However long that takes: nothing can be done without the API server.
+        # However long it takes: without the API server nothing can be done.
         await self._view.current()
         async with self._telling:
             if outage != self._outages:
@@ -158,15 +156,15 @@ class WorkEdge:
         return Ending()
 
     def _start(self, key: str) -> tuple[WorkListed, list[ElsewhereRead]]:
-        """All of it as it is now; from now on what changes is told against this."""
+        """List the present state. Later reports are changes against it."""
         pods = [pod for pod in self._view.pods_of(self._node) if not pod.over]
-        # A controller counts no pod that is Terminating or has ended, and makes another at once; only that of
-        # the same name has to wait. Those that became so in this outage are waited for.
+        # A controller does not count a pod that is Terminating or has ended, and makes another at once; only
+        # one of the same name has to wait. Pods that became so in this outage are waited for.
         for pod in pods:
             if (pod.terminating or pod.ended) and not pod.same_name and pod.uid not in self._open:
                 self._replaced[pod.uid] = None
         told_new, self._lost = self._new, {pod.uid: self._lost_pod(pod) for pod in pods}
-        # A pod of the same name cannot have been elsewhere, and one of another name is no successor.
+        # A pod of the same name cannot be elsewhere, and one of another name is no successor.
         owned = {
             pod.uid: pod.owner_uid
             for pod in pods
@@ -186,7 +184,7 @@ class WorkEdge:
         self._changes.take()
         news = [each for owner in self._before for each in self._siblings(owner) if self._is_new(each)]
         self._new = {each.uid: elsewhere(each) for each in news}
-        # Bound to this node since, and lost as well: it takes nobody's place any more.
+        # Bound to this node since, and lost as well: it replaces no pod.
         lost_again = [_gone(each) for uid, each in told_new.items() if uid in self._lost]
         self._unheard = {}
         now = trio.current_time()
@@ -217,7 +215,7 @@ class WorkEdge:
         )
 
     def _siblings(self, owner: str) -> list[PodView]:
-        """Those that were not listed as lost, wherever they are: also where a node that is back has them."""
+        """Pods that were not listed as lost, on any node."""
         return [each for each in self._view.siblings(owner) if each.uid not in self._lost]
 
     def _is_new(self, pod: PodView) -> bool:
@@ -226,12 +224,12 @@ class WorkEdge:
     # --- what changes ----------------------------------------------------------------------------
 
     async def run(self, outlet: Outlet) -> None:
-        """What changes of what was listed, until cancelled."""
+        """Report changes of what was listed, until cancelled."""
         try:
             while True:
                 with trio.move_on_at(self._silent_at()):
                     await self._changes.news.wait()
-                # One at a time: what is told next is told against what was told before.
+                # One at a time, since each report is a change against the one before.
                 async with self._telling:
                     facts = self._look()
                     if facts:
@@ -300,16 +298,16 @@ class WorkEdge:
         )
 
     def _heard_at(self, uid: str) -> float:
-        """From when on its attacher's silence counts: it would have been seen here."""
+        """Since when the attacher's silence counts: its answer would have been seen."""
         return max(self._unheard[uid], self._view.hears_since)
 
     def _silent_at(self) -> float:
-        """When an attacher that has not been told of will have been silent for too long."""
+        """When the next silent attacher is due."""
         now = trio.current_time()
         ends = (self._heard_at(uid) + ATTACHER_SECONDS for uid in self._unheard)
         return min((end for end in ends if end > now), default=math.inf)
 
 
 def _gone(last: ElsewhereRead) -> ElsewhereRead:
-    """It counts for nobody any more."""
+    """It no longer counts as a replacement."""
     return ElsewhereRead(uid=last.uid, namespace=last.namespace, name=last.name, owner_uid=last.owner_uid)

@@ -1,12 +1,11 @@
-"""What hangs on nodes: all pods, VolumeAttachments and PersistentVolumes, in the fields that an outage needs.
+"""All pods, VolumeAttachments and PersistentVolumes of the cluster, in the fields that an outage needs.
 
-Three watches for the whole cluster serve every outage. A pod's object has some eight KiB and there may be
-tens of thousands, so of each a few hundred bytes are kept, words that many share only once, and indexes say
-whose they are: what an outage asks costs as much as its node has pods, and these have siblings.
+Three watches serve every outage. A pod's object has some eight KiB and there may be tens of thousands, so a
+few hundred bytes of each are kept, equal words once, with indexes by node and owner: an outage's question
+costs as much as its node has pods, and these have siblings.
 
-Only the watches write here, and each says one thing after another: a list is as new as the server is, and an
-event follows what it was watched from. So nothing older can follow something newer, and of what is gone
-nothing has to be kept.
+Only the watches write here, in the server's order. So no older state can follow a newer one, and deleted
+objects leave nothing.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ ATTACHMENTS_PATH = "/apis/storage.k8s.io/v1/volumeattachments"
 VOLUMES_PATH = "/api/v1/persistentvolumes"
 #: In one part of a list: 2 MiB of pods, one of the others.
 PART_PODS, PART_ATTACHMENTS, PART_VOLUMES = 250, 500, 500
-#: The out-of-service taint's value, with which a toleration may be compared.
+#: A toleration may name the taint's value.
 OUT_OF_SERVICE_VALUE = "nodeshutdown"
-#: What a VolumeAttachment's attacher holds it by; behind it stands its driver (external-attacher).
+#: The finalizer of a VolumeAttachment's attacher, before the driver's name (external-attacher).
 ATTACHER_FINALIZER = "external-attacher/"
-#: How a kubelet names a CSI driver's volume: behind it driver and handle, with ``^`` between them.
+#: A kubelet's name for a CSI driver's volume, before driver and handle with ``^`` between them.
 CSI_VOLUME = "kubernetes.io/csi/"
-#: Words that are kept once for all who have them. Emptied when it is full: what is shared already stays so.
+#: Equal words are kept once. Emptied when full; shared words stay shared.
 SHARED_MAX = 50_000
 
 # --- words ----------------------------------------------------------------------------------------
-# What is not among these may be anything: an image's name, a driver's or a plugin's own text.
+# Other texts may be anything: an image's name, a driver's or plugin's own text.
 
-#: Why a container does not run, by a kubelet. The first two say little: any other goes before them.
+#: A kubelet's reasons why a container does not run. The first two say little: any other goes first.
 CREATING = ("ContainerCreating", "PodInitializing")
 CONTAINER_REASONS = frozenset(
     {
@@ -66,7 +65,7 @@ CONTAINER_REASONS = frozenset(
         "CreatePodSandboxError",
     }
 )
-#: Why a pod has failed, by a kubelet or a controller.
+#: A kubelet's or controller's reasons for a failed pod.
 POD_REASONS = frozenset(
     {
         "DeadlineExceeded",
@@ -83,9 +82,9 @@ POD_REASONS = frozenset(
     }
 )
 SCHEDULING_REASONS = frozenset({"SchedulerError", "SchedulingGated", "Unschedulable"})
-#: What the scheduler says of nodes that it has not taken.
+#: The scheduler's texts about nodes.
 SCHEDULER_TEXTS = (
-    # Of 1.34, and of versions before it.
+    # Of 1.34, then of earlier versions.
     "didn't match PersistentVolume's node affinity",
     "had volume node affinity conflict",
     "with ReadWriteOncePod access mode already in-use by another pod",
@@ -111,7 +110,7 @@ SCHEDULER_TEXTS = (
 )
 READY_REASONS = frozenset({"ContainersNotReady", "ReadinessGatesNotReady"})
 
-#: gRPC's codes, as CSI writes them, by their names in Go, which attachers quote.
+#: gRPC's codes as CSI writes them, by their names in Go, which attachers quote.
 GRPC_CODES = (
     ("OK", "OK"),
     ("Canceled", "CANCELLED"),
@@ -168,7 +167,7 @@ class _PvcSource(msgspec.Struct, rename="camel", gc=False):
 
 
 class _Ephemeral(msgspec.Struct, gc=False):
-    """That it is one says all."""
+    """Its presence is enough."""
 
 
 class _PodVolume(msgspec.Struct, rename="camel", gc=False):
@@ -211,8 +210,6 @@ class _PodStatus(msgspec.Struct, rename="camel", gc=False):
 
 
 class BoundPod(msgspec.Struct, gc=False):
-    """A pod's object, as far as it is read."""
-
     metadata: _PodMeta = msgspec.field(default_factory=_PodMeta)
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
@@ -246,8 +243,6 @@ class _AttachmentStatus(msgspec.Struct, rename="camel", gc=False):
 
 
 class AttachmentObject(msgspec.Struct, gc=False):
-    """A VolumeAttachment, as far as it is read."""
-
     metadata: _AttachmentMeta = msgspec.field(default_factory=_AttachmentMeta)
     spec: _AttachmentSpec = msgspec.field(default_factory=_AttachmentSpec)
     status: _AttachmentStatus = msgspec.field(default_factory=_AttachmentStatus)
@@ -278,8 +273,6 @@ class _VolumePhase(msgspec.Struct, gc=False):
 
 
 class VolumeObject(msgspec.Struct, gc=False):
-    """A PersistentVolume, as far as it is read."""
-
     metadata: _VolumeMeta = msgspec.field(default_factory=_VolumeMeta)
     spec: _VolumeSpec = msgspec.field(default_factory=_VolumeSpec)
     status: _VolumePhase = msgspec.field(default_factory=_VolumePhase)
@@ -289,10 +282,9 @@ class VolumeObject(msgspec.Struct, gc=False):
 
 
 class PodView(msgspec.Struct, kw_only=True, gc=False):
-    """``node`` empty: it has none yet. ``ended``: it has succeeded or failed; ``over``: and nobody waits for
-    its object to go, since it is neither being deleted nor holds a name that its owner wants again.
-    ``waiting``: why it is not Ready, in known words. ``claims``: ``namespace/name`` of its
-    PersistentVolumeClaims, while it has not ended.
+    """``node`` may be empty. ``ended``: it succeeded or failed. ``over``: it ended, is not being deleted, and
+    its owner does not need its name. ``waiting``: why it is not Ready, in known words. ``claims``:
+    ``namespace/name`` of its PersistentVolumeClaims until it has ended.
     """
 
     uid: str
@@ -300,7 +292,6 @@ class PodView(msgspec.Struct, kw_only=True, gc=False):
     name: str
     node: str = ""
     owner_uid: str = ""
-    #: ``Kind/name``.
     owner: str = ""
     same_name: bool = False
     daemon: bool = False
@@ -309,7 +300,7 @@ class PodView(msgspec.Struct, kw_only=True, gc=False):
     finalizers: tuple[str, ...] = ()
     ended: bool = False
     over: bool = False
-    #: Or it has succeeded, and will not be Ready again.
+    #: Also true once it succeeded.
     ready: bool = False
     waiting: str = ""
     claims: tuple[str, ...] = ()
@@ -320,8 +311,8 @@ class PodView(msgspec.Struct, kw_only=True, gc=False):
 
 
 class VolumeView(msgspec.Struct, kw_only=True, gc=False):
-    """``claim``: ``namespace/name`` of that to which it is bound. ``unique_name``: the kubelet's name for it,
-    of a CSI driver's.
+    """``claim``: ``namespace/name`` of its bound claim. ``unique_name``: the kubelet's name for a CSI
+    volume.
     """
 
     name: str
@@ -335,7 +326,7 @@ class VolumeView(msgspec.Struct, kw_only=True, gc=False):
 
 class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
     """``error``: what its detach waits for, in known words. ``unheard``: its attacher was asked to detach it
-    and has said nothing yet. One that is made again for the same volume has the same name.
+    and has not answered. A new attachment of the same volume has the same name.
     """
 
     uid: str
@@ -353,8 +344,8 @@ class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
 
 
 def tolerated_effects(tolerations: Iterable[_Toleration]) -> tuple[Effect, ...]:
-    """With which effects the out-of-service taint is tolerated for good. Of several the first counts, as for
-    the taint eviction controller; one for a time only deletes the pod, later.
+    """The effects with which the out-of-service taint is tolerated for good. The first matching toleration
+    counts, as for the taint eviction controller; a limited one only delays the delete.
     """
     ours = [each for each in tolerations if _is_for_taint(each)]
     found: list[Effect] = []
@@ -374,7 +365,7 @@ def _is_for_taint(toleration: _Toleration) -> bool:
 
 
 def claims_of(pod: BoundPod) -> tuple[str, ...]:
-    """A generic ephemeral volume's claim has the pod's name and its own."""
+    """The claim of a generic ephemeral volume is named after the pod and the volume."""
     meta, found = pod.metadata, list[str]()
     for volume in pod.spec.volumes or ():
         if volume.persistent_volume_claim is not None:
@@ -385,7 +376,7 @@ def claims_of(pod: BoundPod) -> tuple[str, ...]:
 
 
 def project_volume(volume: VolumeObject) -> VolumeView:
-    """What is kept of it. One that is not bound may still name the claim that it had, or is to have."""
+    """An unbound volume may name a former or future claim."""
     claim, csi = volume.spec.claim_ref, volume.spec.csi
     is_bound = claim is not None and volume.status.phase == "Bound"
     return VolumeView(
@@ -396,7 +387,7 @@ def project_volume(volume: VolumeObject) -> VolumeView:
 
 
 def waiting_text(pod: BoundPod) -> str:
-    """Why it is not Ready, as far as its object says so in words that we know."""
+    """Why the pod is not Ready, in known words of its object."""
     status = pod.status
     conditions = {each.type: each for each in status.conditions or ()}
     if pod.metadata.deletion_timestamp is not None:
@@ -421,7 +412,7 @@ def waiting_text(pod: BoundPod) -> str:
 
 
 def refusal_text(error: _VolumeError) -> str:
-    """Of what a driver has answered, its gRPC code: the rest is its own text."""
+    """The gRPC code of a driver's answer: the rest is its own text."""
     if error.error_code is not None and 0 < error.error_code < len(GRPC_CODES):
         code = GRPC_CODES[error.error_code][1]
     else:
@@ -440,7 +431,7 @@ class _Kept(Protocol):
 
 
 class Mirror(Generic[KeptT]):
-    """`actors.edges.kubernetes.api_watch.Store`: ``take(before, now)`` with each change; None: not there."""
+    """`api_watch.Store`. ``take(before, now)`` gets each change; None: it does not exist."""
 
     def __init__(self, take: Callable[[KeptT | None, KeptT | None], None]) -> None:
         self.resource_version = self.why_no_list = ""
@@ -470,12 +461,12 @@ class Mirror(Generic[KeptT]):
 
 
 class Changes:
-    """What has changed for one that follows: UIDs of pods, and of attachments, in the order of their first
-    change since they were taken.
+    """Changed pods and attachments of one follower, by UID, in the order of their first change since
+    `take`.
     """
 
     def __init__(self) -> None:
-        #: Of whom it hears.
+        #: What it follows.
         self.node = ""
         self.owners: tuple[str, ...] = ()
         self._pods: dict[str, None] = {}
@@ -491,11 +482,11 @@ class Changes:
         self.news.set()
 
     def wake(self) -> None:
-        """Look again: whether the watches stand has changed."""
+        """Look again: a watch began or ceased to see."""
         self.news.set()
 
     def take(self) -> tuple[list[str], list[str]]:
-        """All of it; it is empty then. Whoever waits looks again: there may be another time to wait until."""
+        """Take all, and wake the follower: there may be another time to wait for."""
         taken, news = ([*self._pods], [*self._attachments]), self.news
         self._pods, self._attachments, self.news = {}, {}, trio.Event()
         news.set()
@@ -503,7 +494,7 @@ class Changes:
 
 
 class _Group:
-    """The pods of a node or of an owner, and who follows them."""
+    """The pods of a node or an owner, and their followers."""
 
     __slots__ = ("followers", "pods")
 
@@ -523,7 +514,7 @@ class WorkView:
         self._owners: dict[str, _Group] = {}
         self._attached: dict[str, set[str]] = {}
         self._shared: dict[Hashable, Hashable] = {}
-        #: By the claim that is bound to it.
+        #: By bound claim.
         self._volume_of: dict[str, str] = {}
         names = ("pods", "volumeattachments", "persistentvolumes")
         self._watches = [Sees(name, tell, self.turned) for name in names]
@@ -554,12 +545,11 @@ class WorkView:
 
     @property
     def sees(self) -> bool:
-        """Whether all watches see what happens."""
         return all(each.since < math.inf for each in self._watches)
 
     @property
     def hears_since(self) -> float:
-        """Since when an attacher's answers are seen; infinite while they are not."""
+        """Since when an attacher's answers can be seen; infinite: they cannot."""
         return self._watches[1].since
 
     def pods_of(self, node: str) -> list[PodView]:
@@ -567,7 +557,7 @@ class WorkView:
         return self._pods_in(self._nodes.get(node))
 
     def siblings(self, owner_uid: str) -> list[PodView]:
-        """All pods of that owner, wherever they are, by name."""
+        """All pods of the owner in the cluster, by name."""
         return self._pods_in(self._owners.get(owner_uid))
 
     def attachments_of(self, node: str) -> list[AttachmentView]:
@@ -576,11 +566,11 @@ class WorkView:
         return sorted(found, key=lambda each: (each.name, each.uid))
 
     def volumes_of(self, pod: PodView) -> tuple[str, ...]:
-        """Names of the PersistentVolumes of its claims, as far as they are bound."""
+        """The PersistentVolumes of its bound claims."""
         return tuple(self._volume_of[claim] for claim in pod.claims if claim in self._volume_of)
 
     def unique_name(self, volume: str) -> str:
-        """The kubelet's name for that PersistentVolume; empty: not known."""
+        """The kubelet's name for that PersistentVolume; empty: unknown."""
         found = self.volumes.kept.get(volume)
         return found.unique_name if found is not None else ""
 
@@ -591,9 +581,7 @@ class WorkView:
     # --- who follows -----------------------------------------------------------------------------------
 
     def follow(self, changes: Changes, node: str, owners: Iterable[str]) -> None:
-        """From now on it hears of that node's pods and attachments and of those owners' pods, and of no
-        others.
-        """
+        """Report changes of that node's pods and attachments, and of those owners' pods."""
         self.forget(changes)
         changes.node, changes.owners = node, tuple(owners)
         for groups, name in self._followed(changes):
@@ -601,7 +589,7 @@ class WorkView:
             group.followers = (*group.followers, changes)
 
     def forget(self, changes: Changes) -> None:
-        """It hears of nothing any more."""
+        """Report no more changes."""
         for groups, name in self._followed(changes):
             group = groups[name]
             group.followers = tuple(each for each in group.followers if each is not changes)
@@ -613,7 +601,7 @@ class WorkView:
         return nodes + [(self._owners, uid) for uid in changes.owners]
 
     def turned(self) -> None:
-        """A watch stands again, or does not any more."""
+        """A watch began or ceased to see."""
         self._turned.set()
         self._turned = trio.Event()
         for changes in self._followers():
@@ -625,7 +613,6 @@ class WorkView:
     # --- what is learned -------------------------------------------------------------------------------
 
     def project_pod(self, pod: BoundPod) -> PodView:
-        """What is kept of it."""
         share, meta, status = self._share, pod.metadata, pod.status
         owner = next((each for each in meta.owner_references or () if each.controller), None)
         kind = owner.kind if owner is not None else ""
@@ -653,7 +640,6 @@ class WorkView:
         )
 
     def project_attachment(self, attachment: AttachmentObject) -> AttachmentView:
-        """What is kept of it."""
         meta, spec, said = attachment.metadata, attachment.spec, attachment.status.detach_error
         deleting = meta.deletion_timestamp is not None
         finalizers = meta.finalizers or ()
@@ -704,7 +690,7 @@ class WorkView:
     def _take_attachment(self, before: AttachmentView | None, now: AttachmentView | None) -> None:
         attachment = now or before
         assert attachment is not None
-        # An attachment's node never changes: its spec cannot be written again.
+        # An attachment's node never changes: its spec is immutable.
         uids = self._attached.setdefault(attachment.node, set())
         if now is not None:
             uids.add(attachment.uid)
@@ -717,7 +703,7 @@ class WorkView:
             changes.attachment(attachment.uid)
 
     def _take_volume(self, before: VolumeView | None, now: VolumeView | None) -> None:
-        # Nobody is told: a volume is bound before a pod that uses it starts, and stays so.
+        # No follower needs it: a volume is bound before its pod starts, and stays bound.
         if before is not None and self._volume_of.get(before.claim) == before.name:
             del self._volume_of[before.claim]
         if now is not None and now.claim:

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.cri.cri_edge import CriEdge
-from ebbtide.actors.edges.kubernetes.known_pods import FollowedPods, KnownPod
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import KillContainer, SendSignal, TakeInventory
@@ -85,7 +85,7 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rig_on(
-    bed: Containerd, folder: Path, lookup: FollowedPods | None = None, starts: bool = False
+    bed: Containerd, folder: Path, lookup: PodStore | None = None, starts: bool = False
 ) -> AsyncIterator[Rig]:
     """An edge on the bed's containerd; leaving it is the daemon's end: no container's."""
     outbox, said = Outbox(), list[str]()
@@ -104,7 +104,7 @@ def _note(said: list[str], level: int, line: str) -> None:
 
 
 class Told:
-    """A lookup that knows what it is told: `actors.edges.kubernetes.known_pods.FollowedPods`."""
+    """A lookup that knows what it is told: `actors.edges.kubernetes.known_pods.PodStore`."""
 
     def __init__(self, *known: KnownPod) -> None:
         self.known = list(known)

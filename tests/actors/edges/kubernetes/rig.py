@@ -42,7 +42,7 @@ class Rig:
         )
 
     def names(self) -> list[str]:
-        return sorted(each.name for each in self.edge.pods())
+        return sorted(each.name for each in self.edge.pods.pods())
 
 
 @contextlib.asynccontextmanager

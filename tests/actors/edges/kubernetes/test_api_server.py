@@ -142,7 +142,7 @@ async def test_pods_are_listed_and_followed_and_listed_again(
             await api_bed.api.post(PODS, pod("two", NODE))
             await api_bed.api.post(PODS, pod("far", "no-such-node"))
             await until(lambda: rig.names() == ["one", "two"], "the watch")
-            found = rig.edge.find(first["metadata"]["uid"])
+            found = rig.edge.pods.find(first["metadata"]["uid"])
             assert found is not None
             assert found.grace_seconds == 7
             await api_bed.api.delete(f"{PODS}/two?gracePeriodSeconds=0")

@@ -156,13 +156,6 @@ async def test_no_ending_quotes_an_answer(
             assert f"{code} admission webhook, the object has been modified" in ended.reason
 
 
-async def test_adopted(autojump_clock: MockClock) -> None:
-    """An order that a crash left open is carried out again."""
-    hand = Hand(answers(OK))
-    assert await hand.writes.adopt(delete(), hand.outbox) == Ending()
-    assert hand.server.methods() == ["PATCH", "DELETE"]
-
-
 async def test_mark_first(autojump_clock: MockClock) -> None:
     """The mark comes before the delete, has half a second, and is not needed; the delete names its UID."""
     hand = Hand(lambda asked: None if asked.method == "PATCH" else (0.1, OK), "a")

@@ -22,7 +22,7 @@ from ebbtide.actors.edges.kubernetes import api_client as session
 from ebbtide.actors.edges.kubernetes import api_edge as keeping
 from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, ApiCall, Unanswered, find_pods
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, PodWatch, list_all
+from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, PodWatch, list_watched, pods_of
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
@@ -288,11 +288,11 @@ async def test_a_list_of_large_pods_is_asked_for_in_smaller_parts(
 
     async with served(tmp_path, serve) as made:
         if pod_bytes < 5000:
-            pods, version = await list_all(made, "node-1")
+            pods, version = await list_watched(made, pods_of("node-1"))
             assert ([each.uid for each in pods], version) == (["a"], "7")
         else:
             with pytest.raises(Unanswered, match=r"an answer of more than 4\.8 KiB"):
-                await list_all(made, "node-1")
+                await list_watched(made, pods_of("node-1"))
     assert limits == asked
 
 

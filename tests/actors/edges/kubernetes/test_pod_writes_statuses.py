@@ -116,7 +116,7 @@ async def undelivered(bed: Bed, folder: Path, order: DeliverStatuses) -> None:
     async with wire(bed) as between:
         path = kubeconfig(folder / "before", bed, NODE_CLIENT, between.server)
         async with edge_running(path, folder) as rig:
-            await until(lambda: rig.edge.version, "the first list")
+            await until(lambda: rig.edge.pods.version, "the first list")
             between.block()
             ended = await rig.edge.adopt(order, rig.outbox)
     assert ended is not None
@@ -127,7 +127,7 @@ async def delivered_later(bed: Bed, folder: Path, order: DeliverStatuses) -> End
     """The next boot, with the same state directory: its watch has listed before anything is delivered."""
     path = kubeconfig(folder / "after", bed, NODE_CLIENT)
     async with edge_running(path, folder) as rig:
-        await until(lambda: rig.edge.version, "the first list")
+        await until(lambda: rig.edge.pods.version, "the first list")
         ended = await rig.edge.adopt(structs.replace(order, unchanged_only=True), rig.outbox)
     assert ended is not None
     return ended

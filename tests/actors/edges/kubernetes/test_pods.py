@@ -226,7 +226,7 @@ async def test_no_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         await until(lambda: rig.names() == [f"etcd-{NODE}", "one"], "manifests and the cache")
         (said,) = await rig.outbox.wait_for(ApiRead, reachable=False)
         assert "no kubeconfig" in said.error
-        assert (rig.edge.expecting, rig.edge.untold) == (False, said.error)
+        assert (rig.edge.pods.expecting, rig.edge.pods.untold) == (False, said.error)
         order = WithdrawPods(key="k", uids=("one",))
         ending = await rig.edge.adopt(order, rig.outbox)
         assert ending == Ending("failed", said.error)
@@ -264,8 +264,8 @@ async def test_what_may_still_come(tmp_path: Path) -> None:
     from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
 
     edge = KubernetesEdge(None, NODE, tmp_path, manifests=tmp_path)
-    assert edge.expecting
-    assert not KubernetesEdge(None, NODE, tmp_path).expecting
+    assert edge.pods.expecting
+    assert not KubernetesEdge(None, NODE, tmp_path).pods.expecting
 
 
 # --- the client's package ----------------------------------------------------------------------

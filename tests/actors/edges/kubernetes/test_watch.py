@@ -49,7 +49,7 @@ async def test_without_the_server_from_the_start(bed: Bed, tmp_path: Path) -> No
         await until(lambda: rig.names() == ["one"], "the pods are known")
     await bed.stop("kube-apiserver")
     async with running(bed.kubeconfig, tmp_path) as rig:
-        known = await until(lambda: rig.edge.find(made["metadata"]["uid"]), "the pod is known")
+        known = await until(lambda: rig.edge.pods.find(made["metadata"]["uid"]), "the pod is known")
         assert known.priority == 2_000_001_000
         await rig.outbox.wait_for(ApiRead, reachable=False)
         await bed.start_api()

@@ -20,7 +20,8 @@ from ebbtide.actors.edges.kubernetes.api_watch import (
     ApiHealth,
     HeardCaller,
     PodWatch,
-    list_all,
+    list_watched,
+    pods_of,
 )
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.events import bounds
@@ -204,7 +205,7 @@ async def test_a_list_in_parts() -> None:
             body = json.dumps({"metadata": metadata, "items": [pod(f"pod-{number}")]}) + padding
             return Answer(200, body.encode())
 
-    pods, version = await list_all(Pages([]), "node-1")
+    pods, version = await list_watched(Pages([]), pods_of("node-1"))
     assert [each.uid for each in pods] == ["pod-1", "pod-2", "pod-3"]
     assert version == "7"
     assert asked == ["50", "4&continue=part%202", "4&continue=part%203"]
