@@ -48,8 +48,8 @@ class FrozenMeta(msgspec.StructMeta):
 class FrozenStruct(msgspec.Struct, frozen=True, metaclass=FrozenMeta):
     """Base of events and of the values in them."""
 
-    #: By field: what its text names. `FIELD_REDACTION` has the fields that mean the same everywhere. A
-    #: decision needs none: the logic derives it again from redacted facts.
+    #: By field: what its text names. `FIELD_REDACTION` has the fields that mean the same everywhere. The
+    #: logic derives decisions again from redacted facts, so they need none.
     redaction: ClassVar[Mapping[str, TextKind]] = {}
 
 
@@ -62,14 +62,14 @@ class Event(FrozenStruct):
     own. An event about many pods names a few.
     """
 
-    #: A template over ``self``; a class overrides `text` instead where that is not enough.
+    #: A template over ``self``; or a class overrides `text`.
     template: ClassVar[str] = ""
     #: A form of `events.messages`, and the mildest level that the log shows.
     log: ClassVar[str] = UNLOGGED
     log_level_max: ClassVar[int] = DEBUG
     #: Also on the machine's console.
     console: ClassVar[bool] = False
-    #: Written to the kernel's log when no disk takes the journal.
+    #: The kernel's log gets it when no disk takes the journal.
     last_resort: ClassVar[bool] = False
     #: The code of the notice that each such event makes (`events.record.notices`), with the event's fields.
     notice: ClassVar[str] = ""
@@ -89,12 +89,12 @@ class Event(FrozenStruct):
 
     @property
     def pod_uid(self) -> str:
-        """The one pod that the event is about; empty: about no pod, or several."""
+        """The one pod that the event is about; empty: none, or several."""
         return str(getattr(self, "uid", "") or getattr(getattr(self, "pod", None), "uid", ""))
 
     @property
     def repeats(self) -> bool:
-        """Another event says the same better: bookkeeping in a timeline."""
+        """A better event says the same: bookkeeping in a timeline."""
         return False
 
     def introduce(self, names: Names) -> None:
@@ -111,7 +111,7 @@ class Event(FrozenStruct):
             yield message._replace(text=self.log.format(text=message.text, since=since, pod=pod))
 
 
-#: Fields that name the same in every event and value.
+#: Fields with one meaning in every event and value.
 FIELD_REDACTION: Mapping[str, TextKind] = {
     "key": "key",
     "uid": "uid",
@@ -148,20 +148,20 @@ SideOrder = Literal[
 
 
 class Order(Decision):
-    """A decision that asks an edge for one effect. It is answered by exactly one ``OrderEnded``.
+    """A decision that asks an edge for one effect. Exactly one ``OrderEnded`` answers it.
 
-    ``key`` is stable: made by `order_key` from actor, type, subject and ordinal, so that a replay, a
-    what-if and a restarted daemon give the same order the same name.
+    `order_key` makes the stable ``key`` from actor, type, subject and ordinal, so that a replay, a what-if
+    and a restarted daemon give the same order the same name.
     """
 
     barrier: ClassVar[Barrier] = "written"
-    #: May the effect be repeated when it is not known whether it took place?
+    #: Whether an effect with an unknown outcome may be repeated.
     idempotent: ClassVar[bool] = True
-    #: Meant for the boot that it was given in: in another one it is not repeated, its outcome is unknown.
+    #: For one boot only: another boot does not repeat it, and its outcome is unknown.
     this_boot: ClassVar[bool] = False
-    #: The role of its span, which ends with the order; empty: it has no span of its own.
+    #: The role of its span, which ends with the order; empty: no span.
     span_role: ClassVar[str] = ""
-    #: Its name among the orders beside the waves (`SideOrder`); empty: it is none of them.
+    #: Its name among the orders beside the waves; empty: it is none of them.
     beside: ClassVar[SideOrder | Literal[""]] = ""
 
     key: str
@@ -177,7 +177,7 @@ def order_key(actor: str, what: str, subject: str = "", ordinal: int = 0) -> str
 
 
 class OrderKey(NamedTuple):
-    """An order's key taken apart; ``part`` is what stands behind the word's colon, a container."""
+    """An order's key taken apart; ``part`` is behind the word's colon, a container."""
 
     actor: str
     what: str
@@ -187,7 +187,7 @@ class OrderKey(NamedTuple):
 
 
 def parse_order_key(key: str) -> OrderKey:
-    """The way back. Of a text that is no key all parts are empty: it belongs to no actor."""
+    """The inverse. All parts are empty for a text that is no key."""
     parts = key.split("/")
     if len(parts) != 4:
         return OrderKey("", "", "", "", "")
@@ -211,9 +211,9 @@ class Stamp(NamedTuple):
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event in its place.
 
-    ``cause`` is the sequence number of the event it answers (0: none, a fact). ``episode`` is the
-    sequence number of its shutdown's first record (0: outside). ``actor`` is the emitting actor's
-    name and subject, or ``edge`` for facts. ``last`` marks the end of a step.
+    ``cause``: the number of the event that it answers (0: none, a fact). ``episode``: the number of its
+    shutdown's first record (0: outside). ``actor``: name and subject of its actor, or ``edge`` for facts.
+    ``last`` marks the end of a step.
     """
 
     seq: int
@@ -238,7 +238,7 @@ def shutdown_trace_id(first_record_hash: bytes) -> str:
 
 
 def head_text(seq: int, chain_hash: bytes) -> str:
-    """How a journal's head is written down: the last record's number and chain hash; empty for none."""
+    """A journal's head as text: the last record's number and chain hash; empty for none."""
     return f"{seq}:{chain_hash.hex()}" if chain_hash else ""
 
 
@@ -249,7 +249,7 @@ JOURNAL_ACTOR = "journal"
 
 
 class ActorState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One actor as a checkpoint keeps it; ``state`` is its Struct in MessagePack."""
+    """One actor in a checkpoint; ``state`` is its Struct in MessagePack."""
 
     actor: str
     subject: str
@@ -258,30 +258,29 @@ class ActorState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class OpenOrder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An order without an outcome, whole: a later process must know what it asked for."""
+    """An order without an outcome, as a whole: a later process must know its request."""
 
     seq: int
     type: str
     order: msgspec.Raw
 
 
-#: Of one kind in a checkpoint: three times the pods of the largest node that is simulated. Each takes half a
-#: kilobyte once it is restored, whatever it takes in a file that somebody has made up.
+#: Of one kind in a checkpoint: three times the pods of the largest simulated node. Each takes half a kilobyte
+#: in memory, however small a forged file makes it.
 CHECKPOINT_ITEMS_MAX = 32_768
 _FEW_ITEMS = msgspec.Meta(max_length=CHECKPOINT_ITEMS_MAX)
 _KeyT = TypeVar("_KeyT")
 _ItemT = TypeVar("_ItemT")
-#: Of a state: an entry or a word takes more memory than any other value of its size, so their number is
-#: bounded before they are built.
+#: Entries of a state take more memory than other values of their size: bound their number first.
 BoundedDict = Annotated[dict[_KeyT, _ItemT], _FEW_ITEMS]
 BoundedTuple = Annotated[tuple[_ItemT, ...], _FEW_ITEMS]
 
 
 class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which journal this one was made from, with all names replaced; its records have the same numbers.
+    """The original of a redacted journal, whose records have the same numbers.
 
-    ``head`` is the chain hash of the original's last record, ``trace_ids`` are by the number of a shutdown's
-    first record. All in hexadecimal digits.
+    ``head``: the chain hash of the original's last record; ``trace_ids``: by the number of a shutdown's first
+    record. In hexadecimal digits.
     """
 
     journal_id: str
@@ -291,7 +290,7 @@ class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Checkpoint(Mark):
-    """The whole deterministic state at a segment's begin, so that older segments are not needed."""
+    """The whole deterministic state at a segment's begin, so that readers need no older segments."""
 
     episode: int
     actors: Annotated[tuple[ActorState, ...], _FEW_ITEMS] = ()

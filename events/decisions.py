@@ -1,4 +1,4 @@
-"""Decisions and orders: what the actors conclude. Grouped by the actor that owns the question."""
+"""Decisions and orders: the actors' conclusions, grouped by actor."""
 
 from __future__ import annotations
 
@@ -40,17 +40,16 @@ from ebbtide.events.values import (
 
 PodOutcome = Literal["graceful", "killed", "failed", "spared", "rejected", "unknown"]
 EpisodeOutcome = Literal["running", "complete", "cancelled", "truncated", "never-begun"]
-#: How spans are made of a shutdown's records; each shutdown records the one in force when it began. A change
-#: of any byte of a span is a new number. It comes with the configuration, as a fact of the program that read
-#: it: so an old journal's shutdowns begin with the version that they began with. 1: names are constant; 2:
-#: they say whom a span is about, and an error's text begins with the cause.
+#: How the code makes spans of a shutdown's records. A change of any byte of a span is a new number. Each
+#: shutdown records the version of its begin, which comes with the configuration: so an old journal keeps its
+#: version. 1: names are constant; 2: they name the subject, and an error's text begins with the cause.
 PROJECTION_VERSION = 2
-#: Where no configuration says another one.
+#: Without a version in the configuration.
 FIRST_PROJECTION_VERSION = 1
 
 HookResult = Literal["done", "failed", "timed-out", "cancelled", "unknown", "not-run"]
 
-#: What each termination mode means; empty: mode process.
+#: Texts of the termination modes; empty: mode process.
 TERMINATION_MODES = {
     "": "our own processes",
     "api": "api, the pods are deleted and the kubelet ends them",
@@ -96,7 +95,7 @@ class ConfigDeferred(Decision):
 
 
 class GrantAssessed(Decision):
-    """Whether logind's limit covers what is requested and reserved. Too little degrades, never refuses."""
+    """Whether logind's limit covers request and reserve. A smaller limit degrades, never refuses."""
 
     log = PLAIN
     redaction = {"overridden_by": "path"}
@@ -130,7 +129,7 @@ class WriteDropIn(Order):
 
 
 class RemoveDropIn(Order):
-    """Take our drop-in away again: it is no longer needed."""
+    """Remove our drop-in: the configuration no longer needs it."""
 
     template = "drop-in: removing ours, it is no longer needed"
     level = NOTICE
@@ -145,7 +144,7 @@ class RemoveDropIn(Order):
 class Arm(Order):
     """Subscribe, take the delay lock, read the state; report `LogindRead` before the outcome.
 
-    ``lock`` False: only listen (a shutdown runs already, no lock can be had).
+    ``lock`` False: only listen, because a running shutdown grants no lock.
     """
 
     lock: bool = True
@@ -156,7 +155,7 @@ class Arm(Order):
 
 
 class Disarm(Order):
-    """Give the lock back and go on listening: switched off by configuration."""
+    """Release the lock but keep listening: the configuration switched it off."""
 
     template = "giving the delay lock back"
 
@@ -175,7 +174,7 @@ class Armed(Decision):
 
 
 class Disarmed(Decision):
-    """Not protected. ``retry_at_ns`` (monotonic) says when arming is tried again; 0: not."""
+    """Not protected. ``retry_at_ns``: the monotonic time of the next try; 0: none."""
 
     log = PLAIN
 
@@ -209,7 +208,7 @@ class ShutdownDetected(Decision):
 
 
 class ShutdownWithdrawn(Decision):
-    """The machine is not going down after all."""
+    """The machine stays up after all."""
 
     last_resort = True
 
@@ -220,7 +219,7 @@ class ShutdownWithdrawn(Decision):
 
 
 class ReleaseLock(Order):
-    """Let the machine go. An episode is complete if and only if this order is durable."""
+    """Release the lock. An episode is complete if and only if this order is durable."""
 
     beside = "release"
     span_role = "release"
@@ -235,7 +234,7 @@ class ReleaseLock(Order):
 
 
 class Leave(Decision):
-    """The daemon may end now; pods' processes are left alone."""
+    """The daemon may end now, and leaves the pods' processes alone."""
 
     template = "exiting: {self.reason}"
     level = NOTICE
@@ -248,9 +247,9 @@ class Leave(Decision):
 
 
 class MeansChosen(Decision):
-    """How this shutdown ends its pods, and why so.
+    """How this shutdown ends its pods, and why.
 
-    ``taints`` False: the node cannot be tainted, so a DaemonSet's pod would be made again here.
+    ``taints`` False: the node cannot be tainted, so a DaemonSet would make its pod again here.
     """
 
     level = NOTICE
@@ -265,9 +264,9 @@ class MeansChosen(Decision):
 
 
 class HandedOver(Decision):
-    """From the API to the runtime, once and for all: the kubelet is stopped, no hook is repeated.
+    """From the API to the runtime, once and for all: the kubelet is stopped, and no hook runs again.
 
-    ``wave``: the one that runs, -1 if none does, and ``until_ns`` its deadline.
+    ``wave``: the running one, -1 if none, and ``until_ns`` its deadline.
     """
 
     template = "handed over to the container runtime: {self.reason}"
@@ -306,7 +305,7 @@ class KubeletStopped(Decision):
 
 
 class StartKubelet(Order):
-    """Start the unit again that we have stopped: the machine stays up."""
+    """Start the unit that we stopped: the machine stays up."""
 
     beside = "kubelet-start"
     template = "starting the kubelet again, which we have stopped"
@@ -318,16 +317,16 @@ class StartKubelet(Order):
 
 
 class Resumed(Decision):
-    """What a start does about the episode that it found: the action of the resume table's one row.
+    """How a start treats the episode that it found: the action of the resume table.
 
-    ``previous`` says for people what the last boot left; empty when there is nothing to say.
+    ``previous``: for people, what the last boot left; or empty.
     """
 
     action: str
     previous: str = ""
 
     def text(self, names: Names, at: Stamp) -> str:
-        # What the last boot left comes first: that is the news of a start.
+        # The news of a start comes first.
         previous = f"last shutdown: {self.previous}; " if self.previous else ""
         return f"{previous}start: {self.action.replace('-', ' ')}"
 
@@ -345,10 +344,10 @@ class Resumed(Decision):
 
 
 class LastBootEnded(Decision):
-    """How the last boot ended for its pods, and why so.
+    """How the last boot ended for its pods, and why.
 
-    ``wave``: the one in which it was cut short, else -1. ``recorded``: the journal has its shutdown, the last
-    one before this record. ``alive_wall_ns`` as in `LastBootRead`.
+    ``wave``: where it was cut short, else -1. ``recorded``: the journal has its shutdown, the last one before
+    this record. ``alive_wall_ns`` as in `LastBootRead`.
     """
 
     log = PLAIN
@@ -386,7 +385,7 @@ class ShutdownBegan(Decision):
     lock_held: bool
     budget: Budget = "strict"
     projection_version: int = 1
-    #: Of its trace, beside what the segment's header says.
+    #: Resource attributes of its trace, beside the segment header's.
     resource: dict[str, str] = {}
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -419,10 +418,9 @@ class DeadlineMoved(Decision):
         return f"deadline moved: {span(self.deadline_ns - at.mono_ns)} left, {why}"
 
 
-#: What a listing at the signal waits for the first word on its pods' priorities: the API server's first list,
-#: and the manifests of static pods. A server that is there answers the first list a second after the start;
-#: of logind's own 5 s more than two thirds are left. With less than that no pod waits until only its floor
-#: is left.
+#: How long a listing at the signal waits for the pods' priorities: the API server's first list, and the
+#: manifests of static pods. A server answers the first list a second after the start, and leaves two thirds
+#: of logind's own 5 s. With less time than this, no pod waits until only its floor is left.
 FIRST_WORD_NS = NS_PER_SECOND * 3 // 2
 
 
@@ -431,13 +429,13 @@ class TakeInventory(Order):
 
     beside = "inventory"
     span_role = "inventory"
-    #: Stands between the signal and the first stop: a disk that hangs must not hold it.
+    #: It comes between the signal and the first stop: a hung disk must not delay it.
     barrier: ClassVar[Barrier] = "none"
 
     refresh: bool = False
-    #: Until then (monotonic) pods that come later are reported as `PodJoined`; 0: not at all.
+    #: Until then (monotonic) report later pods as `PodJoined`; 0: never.
     late_until_ns: int = 0
-    #: No later than this (monotonic) the first word on the pods' priorities is waited for; 0: no such limit.
+    #: The latest time (monotonic) to wait for the pods' priorities; 0: no limit.
     priorities_by_ns: int = 0
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -445,7 +443,7 @@ class TakeInventory(Order):
 
 
 class PlanMade(Decision):
-    """The waves in their order, each with its share of the grant, and how many pods they hold."""
+    """The waves in their order, each with its share of the grant and its number of pods."""
 
     level = INFO
     log = TIMED
@@ -463,10 +461,10 @@ class PlanMade(Decision):
 
 
 class PodPlanned(Decision):
-    """A pod's place in the plan. ``late``: it was not in the inventory at the signal. ``again``: its end was
-    said in this shutdown, and its kubelet has started it again; its next end is said as well.
+    """A pod's place in the plan. ``late``: the inventory at the signal did not have it. ``again``: it ended
+    in this shutdown, and its kubelet started it again; the record has both ends.
 
-    ``first_ordinal`` is where the ordinals of its order keys begin: never those of an earlier shutdown.
+    ``first_ordinal``: the begin of its order keys' ordinals, never an earlier shutdown's.
     """
 
     level = INFO
@@ -517,7 +515,7 @@ class WaveStarted(Decision):
 
 
 class ShutdownCancelled(Decision):
-    """Honoured at once: what has not begun is spared, what has begun is finished within its grace."""
+    """Spare what has not begun, at once; finish what has begun within its grace."""
 
     level = NOTICE
     log = TIMED
@@ -548,9 +546,9 @@ class PodsEnded(Decision):
 
 
 class EpisodeClosed(Decision):
-    """The last word on a shutdown, after a cancel or on the next boot. ``last_wave``: -1 if none began.
+    """The end of a shutdown, after a cancel or on the next boot. ``last_wave``: -1 if none began.
 
-    ``followed``: the next shutdown begins in the same step, so what waits for an episode's end waits on.
+    ``followed``: the next shutdown begins in the same step, so tasks for an episode's end wait on.
     """
 
     template = "shutdown closed: {self.outcome}"
@@ -567,7 +565,7 @@ class EpisodeClosed(Decision):
 
 
 class PodStopBegan(Decision):
-    """From now on the pod's grace runs. ``kill_by_ns``: no SIGKILL of this shutdown comes later."""
+    """The pod's grace begins. ``kill_by_ns``: the latest SIGKILL of this shutdown."""
 
     level = INFO
 
@@ -583,7 +581,7 @@ class PodStopBegan(Decision):
 class WaveEnded(Decision):
     """Complete (all pods ended), overran (deadline; stragglers by UID), or cancelled.
 
-    ``mounted``: pods, by UID, whose volumes were still mounted at the deadline.
+    ``mounted``: UIDs of pods with volumes still mounted at the deadline.
     """
 
     log = TIMED
@@ -637,8 +635,8 @@ class AwaitUnmounts(Order):
 class DeletePod(Order):
     """Mark the pod as disrupted and delete its object, if it still has this UID; the kubelet ends it.
 
-    Given again it only ever shortens the grace. ``after_taint``: not before the node is tainted, for a
-    bounded time, else a DaemonSet makes it again here.
+    A repeat only shortens the grace. ``after_taint``: wait a bounded time for the node's taint, else a
+    DaemonSet makes the pod again here.
     """
 
     span_role = "delete"
@@ -696,9 +694,9 @@ class RunHook(Order):
 
 
 class CancelOrder(Order):
-    """Cancel the effect of another order; that order then ends cancelled or timed out.
+    """Cancel the effect of another order, which then ends cancelled or timed out.
 
-    ``waiting_only``: leave an effect alone that has begun; only what waits behind its barrier is cancelled.
+    ``waiting_only``: only if it still waits behind its barrier.
     """
 
     redaction = {"target": "key"}
@@ -738,7 +736,7 @@ class HookEnded(Decision):
 
 class SendSignal(Order):
     """The stop signal, to the container's first process. ``by_runtime``: the kubelet may ask the runtime for
-    it as well, which tells a container once, however many ask.
+    it too, which signals a container once.
     """
 
     template = "{self.container}: {self.signal}"
@@ -753,7 +751,7 @@ class SendSignal(Order):
 
 
 class TakeAutopsy(Order):
-    """Look at a straggler before SIGKILL; reported as `AutopsyTaken`."""
+    """Look at a straggler before SIGKILL: `AutopsyTaken`."""
 
     template = "{self.container}: looking at what still runs"
     uid: str
@@ -782,18 +780,18 @@ class PodEnded(Decision):
     outcome: PodOutcome
     reason: str
     elapsed_ns: int = 0
-    #: Whether every container exited with code 0: its phase would be Succeeded.
+    #: Every container exited with code 0: its phase would be Succeeded.
     succeeded: bool = False
     # Of a node's pod, for its final status and for Events.
     means: TerminationMode = ""
     namespace: str = ""
     name: str = ""
     owner: str = ""
-    #: Its object is being deleted, and the kubelet, which would take it away, may be stopped.
+    #: Its object is being deleted, and the kubelet, which would remove it, may be stopped.
     deleted: bool = False
-    #: A DaemonSet makes it again here: ``always``, whatever the node shows, or unless it is tainted.
+    #: A DaemonSet makes it again here: ``always``, or only on an untainted node.
     returns: Literal["", "untainted", "always"] = ""
-    #: Of an outcome that is unknown: none of its containers runs any more, however they ended.
+    #: With an unknown outcome: none of its containers runs any more.
     gone: bool = False
     #: It ended before in this shutdown and ran again: this end replaces the other.
     again: bool = False
@@ -810,7 +808,7 @@ class PodEnded(Decision):
 
 
 class AnnounceNode(Order):
-    """Show the node as going down (``ready`` False), or as it was."""
+    """Show the node as going down (``ready`` False), or as before."""
 
     beside = "announce"
     span_role = "announce"
@@ -822,11 +820,11 @@ class AnnounceNode(Order):
     ready: bool
     reason: str = ""
     message: str = ""
-    #: Set Ready to False, with reason and message; where a kubelet lives it would only set it back.
+    #: Set Ready to False, with reason and message; a living kubelet would only reset it.
     unready: bool = True
     #: Taint the node and make it unschedulable.
     cordon: bool = False
-    #: The conditions that are True from now on (KEP-5683, KEP-6249); ours that are not here become False.
+    #: These conditions become True (KEP-5683, KEP-6249), our others False.
     conditions: tuple[str, ...] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -859,7 +857,7 @@ class PostEvent(Order):
 
 
 class WithdrawPods(Order):
-    """Ready=False on each of these pods, so that no Service sends them anything new."""
+    """Ready=False on each of these pods, so that no Service sends them new requests."""
 
     beside = "withdraw"
     span_role = "withdraw"
@@ -874,7 +872,7 @@ class WithdrawPods(Order):
 
 
 class AwaitStatuses(Order):
-    """Wait until the API server has a final status of each of these pods, or no object; `StatusesSeen`."""
+    """Wait until the API server has a final status for each of these pods, or no object; `StatusesSeen`."""
 
     beside = "await"
     span_role = "await statuses"
@@ -892,7 +890,7 @@ class AwaitStatuses(Order):
 
 
 class CheckMounts(Order):
-    """See what is still mounted for pods and their volumes; `MountsRead`."""
+    """Read the mounts of pods and their volumes; `MountsRead`."""
 
     beside = "mounts"
     template = "looking at what is still mounted"
@@ -901,15 +899,15 @@ class CheckMounts(Order):
 
 
 class DetachCertified(Decision):
-    """Whether this node's volumes may be attached elsewhere: every pod ended and nothing mounted.
-    ``restarts``: the kubelet may have started again what has ended.
+    """Whether this node's volumes may be attached elsewhere: every pod ended, no volume mounted.
+    ``restarts``: the kubelet may have started ended pods again.
     """
 
     log = TIMED
 
     safe: bool
     ended: int = 0
-    #: Pods not seen to end, by UID, and what is mounted.
+    #: Pods not seen to end, by UID, and the mounts.
     running: tuple[str, ...] = ()
     mounted: tuple[tuple[str, str], ...] = ()
     restarts: bool = False
@@ -929,7 +927,7 @@ class DetachCertified(Decision):
 
 
 class PublishCertificate(Order):
-    """Put the certificate on the Node as an annotation, so that others can act on it."""
+    """Put the certificate on the Node as an annotation, for other programs."""
 
     beside = "certificate"
     span_role = "certify"
@@ -948,7 +946,7 @@ class PublishCertificate(Order):
 
 
 class PublishLastBoot(Order):
-    """Put on the Node, as an annotation, how its last boot ended (`LastBootEnded`)."""
+    """Annotate the Node with the end of its last boot (`LastBootEnded`)."""
 
     template = "showing on the Node how its last boot ended"
     redaction = {"boot_id": "boot"}
@@ -964,7 +962,7 @@ class PublishLastBoot(Order):
 
 
 class LeftUndone(Decision):
-    """Mode observe: what the kubelet had not done when the lock was released, by UID."""
+    """Mode observe: the kubelet's unfinished work at the release, by UID."""
 
     log = TIMED
 
@@ -1020,7 +1018,7 @@ class DeliverStatuses(Order):
     statuses: tuple[tuple[str, str, str, str], ...]
     #: Remove the objects afterwards: their containers have ended.
     remove: bool = False
-    #: From an earlier boot: only where nothing has changed since (resourceVersion, no container started).
+    #: From an earlier boot: only for unchanged pods (resourceVersion, no container started).
     unchanged_only: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -1028,8 +1026,8 @@ class DeliverStatuses(Order):
 
 
 class FlushTraces(Order):
-    """Have the exporter send what has ended until now. Ends after ``timeout_ns`` at the latest, and at once
-    where the back end is known not to answer: the rest is sent after the reboot.
+    """Have the exporter send all ended spans. Ends after ``timeout_ns`` at the latest, and at once if the
+    back end does not answer: the rest goes out after the reboot.
     """
 
     beside = "traces"
@@ -1069,7 +1067,7 @@ class ActorFailed(Decision):
     actor: str
     subject: str
     error: str
-    #: Its own pod, or, from an actor that many pods depend on, every pod that has not ended.
+    #: Its own pod; from an actor that many pods depend on, every pod that has not ended.
     handover: tuple[Handover, ...] = ()
 
     def text(self, names: Names, at: Stamp) -> str:

@@ -1,12 +1,12 @@
 """Where segments are written: a directory on a disk that may be slow, full, broken, or hung.
 
-Reading is synchronous (`events.catalog`). Writing goes through `Storage`: every call runs in a thread of
-this location's own, and is abandoned when the caller gives up, so that a hung disk holds nobody. `bounded`
-says how long the journal waits.
+Reading is synchronous (`events.catalog`). Writing goes through `Storage`: every call runs in one of the
+location's own threads, and the caller may abandon it, so that a hung disk blocks no task. `bounded` limits
+the wait.
 
-`LocationTakeover` makes a process the writer of a location: its lock, and the history brought there. A
-fallback location is likely to be lost with the boot, so whoever writes at a better one takes the segments
-of the others along, as whole files: no link may name what a power cut or a reboot can take.
+`LocationTakeover` makes a process the writer of a location: its lock, and the history there. The boot's end
+often loses a fallback location, so the writer at a better one copies its segments, as whole files: no link
+may name a segment that a power cut or a reboot can take.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from ebbtide.events.segment import SHORT_ID_DIGITS, parse_segment_file_name
 from ebbtide.events.units import span_s
 
 DIRECTORY_MODE = 0o700
-#: What is above the journal is somebody else's to close; the umask counts.
+#: For directories above the journal, which others own; the umask counts.
 PARENT_MODE = 0o777
 LOCK_NAME = "lock"
 RESERVE_NAME = "reserve"
 
-#: What a lock file may say of its holder.
+#: The holder's text in a lock file.
 OWNER_BYTES_MAX = 256
 
-#: A write, a sync and one call of retention at a time; a hung location keeps its threads for itself.
+#: A write, a sync and one call of retention at a time; a hung location keeps its threads.
 THREADS_MAX = 3
 
-#: What the kernel says when space, and not the disk, is what is missing: the reserve helps.
+#: Errors of a full disk, which the reserve helps.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 T = TypeVar("T")
@@ -53,22 +53,21 @@ class JournalLocked(Exception):
 
 
 class SegmentFile(Protocol):
-    """One segment while it is written. Raises OSError; after that the file is not to be used again."""
+    """One segment while it is written. Raises OSError; after that, do not use the file again."""
 
     async def write(self, data: bytes) -> None:
-        """All of it, at the end."""
+        """Writes all of it, at the end."""
 
     async def sync(self) -> None:
-        """Everything written before this call is durable when it returns."""
+        """Makes everything written before durable."""
 
     async def close(self) -> None:
-        """Give its descriptor back, whatever still hangs in it; again is no error."""
+        """Releases its descriptor, even if a call hangs in it; a second call is a no-op."""
 
 
 class Waits(NamedTuple):
-    """How long the journal waits for a location before it gives it up, in seconds; how long written data
-    stays unsynced there when nobody waits for it; and how long records gather before they are written, if
-    nobody does.
+    """In seconds: how long the journal waits for a location, how long written data stays unsynced without a
+    waiter, and how long records gather before a write without one.
     """
 
     call_seconds: float
@@ -90,28 +89,28 @@ class Storage(Protocol):
     def source(self) -> Source: ...
 
     async def acquire(self, program: str) -> None:
-        """Make the directory where it is missing and become its only writer, again is no error.
+        """Make the directory if it is missing and become its only writer; a second call is a no-op.
 
         Raises JournalLocked, naming the other's program and process id, and OSError.
         """
 
     async def create(self, name: str) -> SegmentFile:
-        """A new file, its name durable. Raises OSError, also where the name is taken."""
+        """A new file with a durable name. Raises OSError, also if the name is taken."""
 
     async def sync_file(self, name: str) -> None:
-        """Make an existing file durable that another process may have written; cheap where it is."""
+        """Make an existing file durable; cheap if it is."""
 
     async def put(self, name: str, data: bytes) -> None:
-        """A whole file, durable, or none at all. Raises OSError."""
+        """A whole durable file, or none. Raises OSError."""
 
     async def set_reserve(self, size_bytes: int) -> None:
-        """Keep space aside for a full disk; 0 gives it back. Raises OSError."""
+        """Reserve space for a full disk; 0 frees it. Raises OSError."""
 
     async def remove(self, name: str) -> None:
-        """Durably, so that files vanish in the order in which they were removed."""
+        """Durably, so that files vanish in the order of their removal."""
 
     async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
-        """Run a blocking function, such as a scan of ``source``, where this location's I/O runs."""
+        """Run a blocking function, such as a scan of ``source``, in this location's threads."""
 
     async def release(self) -> None:
         """Stop being the writer."""
@@ -141,8 +140,8 @@ class DirectoryFile:
             await _in_thread(self._limiter, os.close, self._descriptor)
 
     def _use(self, work: Callable[[int], None]) -> None:
-        # The last that leaves a closed file closes its descriptor: until then the number is not free, and a
-        # write that hung for a minute goes on into no file that was opened meanwhile.
+        # The last user of a closed file closes its descriptor: the number is not reused before, so a write
+        # that hung for a minute cannot reach another file.
         with self._guard:
             if self._closing:
                 raise OSError(errno.EBADF, "the segment was given up")
@@ -165,7 +164,7 @@ class DirectoryStorage:
         self._path = Path(path)
         self._limiter = trio.CapacityLimiter(THREADS_MAX)
         self._lock = -1
-        #: An attempt that was given up must have ended before the next: else we meet our own lock.
+        #: An abandoned attempt must end before the next one, or we meet our own lock.
         self._locking = threading.Lock()
 
     @property
@@ -208,8 +207,8 @@ class DirectoryStorage:
 
 
 class Seen(NamedTuple):
-    """What the kernel says of a thread. ``runs``: or would, if a processor were free; ``waits``: how often it
-    has waited for something.
+    """The kernel's view of a thread. ``runs``: it does, or would with a free processor; ``waits``: how often
+    it has waited.
     """
 
     runs: bool
@@ -217,7 +216,7 @@ class Seen(NamedTuple):
 
 
 class _Thread:
-    """In which a bounded call runs: its number while it does, and whether there is one at all."""
+    """The thread of a bounded call: its number during the call, and whether it began."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -225,11 +224,11 @@ class _Thread:
 
     @property
     def waits_for_processor(self) -> bool:
-        """It has not begun, though it may, or has ended and nobody has been told."""
+        """It could begin but has not, or has ended without its caller's notice."""
         return self.limiter is not None and not self.number and self.limiter.available_tokens > 0
 
     def look(self) -> Seen | None:
-        """None where there is none, or nobody can tell."""
+        """None: there is no such thread, or no view of it."""
         number = self.number
         if not number:
             return None
@@ -265,9 +264,9 @@ async def _take(
     function: Callable[[Unpack[Ts]], int],
     *args: *Ts,
 ) -> int:
-    """A descriptor that ``function`` opens, under ``taking``; closed when its caller has given up."""
-    # An open that hangs in its thread is abandoned, and may succeed a minute later, when nobody wants the
-    # file any more: then the thread closes it. Both look at the same list, and either may be first.
+    """Opens a descriptor under ``taking``; closes it if the caller has given up."""
+    # An abandoned open may succeed a minute later. Then the thread closes the descriptor. Both sides look at
+    # this list, and either may be first.
     taken: list[int] = []
     abandoned = threading.Event()
 
@@ -291,7 +290,7 @@ async def _take(
 
 def _close(taken: list[int]) -> None:
     """At most once, whichever thread is first."""
-    # By taking it off the list, which is atomic: a number that was closed twice may be another file by then.
+    # Taking it off the list is atomic: closing a number twice may close another file.
     try:
         descriptor = taken.pop()
     except IndexError:
@@ -300,8 +299,8 @@ def _close(taken: list[int]) -> None:
 
 
 def _create(directory: Path, name: str) -> int:
-    # Exclusively: a file of that name is evidence of somebody's. Its name is made durable before any record
-    # is in it, or a synced record could stand in a file that no directory lists after a power cut.
+    # Exclusively: an existing file is evidence. The name becomes durable before any record, or a synced
+    # record could be in a file that no directory lists after a power cut.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with own_directory(directory) as folder:
         descriptor = os.open(name, flags, FILE_MODE, dir_fd=folder)
@@ -314,8 +313,8 @@ def _create(directory: Path, name: str) -> int:
 
 
 def _remove(directory: Path, name: str) -> None:
-    # Synced one by one: a power cut may leave the newer of two and take the older, never the other way round,
-    # and what is left begins with a checkpoint at every moment.
+    # Sync one by one: a power cut must never take the newer file and leave the older. So the rest always
+    # begins with a checkpoint.
     with own_directory(directory) as folder:
         os.unlink(name, dir_fd=folder)
         os.fsync(folder)
@@ -335,8 +334,8 @@ def _lock(directory: Path, owner: str) -> int:
     with own_directory(directory) as folder:
         descriptor = os.open(LOCK_NAME, flags, FILE_MODE, dir_fd=folder)
     try:
-        # flock and no pid file: it goes with its process, however that ends, and needs nobody to clean up.
-        # The text is for whoever finds it taken.
+        # flock, not a pid file: it ends with its process and needs no cleanup. The text is for a process that
+        # finds it taken.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, owner.encode(), 0)
@@ -355,7 +354,7 @@ def _lock(directory: Path, owner: str) -> int:
 
 
 def _make_directory(directory: Path, mode: int) -> None:
-    """Durably: what is made inside is worth nothing where a power cut takes the directory itself."""
+    """Durably: a power cut that takes the directory takes its files."""
     if directory.is_dir():
         return
     _make_directory(directory.parent, PARENT_MODE)
@@ -371,7 +370,7 @@ def _set_reserve(directory: Path, size_bytes: int) -> None:
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(RESERVE_NAME, flags, FILE_MODE, dir_fd=folder)
-    # Allocated and not only sized: a sparse file would keep nothing aside.
+    # Allocated: a sparse file would reserve no space.
     try:
         os.posix_fallocate(descriptor, 0, size_bytes)
     finally:
@@ -380,9 +379,9 @@ def _set_reserve(directory: Path, size_bytes: int) -> None:
 
 # --- how long the journal waits for a disk --------------------------------------------------------
 
-#: A crash of the machine loses no more than this of what nobody waited for.
+#: A crash of the machine loses at most this much unawaited data.
 UNSYNCED_SECONDS = 0.1
-#: A thread that waits for the interpreter's lock wakes every few milliseconds; one in a hung disk does not.
+#: A thread that waits for the interpreter's lock wakes every few milliseconds; in a hung disk it does not.
 LOOK_SECONDS = 0.05
 
 
@@ -393,7 +392,7 @@ def disk_waits() -> Waits:
 async def bounded(
     function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts, seconds: float | None = None
 ) -> T:
-    """Await ``function(*args)``. Raises OSError (ETIMEDOUT) when it does not end in time, and not for want of
+    """Await ``function(*args)``. Raises OSError (ETIMEDOUT) if it does not end in time, unless it only lacks
     a processor.
     """
     seconds = bounds.now.disk_seconds if seconds is None else seconds
@@ -405,7 +404,7 @@ async def bounded(
             try:
                 answers.append(await function(*args))
             except Exception as error:
-                # Out of here it would be a group.
+                # A raise here would make a group.
                 errors.append(error)
             nursery.cancel_scope.cancel()
     finally:
@@ -428,7 +427,7 @@ async def _give_up(thread: _Thread, seconds: float, scope: trio.CancelScope) -> 
 
 
 async def begin_file(storage: Storage, name: str, data: bytes) -> SegmentFile:
-    """A new file that begins with ``data``. Raises OSError, and keeps no descriptor then."""
+    """A new file that begins with ``data``. Raises OSError, and then keeps no descriptor."""
     seconds = storage.waits.call_seconds
     file = await bounded(storage.create, name, seconds=seconds)
     try:
@@ -440,40 +439,40 @@ async def begin_file(storage: Storage, name: str, data: bytes) -> SegmentFile:
 
 
 async def close_file(file: SegmentFile) -> None:
-    """Only a descriptor is at stake: what was not durable is written again elsewhere."""
+    """Only a descriptor is at stake: undurable data is written again elsewhere."""
     with suppress(OSError):
         await bounded(file.close)
 
 
 # --- becoming the writer of a location ------------------------------------------------------------
 
-#: Of one segment that is brought from another location: far more than one ever has.
+#: Of one segment from another location: far more than one ever has.
 COPY_BYTES_MAX = 1024 * 1024 * 1024
 
 
 class LocationTakeover:
-    """One process on its way to being the writer. It remembers which syncs it must not believe."""
+    """One process on its way to being the writer. It remembers which syncs not to trust."""
 
     def __init__(self, program: str, journal_id: bytes) -> None:
         self._program = program
         self._journal_id = journal_id
-        #: Files whose sync failed: the kernel has forgotten what is missing, and the next sync would succeed.
+        #: Files whose sync failed: the kernel has forgotten the missing pages, and the next sync would
+        #: succeed.
         self._doubtful: set[tuple[str, str]] = set()
 
     async def settle(self, storage: Storage, others: Sequence[Storage], below: int | None = None) -> None:
-        """Raises JournalLocked, and OSError where the location or the history at another cannot be used.
+        """Raises JournalLocked, and OSError if the location or another's history cannot be used.
 
-        All segments there are synced: a process before may have left any of them in the page cache only. A
-        file that cannot be synced is replaced, in one rename, by a new one with the same bytes. Of the
-        others, those with a number under ``below`` are brought.
+        Syncs all segments there: an earlier process may have left any of them in the page cache. Replaces a
+        file that cannot be synced by a copy, in one rename. Brings the other locations' segments with a
+        number under ``below``.
         """
         await self.acquire(storage)
         there = await _names_at(storage, self._journal_id)
         for name in there:
             file = (storage.location, name)
-            # A sync that failed once is not believed again: the kernel has forgotten what is missing. Then
-            # the bytes are read back and written anew, which is true whether the page cache or the disk had
-            # them.
+            # After a failed sync the kernel has forgotten the missing pages. So read the bytes back and write
+            # them anew.
             if file not in self._doubtful:
                 try:
                     await bounded(storage.sync_file, name, seconds=storage.waits.sync_seconds)
@@ -497,8 +496,8 @@ class LocationTakeover:
 
 
 class Failback:
-    """From a fallback to the first location, in two steps: syncing what lies there may take its time, and
-    happens beside the writing; what was written meanwhile is brought at the begin of a later segment.
+    """From a fallback to the first location, in two steps: a sync of its content, beside the writing, then a
+    copy of newer segments when a later segment begins.
     """
 
     def __init__(self, takeover: LocationTakeover, storages: Sequence[Storage]) -> None:
@@ -507,7 +506,7 @@ class Failback:
         self._ready = self._busy = False
 
     async def prepare(self, segment: int) -> None:
-        """All before this segment, which is being written. Where that fails, all stays as it is."""
+        """All before the current segment. A failure changes nothing."""
         if self._busy:
             return
         self._busy = True
@@ -538,8 +537,8 @@ async def _names_at(storage: Storage, journal_id: bytes, below: int | None = Non
 
 def _segment_names(source: Source, journal_id: bytes, below: int | None) -> list[str]:
     """The names of a journal's segments at one location, all or those under a number."""
-    # By their names alone: those of a journal whose id begins alike come along, and do no harm. Readers go by
-    # the headers.
+    # By name alone: a journal whose id begins alike comes along without harm, because readers use the
+    # headers.
     ours = journal_id.hex()[:SHORT_ID_DIGITS]
     named = ((file.name, parse_segment_file_name(file.name)) for file in source.files() if file.size)
     return [

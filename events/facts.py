@@ -34,7 +34,7 @@ Result = Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 
 # --- orders, by the word in their key ---
 
-#: The text of an order, by the word in its key. ``{pod}``: its subject. ``{part}``: after the colon.
+#: The text of an order, by the word in its key. ``{part}``: after the colon.
 ORDER_TEXTS = {
     "arm": "taking the delay lock",
     "disarm": "giving the delay lock back",
@@ -72,23 +72,23 @@ ORDER_TEXTS = {
     "sources": "reading the sources of proof",
 }
 
-#: Where one actor uses a word for something of its own.
+#: Where one actor gives a word another meaning.
 ORDER_TEXTS_BY_ACTOR = {("KubeletActor", "stop"): "kubelet-stop", ("KubeletActor", "start"): "kubelet-start"}
 
-#: How the key of an order to start a pod begins, and of the one to start the kubelet.
+#: How the keys begin of orders to start a pod, and to start the kubelet.
 START_POD_KEY, START_KUBELET_KEY = "NodeStatusActor/start/", "KubeletActor/start/"
-#: What the controller writes to a Node, and what it asks of a machine and of the storm brake.
+#: The controller's writes to a Node, and its requests to a machine and to the storm brake.
 OF_OUTAGES = "OutageActor/"
 
-#: Why an edge did not carry out a write: the Node is no longer as the order says. The actor decides anew.
+#: The Node differs from the order, so the edge did not write. The actor decides anew.
 NODE_CHANGED = "the node has changed"
 
-#: Results of an order that are failures; a restart leaves ``unknown``.
+#: Results of failed orders; a restart leaves ``unknown``.
 FAILED_RESULTS = ("failed", "timed-out")
 
 
 def order_text(names: Names, key: str) -> str:
-    """What the order with this key is about; the key where that is not known."""
+    """The subject of the order with this key, or the key."""
     parts = parse_order_key(key)
     template = ORDER_TEXTS.get(ORDER_TEXTS_BY_ACTOR.get(parts[:2], parts.what))
     return key if template is None else template.format(pod=names.of(parts.subject), part=parts.part)
@@ -133,7 +133,7 @@ JOURNAL_TEXTS = {
 
 
 class DaemonStarted(Fact):
-    """A process began to write. ``preparing`` is logind's property, None when it could not be read."""
+    """A process began to write. ``preparing`` is logind's property, None: unreadable."""
 
     level = INFO
     redaction = {
@@ -155,7 +155,7 @@ class DaemonStarted(Fact):
     lock_inherited: bool = False
     kind: ShutdownKind = "unknown"
     grant_ns: int = 0
-    #: Starts of this journal that failed at the same sequence number, counted beside it.
+    #: Earlier starts that failed at the same sequence number of this journal.
     failed_starts: int = 0
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -167,7 +167,7 @@ class StopRequested(Fact):
     """SIGTERM or SIGINT. ``system_stopping``: the service manager itself is going down."""
 
     system_stopping: bool
-    #: How long the unit may go on after SIGTERM.
+    #: How long the unit may run after SIGTERM.
     stop_time_ns: int = 0
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -181,7 +181,7 @@ class StopRequested(Fact):
 
 
 class SettingsLoaded(Fact):
-    """A valid configuration; ``sources`` says for each field where its value came from."""
+    """A valid configuration; ``sources``: by field, the origin of its value."""
 
     template = "configuration loaded"
     level = INFO
@@ -192,7 +192,7 @@ class SettingsLoaded(Fact):
 
 
 class SettingsRejected(Fact):
-    """A reload that could not be used; the old configuration stays."""
+    """A reload that failed; the old configuration stays."""
 
     notice = "settings-rejected"
     template = "configuration not reloaded, the old one stays: {self.error}"
@@ -258,7 +258,7 @@ class OrderEnded(Fact):
 
 
 class EffectPanicked(Fact):
-    """An effect raised what its edge does not know. Its order ends failed; this names the bug."""
+    """An effect raised an error that its edge does not know. Its order ends failed; this names the bug."""
 
     notice = "effect-panicked"
     level = ERROR
@@ -273,9 +273,9 @@ class EffectPanicked(Fact):
 
 
 class LastBootRead(Fact):
-    """What this machine has of the end of the boot that the journal was last written in, read once after it.
+    """This machine's traces of the end of the boot that last wrote the journal; read once after it.
 
-    Foreign words stand in none of it. ``alive_wall_ns``: the last sign of life of that boot, 0: none is left.
+    Without foreign texts. ``alive_wall_ns``: the last sign of life of that boot, 0: none.
     """
 
     level = INFO
@@ -288,7 +288,7 @@ class LastBootRead(Fact):
     #: Near its end the kernel reported a panic or a hung processor; a person pressed the power key.
     kernel_emergency: bool = False
     power_key: bool = False
-    #: The hardware's watchdog has reset the machine; this boot was begun by kexec.
+    #: The hardware's watchdog reset the machine; kexec began this boot.
     watchdog: bool = False
     kexec: bool = False
     alive_wall_ns: int = 0
@@ -339,7 +339,7 @@ class StorageFailed(Fact):
 
 
 class StorageMoved(Fact):
-    """The journal goes on at another location; records from ``first_seq`` were written again there."""
+    """The journal continues at another location; records from ``first_seq`` were written again there."""
 
     notice = "storage-moved"
     template = "journal continues at {self.location} from record {self.first_seq}"
@@ -372,7 +372,7 @@ class LogindRead(Fact):
 
 
 class PrepareForShutdown(Fact):
-    """logind's signal, its sender checked. ``grant_ns`` is the limit in force at that moment."""
+    """logind's signal, its sender checked. ``grant_ns``: the limit at that moment."""
 
     level = INFO
     redaction = {"owner": "bus name"}
@@ -422,7 +422,7 @@ class PreparingRead(Fact):
 
 
 class ScheduleRead(Fact):
-    """A scheduled shutdown appeared, moved or went. ``at_wall_ns`` 0: none."""
+    """A scheduled shutdown appeared, moved or vanished. ``at_wall_ns`` 0: none."""
 
     level = NOTICE
     log = PLAIN
@@ -463,7 +463,7 @@ class DropInsRead(Fact):
     others_ns: int = 0
     others_path: str = ""
     ours_ns: int | None = None
-    #: Does a file that is not ours sort after ours and set the same key?
+    #: A foreign file that sorts after ours and sets the same key.
     overridden_by: str = ""
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -475,11 +475,10 @@ class DropInsRead(Fact):
 
 
 class InventoryTaken(Fact):
-    """The pods on the node, in parts of at most `INVENTORY_PODS_MAX`, in an order that later ties use.
-    ``source``: who was asked for them, or `FROM_TABLE`.
+    """The pods on the node, in parts of at most `INVENTORY_PODS_MAX`; later ties use their order. ``source``:
+    where they come from, or `FROM_TABLE`.
 
-    ``untold``: some of them have no priority, and the API server has told nothing since the daemon's start:
-    why not.
+    ``untold``: why some have no priority yet, with no answer of the API server since the daemon's start.
     """
 
     log = PLAIN
@@ -524,7 +523,7 @@ class InventoryTaken(Fact):
         return WARNING if self.untold else INFO
 
     def introduce(self, names: Names) -> None:
-        # Never forgotten: an order's outcome may come long after the pod has gone, and a node sees only a few
+        # Keep every name: an order's outcome may come long after the pod has gone, and a node sees only a few
         # thousand UIDs between two boots.
         names.labels.update((pod.uid, pod.label) for pod in self.pods)
 
@@ -540,7 +539,7 @@ class PodAppeared(Fact):
 
 
 class ManifestRejected(Fact):
-    """A pod manifest that cannot be used."""
+    """A pod manifest with an error."""
 
     notice = "manifest-rejected"
     template = "manifest {self.path}: {self.error}"
@@ -560,9 +559,9 @@ class ContainerStarted(Fact):
 
 
 class ContainerExited(Fact):
-    """Observed, whoever caused it. ``exit_code`` None: not ours to wait for (an adopted process).
+    """Observed, whatever the cause. ``exit_code`` None: unknown, as for an adopted process.
 
-    ``gone``: nobody saw it end, nor can say how; when it was looked for it was no longer there.
+    ``gone``: the container had vanished before a look, so its end is unknown.
     """
 
     level = INFO
@@ -581,7 +580,7 @@ class ContainerExited(Fact):
 
 
 class AutopsyTaken(Fact):
-    """What a straggler was doing just before SIGKILL."""
+    """A straggler's processes just before SIGKILL."""
 
     level = WARNING
     redaction = {"last_lines": "dropped"}
@@ -606,10 +605,10 @@ class AutopsyTaken(Fact):
 
 
 class KubeletRead(Fact):
-    """The kubelet's unit, at the start and when it has changed. ``active`` None: it cannot be told.
+    """The kubelet's unit, at the start and on each change. ``active`` None: unknown.
 
-    ``stoppable`` False: the container runtime is in the same unit (k3s, rke2). ``healthy``: what its health
-    endpoint says while the unit works; False: it says no, or nothing at all; None: nobody listens there.
+    ``stoppable`` False: the container runtime is in the same unit (k3s, rke2). ``healthy``: the answer of its
+    health endpoint; False: bad or no answer; None: no such endpoint.
     """
 
     log = PLAIN
@@ -633,8 +632,8 @@ class KubeletRead(Fact):
 
 
 class RuntimeRead(Fact):
-    """The container runtime began to answer, or no longer does. ``away_ns``: it answers again after a break
-    so short that nobody was told of it; whoever had asked it for something by then may have got nothing.
+    """The container runtime began or ceased to answer. ``away_ns``: it answers after a break too short to
+    report; requests in the break may have failed.
     """
 
     log = PLAIN
@@ -673,8 +672,8 @@ class ApiRead(Fact):
 
 
 class PodJoined(Fact):
-    """A pod runs here that no inventory of this shutdown had; or one that it had, and of which the ends of
-    containers are on record, has some of these started again by its kubelet: ``pod`` is as it is now.
+    """No inventory of this shutdown had this running pod; or its kubelet started again containers with an end
+    on record: ``pod`` is the current state.
     """
 
     template = "runs here, and was in no inventory of this shutdown, or had ended"
@@ -697,8 +696,8 @@ class VolumesUnmounted(Fact):
 
 
 class MountsRead(Fact):
-    """What is still mounted for pods, as (UID, volume), and for volume drivers ("", path). Before the
-    outcome of the order ``key``.
+    """Mounts that are left: of pods as (UID, volume), of volume drivers ("", path). Before the outcome of the
+    order ``key``.
     """
 
     level = INFO
@@ -714,8 +713,8 @@ class MountsRead(Fact):
 
 
 class StatusesSeen(Fact):
-    """Of the pods that were asked for, those of which the API server has no final status, by UID. Before the
-    outcome of the order ``key``.
+    """UIDs of the awaited pods without a final status in the API server. Before the outcome of the order
+    ``key``.
     """
 
     redaction = {"missing": "uid"}
@@ -751,7 +750,7 @@ class HurryRequested(Fact):
 
 
 class ReleaseRequested(Fact):
-    """``ebbtide release``: let the machine go now."""
+    """``ebbtide release``: release the machine now."""
 
     notice = "release-requested"
     template = "uid {self.asked_by} asked to release the lock"
@@ -765,6 +764,5 @@ class ReleaseRequested(Fact):
 #: Pods in one `InventoryTaken`: keeps a frame under 1 MiB even with long names and many containers.
 INVENTORY_PODS_MAX = 256
 
-#: The source of a refreshed `InventoryTaken` if the runtime is away and was not asked: the last look, however
-#: old.
+#: The source of a refreshed `InventoryTaken` while the runtime is away: the last look, however old.
 FROM_TABLE = "table"

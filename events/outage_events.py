@@ -1,9 +1,8 @@
-"""Outages: the vocabulary of the controller in the cluster, facts first, then what its actors conclude.
+"""The events of the controller in the cluster: facts first, then its actors' conclusions.
 
-One journal is about one Node object. Whatever another node, another controller or a person means for it
-enters as a fact. Points in time are the writing process's monotonic clock; of other machines no time stands
-here, only *marks*: texts that are compared for being the same, never for being earlier (but in
-`LastBootStated`, for people).
+One journal is about one Node object. Points in time are on the writing process's monotonic clock. Times of
+other machines are *marks*: texts that the code only compares for equality (except in `LastBootStated`, for
+people).
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from ebbtide.events.messages import (
 from ebbtide.events.units import span
 from ebbtide.events.values import BootEnding, BootEndReason, Value
 
-#: The Node's Ready condition; empty: it has none, or the Node is gone.
+#: The Node's Ready condition; empty: the Node has none, or is gone.
 Ready = Literal["True", "False", "Unknown", ""]
-#: Whose ``node.kubernetes.io/out-of-service`` taint stands on the Node: ours is noted in an annotation.
+#: The owner of the Node's ``node.kubernetes.io/out-of-service`` taint. An annotation notes ours.
 TaintOwner = Literal["none", "ours", "other"]
 Effect = Literal["NoExecute", "NoSchedule"]
 
-#: Who says something of the machine's power or of its pods. ``declared``: a person. ``certificate``: the
+#: A source of statements about the machine's power or its pods. ``declared``: a person. ``certificate``: the
 #: node's own daemon. ``cloud-taint``: the cloud controller. ``remediator``: another controller's condition.
 Source = Literal[
     "redfish", "ipmi", "cloud", "cloud-taint", "certificate", "declared", "remediator", "peer", "kubelet"
 ]
-#: What it says: ``off`` is a proof if everything else fits, ``on`` a contradiction, ``unknown`` neither.
+#: ``off`` is a proof if everything else fits, ``on`` a contradiction, ``unknown`` neither.
 Verdict = Literal["off", "on", "unknown"]
-#: What ``EvidenceRead.identity`` is, and is compared with.
+#: The identifier in ``EvidenceRead.identity``.
 IdentityKind = Literal["systemUUID", "providerID", "nodeUID", "none"]
 
 OutageOutcome = Literal[
@@ -55,26 +54,26 @@ OutageOutcome = Literal[
 
 
 class OutageSettings(Value):
-    """The controller's configuration as far as an outage needs it."""
+    """The part of the controller's configuration that an outage needs."""
 
     redaction = {"resource": "message"}
 
     effect: Effect = "NoExecute"
-    #: Decide and record, order nothing that changes the cluster, of outages that began before either.
+    #: Decide and record, but change nothing in the cluster, also for outages that began before.
     dry_run: bool = False
-    #: How long a proof counts after it was observed; one that is read again is newer.
+    #: How long a proof counts after its observation; a second reading is newer.
     proof_seconds: int = 60
-    #: How often an outage that stays open says so.
+    #: How often an open outage reports itself.
     reminder_seconds: int = 3600
-    #: After how long without Ready and without a sign of life the machine is switched off, so that it can be
-    #: proved to be off; 0: never. Of this node's pool.
+    #: Switch the machine off after so long without Ready and without a sign of life; 0: never. From this
+    #: node's pool.
     power_off_seconds: int = 0
-    #: What telemetry says of this cluster (OTEL_RESOURCE_ATTRIBUTES of the controller).
+    #: OTEL_RESOURCE_ATTRIBUTES of the controller.
     resource: dict[str, str] = {}
 
 
 class LostPod(Value):
-    """A pod bound to the node. ``owner_uid`` empty: a bare pod, which nobody makes again."""
+    """A pod bound to the node. ``owner_uid`` empty: a bare pod, which no controller makes again."""
 
     redaction = {
         "namespace": "namespace",
@@ -91,15 +90,15 @@ class LostPod(Value):
     owner_uid: str = ""
     #: ``Kind/name``.
     owner: str = ""
-    #: Made again under the same name (StatefulSet).
+    #: A StatefulSet makes it again under the same name.
     same_name: bool = False
-    #: Of the node itself (DaemonSet, mirror of a static pod): it has no place elsewhere.
+    #: Part of the node itself (DaemonSet, mirror of a static pod): it has no place elsewhere.
     daemon: bool = False
     tolerates: bool = False
     terminating: bool = False
     finalizers: tuple[str, ...] = ()
-    #: Names of the PersistentVolumes of its claims, as in `Attachment.volume`; of a pod that has ended
-    #: (Succeeded, Failed) none, because nobody waits for its unmount.
+    #: Its PersistentVolumes, named as in `Attachment.volume`; none for a pod that has ended, because its
+    #: unmount blocks no one.
     volumes: tuple[str, ...] = ()
 
     @property
@@ -122,10 +121,10 @@ class Attachment(Value):
     volume: str = ""
     driver: str = ""
     deleting: bool = False
-    #: ``status.detachError``, or that no attacher is there for its driver.
+    #: ``status.detachError``, or that its driver has no attacher.
     error: str = ""
-    #: What `NodeRead.volumes_in_use` calls the volume: ``kubernetes.io/csi/DRIVER^HANDLE``, the handle from
-    #: its PersistentVolume. Empty: not known, so nobody can say whether the kubelet still reports it.
+    #: The volume's name in `NodeRead.volumes_in_use`: ``kubernetes.io/csi/DRIVER^HANDLE``, with the
+    #: PersistentVolume's handle. Empty: unknown, so the kubelet may still report it.
     unique_name: str = ""
 
     @property
@@ -152,7 +151,7 @@ BACK_UNDER = {
 
 
 class LeaderStarted(Fact):
-    """A process began to write: a new leader, or the same one anew. It has seen nothing yet."""
+    """A process began to write: a new leader, or the same one again. It has seen no heartbeat yet."""
 
     template = "ebbtide {self.version}: {self.replica} leads, for {self.node}"
     level = INFO
@@ -167,9 +166,9 @@ class LeaderStarted(Fact):
 
 
 class NodeRead(Fact):
-    """The Node object: from the watch when a field here has changed, and in answer to `ReadNode`.
+    """The Node object: a change from the watch, or the answer to `ReadNode`.
 
-    Never an older version after a newer one: a watch that lags behind an answer is passed over.
+    Versions only go forward: a watch that lags behind an answer is ignored.
     """
 
     level = INFO
@@ -192,11 +191,11 @@ class NodeRead(Fact):
     provider_id: str = ""
     taint: TaintOwner = "none"
     volumes_in_use: tuple[str, ...] = ()
-    #: The heartbeats' marks as they stand now, whether this leader saw them come or only found them.
+    #: The current heartbeat marks, whether this leader saw them change or only found them.
     lease_mark: str = ""
     status_mark: str = ""
-    #: Of our taint, the boot that was proved off when it was set, as our note says; empty: it is none of
-    #: ours, or its note does not say.
+    #: For our taint: the boot that was proved off, from our note; empty: not our taint, or no boot in its
+    #: note.
     taint_boot: str = ""
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -210,7 +209,7 @@ class NodeRead(Fact):
 
 
 class NodeDeleted(Fact):
-    """The Node object is gone, or another one has its name."""
+    """The Node object is gone, or its name has another UID."""
 
     template = "the Node object is gone"
     level = NOTICE
@@ -218,12 +217,12 @@ class NodeDeleted(Fact):
 
 
 class LastBootStated(Fact):
-    """The Node says how a boot of it has ended (`actors.edges.kubernetes.node_writes.last_boot_text`): what
-    stands there when a leader starts, and whatever comes to stand there later. It may be about any boot.
+    """The Node's report on how a boot ended (`actors.edges.kubernetes.node_writes.last_boot_text`): the one
+    at the leader's start, and each later one. It may be about any boot.
 
-    ``wave``: the one in which its shutdown was cut short, else -1. ``alive_wall_ns``: its last sign of life
-    by that machine's clock, for people; 0: none. ``journal_id`` is the node's own, ``trace_id`` that of the
-    shutdown, in hexadecimal; empty: none. ``said_by``: the boot that says so.
+    ``wave``: where its shutdown was cut short, else -1. ``alive_wall_ns``: its last sign of life by that
+    machine's clock, for people; 0: none. ``journal_id`` is the node's own, ``trace_id`` the shutdown's, in
+    hexadecimal; empty: none. ``said_by``: the reporting boot.
     """
 
     level = INFO
@@ -244,26 +243,26 @@ class LastBootStated(Fact):
 
 
 class HeartbeatSeen(Fact):
-    """The node's lease, or its status, has another mark than the one that this leader saw before."""
+    """The node's lease or status has a new mark."""
 
     template = "the node's {self.source} was renewed"
     level = INFO
     redaction = {"mark": "message"}
 
-    #: ``renewTime``, or the Ready condition's ``lastHeartbeatTime``, as it stands there.
+    #: ``renewTime``, or the Ready condition's ``lastHeartbeatTime``, verbatim.
     mark: str
     source: Literal["lease", "status"] = "lease"
 
 
 class HeartbeatMissed(Fact):
-    """This leader has watched for ``silent_ns`` and has seen no renewal of the lease."""
+    """This leader has watched for ``silent_ns`` without a renewal of the lease."""
 
     level = NOTICE
     log = PLAIN
     redaction = {"mark": "message"}
 
     silent_ns: int
-    #: The last mark that stands there, seen or only found.
+    #: The current mark, seen to change or only found.
     mark: str = ""
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -271,10 +270,10 @@ class HeartbeatMissed(Fact):
 
 
 class EvidenceRead(Fact):
-    """What a source says. ``name`` tells sources of one kind apart: a host, a controller, a person.
+    """One answer of a source. ``name`` distinguishes sources of one kind: a host, a controller, a person.
 
-    ``begun_ns``: when this leader began to ask, on its monotonic clock; what is said is true of some moment
-    after it.
+    ``begun_ns``: when this leader began to ask, on its monotonic clock; the answer is true of some later
+    moment.
     """
 
     level = INFO
@@ -291,16 +290,16 @@ class EvidenceRead(Fact):
     name: str
     verdict: Verdict
     begun_ns: int
-    #: A UUID in lower case here and in `NodeRead`: firmware and kubelet write it differently.
+    #: A UUID in lower case, here and in `NodeRead`: firmware and kubelet differ.
     identity_kind: IdentityKind = "none"
     identity: str = ""
-    #: The boot that it speaks of; empty: of whichever runs.
+    #: The boot that it is about; empty: the running one.
     boot_id: str = ""
-    #: The last heartbeat that its author knew (`ebbtide outage declare`); empty: it names none.
+    #: The last heartbeat that its author knew (`ebbtide outage declare`); empty: none.
     mark: str = ""
-    #: How long its author wants it to count, from when this leader first saw it; 0: the default.
+    #: How long its author wants it to count after this leader first saw it; 0: the default.
     valid_seconds: int = 0
-    #: When its author wrote it, in their words: it tells a statement from the next one in the same words.
+    #: When its author wrote it, in their words: it distinguishes a repeated statement.
     at: str = ""
     error: str = ""
 
@@ -338,7 +337,7 @@ class NodesCounted(Fact):
 
 
 class WorkListed(Fact):
-    """In answer to `ListWork`: pods bound to the node, its attachments, and who is where else already."""
+    """The answer to `ListWork`: pods bound to the node, its attachments, and their owners' pods elsewhere."""
 
     level = INFO
     redaction = {"elsewhere": "uid"}
@@ -346,7 +345,7 @@ class WorkListed(Fact):
     key: str
     pods: tuple[LostPod, ...] = ()
     attachments: tuple[Attachment, ...] = ()
-    #: By their owners' UIDs: UIDs of pods that were there already, or that others have been recovered by.
+    #: By owner UID: UIDs of pods that ran elsewhere already, or that replaced other pods.
     elsewhere: dict[str, tuple[str, ...]] = {}
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -371,7 +370,7 @@ class LostPodRead(Fact):
 
 
 class LostPodGone(Fact):
-    """Its object is deleted."""
+    """The pod object is deleted."""
 
     template = "its object is gone"
     level = INFO
@@ -433,7 +432,9 @@ class AttachmentGone(Fact):
 
 
 class OutageBegan(Decision):
-    """The node is suspected: it names the outage. ``boot_id``: the boot on record."""
+    """The controller suspects the node. The record's number names the outage. ``boot_id``: the boot on
+    record.
+    """
 
     template = "node {self.node} is suspected: {self.reason}"
     level = WARNING
@@ -443,12 +444,12 @@ class OutageBegan(Decision):
     node_uid: str
     boot_id: str
     reason: str
-    #: Of its trace, beside what the segment's header says.
+    #: Resource attributes of its trace, beside the segment header's.
     resource: dict[str, str] = {}
 
 
 class OutageWaits(Decision):
-    """Why the node is not out of service yet, when that has changed."""
+    """Why the node is not out of service yet, on each change."""
 
     template = "the outage waits: {self.reason}"
     level = NOTICE
@@ -458,7 +459,7 @@ class OutageWaits(Decision):
 
 
 class ReadNode(Order):
-    """Get the Node and its lease anew: `HeartbeatSeen` if its mark is another, then `NodeRead`."""
+    """Get the Node and its lease: `HeartbeatSeen` for a new mark, then `NodeRead`."""
 
     template = "reading the Node and its lease"
     barrier: ClassVar[Barrier] = "none"
@@ -486,10 +487,10 @@ class ReturnPermit(Order):
 
 
 class SetTaint(Order):
-    """Put the out-of-service taint on the Node, and our note in the same request, if it is as it was read.
+    """Put the out-of-service taint and our note on the Node in one request, if the Node is unchanged.
 
-    Read again before: UID, boot id, Ready and both heartbeats must be what the order says; the write names
-    ``resource_version``. Anything else: failed, reason `CHANGED`, and nothing is written.
+    The edge reads again before: UID, boot id, Ready and both heartbeats must equal the order's; the write
+    names ``resource_version``. Any difference: failed, reason `CHANGED`, without a write.
     """
 
     template = "putting {self.node} out of service, effect {self.effect}"
@@ -505,7 +506,7 @@ class SetTaint(Order):
         "status_mark": "message",
     }
 
-    #: It outlives this process, and no other leader may find the taint without its order.
+    #: The taint outlives this process, and the next leader must find its order.
     barrier: ClassVar[Barrier] = "confirmed"
     idempotent: ClassVar[bool] = False
     node: str
@@ -514,19 +515,18 @@ class SetTaint(Order):
     resource_version: str
     effect: Effect
     ready: Ready
-    #: The last one that is known, by its source; empty: this leader has seen none.
+    #: The last known mark, by source; empty: this leader has seen none.
     lease_mark: str = ""
     status_mark: str = ""
 
 
 class PowerOff(Order):
-    """Switch the machine off through its management controller, at once and without asking its system.
+    """Switch the machine off through its management controller, at once and without its system.
 
-    Read again before: UID, boot id, Ready and both heartbeats must be what the order says, as for `SetTaint`
-    (else: failed, reason `CHANGED`, as where this leader has not watched the lease for ``silent_ns``, without
-    a break or a renewal), and the controller's own UUID must be ``system_uuid`` (else: failed, and why); then
-    nothing is switched. A machine that is off already is a success. Whether it is off, this
-    order's outcome does not say: the sources do.
+    The edge reads again before, as for `SetTaint`: any difference, or a lease that this leader has not
+    watched for ``silent_ns`` without break or renewal, is a failure with reason `CHANGED`. A management
+    controller with another UUID than ``system_uuid`` fails too. Then it switches nothing. A machine that is
+    off already is a success. This order's outcome proves nothing: the sources do.
     """
 
     template = "switching the machine of {self.node} off"
@@ -542,7 +542,7 @@ class PowerOff(Order):
         "status_mark": "message",
     }
 
-    #: Nobody brings back what the machine was doing: the next leader must know that it may have been done.
+    #: The machine's work is lost for good: the next leader must know that the order may have worked.
     barrier: ClassVar[Barrier] = "confirmed"
     idempotent: ClassVar[bool] = False
     node: str
@@ -550,14 +550,14 @@ class PowerOff(Order):
     boot_id: str
     system_uuid: str
     ready: Ready
-    #: The last one that is known, by its source; empty: this leader has seen none.
+    #: The last known mark, by source; empty: this leader has seen none.
     lease_mark: str = ""
     status_mark: str = ""
     silent_ns: int = 0
 
 
 class PowerOffGivenUp(Decision):
-    """The machine is not switched off any more in this outage. ``ordered``: how often it was."""
+    """This outage switches the machine off no more. ``ordered``: how often it tried."""
 
     level = ERROR
     log = TIMED
@@ -570,7 +570,7 @@ class PowerOffGivenUp(Decision):
 
 
 class RemoveTaint(Order):
-    """Take away all that is ours, in one write: taint and note, if the note is ours, and our quarantine."""
+    """Remove all that is ours in one write: our quarantine, and taint and note if the note is ours."""
 
     template = "taking our taints away from {self.node}"
     span_role = "untaint"
@@ -584,7 +584,7 @@ class RemoveTaint(Order):
 
 
 class SetQuarantine(Order):
-    """Our own NoSchedule taint: nothing new starts on a node whose volumes may be attached elsewhere."""
+    """Our own NoSchedule taint: no new pods on a node whose volumes may be attached elsewhere."""
 
     template = "setting the quarantine of {self.node}"
     span_role = "quarantine"
@@ -598,9 +598,9 @@ class SetQuarantine(Order):
 
 
 class ListWork(Order):
-    """List what hangs on the node, `WorkListed`, and report its changes from then on.
+    """List the node's pods and attachments (`WorkListed`), then report their changes.
 
-    Repeated by its edge until the API server answers: nothing else can be done meanwhile.
+    Its edge repeats it until the API server answers: the outage cannot go on without.
     """
 
     template = "listing what hangs on {self.node}"
@@ -611,14 +611,14 @@ class ListWork(Order):
 
 
 class OutOfService(Decision):
-    """The taint stands. ``proof`` as `ProofAccepted` said it: whom to ask if it was wrong."""
+    """The taint is set. ``proof`` as in `ProofAccepted`: the source to check if it was wrong."""
 
     level = WARNING
     log = TIMED
 
     effect: Effect
     proof: str
-    #: It was set by an order whose outcome an earlier leader did not live to see.
+    #: An earlier leader ordered it and did not live to see the outcome.
     found: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -628,8 +628,8 @@ class OutOfService(Decision):
 
 
 class PodLost(Decision):
-    """A pod to follow. ``place``: the how manieth of its owner's, from 0; ``elsewhere``: of that owner
-    alone, as it was listed.
+    """A pod to follow. ``place``: its index among its owner's pods; ``elsewhere``: that owner's pods in the
+    list.
     """
 
     template = "hangs on the node"
@@ -638,7 +638,7 @@ class PodLost(Decision):
     pod: LostPod
     place: int = 0
     elsewhere: tuple[str, ...] = ()
-    #: Of the taint that stands already; empty: none does.
+    #: The effect of the taint that is set already; empty: none.
     effect: str = ""
 
     def introduce(self, names: Names) -> None:
@@ -646,7 +646,7 @@ class PodLost(Decision):
 
 
 class AttachmentLeft(Decision):
-    """An attachment to follow. ``tainted``: the taint stands already. ``users``: UIDs of the pods that use
+    """An attachment to follow. ``tainted``: the taint is set already. ``users``: UIDs of the pods that use
     its volume and are not Terminating. ``timed``: the attach-detach controller's timer may detach it.
     """
 
@@ -662,7 +662,7 @@ class AttachmentLeft(Decision):
 
 
 class WorkRecovered(Decision):
-    """Everything that hung is gone, runs elsewhere, or is named in ``unrecovered`` as what has no cure."""
+    """Every pod and volume is gone, runs elsewhere, or is in ``unrecovered``, without a cure."""
 
     log = TIMED
 
@@ -678,8 +678,8 @@ class WorkRecovered(Decision):
 
 
 class NodeReturned(Decision):
-    """It is back. ``same_boot``: under the boot id that was proved off; ``doubt``: perhaps, for nothing says
-    which one that was.
+    """The node is back. ``same_boot``: under the boot id that was proved off; ``doubt``: unknown, as that
+    boot is not on record.
     """
 
     log = TIMED
@@ -697,7 +697,7 @@ class NodeReturned(Decision):
 
 
 class ProofWasWrong(Decision):
-    """The boot that was proved off has spoken after the taint. ``proof``: who said that it was off."""
+    """The boot that was proved off gave a sign of life after the taint. ``proof``: its source."""
 
     template = "it was not off, though {self.proof} said so: {self.what}; two nodes may have written its data"
     level = ERROR
@@ -708,7 +708,7 @@ class ProofWasWrong(Decision):
 
 
 class StoodAside(Decision):
-    """Another's out-of-service taint stands on the Node: we touch nothing."""
+    """Another controller's out-of-service taint is on the Node: we touch nothing."""
 
     template = "another's out-of-service taint: standing aside"
     level = NOTICE
@@ -743,7 +743,7 @@ class OutageClosed(Decision):
 
 
 class OutageAbandoned(Decision):
-    """The OutageActor has failed: until a new leader starts nothing is tainted, and nothing is taken back."""
+    """The OutageActor has failed: until a new leader starts, Ebbtide neither taints nor untaints."""
 
     level = ERROR
     log = TIMED
@@ -761,7 +761,7 @@ class OutageAbandoned(Decision):
 
 
 class ReadSources(Order):
-    """Ask every source of this node once: an `EvidenceRead` for each, also where it does not answer."""
+    """Ask every source of this node once. Each makes an `EvidenceRead`, also without an answer."""
 
     template = "reading the sources of proof"
     redaction = {"node": "node"}
@@ -771,7 +771,7 @@ class ReadSources(Order):
 
 
 class ProofAccepted(Decision):
-    """It counts until ``until_ns`` (monotonic), or until it is voided."""
+    """The proof counts until ``until_ns`` (monotonic), or until it is voided."""
 
     level = NOTICE
     log = TIMED
@@ -785,7 +785,7 @@ class ProofAccepted(Decision):
 
 
 class ProofRefused(Decision):
-    """A statement that the node is off does not count, and why; said once for each reason."""
+    """A statement that the node is off does not count, and why; once for each reason."""
 
     level = NOTICE
     log = TIMED
@@ -799,7 +799,7 @@ class ProofRefused(Decision):
 
 
 class ProofVoided(Decision):
-    """No proof counts any more, and what took it away."""
+    """No proof counts any more, and why."""
 
     template = "no longer proved off: {self.reason}"
     level = NOTICE
@@ -809,7 +809,7 @@ class ProofVoided(Decision):
 
 
 class Contradicted(Decision):
-    """Somebody says that the node runs: no proof counts while that stands."""
+    """A source reports that the node runs: no proof counts meanwhile."""
 
     level = WARNING
     log = TIMED
@@ -823,7 +823,7 @@ class Contradicted(Decision):
 
 
 class ContradictionEnded(Decision):
-    """It does not stand any more, and why."""
+    """The contradiction ended, and why."""
 
     level = NOTICE
     log = TIMED
@@ -840,7 +840,7 @@ class ContradictionEnded(Decision):
 
 
 class PodWaits(Decision):
-    """What a pod waits for, when that has changed."""
+    """What a pod waits for, on each change."""
 
     template = "waits: {self.reason}"
     level = INFO
@@ -850,7 +850,9 @@ class PodWaits(Decision):
 
 
 class PodRecovered(Decision):
-    """It is gone here. ``by``: the UID of the one that is Ready elsewhere; empty: nobody makes it again."""
+    """The pod is gone here. ``by``: UID of its Ready successor elsewhere; empty: no controller makes it
+    again.
+    """
 
     level = INFO
     log = TIMED_OF_POD
@@ -870,7 +872,7 @@ class PodRecovered(Decision):
 
 
 class DetachWaits(Decision):
-    """What an attachment waits for, when that has changed."""
+    """What an attachment waits for, on each change."""
 
     template = "attachment {self.name} waits: {self.reason}"
     level = INFO
@@ -880,10 +882,10 @@ class DetachWaits(Decision):
 
 
 class DetachForced(Decision):
-    """The attach-detach controller's six-minute timer detaches a volume from a node of which nobody has
-    proved that it is off: ControllerUnpublish before NodeUnstage. Its data may be damaged if the node writes.
+    """The attach-detach controller's six-minute timer detaches a volume from a node without a proof that it
+    is off: ControllerUnpublish before NodeUnstage. If the node writes, its data may be damaged.
 
-    ``waited_ns``: since its last pod here was Terminating or gone, as this leader saw it.
+    ``waited_ns``: since this leader saw its last pod here Terminating or gone.
     """
 
     level = WARNING
@@ -902,9 +904,9 @@ class DetachForced(Decision):
 
 
 class Detached(Decision):
-    """It is gone. ``before_taint``: the node was not out of service yet. ``forced``: by the six-minute timer;
-    without it in the usual way, or no leader has watched long enough to say. ``kept``: the node is back and
-    uses it, so it is followed no longer.
+    """The attachment is gone. ``before_taint``: the node was not out of service yet. ``forced``: by the
+    six-minute timer; else in the usual way, or no leader watched long enough. ``kept``: the node is back and
+    uses it, so the outage stops following it.
     """
 
     level = INFO

@@ -1,8 +1,7 @@
 """Values inside events: pods, hooks, periods and settings, as whitelisted projections.
 
-Nothing secret can stand here, because there is no field for it: no environment, no header values, no
-command output. Numbers are integers; seconds and nanoseconds are in the names. At the end: which workload a
-pod belongs to, as far as its name tells.
+No field can hold a secret: no environment, no header values, no command output. Numbers are integers; names
+say seconds or nanoseconds. At the end: a pod's workload, as far as its name shows.
 """
 
 from __future__ import annotations
@@ -15,30 +14,29 @@ from ebbtide.events.base import FrozenStruct
 HookKind = Literal["exec", "httpGet", "sleep", "tcpSocket"]
 ShutdownKind = Literal["poweroff", "reboot", "halt", "kexec", "soft-reboot", "unknown"]
 Budget = Literal["strict", "elastic"]
-#: Who ends a pod, and how: its own processes directly ("": mode process), its containers through the runtime,
-#: the kubelet because the API server deletes it, or the kubelet of its own accord, and we look on.
+#: Who ends a pod: "": Ebbtide, its processes (mode process); ``cri``: Ebbtide, its containers through the
+#: runtime; ``api``: the kubelet, after a delete; ``observe``: the kubelet by itself.
 TerminationMode = Literal["", "cri", "api", "observe"]
-#: When the node's Ready condition is set to False. After 300 s of it pods are evicted, and a node that only
-#: reboots may take longer.
+#: When the node's Ready condition becomes False. 300 s later its pods are evicted, and a reboot may take
+#: longer.
 Unready = Literal["poweroff", "always", "never"]
-#: What becomes of the objects of ended pods that do not come back.
+#: The fate of the objects of ended pods that do not come back.
 LeftPods = Literal["keep", "delete"]
 
-#: What a kernel's crash store has of the boot before: nothing; a panic, an oops; that the kernel was told to
-#: restart in an emergency (SysRq), or to go down in order; or it could not be read. The worst of all counts.
+#: The kernel's crash store, about the boot before: empty; a panic, an oops; an emergency restart (SysRq), an
+#: orderly end; or unreadable. The worst one counts.
 CrashRecord = Literal["none", "panic", "oops", "emergency", "shutdown", "unread"]
-#: What a log of the system has of a boot's end: it has nothing of that boot; the machine went down in order;
-#: it does not say that it did; or it could not be read.
+#: A system log about a boot's end: without that boot; an orderly end; no sign of one; or unreadable.
 WtmpEnd = Literal["absent", "shutdown", "no-shutdown", "unread"]
-#: ``stopped``: the system journal's last word is that it was told to stop, and no more: the service manager
-#: ended all processes without stopping the units first (``systemctl reboot --force``).
+#: ``stopped``: the system journal ends with its own stop: the service manager ended all processes without
+#: stopping the units first (``systemctl reboot --force``).
 JournalEnd = Literal["absent", "shutdown", "stopped", "no-shutdown", "unread"]
-#: How a boot ended for its pods. ``never-begun``: by software, and no wave ran. ``abrupt``: not by software,
-#: as far as anybody has written it down. ``unknown``: there is nobody who would have.
+#: How a boot ended for its pods. ``never-begun``: by software, and no wave ran. ``abrupt``: no software
+#: recorded it. ``unknown``: no record could exist.
 BootEnding = Literal["graceful", "cut-short", "never-begun", "abrupt", "unknown"]
-#: What kept it from being graceful, or, of a graceful one, happened after the release. ``bypassed``: the
-#: machine went down past our lock. ``time-over``: in order, but its time was over. ``unrecorded``: what
-#: nobody can write down: a power cut, a reset, a restart that was forced past everybody.
+#: Why it was not graceful, or a graceful boot's event after the release. ``bypassed``: the machine went down
+#: past our lock. ``time-over``: in order, but too late. ``unrecorded``: a power cut, a reset, or a forced
+#: restart.
 BootEndReason = Literal[
     "",
     "bypassed",
@@ -90,15 +88,15 @@ class Pod(Value):
     priority: int | None = None
     grace_seconds: int | None = None
     containers: tuple[Container, ...] = ()
-    #: Made by the kubelet from a file: no delete reaches it, its object in the API is only a mirror.
+    #: Made by the kubelet from a file: its object in the API is a mirror, which no delete ends.
     static: bool = False
     #: Of a DaemonSet: deleted before the node is tainted, it is made again here.
     daemon: bool = False
-    #: Tolerates whatever taint, so that a DaemonSet makes it again here all the same.
+    #: Tolerates every taint, so a DaemonSet makes it again here even then.
     tolerates_all: bool = False
-    #: Has volumes that the kubelet must unmount before another node may have them.
+    #: Has volumes that the kubelet must unmount before another node may use them.
     volumes: bool = False
-    #: The workload that it belongs to, as ``Kind/name``: who is told when it had to be killed.
+    #: Its workload as ``Kind/name``, which gets an Event if the pod is killed.
     owner: str = ""
 
     @property
@@ -114,9 +112,9 @@ class Period(Value):
 
 
 class Settings(Value):
-    """The loaded configuration, canonical and validated, before the core interprets it.
+    """The loaded configuration, canonical and validated.
 
-    The two-value form and the list are both kept as given: migration is a decision, not parsing.
+    Keeps both the two-value form and the list: migration is a decision, not parsing.
     """
 
     redaction = {"gates": "word", "means": "word", "resource": "message"}
@@ -129,19 +127,19 @@ class Settings(Value):
     gates: dict[str, bool] = {}
     budget: Budget = "strict"
     reserve_seconds: int = 5
-    #: Whether logind's limit may be raised with a drop-in.
+    #: Whether a drop-in may raise logind's limit.
     raise_grant: bool = True
-    #: How long the end of a shutdown may wait for pod statuses to be delivered.
+    #: How long the end of a shutdown may wait for the delivery of pod statuses.
     status_flush_seconds: int = 2
-    #: How long it may wait for the trace's spans to arrive; 0: nothing is exported, or nobody waits.
+    #: How long it may wait for the delivery of the trace; 0: not at all.
     trace_flush_ns: int = 0
-    #: Mode auto: ``api`` or ``cri`` by kind of shutdown; a kind that is not here has its default.
+    #: Mode auto: ``api`` or ``cri`` by kind of shutdown; a missing kind has its default.
     means: dict[str, str] = {}
     unready: Unready = "poweroff"
     left_pods: LeftPods = "keep"
-    #: How this program makes spans of a shutdown's records (`events.decisions.PROJECTION_VERSION`).
+    #: How this program makes spans (`events.decisions.PROJECTION_VERSION`).
     projection_version: int = 1
-    #: What telemetry says of this node beside its names, such as its cluster (OTEL_RESOURCE_ATTRIBUTES).
+    #: Telemetry's attributes of this node beside its names, such as its cluster (OTEL_RESOURCE_ATTRIBUTES).
     resource: dict[str, str] = {}
 
     def gate(self, name: str) -> bool:
@@ -149,7 +147,7 @@ class Settings(Value):
 
 
 class PlannedPod(Value):
-    """``volumes``: its wave also waits, while it has time, until these are unmounted."""
+    """``volumes``: within its time, its wave also waits for their unmount."""
 
     uid: str
     grace_seconds: int
@@ -177,7 +175,7 @@ class Handover(Value):
 
 
 class ProcessReport(Value):
-    """One process of an autopsy, as ``/proc`` showed it just before SIGKILL."""
+    """One process of an autopsy, from ``/proc`` just before SIGKILL."""
 
     redaction = {
         "command": "command",
@@ -198,11 +196,10 @@ class ProcessReport(Value):
 
 
 # --- workloads ------------------------------------------------------------------------------------
-#
-# A journal knows pods by name, not by their owners. Controllers name pods by fixed patterns, from an alphabet
-# without vowels and look-alikes (Kubernetes, "Object names and IDs"; ``rand.SafeEncodeString``): five letters
-# for a pod (DaemonSet, Job, ReplicaSet), before them up to ten for a Deployment's ReplicaSet; a StatefulSet
-# counts; a static pod ends with its node's name. What is left is stable from one shutdown to the next.
+# Controllers name pods by fixed patterns, from an alphabet without vowels and look-alikes
+# (``rand.SafeEncodeString``): five letters for a pod (DaemonSet, Job, ReplicaSet), before them up to ten for
+# a Deployment's ReplicaSet; a StatefulSet counts; a static pod's name ends with its node's. The rest is
+# stable from one shutdown to the next.
 
 _RANDOM_CHARACTER = "[bcdfghjklmnpqrstvwxz2456789]"
 _RANDOM_SUFFIXES = (
@@ -213,7 +210,7 @@ _ORDINAL_SUFFIX = re.compile(r"(.+)-[0-9]{1,5}")
 
 
 def pod_name_stem(name: str, node: str = "") -> str:
-    """Without what is drawn anew for each pod: ``web-7d4b9c6f5-x2x9k`` is ``web``, ``db-0`` stays."""
+    """The name without its random part: ``web-7d4b9c6f5-x2x9k`` is ``web``, ``db-0`` stays."""
     if node and name.endswith(f"-{node}") and name != f"-{node}":
         return name.removesuffix(f"-{node}")
     found = next((match for pattern in _RANDOM_SUFFIXES if (match := pattern.fullmatch(name))), None)
@@ -221,7 +218,7 @@ def pod_name_stem(name: str, node: str = "") -> str:
 
 
 def workload_name(name: str, node: str = "") -> str:
-    """The same, and replicas that are counted are one: ``db-0`` is ``db``."""
+    """The same, without a replica's number: ``db-0`` is ``db``."""
     stem = pod_name_stem(name, node)
     counted = _ORDINAL_SUFFIX.fullmatch(stem) if stem == name else None
     return counted[1] if counted else stem

@@ -1,13 +1,11 @@
-"""The journal's writer: `append` never blocks and no disk fails it, the disk follows as fast as it can.
+"""The journal's writer: `append` never blocks and never fails; the disk follows as fast as it can.
 
-Everything queued is one write; a sync covers all that was written before it (group commit). Evidence never
-outranks the pods.
+One write takes the whole queue, one sync covers all earlier writes (group commit). Pods come before evidence.
 
-From top to bottom: `Writer` is what the daemon holds. `Driver` brings the backlog to disk: writing and
-syncing are two loops, so that a slow sync keeps no record from being written; a failed or hung write or
-sync is final for its file, and the next file begins with every record not known durable. `Backlog` is what
-stands between `append` and the disk. With no location left the transitions of a shutdown go to the kernel's
-log and its pstore.
+`Writer` is the daemon's interface. `Driver` brings the backlog to disk in two loops, writing and syncing, so
+that a slow sync delays no write. A failed or hung call is final for its file, and the next file begins with
+every record not known durable. `Backlog` has the items between `append` and the disk. With no location left,
+a shutdown's transitions go to the kernel's log and to pstore.
 """
 
 from __future__ import annotations
@@ -44,9 +42,9 @@ from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterSta
 class Writer:
     """One process's writer: `open`, then `begin_segment`, then `append` while `run` runs.
 
-    Callbacks are called from the writer's tasks or from `append`, and must not block:
-    ``on_failed(location, error)``, ``on_moved(location, first_seq)``, ``on_lost(error)`` when no location
-    is left, and ``last_resort(line)`` for each transition from then on.
+    The writer's tasks or `append` call the callbacks, which must not block: ``on_failed(location, error)``,
+    ``on_moved(location, first_seq)``, ``on_lost(error)`` when no location is left, and ``last_resort(line)``
+    for each transition after that.
     """
 
     def __init__(
@@ -70,12 +68,12 @@ class Writer:
 
     @property
     def journal_id(self) -> bytes:
-        """16 random bytes, given by whoever began the journal."""
+        """16 random bytes from the process that began the journal."""
         return self._chain.journal_id
 
     @property
     def location(self) -> str:
-        """Where the journal is being written; empty when it is lost."""
+        """The current location; empty: the journal is lost."""
         return self._driver.location
 
     @property
@@ -85,7 +83,7 @@ class Writer:
 
     @property
     def lost(self) -> bool:
-        """No location is left: nothing more is written, and nobody need wait for it."""
+        """No location is left: the writer writes no more, and waiting is pointless."""
         return self._backlog.lost
 
     @property
@@ -102,7 +100,7 @@ class Writer:
 
     @property
     def head(self) -> tuple[int, bytes]:
-        """The last record that is known durable, and its chain hash; 0 before this process has one."""
+        """The last record known durable, and its chain hash; 0 before this process has one."""
         return self._backlog.head
 
     @property
@@ -113,12 +111,12 @@ class Writer:
     async def open(self) -> None:
         """Become the writer of the first location that works; make the history's end durable.
 
-        Raises JournalLocked. A location that cannot be used is reported and passed over.
+        Raises JournalLocked. Reports and skips a location that cannot be used.
         """
         await self._driver.open()
 
     def begin_segment(self, anchor: Stamp, checkpoint: Checkpoint | None = None) -> Record | None:
-        """A new segment from here on, beginning with ``checkpoint``; at once, and without waiting.
+        """Begin a new segment with ``checkpoint``, without waiting.
 
         Returns the checkpoint's record: it takes a number of its own.
         """
@@ -139,12 +137,12 @@ class Writer:
         return record
 
     def append(self, records: Sequence[Record]) -> list[bytes]:
-        """Queue records for writing; their chain hashes. Raises ValueError for a gap in the numbers.
+        """Queue records; returns their chain hashes. Raises ValueError for a gap in the numbers.
 
-        An event that is larger than a frame may be is reported, and the journal says so in its place.
+        Reports an event that is too large for a frame, and records a fact in its place.
         """
-        # A sequence without a gap matters more than one event: readers stop at a gap for good. So what cannot
-        # be written is replaced in its place, under its number, by a fact that says so.
+        # Readers stop at a gap for good, so a replacement keeps the number of an event that cannot be
+        # written.
         items = []
         for record in records:
             try:
@@ -154,8 +152,7 @@ class Writer:
                 failed = StorageFailed(location=self.location, error=str(error))
                 instead = msgspec.structs.replace(record, event=failed)
                 items.append(self._chain.append(instead, self.synced_seq))
-        # Asked for at once and not when somebody waits: the sync is then under way while the step's effects
-        # are still being handed out.
+        # Ask for the sync now, so that it runs while the effects of this step start.
         self._queue(items)
         for record in records:
             if getattr(record.event, "barrier", None) == "synced":
@@ -180,7 +177,7 @@ class Writer:
         await self._driver.run()
 
     async def close(self) -> None:
-        """Write what is queued, seal the segment, give the lock back; nothing may be appended any more.
+        """Write the queue, seal the segment, release the lock. No `append` after this.
 
         Waits for ``run``, which must be running and returns then.
         """
@@ -232,7 +229,7 @@ class Driver:
 
     @property
     def location(self) -> str:
-        """Where the journal is being written; empty when it is lost."""
+        """The current location; empty: the journal is lost."""
         return "" if self._backlog.lost else self._storages[self._at].location
 
     @property
@@ -242,8 +239,8 @@ class Driver:
 
     async def open(self) -> None:
         """Become the writer of the first location that works. Raises JournalLocked."""
-        # Three rounds over all locations, each asking for less: the whole history, what lies there, only the
-        # lock. Where the history cannot be brought together at any, a gap is better than no evidence at all.
+        # Three rounds over all locations ask for less each time: the whole history, the local part, only the
+        # lock. A gap is better than no evidence.
         reason = "there is no location"
         for settle_at in (self._settle, self._settle_alone, self._acquire):
             for at, storage in enumerate(self._storages):
@@ -262,14 +259,14 @@ class Driver:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._sync_loop)
-            # Before the first record: a disk that is filled up meanwhile has room for the shutdown then.
+            # Before the first record: if the disk fills up later, a shutdown still has room.
             await self._reserve()
             await self._write_loop()
             nursery.cancel_scope.cancel()
 
     async def release(self) -> None:
-        # Also of the locations before: they were left behind with their lock, so that no other process begins
-        # to write there what this one may come back to.
+        # Release also the earlier locations: the driver kept their locks, so that no other process wrote
+        # there.
         for storage in self._storages[: self._at + 1]:
             with suppress(OSError):
                 await bounded(storage.release)
@@ -278,8 +275,8 @@ class Driver:
 
     async def _write_loop(self) -> None:
         while not self._backlog.settled:
-            # Headers and trailers each by themselves, with the syncs that they need; records in one write, as
-            # many as are there: under load the disk sets the pace, and each write takes more along.
+            # Headers and trailers need their own syncs. Records go out in one write: under load the disk sets
+            # the pace, and each write takes more.
             item = self._backlog.next()
             try:
                 if self._broken is not None:
@@ -292,8 +289,8 @@ class Driver:
                     await self._seal(item)
                 else:
                     await self._gather()
-                    # Taken before they are written: a write that fails half-way leaves them among the
-                    # pending, and the next file has them.
+                    # Take them before the write: if it fails half-way, they are pending, and the next file
+                    # has them.
                     file, data = self._open_file(), self._backlog.take_records()
                     end = self._backlog.taken()
                     await bounded(file.write, data, seconds=self._waits.call_seconds)
@@ -302,9 +299,7 @@ class Driver:
                 await self._move(error)
 
     async def _gather(self) -> None:
-        """Where a write costs more than a record is worth, the next ones come along: for a while, or until
-        somebody waits for them.
-        """
+        """Where a write costs more than a record is worth, wait for more records, or until a caller waits."""
         seconds = self._waits.gather_seconds
         if seconds > 0 and not self._backlog.closing:
             with trio.move_on_after(seconds):
@@ -314,7 +309,7 @@ class Driver:
 
     async def _begin_segment(self, item: SegmentItem) -> None:
         if self.away and self._begun:
-            # The first location may be well again; nothing that takes long is done here.
+            # The first location may work again. Only quick work here.
             if await self._failback.finish():
                 self._at = 0
                 self._reports.moved(self.location, self._backlog.written.seq + 1)
@@ -329,11 +324,10 @@ class Driver:
         self._backlog.publish_written(item.end)
 
     async def _seal(self, item: SegmentItem) -> None:
-        """A trailer says that all before it is durable: it is written after a sync, and synced itself."""
+        """A trailer claims that all before it is durable: sync before it and after it."""
         file = self._open_file()
         await self._sync(file)
-        # Taken only now: where the sync fails the trailer is still queued, and is laid out anew with the
-        # rest.
+        # Only now: if the sync fails, the trailer is still queued and is laid out anew with the rest.
         self._backlog.take()
         await bounded(file.write, item.data, seconds=self._waits.call_seconds)
         self._backlog.publish_written(item.end)
@@ -357,7 +351,7 @@ class Driver:
             if self._file is None or self._broken is not None or not self._backlog.unsynced:
                 await self._backlog.changed()
                 continue
-            # A little later one sync covers much more; who waits for it (a barrier) gets it at once.
+            # A later sync covers much more; a waiting barrier gets one at once.
             with trio.move_on_after(self._waits.unsynced_seconds):
                 await self._backlog.sync_asked()
             file = self._file
@@ -366,38 +360,37 @@ class Driver:
                     await self._sync(file)
 
     async def _sync(self, file: SegmentFile) -> None:
-        # One at a time: of two syncs the kernel tells only one that data was lost.
+        # One at a time: the kernel reports lost data to one sync only.
         async with self._syncing:
             if self._broken is not None:
                 raise self._broken
-            # The end is taken before: what is written while the sync runs may be in it, or not.
+            # Take the end before: the sync may miss what is written while it runs.
             end = self._backlog.written
             try:
                 await bounded(file.sync, seconds=self._waits.sync_seconds)
             except OSError as error:
-                # Told to the write loop, which alone decides about files: two that moved on would do it
-                # twice.
+                # Only the write loop changes files: two loops would do it twice.
                 if file is self._file:
                     self._broken = error
                     self._backlog.kick()
                 raise
-            # A sync that ends after its file was given up says nothing about the one that replaced it.
+            # A sync may end after its file was replaced: it proves nothing about the new file.
             if file is self._file and end[:2] > self._backlog.durable[:2]:
                 self._backlog.publish_durable(end)
 
     # --- failing -------------------------------------------------------------------------------
 
     async def _move(self, error: OSError) -> None:
-        """Go on in another file, at the first location that takes it."""
+        """Continue in another file, at the first location that takes it."""
         while not self._backlog.lost:
-            # After a failed sync the kernel calls pages clean that never reached the disk, and the next sync
-            # of that file would succeed without them. So no file is used again, and what it holds is written
-            # once more elsewhere; only its descriptor is of interest, and closing it may hang as well.
+            # After a failed sync the kernel marks pages clean that never reached the disk, and the next sync
+            # would succeed without them. So never use that file again, and write its content elsewhere. Only
+            # its descriptor is left, and closing it may hang too.
             file, self._file = self._file, None
             if file is not None:
                 self._nursery.start_soon(close_file, file)
             self._broken = None
-            # A full disk is given the space that was kept for this, once: a second time it is not there.
+            # A full disk gets the reserved space once.
             in_reserve, self._reserved = error.errno in NO_SPACE and self._reserved, False
             try:
                 if in_reserve:
@@ -410,8 +403,8 @@ class Driver:
                         return
                     self._at += 1
                 storage = self._storages[self._at]
-                # The history stays where it is: bringing it here takes longer than pods may have to wait. The
-                # new file links to it by its place, and the way back brings the two together again.
+                # The history stays at the old location: a copy takes longer than pods may wait. The new file
+                # links to it, and the way back joins the two.
                 await self._takeover.acquire(storage)
                 data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
                 end = self._backlog.chain.end
@@ -440,7 +433,7 @@ class Driver:
         await self._takeover.settle(self._storages[at], self._storages[at + 1 :])
 
     async def _reserve(self) -> None:
-        """Without a reserve a full disk moves the journal to the next location: no reason to stop."""
+        """Without a reserve, a full disk moves the journal to the next location: no reason to stop."""
         if not self._backlog.lost:
             storage = self._storages[self._at]
             with suppress(OSError):
@@ -449,7 +442,7 @@ class Driver:
 
 
 class WriterCallbacks(NamedTuple):
-    """Whom the driver tells. All are called from its tasks and must not block.
+    """The driver's tasks call these; they must not block.
 
     ``failed(location, error)``, ``moved(location, first_seq)``, ``lost(error, undurable items)``.
     """
@@ -460,9 +453,8 @@ class WriterCallbacks(NamedTuple):
 
 
 # --- between `append` and the disk ----------------------------------------------------------------
-#
 # Everything here is synchronous but the waiting. An item is *queued* until the driver takes it, then
-# *pending* until it is known durable; a file that fails hands both on to the next file.
+# *pending* until it is known durable. A failed file passes both to the next file.
 
 #: One `write()`; a backlog after a stall goes out in several.
 WRITE_BYTES_MAX = 1024 * 1024
@@ -484,7 +476,7 @@ class Backlog:
 
     @property
     def settled(self) -> bool:
-        """Nothing is left to write or to sync, and nothing more will come."""
+        """All is written and synced, and no item will come."""
         return self.lost or (self.closing and not self._queued and not self._pending)
 
     @property
@@ -522,7 +514,7 @@ class Backlog:
         self._published.unpark_all()
 
     def publish_durable(self, end: Link) -> None:
-        # By place and not by number: a trailer and a header have the number of the record before them.
+        # Compare places, not numbers: a trailer and a header have the number of the record before them.
         while self._pending and self._pending[0].end[:2] <= end[:2]:
             item = self._pending.popleft()
             if item.record is not None:
@@ -532,13 +524,13 @@ class Backlog:
         self._published.unpark_all()
 
     def carry(self) -> bytes:
-        """The first bytes of a file that goes on behind the last durable place; all items are pending now."""
+        """The first bytes of a file that continues behind the last durable place; all items are pending."""
         data, moved = self.chain.carry(self.durable, [*self._pending, *self._queued])
         self._pending, self._queued = deque(moved), deque()
         return data
 
     def lose(self) -> list[SegmentItem]:
-        """There is nowhere left to write: nobody need wait any more. What was not durable."""
+        """No location is left: wake every waiter. Returns the undurable items."""
         items = [*self._pending, *self._queued]
         self.lost = True
         self._pending.clear()
@@ -552,27 +544,27 @@ class Backlog:
             self._sync_asked.set()
 
     def close(self) -> None:
-        """Nothing more will come, so nothing waits for it."""
+        """No more items will come, so no record waits for another."""
         self.closing = True
         self._sync_asked.set()
 
     def kick(self) -> None:
-        """Wake everybody: something outside the backlog changed."""
+        """Wake every waiter: something outside the backlog changed."""
         self._queue_changed.set()
         self._published.unpark_all()
 
     async def changed(self) -> None:
-        """Until something was published."""
+        """Until the backlog published a change."""
         await self._published.park()
 
     async def queue_changed(self) -> None:
-        """Until something was queued, or made durable, since the last call returned."""
-        # Made anew only behind the wait: what was queued since the last call has set the old one.
+        """Until an item was queued, or made durable, since the last call returned."""
+        # A new event only after the wait: items queued since the last call have set the old one.
         await self._queue_changed.wait()
         self._queue_changed = trio.Event()
 
     async def sync_asked(self) -> None:
-        """Until somebody waits for more than is durable, or no more will come. Two may wait for that."""
+        """Until a caller waits for more than is durable, or no more will come. Two tasks may wait."""
         if self._sync_wanted <= self.durable.seq:
             if self._sync_asked.is_set():
                 self._sync_asked = trio.Event()
@@ -580,11 +572,10 @@ class Backlog:
 
 
 # --- no storage is left ---------------------------------------------------------------------------
-#
-# The transitions of a shutdown go to the kernel's log and its pstore. Neither is a journal: a line says what
-# happened, so that somebody can still find out how far it came.
+# A shutdown's transitions for the kernel's log and its pstore. This is no journal: the lines show how far a
+# shutdown came.
 
-#: A line of the kernel's log; a longer one would be cut or refused.
+#: Of a line in the kernel's log, which cuts or refuses longer ones.
 LINE_BYTES_MAX = 900
 
 KERNEL_LOG = "/dev/kmsg"
@@ -596,8 +587,7 @@ def transition_line(record: Record) -> str | None:
     event = record.event
     if not event.last_resort:
         return None
-    # Lists by their length: a line of the kernel's log has no room for the names of a hundred pods, and one
-    # that is cut in the middle is worth less than a count.
+    # A line has no room for the names of a hundred pods: show the length of lists.
     fields = []
     for name in event.__struct_fields__:
         value = getattr(event, name)
@@ -608,9 +598,9 @@ def transition_line(record: Record) -> str | None:
 
 
 def write_last_resort(line: str) -> None:
-    """Write a line wherever it may survive. Never raises: nobody is left to be told."""
-    # The kernel's log is what the console shows and a remote log gets; standard error stands in for it where
-    # /dev/kmsg is not ours to write. Pstore beside it, because that alone lasts over the reboot.
+    """Write a line wherever it may survive. Never raises."""
+    # The console and a remote log show the kernel's log; without access to /dev/kmsg use standard error.
+    # Pstore alone survives the reboot.
     data = f"{line}\n".encode()
     if not _write_line(KERNEL_LOG, data):
         with suppress(OSError, ValueError):
@@ -619,7 +609,7 @@ def write_last_resort(line: str) -> None:
 
 
 def _write_line(path: str, data: bytes) -> bool:
-    # Never waited for: this is the last that is left when a disk hangs, and the pods are still to be ended.
+    # Never wait: the disk may hang, and pods must still end.
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
