@@ -192,7 +192,7 @@ def test_rows_that_cannot_be_made_are_named(tmp_path: Path, monkeypatch: pytest.
             raise ZeroDivisionError("a new kind of wave")
         return rows_of(table, record)
 
-    monkeypatch.setattr(fleet, "rows_of", failing)
+    monkeypatch.setattr("ebbtide.fleet.fleet_rows.rows_of", failing)
     refs = fleet.journals(str(tmp_path))
     found = in_one_pass(refs)
     assert {row["node"] for row in found["waves"]} == {"node-2"}
@@ -211,8 +211,8 @@ def test_a_store_that_stops_answering_is_no_short_journal(
     """Half of it came, and then an error: unread, and not torn or intact."""
     a_node(tmp_path, 1)
     refs = fleet.journals(str(tmp_path))
-    monkeypatch.setattr(fleet, "WHOLE_BYTES_MAX", 1000)
-    monkeypatch.setattr(fleet, "RANGE_BYTES", 5000)
+    monkeypatch.setattr("ebbtide.fleet.fleet_reading.WHOLE_BYTES_MAX", 1000)
+    monkeypatch.setattr("ebbtide.fleet.fleet_reading.RANGE_BYTES", 5000)
     get_range = obstore.get_range
 
     def failing(store: Any, path: str, *, start: int, end: int) -> Any:
@@ -246,9 +246,9 @@ def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """An object that is not read whole has the same rows, wherever its ranges are cut."""
     a_node(tmp_path, 1)
     whole = in_one_pass(fleet.journals(str(tmp_path)))
-    monkeypatch.setattr(fleet, "WHOLE_BYTES_MAX", 1000)
+    monkeypatch.setattr("ebbtide.fleet.fleet_reading.WHOLE_BYTES_MAX", 1000)
     for length in (4097, 5000, 70_001):
-        monkeypatch.setattr(fleet, "RANGE_BYTES", length)
+        monkeypatch.setattr("ebbtide.fleet.fleet_reading.RANGE_BYTES", length)
         assert in_one_pass(fleet.journals(str(tmp_path))) == whole
 
 
@@ -259,7 +259,8 @@ def test_a_store_without_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     memory = MemoryStore()
     for path in (tmp_path / "store").rglob("*.ebj"):
         obstore.put(memory, str(path.relative_to(tmp_path / "store")), path.read_bytes())
-    monkeypatch.setattr(fleet, "store", lambda url: memory)
+    for module in ("plan", "reading"):
+        monkeypatch.setattr(f"ebbtide.fleet.fleet_{module}.store", lambda url: memory)
     there = in_one_pass(fleet.journals("s3://bucket"))
     monkeypatch.undo()
     here = in_one_pass(fleet.journals(str(tmp_path / "store")))

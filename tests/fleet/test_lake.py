@@ -282,7 +282,7 @@ def test_the_ledger_never_names_what_is_not_there(
         return rows_of(table, record)
 
     with monkeypatch.context() as patched:
-        patched.setattr(fleet, "rows_of", failing)
+        patched.setattr("ebbtide.fleet.fleet_rows.rows_of", failing)
         ingest(tmp_path / "nodes", tmp_path / "lake")
     begun = there(tmp_path / "lake")
     codes = {row["node"]: (row["exit_code"], row["error"]) for row in begun.pop("journals")}

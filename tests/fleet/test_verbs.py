@@ -452,7 +452,7 @@ def test_an_object_that_is_not_what_its_name_says(run: Run, nodes: Nodes, tmp_pa
             path.write_bytes(path.read_bytes()[:-1] + b"!")
     ran = run("fleet", "verify", "--journals", tmp_path / "store", "--jobs", "1")
     assert ran.code == CORRUPT
-    lies = [line for line in ran.out.splitlines() if "its bytes are not those that its name tells" in line]
+    lies = [line for line in ran.out.splitlines() if "its bytes do not match the hash in its name" in line]
     assert [name for name in ("node-1", "node-2", "node-3") if name in "".join(lies)] == ["node-2", "node-3"]
 
 

@@ -1,0 +1,244 @@
+"""A fleet's journals as Arrow batches of tables. An unreadable journal is a row of the table ``journals``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.events.reader import History
+from ebbtide.events.record.episodes import EpisodeRecord, records_of
+from ebbtide.events.record.outage_record import OPEN, OutageRecord
+from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.events.recovery import EXIT_CODES
+from ebbtide.fleet.fleet_plan import Ref, location_of
+from ebbtide.fleet.fleet_reading import ELSEWHERE, Opened, open_journals
+from ebbtide.fleet.fleet_stores import OF_THE_READER
+from ebbtide.replay.tables import OUTAGE_TABLES, TABLES, TABLES_OF, Table
+
+ROWS_MAX = 20_000
+TYPES = {
+    "text": pa.string(),
+    "int": pa.int64(),
+    "bool": pa.bool_(),
+    # Engines and lakes have no nanoseconds.
+    "time": pa.timestamp("us", tz="UTC"),
+}
+_NS_PER_US = 1000
+_TEXT, _INT, _BOOL = TYPES["text"], TYPES["int"], TYPES["bool"]
+ALL_TABLES: dict[str, Table] = {table.name: table for table in (*TABLES, *OUTAGE_TABLES)}
+#: The subjects of rows, each with the table that has one row for each subject.
+LEDGERS = {"shutdown": TABLES[0].name, "outage": OUTAGE_TABLES[0].name}
+
+#: The table ``journals``: name, type, meaning. It has a row for every journal, read or not.
+JOURNAL_COLUMNS = (
+    ("node", "text", "the node, from its header or a redacted journal's path; empty: not known"),
+    ("journal_id", "text", "all 32 digits; eight where no header and no path has the others"),
+    ("cluster", "text", "from the path of a shipped journal"),
+    ("state", "text", "intact, torn, corrupt, incompatible; unread: the store did not return it"),
+    ("exit_code", "int", "the exit code of `ebbtide journal check`"),
+    ("segments", "int", "number of its objects"),
+    ("bytes", "int", "size of its objects"),
+    ("first_seq", "int", "the number of its first record"),
+    ("last_seq", "int", "the number of its last record that can be used"),
+    ("findings", "text", "its damage, with places"),
+    ("left_out", "text", "shutdowns without their begin on record: they are in no table"),
+    ("error", "text", "why rows are missing that the damage does not explain"),
+    ("location", "text", "its place"),
+)
+JOURNALS = pa.schema(
+    [pa.field(name, TYPES[kind], metadata={"doc": text}) for name, kind, text in JOURNAL_COLUMNS],
+    metadata={"doc": "one row for each journal: the result of reading it"},
+)
+JOURNALS_TABLE = "journals"
+#: The store did not return it: the exit code of an unreadable input.
+UNREAD, UNREAD_CODE = "unread", 2
+#: An unexpected error: rows are missing.
+UNFORESEEN_CODE = 1
+
+Row = tuple[Any, ...]
+
+
+class NotWhole(UserWarning):
+    """A journal is not complete in the requested tables. Request ``journals`` in the same pass for a row."""
+
+
+def schema(table: str) -> pa.Schema:
+    """Raises KeyError with the names of all tables."""
+    if table == JOURNALS_TABLE:
+        return JOURNALS
+    if table not in ALL_TABLES:
+        raise KeyError(f"no table {table!r}: there are {', '.join(ALL_TABLES)}, {JOURNALS_TABLE}")
+    found = ALL_TABLES[table]
+    fields = [
+        pa.field(column.name, TYPES[column.type], metadata={"doc": column.text}) for column in found.columns
+    ]
+    return pa.schema(fields, metadata={"doc": found.text})
+
+
+def subject_of(shape: pa.Schema) -> str:
+    """The subject of a table's rows, of `LEDGERS`: the column with its id."""
+    return "outage" if "outage" in shape.names else "shutdown"
+
+
+def record_batches(refs: Iterable[Ref], table: str) -> Iterator[pa.RecordBatch]:
+    """The rows of one table. Warns with NotWhole."""
+    return (batch for _, batch in table_batches(refs, (table,)))
+
+
+def table_batches(
+    refs: Iterable[Ref], tables: Collection[str], *, settled: bool = False
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """These tables' rows in one pass over the journals, each table in their order, some thousands at a time.
+
+    Request ``journals`` too: it shows which journals could not be read. Otherwise a NotWhole warning does.
+    ``settled``: only finished shutdowns, whose rows never change; if one table's rows fail, the shutdown is
+    in no table.
+    """
+    return batched((found for ref in refs for found in _rows(ref, tables, settled)), tables)
+
+
+def batched(
+    found: Iterable[tuple[str, Sequence[Row]]], tables: Collection[str]
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Rows by the name of their table, collected."""
+    shapes = {name: schema(name) for name in tables}
+    kept: dict[str, list[Row]] = {name: [] for name in tables}
+    for name, rows in found:
+        kept[name] += rows
+        if len(kept[name]) >= ROWS_MAX:
+            yield name, _batch(kept[name], shapes[name])
+            kept[name] = []
+    for name, rows in kept.items():
+        if rows:
+            yield name, _batch(rows, shapes[name])
+
+
+def _batch(rows: Sequence[Row], shape: pa.Schema) -> pa.RecordBatch:
+    arrays = [
+        pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), shape, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=shape)
+
+
+_TIMES = {
+    name: [at for at, column in enumerate(table.columns) if column.type == "time"]
+    for name, table in ALL_TABLES.items()
+}
+
+
+def rows_of(table: Table, record: EpisodeRecord) -> list[Row]:
+    """A shutdown's or an outage's rows, with times in microseconds."""
+    found = []
+    for row in table.rows(record):
+        cells = list(row)
+        for at in _TIMES[table.name]:
+            cells[at] = None if cells[at] is None else cells[at] // _NS_PER_US
+        found.append(tuple(cells))
+    return found
+
+
+def _rows(ref: Ref, tables: Collection[str], settled: bool) -> Iterator[tuple[str, list[Row]]]:
+    try:
+        opened = list(open_journals(ref))
+    except OF_THE_READER:
+        raise
+    except Exception as problem:
+        key = ref.key(ref.files[0])
+        named = (key.node, key.journal, key.cluster) if key is not None else ("", ref.id_begin, "")
+        counted = (UNREAD, UNREAD_CODE, len(ref.files), ref.bytes, 0, 0, "", "")
+        yield from _journal_row((*named, *counted, error_text(problem), location_of(ref)), tables)
+        return
+    for each in opened:
+        yield from _rows_of_one(each, tables, settled)
+
+
+#: Outcomes of a shutdown with an end on record.
+ENDED = ("complete", "cancelled", "never-begun")
+
+
+def _settled(records: Iterable[EpisodeRecord], history: History) -> Iterator[EpisodeRecord]:
+    """Records that never change: with an end on record, or with later records behind them. The journal's
+    next object may still complete the last one.
+    """
+    last: ShutdownRecord | None = None
+    for record in records:
+        if last is not None:
+            yield last
+        last = record if isinstance(record, ShutdownRecord) else None
+        if isinstance(record, OutageRecord) and record.outcome != OPEN:
+            yield record
+    if last is not None and (last.outcome in ENDED or last.last_seq < history.verdict.end.seq):
+        yield last
+
+
+def _rows_of_one(opened: Opened, tables: Collection[str], settled: bool) -> Iterator[tuple[str, list[Row]]]:
+    state, code, first_seq, last_seq, findings = "intact", 0, 0, 0, list(opened.lies)
+    left_out: list[str] = []
+    errors: dict[str, str] = {}
+    if opened.sources:
+        try:
+            history = History(opened.sources)
+            records = records_of(history, boot_id=ELSEWHERE)
+            for record in _settled(records, history) if settled else records:
+                record = opened.named(record)
+                if isinstance(record, ShutdownRecord) and record.headless:
+                    left_out.append(record.id)
+                    continue
+                made: dict[str, list[Row]] = {}
+                whole = True
+                for table in TABLES_OF[type(record)]:
+                    # The table ``journals`` judges all tables.
+                    if table.name in tables or JOURNALS_TABLE in tables:
+                        try:
+                            made[table.name] = rows_of(table, record)
+                        except Exception as problem:
+                            whole = False
+                            errors.setdefault(table.name, f"{table.name}: {error_text(problem)}")
+                # A settled shutdown is written once: missing rows would never follow.
+                if whole or not settled:
+                    yield from ((name, rows) for name, rows in made.items() if name in tables)
+        except OF_THE_READER:
+            raise
+        except Exception as problem:
+            errors[""] = error_text(problem)
+        try:
+            verdict = History(opened.sources).read() if "" in errors else history.verdict
+            state, code = verdict.state, verdict.exit_code or (UNFORESEEN_CODE if errors else 0)
+            first_seq, last_seq = verdict.first_seq, verdict.end.seq
+            findings += map(str, verdict.findings)
+        except OF_THE_READER:
+            raise
+        except Exception as problem:
+            state, code = UNREAD, UNREAD_CODE
+            errors.setdefault("", error_text(problem))
+    if opened.lies and state in ("intact", "torn"):
+        state, code = "corrupt", EXIT_CODES["corrupt"]
+    sizes = [file.size for file in opened.files]
+    row = (
+        *(opened.node, opened.id, opened.cluster, state, code, len(sizes), sum(sizes)),
+        *(first_seq, last_seq, "; ".join(findings), ", ".join(left_out)),
+        *("; ".join(errors.values()), opened.location),
+    )
+    yield from _journal_row(row, tables)
+
+
+def _journal_row(row: Row, tables: Collection[str]) -> Iterator[tuple[str, list[Row]]]:
+    """A row of the table ``journals``, or a warning in place of it."""
+    if JOURNALS_TABLE in tables:
+        yield JOURNALS_TABLE, [row]
+    elif text := not_whole_text(dict(zip(JOURNALS.names, row, strict=True))):
+        warnings.warn(text, NotWhole, stacklevel=2)
+
+
+def not_whole_text(row: Mapping[str, Any]) -> str:
+    """Why a journal is not complete in the tables, from its row; empty: it is."""
+    said = [f"{row['state']}: {row['error'] or row['findings']}"] if row["exit_code"] else []
+    said += [f"left out, without their begin on record: {row['left_out']}"] if row["left_out"] else []
+    return f"{row['node'] or row['journal_id']} ({row['location']}): {'; '.join(said)}" if said else ""
+
+
+def error_text(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {problem}"
