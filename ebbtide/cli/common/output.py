@@ -226,10 +226,13 @@ def painter(styles: Mapping[str, Mapping[str, Any]]) -> Callable[[str, str], str
 
 
 def json_line(document: Any, indent: int | None = None) -> str:
-    """A document, without its line's end; on one line for a stream of them."""
+    """A document of Structs and plain values, without its line's end; on one line for a stream of them."""
     import json
 
-    return visible_json(json.dumps(document, indent=indent, ensure_ascii=False))
+    import msgspec
+
+    plain = msgspec.to_builtins(document)
+    return visible_json(json.dumps(plain, indent=indent, ensure_ascii=False))
 
 
 def show_json(document: Any) -> None:
