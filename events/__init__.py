@@ -1,4 +1,4 @@
-"""The vocabulary and the journal: what can happen, and how it is kept.
+"""The vocabulary and the journal: events, and how they are stored.
 
-This package is the bottom layer: it imports nothing else of the project.
+The bottom layer: it imports no other part of the project.
 """

@@ -1,8 +1,8 @@
-"""How long the program waits for another part before it takes that part for late, hung or failed.
+"""How long the program waits for another part before it counts as late, hung or failed.
 
-Tests of real parts widen all bounds at once, so that a machine without a free processor is a slow one and
-not a broken one. Edges, the runner, the journal's writer and the program read the value in force. The core
-reads none of it: what it decides by are constants of its own, because a journal is a function of its facts.
+Tests of real parts widen all bounds at once, so that a busy machine is slow and not broken. Edges, the
+runner, the journal's writer and the program read the current value. The core has its own constants, because a
+journal is a function of its facts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND
 
 
 class Bounds(NamedTuple):
-    """A part that is well needs a small fraction of its bound."""
+    """A healthy part needs a small fraction of its bound."""
 
     # --- the API server ---
     delete_seconds: float = 1.5  # from the order: a pod without grace is killed 2 s after it (docs/node.md)
@@ -110,7 +110,7 @@ now = Bounds()
 
 
 def bounds_of(factor: str) -> Bounds:
-    """The bounds, widened by a number that somebody wrote. Raises ValueError."""
+    """The bounds, widened by this number. Raises ValueError."""
     try:
         number = float(factor)
     except ValueError:

@@ -1,10 +1,10 @@
 """Where segments are read from, and which of them make up the journal.
 
-A location is a list of files and their bytes (`Source`); reading touches nothing and needs no Trio, so that
-a command that looks into a journal starts in a third of the time (writing: `events.disk`).
+A location is a list of files and their bytes (`Source`). Reading changes no file and needs no Trio, so a
+reading command starts three times as fast (writing: `events.disk`).
 
-All locations are searched; the newest whole segment is the tip, and from there the links lead back to the
-begin. What is not on that path was left behind by a process that went on elsewhere, and counts for nothing.
+The newest whole segment of all locations is the tip; from there the links lead back to the begin. Segments
+off that path are leftovers of a process that continued elsewhere, and do not count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ebbtide.events.segment import (
 
 
 class StoredFile(NamedTuple):
-    """A file of a location: its name, its length in bytes, and when it was last written (wall clock)."""
+    """A file of a location: its name, its length in bytes, and its last write (wall clock)."""
 
     name: str
     size: int
@@ -38,7 +38,7 @@ class StoredFile(NamedTuple):
 
 
 class Source(Protocol):
-    """Read access to one location. Raises OSError. A location that does not exist is empty."""
+    """Read access to one location. Raises OSError. A missing location is empty."""
 
     @property
     def location(self) -> str: ...
@@ -51,20 +51,20 @@ class Source(Protocol):
 
 
 class DirectorySource:
-    """A real directory, only ever read. ``own``: what others may have put there is as if it was not there."""
+    """A real directory, read-only. ``own``: ignore it if others could have written there."""
 
     def __init__(self, path: str | os.PathLike[str], *, own: bool = False) -> None:
         self.location = os.fspath(path)
         self._own = own
 
     def files(self) -> list[StoredFile]:
-        # One that does not exist is empty: a fallback location is made when it is first needed. Every other
-        # error is raised, because a journal that cannot be listed is not one without segments.
+        # A missing directory is empty: a fallback location is made at its first use. Raise every other error,
+        # because a journal that cannot be listed is not empty.
         try:
             if self._own and not _is_own(self.location):
                 return []
             with os.scandir(self.location) as entries:
-                # No links: whoever has put one there may read less than we do.
+                # No links: the author of a link may have fewer rights than this reader.
                 found = [
                     (entry.name, entry.stat(follow_symlinks=False))
                     for entry in entries
@@ -95,14 +95,14 @@ def _is_own(directory: str) -> bool:
 
 # --- which of them make up the journal ------------------------------------------------------------
 
-#: Enough for nearly every header, so that looking at a segment is one read.
+#: Enough for nearly every header, so that a look at a segment is one read.
 PEEK_BYTES = 4096
 
 
 class Segment(NamedTuple):
-    """A segment file. ``header`` is None when it is damaged or incompatible; ``problem`` says how.
+    """A segment file. ``header`` None: damaged or incompatible, see ``problem``.
 
-    ``journal``: 32 hexadecimal digits of its header; without one the eight of its name.
+    ``journal``: 32 hexadecimal digits from its header, else the eight of its name.
     """
 
     source: Source
@@ -117,15 +117,17 @@ class Segment(NamedTuple):
     incompatible: bool = False
 
     def is_of(self, journal: str) -> bool:
-        """Whether it belongs to the journal of this id; where only its name is left, to all that begin so."""
+        """Whether it belongs to the journal of this id; by its name alone, to every journal that
+        begins so.
+        """
         return journal.startswith(self.journal)
 
     def first_record(self) -> RawRecord | None:
-        """The first record, None when the segment holds none that is whole."""
+        """The first record; None: the segment has no whole one."""
         if self.header is None:
             return None
-        # A checkpoint may be large, most first records are not: a little is read first, and more where that
-        # was not enough, so that looking at a hundred segments does not read a hundred of them whole.
+        # A checkpoint may be large, most first records are not: read a little, then more if needed, so that a
+        # look at a hundred segments does not read them whole.
         size = min(self.size - len(self.header_bytes), PEEK_BYTES)
         while True:
             data = self.header_bytes[-32:] + self.source.read(self.name, len(self.header_bytes), size)
@@ -135,7 +137,7 @@ class Segment(NamedTuple):
             size = min(size * 16, self.size, FRAME_BYTES_MAX)
 
     def begins_with_checkpoint(self, *, between_episodes: bool = False) -> bool:
-        """Whether nothing older is needed to read on from here."""
+        """Whether a reader can start here."""
         first = self.first_record()
         if first is None or first.tag != Checkpoint.__name__:
             return False
@@ -145,8 +147,8 @@ class Segment(NamedTuple):
 class JournalPath(NamedTuple):
     """The journal's segments in order: ``segments`` lead to the tip.
 
-    Where something is missing before them ``gap`` says what, and ``older`` are the segments before it.
-    ``tail`` are younger files whose header cannot be used.
+    ``gap``: why some before them are missing, and ``older`` are the segments before the gap. ``tail`` are
+    younger files with an unusable header.
     """
 
     journal_id: bytes
@@ -154,16 +156,16 @@ class JournalPath(NamedTuple):
     tail: tuple[Segment, ...]
     gap: str
     older: tuple[Segment, ...]
-    #: Of any journal found here, so that the next file's name is new and sorts last.
+    #: Above all numbers of all journals here, so that the next file's name is new and sorts last.
     next_number: int
-    #: The ids of other journals in these locations; of one without a whole header its first eight digits.
+    #: The ids of other journals in these locations; eight digits for a journal without a whole header.
     others: tuple[str, ...]
 
 
 def find_segments(sources: Sequence[Source]) -> list[Segment]:
     """Every segment file, by number, empty ones too: their names are taken. Raises OSError.
 
-    A file that this user may not read says nothing of the journal: that is an error and no damage.
+    An unreadable file proves no damage, so it is an error.
     """
     found = []
     for source in sources:
@@ -187,20 +189,20 @@ def _look(source: Source, name: str, size: int, modified_ns: int, number: int, j
         raise  # of the reader, not of the file: nothing is known of the journal
     except (DamagedHeader, OSError) as error:
         return blank._replace(problem=str(error))
-    # A file that was copied under another's name would be a second segment of that number, and its own would
-    # be missing: the name is where the links look.
+    # A file copied under another name would be a second segment of that number, and its own would be missing:
+    # links look for names.
     if (header.segment, header.journal_id.hex()[:SHORT_ID_DIGITS]) != (number, journal):
         return blank._replace(problem="the header belongs to another file name")
     return blank._replace(journal=header.journal_id.hex(), header=header, header_bytes=data[:length])
 
 
 def journal_ids(found: Iterable[Segment]) -> tuple[str, ...]:
-    """The journals of these segments, the newest last; of one without a whole header eight digits.
+    """The journals of these segments, the newest last; eight digits for a journal without a whole header.
 
-    Files without a byte are nobody's.
+    Files without a byte belong to no journal.
     """
-    # The eight digits of a name are not enough: of 100 000 journals two have them in common more often than
-    # not. So the headers tell, and a name only where its header is lost.
+    # Eight digits are not enough: of 100 000 journals two probably share them. So use the headers, and a name
+    # only where its header is lost.
     written = [segment for segment in found if segment.size]
     whole = {segment.journal for segment in written if segment.header is not None}
     ids: dict[str, None] = {}
@@ -220,7 +222,7 @@ def find_path(sources: Sequence[Source], journal: str = "") -> JournalPath:
     Raises OSError. An empty location gives a path without segments.
     """
     found = find_segments(sources)
-    # Numbers go on over all journals of a location, so the last file's journal is the newest.
+    # Numbers continue over all journals of a location, so the last file's journal is the newest.
     known = journal_ids(found)
     chosen = next((each for each in reversed(known) if each.startswith(journal)), journal)
     next_number = max((segment.number for segment in found), default=0) + 1
@@ -233,8 +235,7 @@ def find_path(sources: Sequence[Source], journal: str = "") -> JournalPath:
     tip = max(whole, default=0)
     segments, missing = _walk_back(whole, tip)
     if missing and not any(segment.number <= missing for segment in ours):
-        # Retention removes one file after the other: where it died in between, the first checkpoint is the
-        # begin.
+        # Retention may have died between two removals: the first checkpoint is then the begin.
         fronts = (at for at, segment in enumerate(segments) if segment.begins_with_checkpoint())
         segments = segments[next(fronts, 0) :]
     # Retention takes the oldest segments and leaves a checkpoint at the front; all else is a gap.
@@ -251,14 +252,14 @@ def find_path(sources: Sequence[Source], journal: str = "") -> JournalPath:
 
 
 def _copy_rank(segment: Segment) -> tuple[int, int]:
-    """Of two copies the longer one counts; of two different segments with one number, the one begun later."""
+    """Of two copies the longer one counts; of two different segments with one number, the later one."""
     assert segment.header is not None
     return segment.header.anchor_wall_ns, segment.size
 
 
 def _walk_back(whole: dict[int, Segment], tip: int) -> tuple[tuple[Segment, ...], int]:
-    """The segments that lead to the tip, and the number of the one missing before them (0: none)."""
-    # Numbers only ever fall on the way back, or a header that was made up would lead in circles.
+    """The segments that lead to the tip, and the missing number before them (0: none)."""
+    # Numbers must fall on the way back, or a forged header would lead in circles.
     path: list[Segment] = []
     number = tip
     while number in whole and (not path or number < path[-1].number):

@@ -1,12 +1,11 @@
 """Events to bytes and back: the payload of an event, and the frame around a record.
 
-A payload is a MessagePack map, default values left out. The type tag travels in the frame, so that a reader
-can skip what it does not know.
+A payload is a MessagePack map without default values. The frame has the type tag, so that a reader can skip
+unknown types.
 
-Each frame is chained to the one before by SHA-256. The chain hash of a frame covers the 32 bytes directly
-before the frame (the hash of its predecessor, or of the segment's header) and the frame itself, so a reader
-hashes one contiguous slice a record. The CRC serves the other task: finding whole frames again behind
-damage. ``docs/journal-format.md`` has every byte.
+SHA-256 chains each frame to the one before. The chain hash of a frame covers the 32 bytes before it (the hash
+of its predecessor, or of the segment's header) and the frame, so a reader hashes one slice a record. The CRC
+has another task: finding whole frames behind damage. ``docs/journal-format.md`` has every byte.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ class BadPayload(Exception):
 #: Values in one payload. A checkpoint of 10 000 pods has 1 140 000; each takes up to 150 bytes of memory, and
 #: a frame full of empty lists would take more than a gigabyte.
 VALUES_MAX = 1_200_000
-#: In any other: five times what the plan for 10 000 pods has.
+#: In any other payload: five times the plan for 10 000 pods.
 OTHER_VALUES_MAX = 200_000
-#: The bytes that begin no value, but a small number: those of names and texts.
+#: The bytes of names and texts: they begin no value but a small number.
 _ASCII = bytes(range(128))
 
 
 def _has_too_many_values(payload: bytes, most: int) -> bool:
-    # An upper bound that costs a microsecond a kilobyte: each value but a small number begins with a byte
-    # that stands in no ASCII text.
+    # An upper bound for a microsecond a kilobyte: each value but a small number begins with a byte outside of
+    # ASCII.
     return len(payload) > most and len(payload.translate(None, _ASCII)) > most
 
 
 _encoder = msgspec.msgpack.Encoder()
-#: Made when a type is first met: making all costs a start more than all else that is imported here.
+#: Made at the first use of a type: all of them would cost a start more than its other imports.
 _decoders: dict[str, msgspec.msgpack.Decoder[Event]] = {}
 
 encode_event = _encoder.encode
@@ -56,8 +55,8 @@ encode_event = _encoder.encode
 
 def decode_event(tag: str, payload: bytes) -> Event:
     """Raises UnknownType, BadPayload."""
-    # What a payload has and its type has not is passed over: a newer version has added a field. A payload
-    # with a field of another kind is refused, because nobody can know what was meant.
+    # Ignore unknown fields: a newer version has added them. Refuse a field of another kind, because its
+    # meaning is unknown.
     decoder = _decoders.get(tag)
     if decoder is None:
         kind = TYPES.get(tag)
@@ -69,16 +68,15 @@ def decode_event(tag: str, payload: bytes) -> Event:
         raise BadPayload(f"{tag}: more than {most} values")
     try:
         return decoder.decode(payload)
-    # A name that is no UTF-8 raises an error of its own, which msgspec's does not contain, and so does what
-    # is nested deeper than a stack.
+    # A name that is no UTF-8 raises an error outside of msgspec's, and so does nesting deeper than a stack.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadPayload(f"{tag}: {error}") from error
 
 
 def plain_payload(payload: bytes) -> Any:
-    """As plain values, whatever its type; hexadecimal digits where it cannot be read.
+    """As plain values, whatever its type; hexadecimal digits if unreadable.
 
-    Of one that would fill the memory, a sentence that says so.
+    A sentence in place of a payload that would fill the memory.
     """
     if _has_too_many_values(payload, OTHER_VALUES_MAX):
         return f"{len(payload)} bytes, more than {OTHER_VALUES_MAX} values: not shown"
@@ -90,17 +88,16 @@ def plain_payload(payload: bytes) -> Any:
 
 # --- frames ---------------------------------------------------------------------------------------
 
-#: Begins every frame; what a reader looks for behind damage.
+#: Begins every frame; a reader searches for it behind damage.
 FRAME_MAGIC = 0xEBB71DE5
 FRAME_MAGIC_BYTES = FRAME_MAGIC.to_bytes(4, "little")
 
-# Numbers stand at fixed places and texts behind them: a reader unpacks one head a record, and steps over what
-# it does not want by its length. The durable number is in every frame, because evidence for what is lost must
-# stand behind the loss: a field of the header could say only what was durable when the segment was begun.
-# The hash is at the end, directly before the next frame, whose hash covers it: one slice a record.
+# Numbers have fixed places, texts follow: a reader unpacks one head a record, and skips by length. Every
+# frame has the durable number, because evidence for a loss must be behind it. The hash is at the end, before
+# the next frame, whose hash covers it: one slice a record.
 #: magic, crc, length, seq, durable seq, mono ns, wall ns, episode, cause, flags, tag length, actor length.
 FRAME_HEAD = struct.Struct("<IIIQQqqQQBBH")
-#: The head without magic and CRC: what the CRC covers begins here.
+#: The head without magic and CRC: the CRC covers all from here.
 FRAME_CHECKED = struct.Struct("<IQQqqQQBBH")
 HASH_BYTES = 32
 FRAME_BYTES_MIN = FRAME_HEAD.size + HASH_BYTES
@@ -114,7 +111,7 @@ FLAG_TRAILER = 2
 #: The frame is the header of a segment whose records were carried over from a failed file.
 FLAG_BOUNDARY = 4
 
-#: Why `parse` stopped where nothing is damaged.
+#: Why `parse_frames` stopped without damage.
 STOP_TRAILER, STOP_BOUNDARY = "trailer", "boundary"
 
 _CHAIN_BROKEN, _UNKNOWN_FLAGS = "the chain of hashes is broken", "a frame has unknown flags"
@@ -123,7 +120,7 @@ _NO_HASH = bytes(HASH_BYTES)
 
 
 class RawRecord(NamedTuple):
-    """A verified frame, its payload still encoded. ``durable_seq`` was known durable when it was written."""
+    """A verified frame, its payload still encoded. ``durable_seq``: the last durable record at its write."""
 
     seq: int
     mono_ns: int
@@ -161,9 +158,9 @@ def encode_trailer(seq: int, header_hash: bytes, previous_hash: bytes) -> bytes:
 
 
 def encode_boundary(seq: int, header: bytes) -> bytes:
-    """A segment header as a frame: where records are carried over, the chain restarts at its hash."""
-    # The last 32 bytes are the header's own hash in the place of a chain hash: the records behind it were
-    # hashed onto that when they were first written, and keep their hashes.
+    """A segment header as a frame: behind it the chain of carried records restarts at its hash."""
+    # The header's own hash replaces the chain hash: the records behind it were chained to it first, and keep
+    # their hashes.
     framed = _frame((seq, 0, 0, 0, 0, 0), FLAG_BOUNDARY, b"", b"", header[:-HASH_BYTES], _NO_HASH)
     return framed[:-HASH_BYTES] + header[-HASH_BYTES:]
 
@@ -176,8 +173,7 @@ def _frame(
     payload: bytes,
     previous_hash: bytes,
 ) -> bytes:
-    # Refused here and not where it is read: a reader takes such a length for damage, so that one event would
-    # cost the journal everything behind it.
+    # Refuse it here: a reader takes such a length for damage, and would lose all records behind it.
     length = FRAME_BYTES_MIN + len(actor) + len(tag) + len(payload)
     if length > FRAME_BYTES_MAX:
         raise FrameTooLarge(f"{tag.decode()} of {length} bytes is above {FRAME_BYTES_MAX}: split the event")
@@ -201,11 +197,11 @@ def decode_record(raw: RawRecord) -> Record:
 
 
 class ParsedFrames(NamedTuple):
-    """What `parse` made of a buffer. ``pos`` is behind the last good frame.
+    """The result of `parse_frames`. ``pos`` is behind the last good frame.
 
-    ``whole`` counts the records up to the last end of a step and ``whole_pos`` is behind it (0 and -1:
-    none ended here). ``stop`` is None when the buffer simply ran out, else why the frame at ``pos`` was not
-    taken: `TRAILER` and `BOUNDARY` are no damage, everything else is.
+    ``whole`` counts the records up to the last end of a step and ``whole_pos`` is behind it (0 and -1: none
+    ended here). ``stop``: why the frame at ``pos`` was not taken, None: the buffer ended. `STOP_TRAILER` and
+    `STOP_BOUNDARY` are no damage, everything else is.
     """
 
     records: list[RawRecord]
@@ -217,10 +213,10 @@ class ParsedFrames(NamedTuple):
     stop: str | None
 
 
-#: Actor and type tag, by their bytes with the two lengths in front, as they stand in a frame.
+#: Actor and type tag, by their bytes in a frame with the two lengths in front.
 _names_by_bytes: dict[bytes, tuple[str, str]] = {}
-#: Actors are few outside tests; a journal with endless actor names must not grow the cache without end, and
-#: one with long names must not fill it with them: ours have at most some 60 bytes.
+#: Actors are few outside tests; endless or long names in a journal must not fill the cache. Ours have at most
+#: some 60 bytes.
 _NAMES_MAX, _NAMES_BYTES_MAX = 65_536, 256
 _LENGTHS_FROM, _LENGTHS = FRAME_HEAD.size - 3, struct.Struct("<BH")
 
@@ -239,8 +235,8 @@ def _decode_names(raw: bytes) -> tuple[str, str]:
 def parse_frames(buffer: bytes, pos: int, end: int, seq: int) -> ParsedFrames:
     """Read and verify frames from ``pos`` to at most ``end``; ``seq`` is the last record's number.
 
-    The 32 bytes before ``pos`` must be the hash that the first frame is chained to. This is the inner
-    loop of every reader: one SHA-256 a record, over one slice, and no call that it can do without.
+    The 32 bytes before ``pos`` must be the hash before the first frame. This is the inner loop of every
+    reader: one SHA-256 over one slice a record, and as few calls as possible.
     """
     unpack, sha256 = FRAME_HEAD.unpack_from, hashlib.sha256
     known, make, new = _names_by_bytes, RawRecord, tuple.__new__
@@ -257,16 +253,15 @@ def parse_frames(buffer: bytes, pos: int, end: int, seq: int) -> ParsedFrames:
         if magic != FRAME_MAGIC or hash_from < payload_from or length > FRAME_BYTES_MAX:
             stop = "no frame begins here"
             break
-        # The rest of it is not in the buffer: more is read, or, at the end of the file, it is cut short.
+        # The buffer has only a part of it: the reader reads more, or the file is cut short here.
         if hash_from + HASH_BYTES > end:
             break
         digest = buffer[hash_from : hash_from + HASH_BYTES]
-        # Every flag but LAST ends the run: what it means is decided outside of this loop.
+        # Every flag but LAST ends the run; the caller interprets it.
         if flags > FLAG_LAST or sha256(buffer[pos - HASH_BYTES : hash_from]).digest() != digest:
             stop = _why_no_frame(buffer[pos:hash_from], crc, flags)
             break
-        # A chain that holds over a wrong number was written so: a bug of a writer, which nothing may be built
-        # on.
+        # The writer chained a wrong number: a bug, and no base for any state.
         seq += 1
         if number != seq:
             stop, seq = f"record {number} stands where {seq} belongs", seq - 1
@@ -299,9 +294,8 @@ def parse_frames(buffer: bytes, pos: int, end: int, seq: int) -> ParsedFrames:
 
 
 def _why_no_frame(body: bytes, crc: int, flags: int) -> str:
-    # Looked at only here: while the chain holds, its hash covers the CRC and the frame as well, and a second
-    # pass over every payload would tell nothing new. Of a frame that does not fit the CRC tells what is
-    # wrong: its own bytes, or its place. Trailers and boundaries, which end a run of records, come here too.
+    # Only now: while the chain holds, its hash covers the CRC too. For a frame that does not fit, the CRC
+    # shows whether its bytes or its place are wrong. Trailers and boundaries come here too.
     if zlib.crc32(body[_CRC_FROM:]) != crc:
         return "a frame's checksum is wrong"
     return {

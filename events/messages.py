@@ -1,7 +1,7 @@
-"""What event texts are made of: levels, pod names, lists.
+"""Parts of event texts: levels, pod names, lists.
 
-Each event class says its own text, level, log form and redaction (`events.base.Event`). The log, the
-timeline, the exported log records and the redacted journal read them there.
+Each event class has its own text, level, log form and redaction (`events.base.Event`) for the log, the
+timeline, the exported log records and the redacted journal.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ PLAIN, TIMED = "{text}", "{since} {text}"
 OF_POD, TIMED_OF_POD = "pod {pod} {text}", "{since} pod {pod} {text}"
 
 #: What a text names, which decides its pseudonym in a redacted journal (`replay.redact`). ``kept``: no text.
-#: The redaction keeps words, versions, signals, bus names, hashes and kernel symbols that have their usual
-#: form.
+#: The redaction keeps words, versions, signals, bus names, hashes and kernel symbols in their usual form.
 TextKind = Literal[
     "kept",
     "word",
@@ -68,10 +67,10 @@ TextKind = Literal[
 
 
 class Names:
-    """The names and waves of pods, by UID, as events introduce them.
+    """The names and waves of pods, by UID, from the events.
 
     It covers the whole journal: events name pods outside of a shutdown and before their plan. A daemon's log
-    keeps nothing else from one event to the next.
+    remembers only this.
     """
 
     def __init__(self, labels: Mapping[str, str] | None = None) -> None:
@@ -79,7 +78,7 @@ class Names:
         self.labels = dict(labels or {})
         #: UID to the wave of the pod's last plan, for events without a wave of their own.
         self.waves: dict[str, int] = {}
-        #: From the last `ShutdownBegan`: without a lock a release gives nothing back.
+        #: From the last `ShutdownBegan`: without a lock a release is a no-op.
         self.lock_held = True
 
     def of(self, uid: str) -> str:
@@ -108,11 +107,11 @@ def shortened_list(texts: Sequence[str]) -> str:
 
 
 def mounts_text(names: Names, mounted: Sequence[tuple[str, str]]) -> str:
-    """``shop/web-0 data``: pod and volume; the path alone of what belongs to a driver and no pod."""
+    """``shop/web-0 data``: pod and volume; or the path alone, for a driver's mount."""
     return shortened_list([f"{names.of(uid)} {volume}" if uid else volume for uid, volume in mounted])
 
 
-#: How a boot ended, as a report for people begins; ``{wave}`` is the one that it was cut short in.
+#: How a boot ended, the begin of a report for people; ``{wave}``: where it was cut short.
 ENDING_TEXTS = {
     "graceful": "graceful",
     "cut-short": "cut short at wave {wave}",

@@ -1,14 +1,12 @@
-"""A journal, or a part of it, in one file to attach to a ticket: a ZIP archive with a manifest.
+"""A journal, or a part of it, in one file for a ticket: a ZIP archive with a manifest.
 
-``manifest.json`` comes first and says what it is; ``segments/`` has the segments, byte for byte, under
-their names. ZIP, because every system opens it, each member can be read by itself, and a checksum guards
-each. The same journal makes the same bytes (with the same zlib): no time, user or path of the packing
-stands in it.
+``manifest.json`` comes first; ``segments/`` has the segments, byte for byte, under their names. Every system
+opens ZIP, it has a checksum for each member, and each can be read by itself. The same journal makes the same
+bytes (with the same zlib), without a time, user or path of the packing.
 
-An `Excerpt` is what goes in: the segments that a shutdown stands in, or all that count. It begins where
-nothing older is needed, and ends where the next segment goes on: what a process left behind that place
-counts for nothing in the whole, and would look like damage in the part. Of a damaged journal it is a part
-of what can be used, and says so (`events.recovery`).
+An `Excerpt` is the content: the segments of a shutdown, or all that count. It begins at a checkpoint, and
+ends where the next segment continues: leftovers behind that place do not count in the whole, and would be
+damage in the part. A part of a damaged journal says so (`events.recovery`).
 """
 
 from __future__ import annotations
@@ -27,36 +25,35 @@ from ebbtide.events.recovery import Finding, findings_from_documents
 from ebbtide.events.units import size_text
 
 MANIFEST, SEGMENTS_FOLDER = "manifest.json", "segments/"
-#: The first moment that a ZIP archive can name: no moment at all.
+#: The first moment of ZIP's calendar: no moment at all.
 NO_TIME = (1980, 1, 1, 0, 0, 0)
 FILE_MODE = 0o600
 #: Of a member's permissions in an archive made on UNIX.
 _MODE_SHIFT, _UNIX = 16, 3
 
 
-# A packed journal comes from anybody, and a deflated byte may stand for a thousand: what is read of one is
-# bounded by its own size before the first member is opened. Who has one above these bounds, and trusts it,
-# can unpack it and name the folder.
+# Any stranger may have made a packed journal, and a deflated byte may be a thousand: its own size bounds the
+# reading before the first member is opened. Users who trust a larger one can unpack it and name the folder.
 
 #: Unpacked for each byte of the file: journals have 3 to 5, because a third of a record is its hash.
 UNPACKED_PER_BYTE_MAX = 32
-#: What needs no reason: so much takes no machine's memory.
+#: Always allowed: no machine runs out of memory.
 UNPACKED_BYTES_FREE = 1024 * 1024
-#: With the findings of a journal that is damaged in a thousand places.
+#: With the findings of a journal with a thousand damages.
 MANIFEST_BYTES_MAX = 256 * 1024
-#: Of the list of members at the file's end, all of which is kept: 10 000 segments, and a journal has 256.
+#: For the list of members, which stays in memory: 10 000 segments, and a journal has 256.
 INDEX_BYTES_MAX = 1024 * 1024
 #: Members kept open at a time, some 100 KB each; a reader goes through one after the other.
 OPEN_MEMBERS_MAX = 4
 
-#: What a ZIP archive ends with: its mark, disks, members here and in all, bytes of the index, its offset, the
-#: length of a comment. What is larger than these fields can say has another mark in front of it.
+#: The end of a ZIP archive: its mark, disks, members here and in all, bytes of the index, its offset, the
+#: length of a comment. Larger archives have another mark before it.
 _INDEX_END = struct.Struct("<4sHHHHIIH")
 _INDEX_END_MAGIC, _LARGE_INDEX_MAGIC, _LARGE_INDEX_BYTES = b"PK\x05\x06", b"PK\x06\x07", 20
 #: Of a member's flags: its content is encrypted, or a patch, or masked.
 _ENCRYPTED_FLAGS = 0x1 | 0x20 | 0x40 | 0x2000
 
-#: What the standard library raises where an archive is not one, or was made up.
+#: The standard library's errors for files that are no archive, or forged.
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
@@ -78,7 +75,7 @@ class NotPacked(Exception):
 
 
 def write_pack(file: IO[bytes], manifest: Mapping[str, Any], pieces: Iterable[tuple[str, bytes]]) -> None:
-    """``pieces`` are names of segments and bytes, those of one segment one after the other."""
+    """``pieces``: segment names and bytes, all of one segment together."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
         archive.writestr(_member(MANIFEST), text)
@@ -87,8 +84,7 @@ def write_pack(file: IO[bytes], manifest: Mapping[str, Any], pieces: Iterable[tu
             for of, data in pieces:
                 if of != name and member is not None:
                     member.close()
-                # The size is not known before the last piece: ZIP64 from the begin, or a large one fails
-                # there.
+                # The size is unknown before the last piece: without ZIP64 a large one would fail there.
                 if of != name:
                     name, member = of, archive.open(_member(SEGMENTS_FOLDER + of), "w", force_zip64=True)
                 assert member is not None
@@ -99,8 +95,7 @@ def write_pack(file: IO[bytes], manifest: Mapping[str, Any], pieces: Iterable[tu
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    # No time, user or umask of whoever packs: the same journal is the same bytes, so two copies of one ticket
-    # can be compared by their checksum.
+    # No time, user or umask: the same journal is the same bytes, so checksums can compare two copies.
     info = zipfile.ZipInfo(name, NO_TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = _UNIX
@@ -109,7 +104,7 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 
 class PackedSource:
-    """`events.catalog.Source` over a packed journal; it is unpacked as it is read."""
+    """`events.catalog.Source` over a packed journal, unpacked while it is read."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Raises NotPacked, OSError."""
@@ -124,7 +119,7 @@ class PackedSource:
         try:
             _check_members(self._archive, packed_bytes)
             self.manifest = document_of(self._archive.read(MANIFEST))
-            #: Damage of the journal that it was made from (`events.recovery`).
+            #: Damage of the original journal (`events.recovery`).
             self.stated = findings_from_documents(self.manifest.get("findings", ()))
         except _ZIP_ERRORS as error:
             self._archive.close()
@@ -159,11 +154,11 @@ class PackedSource:
 
 
 def _check_index(file: IO[bytes]) -> int:
-    """The file's size in bytes. Raises ValueError where the list of members is too long to be looked at."""
+    """The file's size in bytes. Raises ValueError for a list of members that is too long."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _INDEX_END.size - 0xFFFF - _LARGE_INDEX_BYTES))
     end = file.read()
-    # Where there is none the library says so, in its words.
+    # Without it the library reports the error.
     at = end.rfind(_INDEX_END_MAGIC, 0, len(end) - _INDEX_END.size + len(_INDEX_END_MAGIC))
     if at < 0:
         return size
@@ -179,12 +174,12 @@ def _check_members(archive: zipfile.ZipFile, packed_bytes: int) -> None:
     members = archive.infolist()
     if len({info.filename for info in members}) < len(members):
         raise ValueError("two of its members have one name")
-    # Other methods unpack in pieces of any size, and some cannot be unpacked at all.
+    # Other methods unpack in pieces of any size, or not at all.
     methods = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     for info in members:
         if info.compress_type not in methods or info.flag_bits & _ENCRYPTED_FLAGS:
             raise ValueError("its members are encrypted, or neither stored nor deflated")
-    # No more than a member says of itself is ever unpacked of it.
+    # Readers never unpack more of a member than its own size field.
     unpacked = sum(info.file_size for info in members)
     if unpacked > UNPACKED_BYTES_FREE + UNPACKED_PER_BYTE_MAX * packed_bytes:
         raise ValueError(f"it would unpack to {size_text(unpacked)} ({CURE_OF_LARGE})")
@@ -193,7 +188,7 @@ def _check_members(archive: zipfile.ZipFile, packed_bytes: int) -> None:
 
 
 def document_of(text: bytes) -> dict[str, Any]:
-    """What a manifest says. Raises ValueError."""
+    """The manifest's content. Raises ValueError."""
     try:
         found = json.loads(text)
     except RecursionError as error:
@@ -219,7 +214,7 @@ class ExcerptPiece(NamedTuple):
 
 
 class Excerpt:
-    """`events.catalog.Source` over pieces. Reading touches nothing, and happens when it is asked for."""
+    """`events.catalog.Source` over pieces, which it reads on demand."""
 
     def __init__(self, location: str, pieces: list[ExcerptPiece], stated: tuple[Finding, ...] = ()) -> None:
         self.location = location
@@ -227,7 +222,7 @@ class Excerpt:
         self.pieces = {piece.segment.name: piece for piece in pieces}
 
     def files(self) -> list[StoredFile]:
-        """By name; all that counts of each."""
+        """By name; the part of each that counts."""
         found = [
             StoredFile(name, piece.size_bytes, piece.segment.modified_ns)
             for name, piece in self.pieces.items()
@@ -241,12 +236,12 @@ class Excerpt:
 
 
 def whole_journal(history: History) -> Excerpt:
-    """Everything that belongs to the journal, damaged ends and what stands before a gap included."""
+    """All of the journal, with damaged ends and the part before a gap."""
     path = history.path
     pieces = [ExcerptPiece(segment, segment.size) for segment in (*path.older, *path.segments, *path.tail)]
     made = Excerpt(_location_of(path), pieces, history.stated)
-    # Of a segment in front of the gap that cannot be told from any other file nothing is copied; without it
-    # the rest would look like what retention leaves.
+    # A segment before the gap may look like any other file. Without it the rest would look like the result of
+    # retention.
     if path.gap and not find_path([made]).gap:
         findings = history.read().findings
         made.stated += tuple(finding for finding in findings if finding.case.damage == "missing")
@@ -254,9 +249,9 @@ def whole_journal(history: History) -> Excerpt:
 
 
 def around_records(history: History, first_seq: int, last_seq: int) -> Excerpt:
-    """The segments of the records from one to another, from the last checkpoint before them on.
+    """The segments of these records, from the last checkpoint before them.
 
-    ``history`` must have been read to its end: nothing behind what it found to be intact is in it. Raises
+    ``history`` must have been read to its end; the excerpt ends with its intact part. Raises
     events.reader.Unread.
     """
     segments, verdict = history.segments, history.verdict
@@ -270,8 +265,8 @@ def around_records(history: History, first_seq: int, last_seq: int) -> Excerpt:
     back = max([at for at, start in enumerate(starts) if start <= last_seq], default=0)
     pieces = [ExcerptPiece(segment, segment.size) for segment in segments[front : back + 1]]
     following = segments[back + 1].header if back + 1 < len(segments) else None
-    # Cut where the journal ends, or where the next segment goes on: what a process left behind that place
-    # counts for nothing in the whole, and would be damage in the part.
+    # Cut where the journal ends, or where the next segment continues: leftovers behind it would be damage in
+    # the part.
     if pieces and segments[back].number == verdict.end.segment:
         pieces[-1] = ExcerptPiece(segments[back], verdict.end.offset)
     elif following is not None and pieces:

@@ -1,10 +1,10 @@
-"""Reading a journal: all locations merged, verified, in whole steps, as a stream that writes nothing.
+"""Reading a journal: all locations merged, verified, in whole steps, as a stream that writes no byte.
 
-`History` is what everybody reads. A reader that has read all can say what the end means
-(`History.verdict`). An incomplete last step is never handed out: none of its orders was released.
+`History` is the interface; after a full read it explains the journal's end (`History.verdict`). It drops an
+incomplete last step: no order of it was released.
 
-`Scan` reads one segment: verified frames in chunks, and where and why reading stopped. Where a move to
-another location was itself cut short, `without_short_copies` says which copy counts.
+`Scan` reads one segment: verified frames in chunks, and where and why reading stopped. After an interrupted
+move between locations `without_short_copies` chooses the copy.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from ebbtide.events.recovery import SEVERITY, Case, Finding, Verdict, row_for, s
 from ebbtide.events.segment import DamagedHeader, Header, IncompatibleHeader, Link, parse_header
 from ebbtide.events.units import size_text
 
-#: Nothing of a step is handed out before its end, so all of it is kept till then. The largest that is written
-#: is a checkpoint, one frame; the plan of 5 000 pods has 4 MB in all its records.
+#: A step's records are kept until its end. The largest step that is written is a checkpoint, one frame; the
+#: plan of 5 000 pods has 4 MB in all its records.
 STEP_BYTES_MAX = 2 * FRAME_BYTES_MAX
 
 
 class Batch(NamedTuple):
-    """Whole steps, and the header of the segment that they (at least the last of them) stand in."""
+    """Whole steps, and the header of the segment of (at least) the last one."""
 
     header: Header
     records: list[RawRecord]
@@ -54,8 +54,8 @@ class Unread(RuntimeError):
 class History:
     """One journal, from its begin or from its last checkpoint; each reading starts anew.
 
-    ``journal`` chooses among several by their ids, or how they begin (default: the newest). With
-    ``logics``, a re-executing reader refuses segments of another logic.
+    ``journal`` chooses by id or its begin (default: the newest). With ``logics``, a re-executing reader
+    refuses segments of another logic.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class History:
         self._sources = tuple(sources)
         self._segments, self._gap = (self.path.older or self.path.segments), self.path.gap
         if from_checkpoint:
-            # Before a checkpoint no gap counts: it has the whole state, and nothing older is asked for.
+            # A gap before a checkpoint does not count: the checkpoint has the whole state.
             for at in range(len(self.path.segments) - 1, -1, -1):
                 if self.path.segments[at].begins_with_checkpoint():
                     self._segments, self._gap = self.path.segments[at:], ""
@@ -96,12 +96,12 @@ class History:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Those that are read, in order: where there is a gap, what stands before it."""
+        """The segments to read, in order: before a gap if there is one."""
         return self._segments
 
     @property
     def stated(self) -> tuple[Finding, ...]:
-        """What the sources of these segments say of the journal that they were copied from."""
+        """The sources' findings about the original of these segments."""
         mine = (*self.path.older, *self.path.segments, *self.path.tail)
         used = (each for each in self._sources if any(segment.source is each for segment in mine))
         return tuple(finding for source in used for finding in stated_findings(source))
@@ -141,9 +141,9 @@ class History:
             yield from batch.records
 
     def earlier(self, bytes_max: int) -> Iterator[RawRecord]:
-        """What stands before this history's begin, from whole segments of at most so many bytes.
+        """Records before this history's begin, from whole segments of at most so many bytes.
 
-        For what is only shown: damage there ends the reading, and changes no verdict.
+        For display only: damage there ends the reading, and changes no verdict.
         """
         begin = self._segments[0] if self._segments else None
         if begin is None or begin not in self.path.segments:
@@ -160,7 +160,7 @@ class History:
                 yield from piece.records
 
     def batches(self) -> Iterator[Batch]:
-        """The same in lists, for whoever is in a hurry."""
+        """The same in lists, which is faster."""
         self._begin()
         open_bytes = 0
         for segment, following in zip_longest(self._segments, self._segments[1:]):
@@ -174,8 +174,8 @@ class History:
             scan = Scan(segment, limit)
             self._header = scan.header
             for piece in scan.pieces():
-                # Nothing of a step is given before its end has been read: where that is missing none of its
-                # orders was released, and whoever applied the half of it would know more than ever happened.
+                # Hold a step back until its end: without it no order was released, and half a step never
+                # happened.
                 whole = piece.records[: piece.whole]
                 if whole:
                     records, self._open_step, open_bytes = [*self._open_step, *whole], [], 0
@@ -187,12 +187,12 @@ class History:
                 if open_bytes > STEP_BYTES_MAX:
                     scan.damage = f"a step is larger than {size_text(STEP_BYTES_MAX)}"
             if not self._open_step:
-                # Behind the last record there may be a trailer: a writer goes on behind that.
+                # A writer continues behind a trailer, if one follows the last record.
                 self._end = scan.end
             self._durable_seq = max(self._durable_seq, scan.durable_seq)
             if not self._judge(segment, scan, limit):
                 break
-        # What lies behind the last segment that was read: a gap, damaged headers, headers not for us.
+        # Behind the last read segment: a gap, damaged headers, incompatible headers.
         if self._gap:
             case = Case(damage="missing", place="linked")
             self._find(case, self.path.segments[0], 0, self._end.seq + 1, self._gap)
@@ -219,8 +219,8 @@ class History:
 
     def _judge(self, segment: Segment, scan: Scan, limit: Link | None) -> bool:
         """Whether reading may go on in the next segment."""
-        # Up to a link everything was durable, or a later process could not have gone on from it: damage there
-        # is never a tear, and what stands behind it is chained to bytes that are lost.
+        # All before a link was durable, or no process could have continued there: damage there is never a
+        # tear, and the records behind it are chained to lost bytes.
         seq = scan.end.seq + 1
         if limit is not None:
             if scan.damage is not None:
@@ -228,8 +228,8 @@ class History:
             return scan.damage is None
         if scan.damage is None and not self._open_step:
             return True
-        # At the tip a crash may have torn off what was never known durable. Whether it was is told by whole
-        # frames behind the damage, if any are left: each says what was known durable when it was written.
+        # At the tip a crash may have torn off bytes that were never durable. Whole frames behind the damage
+        # show it: each has the durable number of its time.
         found = find_evidence(segment, scan.end.offset) if scan.damage else Evidence(0, False)
         self._durable_seq = max(self._durable_seq, found.durable_seq)
         case = Case(
@@ -254,7 +254,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 class ScannedPiece(NamedTuple):
-    """Some records of a segment; ``whole`` of them end with a step, and behind those is ``whole_end``."""
+    """Some records of a segment; ``whole`` of them end with a step, at ``whole_end``."""
 
     header: Header
     records: list[RawRecord]
@@ -278,11 +278,11 @@ class Scan:
         self.end = Link(segment.number, len(segment.header_bytes), segment.header.link.seq, start_hash)
         self.durable_seq = 0
         self.sealed = False
-        #: Why reading stopped before the end; None when it did not.
+        #: Why reading stopped before the end; None: it did not.
         self.damage: str | None = None
 
     def pieces(self) -> Iterator[ScannedPiece]:
-        """Raises nothing for damage: `damage` tells, and `end` where. PermissionError is no damage."""
+        """Damage raises no error: see `damage` and `end`. A PermissionError does."""
         buffer, behind = self.end.hash, self.end.offset
         while self.damage is None and (chunk := self._read(behind)):
             buffer, behind = buffer + chunk, behind + len(chunk)
@@ -293,7 +293,7 @@ class Scan:
                     base, last = behind - len(buffer), parsed.records[-1]
                     self.end = Link(self._segment.number, base + parsed.pos, last.seq, last.hash)
                     self.durable_seq = max(self.durable_seq, parsed.durable_seq)
-                    # A record behind a trailer: whatever was sealed there goes on.
+                    # A record behind a trailer: the sealed segment goes on.
                     self.sealed, end = False, self.end
                     if parsed.whole:
                         whole = parsed.records[parsed.whole - 1]
@@ -302,7 +302,7 @@ class Scan:
                 pos = self._special(buffer, parsed)
                 if pos == parsed.pos:
                     break
-            # The hash before the next frame stays in front of it: the chain goes on over the seam.
+            # Keep the hash before the next frame: the chain crosses the seam.
             buffer = buffer[pos - HASH_BYTES :]
         if self.damage is None and len(buffer) > HASH_BYTES:
             self.damage = "a frame is cut short"
@@ -315,7 +315,7 @@ class Scan:
             return self._segment.source.read(self._segment.name, offset, size) if size > 0 else b""
         except PermissionError:
             raise  # of the reader, not of the file
-        # A bad sector is damage like any other: what stands before it can be used.
+        # A bad sector is damage like any other: the part before it is good.
         except OSError as error:
             self.damage = f"cannot be read: {error}"
             return b""
@@ -331,7 +331,7 @@ class Scan:
         frame = buffer[parsed.pos : parsed.pos + length]
         before = buffer[parsed.pos - HASH_BYTES : parsed.pos]
         if parsed.stop == STOP_TRAILER:
-            # One that was carried over names another header, and seals nothing here.
+            # A carried trailer names another header, and seals no segment here.
             self.sealed = frame[FRAME_HEAD.size : -HASH_BYTES] == self._segment.header_bytes[-HASH_BYTES:]
             seq, durable_seq = FRAME_HEAD.unpack_from(frame)[3:5]
             chained = hashlib.sha256(before + frame[:-HASH_BYTES]).digest() == frame[-HASH_BYTES:]
@@ -339,7 +339,7 @@ class Scan:
             if fits and self.sealed:
                 self.durable_seq = max(self.durable_seq, durable_seq)
         else:
-            # A carried header is whole in its frame, and links to the very record that stands before it here.
+            # A carried header is whole in its frame, and links to the record before it here.
             try:
                 self.header, header_length = parse_header(frame[FRAME_HEAD.size :])
                 link = self.header.link
@@ -356,19 +356,19 @@ class Scan:
 
 
 class Evidence(NamedTuple):
-    """What whole frames behind damage tell: the highest number known durable, and whether it was sealed."""
+    """Findings from whole frames behind damage: the highest durable number, and whether it was sealed."""
 
     durable_seq: int
     sealed: bool
 
 
 def find_evidence(segment: Segment, offset: int) -> Evidence:
-    """Look for frames from ``offset`` on by their magic and checksum. The chain is not needed for that."""
-    # Without it anybody's bytes that look like a frame would do; but a checksum does not come by accident,
-    # and what is found can only make the verdict worse: corrupt, where it would have been called torn.
+    """Search frames from ``offset`` by magic and checksum, without the chain."""
+    # Without the chain any bytes like a frame would do. But a checksum does not fit by accident, and a find
+    # can only make the verdict worse: corrupt in place of torn.
     durable_seq, sealed, behind, buffer = 0, False, offset, b""
-    # Each byte is checked once, where frames are whole, and a few twice, where a payload looks like one. A
-    # file full of heads of large frames that are none would keep a reader busy for days: it is left.
+    # Check each whole frame's bytes once, and some bytes twice. Stop at this limit: a file full of false
+    # heads would keep a reader busy for days.
     left = 2 * (segment.size - offset) + FRAME_BYTES_MAX
     while (size := min(CHUNK_BYTES, segment.size - behind)) > 0 and left > 0:
         try:
@@ -396,9 +396,9 @@ def find_evidence(segment: Segment, offset: int) -> Evidence:
 
 
 def _frame_length(buffer: bytes, at: int, *, final: bool) -> int | None:
-    """The length of the whole frame at ``at``; None when more bytes are needed.
+    """The length of the whole frame at ``at``; None: needs more bytes.
 
-    0, or less where so many bytes were looked at, when there is none.
+    Without a frame: 0, or minus the number of checked bytes.
     """
     if at + FRAME_BYTES_MIN > len(buffer):
         return 0 if final else None
@@ -418,8 +418,8 @@ SHORTER_COPY = "it carries less than the file that it was to replace"
 
 
 def without_short_copies(path: JournalPath) -> JournalPath:
-    """The path without the carrying segments at its end that reach less far than what they carry on from."""
-    # Segments at the end repeat each other: those that carry, and the one before them.
+    """Drop carrying segments at the end that reach less far than their original."""
+    # Segments at the end repeat each other: the carrying ones, and the one before them.
     copies = 0
     for segment in reversed(path.segments):
         copies += 1
@@ -427,13 +427,13 @@ def without_short_copies(path: JournalPath) -> JournalPath:
             break
     if copies < 2:
         return path
-    # The number of the last record of each one's last whole step, whatever links into it.
+    # By segment: the number of the last record of its last whole step, whatever links into it.
     reached = []
     for segment in path.segments[-copies:]:
         assert segment.header is not None
         seqs = [piece.whole_end.seq for piece in Scan(segment, None).pieces() if piece.whole]
         reached.append(seqs[-1] if seqs else segment.header.link.seq)
-    # Of two that reach as far the later one counts: it is where the writer went on.
+    # Of two that reach as far, the later one: there the writer continued.
     best = max(range(copies), key=lambda at: (reached[at], at))
     kept = len(path.segments) - copies + best + 1
     dropped = tuple(segment._replace(problem=SHORTER_COPY) for segment in path.segments[kept:])

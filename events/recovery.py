@@ -1,11 +1,11 @@
-"""What the end of a journal means: one table over every combination of what a reader can find.
+"""The meaning of a journal's end: one table over every combination of findings.
 
-A *tear* is what a crash may leave behind: bytes that were never known durable. *Corruption* is the loss of
-bytes that were. The two are told apart by the highest number known durable, which every frame, trailer
-and link carries, so that damage is judged by what stands elsewhere and never by its looks.
+A crash may leave a *tear*: loss of bytes that were never known durable. *Corruption* is the loss of durable
+bytes. The highest known durable number distinguishes them. Every frame, trailer and link has it, so other
+places judge the damage, not its looks.
 
-A copy of a part of a damaged journal is whole by itself. So a copy has the original's findings with it (at
-the end of this file), and whoever opens it has the original's verdict.
+A copy of a part of a damaged journal is whole by itself. So it carries the original's findings (see the end
+of this file), and its readers get the original's verdict.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from ebbtide.events.catalog import Source
 from ebbtide.events.segment import NUMBERS_MAX, Header, Link, WriterStart, parse_segment_file_name
 
 Format = Literal["known", "unknown"]
-#: Where reading stopped: at the end, in a header, among the records, or because a segment is not there.
+#: Where reading stopped: at the end, in a header, among the records, or before a missing segment.
 Damage = Literal["none", "header", "record", "missing"]
-#: ``linked``: a later segment goes on from behind this place; ``passed``: from before it; ``tail``: neither.
+#: ``linked``: a later segment continues behind this place; ``passed``: before it; ``tail``: neither.
 Place = Literal["linked", "passed", "tail"]
-#: Whether the first record that is lost is known to have been durable.
+#: Whether the first lost record is known to have been durable.
 Durable = Literal["above", "below"]
 Sealed = Literal["sealed", "open"]
 #: Whether the records before the place end with a whole step.
 Step = Literal["whole", "incomplete"]
 
 State = Literal["intact", "torn", "corrupt", "incompatible"]
-#: Where a writer goes on: behind the last whole step, or with a journal of its own beside this one.
+#: Where a writer continues: behind the last whole step, or with a new journal beside this one.
 Continuation = Literal["link", "fresh"]
 
 EXIT_CODES: dict[State, int] = {"intact": 0, "torn": 4, "corrupt": 5, "incompatible": 6}
-#: Where several apply: 6 before 5 before 4.
+#: Of several findings the worst counts: 6, 5, 4.
 SEVERITY: tuple[State, ...] = ("intact", "torn", "corrupt", "incompatible")
 
 
 class Case(NamedTuple):
-    """What a reader found at one place."""
+    """The finding at one place."""
 
     format: Format = "known"
     damage: Damage = "none"
@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row of the table: the values it matches, column by column (empty: any), and what follows."""
+    """One row of the table: the values that it matches, by column (empty: any), and the result."""
 
     name: str
     format: tuple[Format, ...]
@@ -63,15 +63,15 @@ class Row(NamedTuple):
     meaning: str
 
     def matches(self, case: Case) -> bool:
-        """Every column that says something says this."""
+        """Every column with values has this one."""
         return all(not allowed or value in allowed for allowed, value in zip(self[1:7], case, strict=True))
 
 
 _HURT: tuple[Damage, ...] = ("header", "record")
 
-# The first row that matches is the only one: a test goes over every combination. Rows stand in the order of
-# what they ask, not by weight: whether anything later went on from before the place, whether it can be read
-# at all, then the kind of damage. A missing segment is worth something only where another one links to it.
+# The first matching row counts: a test checks every combination. The rows ask in this order: does a later
+# segment continue before the place, is it readable, what damage. A missing segment counts only if another one
+# links to it.
 
 # fmt: off
 TABLE: tuple[Row, ...] = (
@@ -112,7 +112,7 @@ def row_for(case: Case) -> Row:
 
 
 class Finding(NamedTuple):
-    """A case at its place: file name, byte offset, and the number of the first record concerned."""
+    """A case at its place: file name, byte offset, and the number of the first affected record."""
 
     case: Case
     segment: str
@@ -129,10 +129,10 @@ class Finding(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a reader can say once it has read all: the worst finding decides.
+    """The verdict after a full read: the worst finding decides.
 
-    ``end`` is the place behind the last whole step, ``header`` that of the segment it stands in (None: the
-    journal is empty). ``durable_seq`` is the highest number seen to be known durable.
+    ``end``: the place behind the last whole step; ``header``: its segment's (None: the journal is empty).
+    ``durable_seq``: the highest number known durable.
     """
 
     state: State
@@ -143,7 +143,7 @@ class Verdict(NamedTuple):
     end: Link
     durable_seq: int
     next_number: int
-    #: The chain hash of record ``end.seq``: it vouches for every record before it (`docs/journal-format.md`).
+    #: The chain hash of record ``end.seq``, which covers every record before it (`docs/journal-format.md`).
     head: bytes = b""
 
     @property
@@ -152,7 +152,7 @@ class Verdict(NamedTuple):
 
     @property
     def worst(self) -> Finding | None:
-        """The finding that decides; None where there is none."""
+        """The finding that decides; None: there is none."""
         return next((finding for finding in self.findings if finding.row.state == self.state), None)
 
     @property
@@ -162,10 +162,9 @@ class Verdict(NamedTuple):
         return banners[self.state].format(seq=self.end.seq, first=self.first_seq, worst=self.worst)
 
     def start(self, fresh_id: bytes) -> WriterStart:
-        """Where a writer goes on. ``fresh_id`` (16 random bytes) is used for a journal of its own."""
-        # Behind corruption nothing is written: the link would vouch for bytes that were lost, and the next
-        # reader would find a journal that looks whole. A journal of its own keeps the old one as it was
-        # found.
+        """Where a writer continues. ``fresh_id`` (16 random bytes): for a new journal."""
+        # Write no record behind corruption: the link would confirm lost bytes, and the next reader would find
+        # a whole journal. A new journal keeps the old one as evidence.
         if self.header is None or (self.worst and self.worst.row.continues == "fresh"):
             return WriterStart(fresh_id, Link(), self.next_number)
         return WriterStart(self.journal_id, self.end, self.next_number)
@@ -178,7 +177,7 @@ _BANNERS: dict[State, str] = {
     "incompatible": "the journal needs another version of ebbtide to be read in full: {worst}",
 }
 
-#: Where no record can be read, so that no range is told that is none.
+#: Without a readable record there is no range to show.
 _BANNERS_OF_NOTHING: dict[State, str] = _BANNERS | {
     "intact": "the journal is intact, and empty",
     "torn": "the journal's tail is torn before its first record was whole: {worst}",
@@ -191,9 +190,9 @@ class ForeignJournal(Exception):
 
 
 def refuse_foreign(header: Header | None, machine_id: str) -> None:
-    """Reading another machine's journal is fine, writing into it is not. Raises ForeignJournal."""
-    # A disk that was moved, or an image that was copied with its journal: two machines would write one
-    # history, and a start would go on with a shutdown that another machine left open.
+    """Another machine's journal may be read but not written. Raises ForeignJournal."""
+    # A moved disk, or an image with its journal: two machines would write one history, and a start would
+    # continue another machine's shutdown.
     if header is not None and header.identity.machine_id != machine_id:
         raise ForeignJournal(
             f"the journal was written by machine {header.identity.machine_id} ({header.identity.node}) and "
@@ -202,14 +201,13 @@ def refuse_foreign(header: Header | None, machine_id: str) -> None:
 
 
 # --- a copy's findings ----------------------------------------------------------------------------
-#
-# A part of a damaged journal is whole by itself, and so is one that was made anew under pseudonyms. Nobody
-# must take either for the intact journal of a shutdown that ended there.
+# A part of a damaged journal, or its redacted copy, is whole by itself. No reader may take it for the intact
+# journal of a shutdown that ended there.
 
 OF_ORIGINAL = "in the original, "
 
-#: Why reading stopped, as the reader says it: how such a reason begins. What stands behind (a path, a name,
-#: what a failed call says) is of the place where it was read, or of whoever made the file up.
+#: How the reader's reasons begin. The rest (a path, a name, an error text) belongs to the place of reading,
+#: or to the author of a forged file.
 _REASON = re.compile(
     r"the header is cut short|no segment header begins here|the header does not match its hash"
     r"|the header's (fields do not fit into it|numbers are beyond any that are written)"
@@ -225,13 +223,13 @@ NO_REASON = "cannot be read"
 
 
 def stated_findings(source: Source) -> tuple[Finding, ...]:
-    """The findings that a source brings along; most bring none."""
+    """The findings in a source; most have none."""
     found: tuple[Finding, ...] = getattr(source, "stated", ())
     return found
 
 
 def findings_to_documents(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """For a manifest, which is read elsewhere: of a reason only what this program says by itself."""
+    """For a manifest: from a reason only this program's own words."""
     documents = []
     for finding in findings:
         known = _REASON.match(finding.reason.removeprefix(OF_ORIGINAL))
@@ -241,8 +239,8 @@ def findings_to_documents(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def findings_from_documents(documents: Any) -> tuple[Finding, ...]:
-    """Raises ValueError for what `findings_to_documents` did not make."""
-    # A file that anybody may have edited: what it says is shown to people, and decides about the verdict.
+    """Raises ValueError for documents that `findings_to_documents` did not make."""
+    # People can edit the file, and it decides about texts and verdict.
     if not isinstance(documents, list | tuple):
         raise ValueError("its findings are no list")
     return tuple(map(_finding_from_document, documents))
@@ -261,7 +259,7 @@ def _finding_from_document(document: Any) -> Finding:
         raise ValueError("a finding's place is no file name, or its numbers are none")
     if found.segment and parse_segment_file_name(found.segment) is None:
         raise ValueError("a finding's place is no segment")
-    # A value that no reader finds has no row in the table.
+    # A value outside of the table's columns has no row.
     if not all(value in allowed for value, allowed in zip(case, columns(), strict=True)):
         raise ValueError(f"no such finding: {', '.join(case)}")
     return found._replace(case=case)

@@ -1,7 +1,6 @@
-"""Keeping the journal small: whole segments go, oldest first, and only as a whole.
+"""Keeping the journal small: remove whole segments, oldest first.
 
-What may go is a rule over sizes, ages and places; the rule is a pure function, so that every case of it can
-be tested, and the removing is a loop around it.
+`removable`, a pure function over sizes, ages and places, chooses them; `trim` removes them.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import Segment, Source, find_path, find_segments
 from ebbtide.events.disk import Storage
 
-#: Outside of an episode a segment that has grown by so much is sealed: a start reads the newest one again,
-#: and 1 MiB of records takes it 50 ms.
+#: Outside of an episode, seal a segment of this size: a start reads the newest one again, 50 ms for 1 MiB.
 SEGMENT_BYTES_MAX = 1024 * 1024
 #: A month of idle days and a hundred shutdowns of a hundred pods fit.
 TOTAL_BYTES_MAX = 64 * 1024 * 1024
@@ -24,9 +22,9 @@ HARD_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Limits(NamedTuple):
-    """What a location may hold. Sizes in bytes, the age in nanoseconds since a segment was last written.
+    """The bounds of a location: bytes, and nanoseconds since a segment's last write.
 
-    ``whole_episodes``: what is left begins where none is open, so that each goes as a whole or stays.
+    ``whole_episodes``: the rest begins outside of an episode, so that each goes or stays as a whole.
     """
 
     total_bytes: int = TOTAL_BYTES_MAX
@@ -36,33 +34,33 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits()
-#: Of one node's outages, in the API server: a thousand nodes that all had some take a quarter of what etcd
-#: has room for by default (2 GiB). An open one stays, whatever its size.
+#: One node's outages in the API server: a thousand such nodes take a quarter of etcd's default space (2 GiB).
+#: An open outage stays, whatever its size.
 OUTAGE_LIMITS = Limits(total_bytes=512 * 1024, hard_bytes=1 << 62, whole_episodes=True)
 
 
 class Held(NamedTuple):
-    """A segment as the rule sees it."""
+    """A segment, for the rule."""
 
     size: int
     modified_ns: int
-    #: The first record number that it may hold.
+    #: The lowest record number that it may have.
     seq_from: int
-    #: Reading can begin here: its first record is a checkpoint.
+    #: Its first record is a checkpoint, so reading can begin here.
     checkpoint: bool
-    #: Of the journal that is being written, and on its path. Nobody needs any other.
+    #: On the path of the current journal. Other segments are useless.
     current: bool = True
 
 
 def removable(held: Sequence[Held], now_wall_ns: int, keep_from_seq: int | None, limits: Limits) -> int:
-    """How many segments go, of those given oldest first; the last one never goes.
+    """How many of these segments, oldest first, go; the last one never goes.
 
-    What is left begins with a checkpoint. Record ``keep_from_seq`` and all after it stay: the first record of
+    The rest begins with a checkpoint. Record ``keep_from_seq`` and all later ones stay: the first record of
     an open episode or an undelivered status, or the first above a projection's cursor, whichever is least
-    (None: nothing is needed). Above the hard cap they go all the same.
+    (None: none of them). Above the hard cap they go all the same.
     """
-    # Only as a whole up to a place where reading can begin: ``gone`` moves from checkpoint to checkpoint, and
-    # a segment in between goes with the one before or stays with the one behind.
+    # ``gone`` moves from checkpoint to checkpoint; a segment in between goes with the one before or stays
+    # with the one behind.
     gone, left_bytes = 0, sum(segment.size for segment in held)
     for upto in range(1, len(held)):
         # Reading begins at the first segment of the path that stays, not at a stray copy before it.
@@ -72,8 +70,8 @@ def removable(held: Sequence[Held], now_wall_ns: int, keep_from_seq: int | None,
             continue
         too_old = now_wall_ns - held[upto - 1].modified_ns > limits.age_ns
         needed = loses and front and keep_from_seq is not None and front.seq_from > keep_from_seq
-        # What is needed stays up to the hard cap only: above it a full disk would take the journal of the
-        # next shutdown, and that is worth more than a span that nobody fetched for months.
+        # Needed records stay up to the hard cap: above it a full disk would take the next shutdown's journal,
+        # which is worth more than an old unexported span.
         if left_bytes <= limits.hard_bytes and (needed or not (too_old or left_bytes > limits.total_bytes)):
             break
         left_bytes -= sum(segment.size for segment in held[gone:upto])
@@ -89,10 +87,10 @@ async def trim(
     on_removing: Callable[[str], None] = lambda name: None,
     on_removed: Callable[[str], None] = lambda name: None,
 ) -> list[str]:
-    """Remove what may go, over all locations as one journal; the names. Raises OSError.
+    """Remove segments over all locations as one journal; returns their names. Raises OSError.
 
-    The caller bounds it: a hung disk is a reason to leave old segments where they are. Where this fails or is
-    given up, ``on_removed`` has been told what is gone, and ``on_removing`` of the one that may be.
+    The caller bounds it: on a hung disk old segments may stay. ``on_removing`` gets each name before its
+    removal, ``on_removed`` after it.
     """
     if not storages:
         return []
@@ -100,8 +98,8 @@ async def trim(
     segments, held = await storages[0].call(_survey, sources, limits.whole_episodes)
     gone = segments[: removable(held, now_wall_ns, keep_from_seq, limits)]
     by_location = {storage.location: storage for storage in storages}
-    # The oldest first, each durable before the next: where this dies in between, what is left is still one
-    # end of the journal without a hole.
+    # The oldest first, each durable before the next: at any moment the rest is one end of the journal without
+    # a hole.
     for segment in gone:
         on_removing(segment.name)
         await by_location[segment.source.location].remove(segment.name)

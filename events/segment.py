@@ -1,15 +1,13 @@
-"""A segment: one append-only file of the journal, its header, its name, the link to the one before, its
+"""A segment: one append-only file of the journal, its header, its name, its link to the one before, its
 layout.
 
-The header ends with its own SHA-256. That hash is where the chain of the segment's frames starts, so every
-record vouches for the header, and the header's link vouches for the segment before. Only a segment that
-*carries* records over from a failed file goes on with the chain of the link instead: the records keep
-their hashes, byte for byte.
+The header ends with its own SHA-256, where the chain of the segment's frames starts. So every record confirms
+the header, and the header's link confirms the segment before. A segment that *carries* records over from a
+failed file continues the link's chain: the records keep their hashes, byte for byte.
 
-`Chain` is the synchronous half of the writer: records become frames, each knows its place, and nothing
-waits. It runs ahead of the disk. What is not known durable stays in the writer as items; when a file fails
-they are laid out again, byte for byte, in the next one, so that a record's chain hash, once given out,
-never changes: a shutdown's trace id hangs on it.
+`Chain` is the synchronous half of the writer: it makes frames of records and knows the place of each. It runs
+ahead of the disk. The writer keeps undurable frames as items; after a failure they go byte for byte into the
+next file, so a record's chain hash never changes: a shutdown's trace id depends on it.
 """
 
 from __future__ import annotations
@@ -26,18 +24,18 @@ from ebbtide.events.codec import HASH_BYTES, encode_boundary, encode_frame, enco
 SEGMENT_MAGIC = b"EBBTIDE\n"
 FORMAT_VERSION = 1
 
-# What is here is known to every version: one that cannot read the rest can still verify the header, and so
-# say "another version" of a segment that is whole, and "damaged" of one that is not.
+# Every version knows these fields: it can verify the header of another version, and so distinguish "another
+# version" from "damaged".
 #: magic, format version, spare, header length: the same in every version, as are the 32 bytes at the end.
 HEADER_PREFIX = struct.Struct("<8sHHI")
-#: Of a journal's id: random, from whoever begins it.
+#: Of a journal's id: random.
 JOURNAL_ID_BYTES = 16
-#: So much of it stands in a file's name, and in a shutdown's id: for people, not to tell journals apart.
+#: Its digits in a file's name and in a shutdown's id: for people, not for comparison.
 SHORT_ID_DIGITS = 8
 #: compatible bits, incompatible bits, journal id, segment, wall ns, mono ns, carries, link segment, link
 #: offset, link seq, link hash.
 HEADER_FIXED = struct.Struct(f"<II{JOURNAL_ID_BYTES}sQqqQQQQ32s")
-#: A reader may ignore unknown bits of the first kind, and must refuse those of the second.
+#: A reader may ignore unknown bits of the first kind, and must refuse unknown bits of the second.
 COMPATIBLE_KNOWN = 0
 INCOMPATIBLE_KNOWN = 0
 #: Any names fit; a damaged length cannot ask for more memory.
@@ -46,26 +44,25 @@ HEADER_BYTES_MAX = 65_536
 _TEXT_LENGTH = struct.Struct("<H")
 _FILE_NAME = re.compile(r"([0-9]{10})-([0-9a-f]{8})\.ebj")
 
-#: No writer comes near: a header that names more was made up, and whoever went on from it would soon have a
-#: number that its field cannot hold.
+#: No writer reaches it: a forged header with a larger number would soon overflow its field.
 NUMBERS_MAX = 1 << 62
 
 
-#: The versions of the logic: which actors decide, those of the daemon on a node or those of the controller in
-#: the cluster, and by which of their rules. The same facts must lead to the same decisions for as long as a
-#: version has its name, so a reader that re-executes refuses one that it does not know.
+#: The versions of the logic: whose actors decide (the daemon's on a node, the controller's in the cluster),
+#: and by which rules. Under one version the same facts must lead to the same decisions, so a re-executing
+#: reader refuses unknown versions.
 SHUTDOWN_LOGIC, OUTAGE_LOGIC = "shutdown-1", "outage-1"
-#: What this program can re-execute.
+#: The versions that this program can execute.
 LOGICS = (SHUTDOWN_LOGIC, OUTAGE_LOGIC)
 
 
 def is_outage_logic(logic: str) -> bool:
-    """Of any version: whether the controller in the cluster wrote it."""
+    """Whether the controller in the cluster wrote it, in any version."""
     return logic.startswith("outage-")
 
 
 class Identity(NamedTuple):
-    """Who writes: constant for a process. ``logic``: by which rules it decides (`LOGICS`)."""
+    """The writer: constant for a process. ``logic``: the version of its rules (`LOGICS`)."""
 
     node: str
     machine_id: str
@@ -84,13 +81,13 @@ class Link(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What stands at the begin of a segment. The anchor is one moment on both clocks."""
+    """The begin of a segment. The anchor is one moment on both clocks."""
 
     journal_id: bytes
     segment: int
     anchor_wall_ns: int
     anchor_mono_ns: int
-    #: The records that follow were carried over from a failed file; their chain goes on from the link.
+    #: The records that follow were carried over from a failed file; their chain continues from the link.
     carries: bool
     link: Link
     identity: Identity
@@ -130,7 +127,7 @@ def encode_header(header: Header) -> bytes:
         *header.link,
     )
     length = HEADER_PREFIX.size + len(fixed) + _TEXT_LENGTH.size + len(body) + HASH_BYTES
-    # Nobody could read what stands behind it: better no segment than one that its own reader calls damaged.
+    # Its reader would call it damaged: better no segment.
     if length > HEADER_BYTES_MAX:
         raise ValueError(f"a segment header of {length} bytes is above {HEADER_BYTES_MAX}: shorten its names")
     prefix = HEADER_PREFIX.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, length)
@@ -139,7 +136,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def header_length(prefix: bytes) -> int:
-    """How long the header is, from its first 16 bytes. Raises DamagedHeader."""
+    """The header's length, from its first 16 bytes. Raises DamagedHeader."""
     if len(prefix) < HEADER_PREFIX.size:
         raise DamagedHeader("the header is cut short")
     magic, _, _, length = HEADER_PREFIX.unpack_from(prefix)
@@ -156,12 +153,12 @@ def parse_header(data: bytes) -> tuple[Header, int]:
     content, digest = data[: length - HASH_BYTES], data[length - HASH_BYTES : length]
     if hashlib.sha256(content).digest() != digest:
         raise DamagedHeader("the header does not match its hash")
-    # Only now: a version, or a feature, that is not known must not be a bit that was flipped. "Use a newer
-    # version" would send people looking for one that does not exist.
+    # Only behind the hash: an unknown version or feature must not be a flipped bit, or people would search
+    # for a version that does not exist.
     version = HEADER_PREFIX.unpack_from(content)[1]
     if version != FORMAT_VERSION:
         raise IncompatibleHeader(f"format version {version}; this program reads version {FORMAT_VERSION}")
-    # A hash that fits proves no more than that somebody computed it: a header that was made up has one, too.
+    # A forged header has a fitting hash too.
     try:
         compatible, incompatible, journal_id, segment, wall_ns, mono_ns, carries, *link = (
             HEADER_FIXED.unpack_from(content, HEADER_PREFIX.size)
@@ -221,7 +218,7 @@ class SegmentItem(NamedTuple):
 
 
 class WriterStart(NamedTuple):
-    """Where a writer goes on: behind ``after`` (all zero: a new journal), with segment ``number``."""
+    """Where a writer continues: behind ``after`` (all zero: a new journal), with segment ``number``."""
 
     journal_id: bytes
     after: Link
@@ -229,7 +226,7 @@ class WriterStart(NamedTuple):
 
 
 class Chain:
-    """Where the journal's end is, as the next record sees it."""
+    """The journal's end, for the next record."""
 
     def __init__(self, identity: Identity, start: WriterStart) -> None:
         self.identity = identity
@@ -241,8 +238,8 @@ class Chain:
 
     def begin_segment(self, anchor: Stamp) -> list[SegmentItem]:
         """The trailer of the current segment, if there is one, and the header of the next."""
-        # The first segment of a process has none of its own before it; the former process's end is not ours
-        # to seal, since nobody knows what of it is durable.
+        # The first segment of a process has no own one before it. Do not seal the former process's end: its
+        # durability is unknown.
         items = [self.seal()] if self._header_hash else []
         self._anchor = anchor
         header = self._header(self.end, carries=False)
@@ -250,20 +247,22 @@ class Chain:
         return [*items, SegmentItem(header, self.end, header=True)]
 
     def append(self, record: Record, durable_seq: int) -> SegmentItem:
-        """One more record. Raises ValueError where its number is not the next, and FrameTooLarge."""
-        # A gap would read as damage ever after. It is refused while whoever made it is still on the stack.
+        """One more record. Raises ValueError for a wrong number, and FrameTooLarge."""
+        # Readers would take a gap for damage: refuse it where the mistake is.
         if record.seq != self.end.seq + 1:
             raise ValueError(f"record {record.seq} cannot follow record {self.end.seq} in the journal")
         return self._extend(encode_frame(record, self.end.hash, durable_seq), record)
 
     def seal(self) -> SegmentItem:
-        """The current segment's trailer: nothing more goes into it."""
+        """The current segment's trailer: no record goes into it any more."""
         return self._extend(encode_trailer(self.end.seq, self._header_hash, self.end.hash), None)
 
     def carry(self, durable: Link, items: Sequence[SegmentItem]) -> tuple[bytes, list[SegmentItem]]:
-        """A segment that goes on behind ``durable`` with ``items``: its first bytes, and them in place."""
-        # Headers that were queued behind the failure become frames of this file: it is one segment now, and
-        # each boundary keeps the hash onto which the records behind it are chained.
+        """A segment that continues behind ``durable`` with ``items``: its first bytes, and the items in
+        place.
+        """
+        # Headers that were queued behind the failure become frames of this file. Each boundary keeps the hash
+        # of the chain behind it.
         header = self._header(durable, carries=True)
         parts, moved, end = [header], [], durable._replace(segment=self._next_number - 1, offset=len(header))
         for item in items:
@@ -280,8 +279,7 @@ class Chain:
         return SegmentItem(frame, self.end, record)
 
     def _header(self, link: Link, *, carries: bool) -> bytes:
-        # A number is never used twice, also where the file that had it could not be made: a name that exists
-        # may be half of that attempt.
+        # Use a number once, even if its file could not be made: its name may exist half made.
         number, anchor = self._next_number, self._anchor
         self._next_number += 1
         header = encode_header(

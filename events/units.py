@@ -1,13 +1,11 @@
-"""Durations, offsets and sizes, as people are shown them and as programs are: the place that knows units.
+"""Durations, offsets and sizes, for people and for programs.
 
-A duration reads ``3 s``, ``10.006 s``, ``12 min 5 s``: a number, a space, a unit of the SI, as in the
-reasons that are on record. It is cut off, never rounded up: what says 3 s took at least 3 s. Up to ten
-minutes it is in seconds alone, because what it is compared with is: Kubernetes' grace periods, logind's
-InhibitDelayMaxSec, the periods of the waves.
+A duration reads ``3 s``, ``10.006 s``, ``12 min 5 s``: a number, a space, an SI unit. It is cut off, never
+rounded up: 3 s means at least 3 s. Up to ten minutes it is in seconds alone, like Kubernetes' grace periods,
+logind's InhibitDelayMaxSec and the periods of the waves.
 
-Not from here: the configuration's durations, which are Go's (`ebbtide.config.durations`); the reasons that
-the deterministic core puts on record, and the texts of the trace's spans, which are data: an old journal must
-give the same bytes.
+Not from here: durations in the configuration, which are Go's (`ebbtide.config.durations`); the core's reasons
+on record and the texts of spans, which are data and must stay byte for byte.
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ NS_PER_US = 1_000
 #: From here on seconds alone are hard to read.
 MINUTES_FROM_NS = 600 * NS_PER_SECOND
 
-#: An age is compared with nothing: earlier. As kubectl has it.
+#: Earlier for an age, like kubectl.
 MINUTES_OF_AGE_FROM_SECONDS = 120
 
-#: Below, a millisecond is too coarse for what a measurement or a hook takes.
+#: Below, a millisecond is too coarse for measurements and hooks.
 HUNDREDTHS_BELOW_NS = 10 * NS_PER_MS
 
 #: Larger units, largest first.
@@ -35,7 +33,7 @@ def span(duration_ns: int) -> str:
         return f"-{span(-duration_ns)}"
     if duration_ns < NS_PER_US:
         return "0 s"
-    # Below a second one unit is enough: nobody compares hooks by microseconds that took milliseconds.
+    # Below a second one unit is enough.
     if duration_ns < NS_PER_MS:
         return f"{duration_ns // NS_PER_US} µs"
     if duration_ns < HUNDREDTHS_BELOW_NS:
@@ -49,32 +47,32 @@ def span(duration_ns: int) -> str:
 
 
 def span_s(seconds: float | None) -> str:
-    """The same of what is set or measured in seconds, to the microsecond; of None ``not known``."""
+    """The same for a number of seconds, to the microsecond; ``not known`` for None."""
     return "not known" if seconds is None else span(round(seconds * 1_000_000) * NS_PER_US)
 
 
 def bound_text(seconds: float) -> str:
-    """Of a call's bound, which may be what was left of a larger one: to the tenth, so that the errors of many
-    calls are the same text, and are counted as one cause.
+    """A call's bound, or the rest of a larger one: to the tenth, so that the errors of many calls have one
+    text and one cause.
     """
     return span_s(round(seconds, 1))
 
 
 def short_span(seconds: float) -> str:
-    """Of an age or a long wait: ``0 s``, ``119 s``, ``2 min 3 s``, ``3 d 2 h``: whole seconds, two units."""
+    """An age or a long wait: ``0 s``, ``119 s``, ``2 min 3 s``, ``3 d 2 h``: whole seconds, two units."""
     whole = max(0, int(seconds))
     return f"{whole} s" if whole < MINUTES_OF_AGE_FROM_SECONDS else " ".join(_in_units(whole * 1000)[:2])
 
 
 def offset(since_ns: int) -> str:
-    """``+3.070 s``, ``-0.001 s``: a moment, counted from another; three digits, for a column."""
-    # Cut as all durations, and of the size, or -0.5 ms would become -1.
+    """``+3.070 s``, ``-0.001 s``: relative to another moment; three digits, for a column."""
+    # Cut off the absolute value, or -0.5 ms would become -1.
     millis = abs(since_ns) // NS_PER_MS
     return f"{'-' if since_ns < 0 else '+'}{millis // 1000}.{millis % 1000:03d} s"
 
 
 def size_text(count: int) -> str:
-    """Of bytes: ``1 byte``, ``512 bytes``, ``64 KiB``, ``1.5 MiB``; cut off."""
+    """A number of bytes: ``1 byte``, ``512 bytes``, ``64 KiB``, ``1.5 MiB``; cut off."""
     if count < 1024:
         return f"{count} byte{'' if count == 1 else 's'}"
     unit, of_unit = next(
@@ -84,7 +82,7 @@ def size_text(count: int) -> str:
 
 
 def json_seconds(duration_ns: int | None) -> float | None:
-    """For programs, where every time is in seconds and its key says so; null for what did not happen."""
+    """For programs: seconds under a key that names them; null: it did not happen."""
     return None if duration_ns is None else duration_ns / NS_PER_SECOND
 
 
@@ -98,6 +96,6 @@ def _in_units(millis: int) -> list[str]:
 
 
 def _decimal(number: int, digits: int) -> str:
-    """Of a number in 10 ** -``digits``; no digits where they are all zero."""
+    """A number in 10 ** -``digits``; no digits if they are all zero."""
     whole, rest = divmod(number, 10**digits)
     return f"{whole}.{rest:0{digits}d}" if rest else str(whole)
