@@ -14,7 +14,8 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS, State
-from ebbtide.actors.policy.grace_periods import FLOOR_NS
+from ebbtide.actors.policy.grace_periods import DELETE_SECONDS_MIN, FLOOR_NS
+from ebbtide.actors.policy.termination_mode import SIGN_NS
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     CancelOrder,
@@ -32,8 +33,8 @@ from ebbtide.events.values import Container
 #: The actor whose orders these are (`actors.hook`).
 NAME = "HookActor"
 
-#: By then a pod that has heard has mostly ended, and the kubelet knows of the delete.
-TELL_NS = NS_PER_SECOND // 2
+#: How long before the last possible SIGKILL a kubelet is given up.
+LAST_CHANCE_NS = NS_PER_SECOND
 
 #: How long before SIGKILL a straggler is looked at.
 AUTOPSY_BEFORE_KILL_NS = 250_000_000
@@ -82,16 +83,8 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     stop_note: str = ""
     #: SIGKILL is ordered, and its outcome not known yet.
     kill_open: bool = False
-    #: Of one that the kubelet stops, and may not have told: when we tell it too; it waits for its turn.
-    tell_at_ns: int = NEVER_NS
-    telling: bool = False
-    #: We have.
-    told: bool = False
     #: Nobody saw it end, and that our SIGKILL has met it is not known.
     end_unseen: bool = False
-    #: Before it comes to our SIGKILL we tell it, if we never have; when we did.
-    warn: bool = False
-    warned_ns: int = 0
     #: Started again by its kubelet since its end was on record: the first of its tries since then.
     again: int = 0
     #: Since when it has had its time, where that is later than its pod.
@@ -117,17 +110,8 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
             # Looked at first, because SIGKILL takes away what there is to see; whoever was looked at is due
             # once more.
             first_look_ns = min(self.autopsy_at_ns, self.kill_at_ns - AUTOPSY_BEFORE_KILL_NS)
-            return min(self.kill_at_ns if self.autopsy else first_look_ns, self.tell_due_ns)
+            return self.kill_at_ns if self.autopsy else first_look_ns
         return NEVER_NS
-
-    @property
-    def tell_due_ns(self) -> int:
-        """When we tell one that the kubelet stops. What is left to our SIGKILL has outlived the time in which
-        a kubelet at work has told it, or ended it.
-        """
-        if not self.warn or self.told or self.phase != "stopping":
-            return self.tell_at_ns
-        return min(self.tell_at_ns, self.kill_at_ns - FLOOR_NS + TELL_NS)
 
     def key(self, what: str) -> str:
         return order_key(NAME, f"{what}:{self.spec.name}", self.uid, self.first_ordinal + self.tries)
@@ -263,28 +247,7 @@ def _stop_signal(down: ContainerState) -> SendSignal:
         uid=down.uid,
         container=down.spec.name,
         signal=down.spec.stop_signal,
-        by_runtime=down.delegated,
     )
-
-
-def due_tell(down: ContainerState, now: int) -> ContainerState:
-    """It is told, in its turn or as the last chance; the floor is between that and our SIGKILL."""
-    warned = down.tell_at_ns > now
-    kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
-    return replace(
-        down,
-        tell_at_ns=NEVER_NS,
-        telling=True,
-        warn=False,
-        warned_ns=now if warned else 0,
-        kill_at_ns=kill_at_ns,
-    )
-
-
-def tell(down: ContainerState) -> ContainerStep:
-    """The same beside the kubelet, whose SIGKILL stays where it was."""
-    down = replace(down, tries=down.tries + 1, stop_open=True, telling=False, told=True)
-    return down, [_stop_signal(down)]
 
 
 def resume_stop(down: ContainerState, now: int) -> ContainerState:
@@ -316,6 +279,16 @@ def repeat_stop(down: ContainerState) -> ContainerStep:
 def autopsy(down: ContainerState) -> ContainerStep:
     order = TakeAutopsy(key=down.key("autopsy"), uid=down.uid, container=down.spec.name)
     return replace(down, autopsy=True), [order]
+
+
+def overdue_ns(now: int, deadline_ns: int, limit_ns: int) -> int:
+    """When a deleted pod that still runs shows that its kubelet has failed.
+
+    A delete gives a second at least. A hook that took all of the grace has 2 s after it, and a kubelet some
+    time to act. A container that it has not stopped gets its signal before the last possible SIGKILL.
+    """
+    grace_until_ns = max(deadline_ns, now + DELETE_SECONDS_MIN * NS_PER_SECOND)
+    return max(now, min(grace_until_ns + FLOOR_NS + SIGN_NS, limit_ns - LAST_CHANCE_NS))
 
 
 def kill(down: ContainerState) -> ContainerStep:
@@ -357,7 +330,8 @@ def shorten(down: ContainerState, now: int) -> ContainerState:
 def limit(down: ContainerState, limit_ns: int) -> ContainerState:
     """The shutdown's last possible SIGKILL has moved."""
     # Only ever sooner: a limit that moves away finds the pods' ends laid out, and the waves behind them.
-    return replace(down, limit_ns=limit_ns, kill_at_ns=min(down.kill_at_ns, limit_ns))
+    last_ns = limit_ns - LAST_CHANCE_NS if down.delegated else limit_ns
+    return replace(down, limit_ns=limit_ns, kill_at_ns=min(down.kill_at_ns, last_ns))
 
 
 # What the outcome of an order means for the container that it was about.
@@ -388,11 +362,6 @@ def _stop_order_ended(down: ContainerState, event: OrderEnded, now: int) -> Cont
     down = replace(down, stop_open=False)
     if down.phase == "stopping" and event.result == "unknown":
         return repeat_stop(down)
-    # It was to reach it beside the kubelet, and has not; since then it is ours to stop.
-    untold = down.told and not down.delegated and event.result == "failed"
-    if untold and down.phase == "stopping":
-        kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
-        return repeat_stop(replace(down, told=False, stop_since_ns=now, kill_at_ns=kill_at_ns))
     error = event.reason if event.result == "failed" else ""
     not_known = f"whether {name} got {signal} is not known"
     notes = {
@@ -400,9 +369,7 @@ def _stop_order_ended(down: ContainerState, event: OrderEnded, now: int) -> Cont
         "timed-out": not_known,
         "failed": f"{signal} did not reach {name}: {error}",
     }
-    # Beside the kubelet whoever is not known to have been told may be told once more.
-    told = down.told and event.result == "done"
-    return replace(down, stop_note=notes.get(event.result, ""), error=error, told=told), []
+    return replace(down, stop_note=notes.get(event.result, ""), error=error), []
 
 
 def _kill_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:

@@ -33,15 +33,14 @@ from ebbtide.actors.container import (
     AUTOPSY_BEFORE_KILL_NS,
     NAME,
     ORDER_ENDED_BY_KIND,
-    TELL_NS,
     ContainerState,
 )
 from ebbtide.actors.policy.grace_periods import DELETE_SECONDS_MIN, FLOOR_NS
-from ebbtide.actors.policy.termination_mode import SIGN_NS
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     CancelOrder,
     DeadlineMoved,
+    DeleteOverdue,
     DeletePod,
     DeleteRefused,
     HandedOver,
@@ -65,7 +64,6 @@ from ebbtide.events.facts import (
     HurryRequested,
     OrderEnded,
     PodJoined,
-    RuntimeRead,
     Tick,
 )
 from ebbtide.events.values import Handover, Pod, TerminationMode
@@ -98,22 +96,12 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     #: What the last delete gave, as a time: another one only ever shortens it.
     delete_until_ns: int = 0
     first_ordinal: int = 0
-    #: The runtime was away for a moment, and what the kubelet asks of it may be lost until then.
-    doubt_until_ns: int = 0
-    #: Handed over before the kubelet has shown that it stops this pod: as far as its grace may go now.
-    anew_until_ns: int = 0
-    #: Since when its grace counts, where that is later than its stop.
-    taken_ns: int = 0
     #: When a daemon has started since its stop began.
     daemon_ns: int = 0
 
     @property
     def begun(self) -> bool:
         return self.begun_ns > 0
-
-    @property
-    def grace_since_ns(self) -> int:
-        return self.taken_ns or self.begun_ns
 
 
 def phase_of(state: PodState) -> str:
@@ -137,7 +125,7 @@ def _handover(state: PodState, event: Event, now: int) -> Handover | None:
     exited = [down.spec.name for down in state.downs if down.phase == "exited"]
     if isinstance(event, ContainerExited):
         exited.append(event.container)
-    grace_ns, begun_ns = state.grace_ns, state.grace_since_ns
+    grace_ns, begun_ns = state.grace_ns, state.begun_ns
     if isinstance(event, PodStopBegan) and not state.begun:
         grace_ns, begun_ns = event.grace_ns, max(now, 1)
     return Handover(
@@ -168,9 +156,6 @@ def _each_container(
         left = left or down.phase != "exited"
         if down.phase == "turn" and (_has_turn(downs, index) or down.stop_by_ns <= now):
             downs[index], made = steps.stop(down, now)
-            decisions += made
-        elif down.telling and down.phase == "stopping" and (down.warned_ns or _has_turn(downs, index)):
-            downs[index], made = steps.tell(down)
             decisions += made
     state = replace(state, downs=tuple(downs))
     return (state, decisions) if left or not state.begun else _end_pod(state, now, decisions)
@@ -220,13 +205,9 @@ def _pod_ended_event(state: PodState, now: int) -> PodEnded:
 
 def _had_ns(state: PodState, now: int) -> int:
     """How much time it had."""
-    killed_ns = [down.kill_at_ns for down in state.downs if down.killed]
     had_ns = [down.kill_at_ns - down.since_ns for down in state.downs if down.killed and down.since_ns]
     if had_ns:
         return max(0, min(had_ns))
-    if state.taken_ns and killed_ns:
-        # Whose SIGKILL came before it was handed over had no time of ours.
-        return max(0, min(killed_ns) - state.taken_ns)
     return min(state.grace_ns, now - state.begun_ns) if state.means and state.begun else state.grace_ns
 
 
@@ -318,9 +299,6 @@ def _end_text(down: ContainerState) -> str:
 
 def _hook_notes(downs: Sequence[ContainerState]) -> str:
     notes = [note for down in downs for note in (down.hook_note, down.stop_note) if note]
-    warned = [down.spec.name for down in downs if down.warned_ns]
-    if warned:
-        notes.append(f"{', '.join(warned)} perhaps told to stop only when the grace was over")
     again = [down.spec.name for down in downs if down.again]
     if again:
         notes.append(f"{', '.join(again)} had ended before, and was started again by the kubelet")
@@ -364,7 +342,7 @@ def _under_delete(down: ContainerState, now: int, deadline_ns: int, limit_ns: in
         stop_since_ns=now,
         deadline_ns=deadline_ns,
         limit_ns=limit_ns,
-        kill_at_ns=max(now, min(deadline_ns + FLOOR_NS, limit_ns)),
+        kill_at_ns=steps.overdue_ns(now, deadline_ns, limit_ns),
         autopsy_at_ns=max(now, deadline_ns - AUTOPSY_BEFORE_KILL_NS),
         delegated=True,
     )
@@ -431,7 +409,7 @@ def _delete_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     if state.means != "api":
         return _take_over(state, now)
     if event.result == "done":
-        return (_doubt(state, now, 0), ()) if now < state.doubt_until_ns else (state, ())
+        return state, ()
     if event.result == "unknown":  # the daemon died in between
         state, order = _order_delete(state, state.delete_until_ns, now)
         return state, [order]
@@ -449,51 +427,28 @@ def _await_handed_over(state: PodState, event: HandedOver, now: int) -> Result:
     return (replace(state, means="cri"), ()) if state.means == "api" else (state, ())
 
 
-def _handed_over(state: PodState, event: Event, now: int) -> Result:
-    """From now on it is ours.
+def _handed_over(state: PodState, event: HandedOver, now: int) -> Result:
+    """The pod has its grace again, as far as its wave has time: a failed kubelet may have told it nothing.
 
-    One whose delete is under way waits for its outcome, soon: that tells whether its hooks may have run.
+    A straggler's wave has no time, and a hurried pod gets none.
     """
     if state.means != "api":
         return state, ()
-    state = replace(state, means="cri")
+    has_time = state.wave == event.wave and not state.hurried
+    return _pass_over(state, min(now + state.grace_ns, event.until_ns) if has_time else 0, now)
+
+
+def _pass_over(state: PodState, until_ns: int, now: int) -> Result:
+    """From the kubelet to us. A delete that is under way is waited for first: its outcome tells whether the
+    kubelet may have run the pod's hooks.
+    """
+    downs = tuple(replace(down, deadline_ns=max(down.deadline_ns, until_ns)) for down in state.downs)
+    grace_ns = max([state.grace_ns, until_ns - state.begun_ns])
+    state = replace(state, means="cri", downs=downs, grace_ns=grace_ns)
     return (state, ()) if state.delete_key else _take_over(state, now)
 
 
-def _handed_over_anew(state: PodState, event: HandedOver, now: int) -> Result:
-    """What the kubelet has lost of a pod's grace is given again, as far as its wave has time: a hung one has
-    told the pod nothing, and the next waves count on theirs.
-    """
-    # A pod of which a container has ended since, or that we have told in time, has heard. A straggler's wave
-    # is over, and who is hurried has no time: these get none, but are not said to have had what the kubelet
-    # lost.
-    heard = any(
-        (down.told and not down.stop_open and not down.warned_ns)
-        or (down.phase == "exited" and down.stop_since_ns)
-        for down in state.downs
-    )
-    if state.means == "api" and not heard:
-        has_time = state.wave == event.wave and not state.hurried
-        state = replace(state, anew_until_ns=max(now, event.until_ns if has_time else 1))
-    return _handed_over(state, event, now)
-
-
-def _grace_anew(state: PodState, now: int) -> PodState:
-    since_ns = min((down.warned_ns for down in state.downs if down.warned_ns), default=now)
-    deadline_ns = min(since_ns + state.grace_ns, state.anew_until_ns)
-    downs = tuple(
-        replace(
-            down, deadline_ns=max(down.deadline_ns, min(deadline_ns, down.limit_ns - FLOOR_NS)), warned_ns=0
-        )
-        for down in state.downs
-    )
-    grace_ns = max((down.deadline_ns - since_ns for down in downs), default=0)
-    return replace(state, downs=downs, grace_ns=max(0, grace_ns), taken_ns=since_ns, anew_until_ns=0)
-
-
 def _take_over(state: PodState, now: int) -> Result:
-    if state.anew_until_ns:
-        state = _grace_anew(state, now)
     return _each_container(state, now, "stopping", lambda down: _taken_over(down, state, now))
 
 
@@ -502,53 +457,18 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.Contai
         return down, []
     # Another try's key: what the kubelet's time led to must not be taken for the outcome of ours.
     ours = replace(
-        down, delegated=False, autopsy=False, autopsy_at_ns=NEVER_NS, tries=down.tries + 1, warn=False
+        down,
+        delegated=False,
+        autopsy=False,
+        autopsy_at_ns=NEVER_NS,
+        tries=down.tries + 1,
+        since_ns=max(now, 1),
     )
-    if down.told:
-        return replace(ours, kill_at_ns=max(ours.kill_at_ns, min(down.deadline_ns, down.limit_ns))), []
-    ours = replace(ours, tell_at_ns=NEVER_NS, telling=False)
     if state.refused:
         ours = replace(ours, phase="running", stop_since_ns=0, kill_at_ns=NEVER_NS)
         return steps.begin(ours, now, down.deadline_ns, down.limit_ns, sleep_action=state.sleep_action)
     note = "" if down.spec.hook is None else HANDED_OVER
     return replace(ours, phase="turn", hook_note=note or down.hook_note), []
-
-
-# --- what the kubelet asked of a runtime that was away for a moment -------------------------------
-
-# A stop of the kubelet's that meets no runtime fails, and the kubelet tries again ten seconds later: for many
-# pods that is after their grace. Which stops were heard nobody tells, so we tell these pods as well, over the
-# runtime, which passes one signal on however many ask, as long as it lives. So only who was told in the
-# runtime's last life, and still runs half a second into the next, is told twice. A pod with a hook is told
-# when only the floor is left of its grace, since how long its hook takes is not seen here; so is a sidecar,
-# whose turn comes late. Who was told long before the break is known to have heard.
-
-#: How long a kubelet may take to find its runtime again (its own pause between two attempts is 3 s at most).
-DOUBT_NS = 4 * NS_PER_SECOND
-
-
-def _runtime_back(state: PodState, event: RuntimeRead, now: int) -> Result:
-    if not event.away_ns or state.means != "api":
-        return state, ()
-    state = replace(state, doubt_until_ns=now + DOUBT_NS)
-    # One whose delete is under way is told when that is taken.
-    return (_doubt(state, now, now - event.away_ns - SIGN_NS), ()) if state.deleted else (state, ())
-
-
-def _doubt(state: PodState, now: int, since_ns: int) -> PodState:
-    """``since_ns``: whose stop began before has heard of it."""
-
-    def step(down: ContainerState) -> ContainerState:
-        if down.phase != "stopping" or not down.delegated or down.told:
-            return down
-        tell_at_ns = now + TELL_NS
-        if down.spec.hook is not None or down.spec.sidecar:
-            tell_at_ns = max(tell_at_ns, down.stop_by_ns - FLOOR_NS)
-        elif state.begun_ns < since_ns:
-            return down
-        return replace(down, tell_at_ns=tell_at_ns)
-
-    return replace(state, downs=tuple(step(down) for down in state.downs))
 
 
 # --- the handlers -------------------------------------------------------------------------------
@@ -567,9 +487,17 @@ def _adopted(state: PodState, event: PodPlanned, now: int) -> Result:
     # No new grace: a cancel must not give more time to a pod that began to stop before it.
     state, decisions = replace(state, wave=event.wave, withdrawn=False), ()
     if event.means != state.means:
-        state, decisions = _handed_over(state, event, now)
+        state, decisions = _pass_over(state, 0, now) if state.means == "api" else (state, ())
     if not state.means or not state.begun or state.over:
         return state, decisions
+    # After a cancel no SIGKILL of ours was due.
+    downs = tuple(
+        replace(down, kill_at_ns=steps.overdue_ns(now, down.deadline_ns, down.limit_ns))
+        if down.phase == "stopping" and down.delegated
+        else down
+        for down in state.downs
+    )
+    state = replace(state, downs=downs)
     deadline_ns = now + event.grace_seconds * NS_PER_SECOND
     state, again = _stop_again(state, event.pod, now, deadline_ns, NEVER_NS)
     if state.means == "api" and not state.deleted and not state.delete_key:
@@ -623,15 +551,7 @@ def _stop_began(state: PodState, event: PodStopBegan, now: int) -> Result:
     # A stamp of 0 would read as "not begun"; no clock that runs shows it.
     state = replace(state, begun_ns=max(now, 1), grace_ns=0 if state.hurried else event.grace_ns)
     if state.means in ("api", "observe"):
-        state, decisions = _begin_delegated(state, event, now)
-        if state.means == "observe":
-            return state, decisions
-        # A delete gives a second at least: with no grace at all SIGKILL came before the kubelet was given up.
-        least_ns = min(now + DELETE_SECONDS_MIN * NS_PER_SECOND + FLOOR_NS, event.kill_by_ns)
-        downs = tuple(
-            replace(down, kill_at_ns=max(down.kill_at_ns, least_ns), warn=True) for down in state.downs
-        )
-        return replace(state, downs=downs), decisions
+        return _begin_delegated(state, event, now)
     deadline_ns = now + state.grace_ns
     return _each_container(
         state,
@@ -714,12 +634,25 @@ def _tick(state: PodState, event: Tick, now: int) -> Result:
     due_ns = now - steps.STANDSTILL_NS
     if waited_ns > steps.STANDSTILL_NS and any(down.due_ns() <= due_ns for down in state.downs):
         state = replace(state, downs=tuple(steps.stood_still(down, now, due_ns) for down in state.downs))
-    return _each_container(state, now, "", lambda down: _container_due(down, now, state.daemon_ns))
+    overdue = [
+        down.phase == "stopping" and down.delegated and down.limit_ns > now >= down.kill_at_ns
+        for down in state.downs
+    ]
+    if any(overdue):
+        # Handed over, it gets its signal. Otherwise SIGKILL comes at the shutdown's last moment for it.
+        downs = tuple(
+            replace(down, kill_at_ns=down.limit_ns, autopsy=True) if late else down
+            for down, late in zip(state.downs, overdue, strict=True)
+        )
+        state = replace(state, downs=downs)
+    state, decisions = _each_container(
+        state, now, "", lambda down: _container_due(down, now, state.daemon_ns)
+    )
+    assert state.pod is not None
+    return state, [DeleteOverdue(uid=state.pod.uid), *decisions] if any(overdue) else decisions
 
 
 def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> steps.ContainerStep:
-    if down.tell_due_ns <= now:
-        down = steps.due_tell(down, now)
     # Whose turn has come by time is stopped by `_each_container`, with whom it has come by an exit.
     if down.due_ns() > now or down.phase == "turn":
         return down, []
@@ -808,18 +741,16 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
         state,
         # Kept for a hand-over from the kubelet: a hurried pod gets no new time.
         hurried=state.hurried or state.means == "api",
-        grace_ns=min(state.grace_ns, now - state.grace_since_ns),
+        grace_ns=min(state.grace_ns, now - state.begun_ns),
         finding=f"hurried by uid {event.asked_by}",
     )
     if state.means == "api":
-        # The least that a delete can give, and the floor after it; the kubelet does the rest.
-        last_ns = now + DELETE_SECONDS_MIN * NS_PER_SECOND + FLOOR_NS
+        # The least that a delete can give; the kubelet does the rest.
         downs = tuple(
             replace(
                 down,
                 deadline_ns=min(down.deadline_ns, now),
-                kill_at_ns=min(down.kill_at_ns, last_ns),
-                tell_at_ns=now if down.tell_at_ns != NEVER_NS else NEVER_NS,
+                kill_at_ns=min(down.kill_at_ns, steps.overdue_ns(now, now, down.limit_ns)),
             )
             for down in state.downs
         )
@@ -839,7 +770,10 @@ def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
     """What has begun is finished, but a delete that is not taken has begun nothing; nor is what its kubelet
     starts again from now on. And no last SIGKILL has to come before a release.
     """
-    downs = tuple(replace(down, limit_ns=NEVER_NS) for down in state.downs)
+    downs = tuple(
+        replace(down, limit_ns=NEVER_NS, kill_at_ns=NEVER_NS if down.delegated else down.kill_at_ns)
+        for down in state.downs
+    )
     return replace(state, downs=downs, withdrawn=True), ()
 
 
@@ -894,21 +828,20 @@ TRANSITIONS = Transitions(
     Row("planned",    ContainerExited, _container_exited),
     Row("stopping",   ContainerExited, _container_exited, "= ended",      (*HOOK_ENDS, SendSignal, PodEnded)),
     Row("stopping",   Tick,           _tick,              "=",
-        (*HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer)),
+        (*HOOK_ENDS, SendSignal, TakeAutopsy, DeleteOverdue, KillContainer)),
     Row("planned",    OrderEnded,     _order_ended),
     Row("stopping",   OrderEnded,     _order_ended,       "= ended",
         (DeletePod, DeleteRefused, *HOOK_BEGINS, HookEnded, SendSignal, KillContainer, PodEnded)),
     Row("ended",      OrderEnded,     _delete_noted,      "=",            (DeleteRefused,)),
     Row(EVERY,        AutopsyTaken,   _autopsy_taken),
     Row(EVERY,        DaemonStarted,  _daemon_started),
-    Row("planned stopping", RuntimeRead, _runtime_back),
     Row("planned",    PodJoined,      _runs_again),
     Row("stopping",   PodJoined,      _stopped_again,     "=",
         (*HOOK_BEGINS, HookEnded, SendSignal)),
-    ignored("new ended", RuntimeRead, PodJoined),
+    ignored("new ended", PodJoined),
 
     Row("planned",    HandedOver,     _await_handed_over),
-    Row("stopping",   HandedOver,     _handed_over_anew,  "= ended",
+    Row("stopping",   HandedOver,     _handed_over,  "= ended",
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("planned",    HurryRequested, _hurry_later),
     Row("stopping",   HurryRequested, _hurry,             "=",

@@ -30,6 +30,7 @@ from ebbtide.actors.policy.termination_mode import NODE_MODES, SIGN_NS, ModeChoi
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key
 from ebbtide.events.decisions import (
     ConfigAdopted,
+    DeleteOverdue,
     DeletePod,
     DeleteRefused,
     EpisodeClosed,
@@ -271,6 +272,10 @@ def _delete_refused(state: KubeletState, event: DeleteRefused, now: int) -> Resu
     return _hand_over(state, f"the API server did not take a delete: {event.reason}")
 
 
+def _delete_overdue(state: KubeletState, event: DeleteOverdue, now: int) -> Result:
+    return _hand_over(state, "the kubelet has not ended a deleted pod in its grace")
+
+
 def _fallback_engaged(state: KubeletState, event: FallbackEngaged, now: int) -> Result:
     """The fallback signals containers, and a kubelet would start them again."""
     return _hand_over(state, "the fallback ends pods")
@@ -467,8 +472,10 @@ KUBELET = ActorType(
         Row("api", ContainerExited, _container_exited),
         Row("api", PodsEnded, _pods_ended),
         ignored("no-node idle observe cri handed-over cancelled", WaveStarted, PodPlanned, PodStopBegan,
-            DeletePod, ContainerExited, PodsEnded, DeleteRefused, FallbackEngaged),
+            DeletePod, ContainerExited, PodsEnded, DeleteRefused, DeleteOverdue, FallbackEngaged),
         Row("api", DeleteRefused, _delete_refused, "handed-over stopping",
+            decides=(HandedOver, StopKubelet)),
+        Row("api", DeleteOverdue, _delete_overdue, "handed-over stopping",
             decides=(HandedOver, StopKubelet)),
         Row("api", FallbackEngaged, _fallback_engaged, "handed-over stopping",
             decides=(HandedOver, StopKubelet)),

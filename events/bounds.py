@@ -52,7 +52,6 @@ class Bounds(NamedTuple):
     exit_code_seconds: float = 0.5  # an exit code is worth a moment of its wave
     stop_heard_seconds: float = 2.0  # a stop that is sent is not yet one that was read
     stop_direct_seconds: float = 0.5  # then a signal goes past a runtime that does not answer
-    stop_started_seconds: float = 1.0  # the same where the kubelet may have stopped it: no second signal
     killed_seconds: float = 0.5  # a killed process goes in milliseconds, unless something holds it
     sandbox_seconds: float = 10.0  # a network plugin that hangs holds one worker
 

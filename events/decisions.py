@@ -667,6 +667,16 @@ class DeleteRefused(Decision):
     reason: str
 
 
+class DeleteOverdue(Decision):
+    """A deleted pod still runs though its grace is over: the kubelet does not carry its delete out."""
+
+    template = "the kubelet did not end it in its grace"
+    level = WARNING
+    log = "{since} pod {pod}: {text}"
+
+    uid: str
+
+
 class HookStarted(Decision):
     """A preStop hook begins. A ``sleep`` is only a deadline in the actor: ``until_ns``."""
 
@@ -735,9 +745,7 @@ class HookEnded(Decision):
 
 
 class SendSignal(Order):
-    """The stop signal, to the container's first process. ``by_runtime``: the kubelet may ask the runtime for
-    it too, which signals a container once.
-    """
+    """The stop signal, to the container's first process."""
 
     template = "{self.container}: {self.signal}"
     span_role = "stop"
@@ -747,7 +755,6 @@ class SendSignal(Order):
     uid: str
     container: str
     signal: str
-    by_runtime: bool = False
 
 
 class TakeAutopsy(Order):

@@ -632,20 +632,16 @@ class KubeletRead(Fact):
 
 
 class RuntimeRead(Fact):
-    """The container runtime began or ceased to answer. ``away_ns``: it answers after a break too short to
-    report; requests in the break may have failed.
-    """
+    """The container runtime began or ceased to answer."""
 
     log = PLAIN
     redaction = {"error": "message"}
 
     reachable: bool
     error: str = ""
-    away_ns: int = 0
 
     def text(self, names: Names, at: Stamp) -> str:
-        again = f" again after {span(self.away_ns)}" if self.away_ns else ""
-        return f"{_reachable_text('the container runtime', self)}{again}"
+        return _reachable_text("the container runtime", self)
 
     @property
     def level(self) -> int:

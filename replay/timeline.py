@@ -387,6 +387,7 @@ SENTENCES: dict[str, Callable[[dict[str, Any], Line], str]] = {
     ),
     "DeletePod": lambda data, line: f"its delete was ordered, with {span_s(data['grace_seconds'])} of grace",
     "DeleteRefused": lambda data, line: f"the API server did not accept its delete: {data['reason']}",
+    "DeleteOverdue": lambda data, line: "the kubelet did not end it in its grace",
     "HookStarted": lambda data, line: f"the preStop hook of {line.container} ({data['kind']}) began",
     "HookEnded": _hook_sentence,
     "SendSignal": lambda data, line: f"container {line.container} was told to stop, with {data['signal']}",

@@ -373,8 +373,8 @@ def every_pod_is_signalled(view: BootView) -> BreachSentences:
 
 GRACE_FLOOR_NS = 2 * NS_PER_SECOND
 
-#: A delete is tried for 1.5 s, and its grace is a second at the least.
-KUBELET_ASKS_NS = 3000 * MS
+#: A delete's grace is a second at least. A kubelet that has not ended the pod 4 s after it has failed.
+KUBELET_ASKS_NS = 5000 * MS
 
 
 def no_hook_twice(view: BootView) -> BreachSentences:
@@ -388,7 +388,9 @@ def no_hook_twice(view: BootView) -> BreachSentences:
 
 
 def no_stop_twice(view: BootView) -> BreachSentences:
-    """The stop signal is repeated only by another daemon, or shutdown."""
+    """Only another daemon, or shutdown, repeats a stop signal. After the kubelet's signal Ebbtide sends its
+    own only once the pod was handed over.
+    """
     woken_ns = {seen.at_ns: None for seen in view.of("runtime-wakes")}
     for box in view.boxes():
         for signals in _by_shutdown(view, box, view.of_box(box, "signal")):
@@ -399,6 +401,22 @@ def no_stop_twice(view: BootView) -> BreachSentences:
             shutdowns = max(1, len(view.stop_begins(box.uid))) if late else 1
             if any(lives.count(life) > shutdowns for life in dict.fromkeys(lives)):
                 yield f"{container_label(box)} got its stop signal from daemons {lives}"
+            since_ns = min((seen.at_ns for seen in signals if seen.life == KUBELET), default=view.ended_ns)
+            ours = [seen.at_ns for seen in signals if seen.life != KUBELET and seen.at_ns >= since_ns]
+            if ours and ours[0] < _ours_from_ns(view, box.uid) and not view.forgotten(box.uid):
+                yield f"{container_label(box)} got its stop signal again at {span(ours[0])}, from us"
+
+
+def _ours_from_ns(view: BootView, uid: str) -> int:
+    """When the kubelet had the pod no longer: handed over, or planned over the runtime."""
+    planned = [
+        view.at_ns(record)
+        for record, event in view.events(PodPlanned)
+        if event.pod.uid == uid and event.means == "cri"
+    ]
+    return min(
+        [*planned, *(view.at_ns(record) for record, _ in view.events(HandedOver))], default=view.ended_ns
+    )
 
 
 def _stop_outlives_end(view: BootView, box: SimulatedContainer) -> bool:

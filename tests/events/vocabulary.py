@@ -204,6 +204,7 @@ KUBERNETES: tuple[Event, ...] = (
     d.DeletePod(key="k", uid="u1", namespace="shop", name="web-0", grace_seconds=30),
     d.DeletePod(key="k", uid="u1", namespace="shop", name="web-0", grace_seconds=1, after_taint=True),
     d.DeleteRefused(uid="u1", reason="500 Internal Server Error"),
+    d.DeleteOverdue(uid="u1"),
     d.AwaitUnmounts(key="k", uids=("u1",), timeout_ns=5 * S),
     d.WithdrawPods(key="k", uids=("u1", "u2")),
     d.WithdrawPods(key="k", uids=tuple(f"pod-{number}" for number in range(20))),

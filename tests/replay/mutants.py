@@ -34,6 +34,7 @@ NODES: tuple[tuple[NodeMode, int], ...] = (
     ("api", 4),
     ("api", 11),
     ("api", 12),
+    ("api", 16),
     ("api", 20),
     ("api", 42),
     ("api", 117),

@@ -88,8 +88,6 @@ NEEDS_A_FAILURE = (
 #: that a journal comes to tell of is taken off this list.
 UNTOLD = (
     "container._kill_order_ended: down.phase == 'killed' -> down.phase != 'killed'",
-    "container._stop_order_ended: down.phase == 'stopping' -> down.phase != 'stopping'",
-    "container._stop_order_ended: event.result == 'failed' -> event.result != 'failed'",
     "logind._arming_ended: event.reason == OPERATION_IN_PROGRESS -> event.reason != OPERATION_IN_PROGRESS",
     "fallback._take_pods: taken.wave <= state.wave -> taken.wave < state.wave",
     "fallback._hurry: event.pod in (taken.pod.uid, taken.pod.name, taken.pod.label)"
@@ -144,17 +142,12 @@ OF_A_NODE = (
     "hook._tick: waited_ns > steps.STANDSTILL_NS -> waited_ns <= steps.STANDSTILL_NS",
     "hook._tick: waited_ns > steps.STANDSTILL_NS -> waited_ns >= steps.STANDSTILL_NS",
     "container.exited: down.error != '' -> down.error == ''",
-    "container.due_tell: down.tell_at_ns > now -> down.tell_at_ns >= now",
-    "hook._delete_ended: now < state.doubt_until_ns -> now <= state.doubt_until_ns",
-    "hook._hurry: down.tell_at_ns != NEVER_NS -> down.tell_at_ns == NEVER_NS",
-    "hook._runtime_back: state.means != 'api' -> state.means == 'api'",
-    "hook.step: down.phase != 'stopping' -> down.phase == 'stopping'",
-    "hook.step: down.spec.hook is not None -> down.spec.hook is None",
-    "hook.step: state.begun_ns < since_ns -> state.begun_ns <= since_ns",
-    "hook.step: state.begun_ns < since_ns -> state.begun_ns >= since_ns",
+    "hook._adopted: state.means == 'api' -> state.means != 'api'",
+    "hook._tick: down.limit_ns > now >= down.kill_at_ns -> down.limit_ns >= now >= down.kill_at_ns",
     "kubelet._pod_deleted: state.plain.get(event.uid, 0) <= less_ns"
     " -> state.plain.get(event.uid, 0) < less_ns",
     "kubelet._sign_due_ns: due_ns > 0 -> due_ns >= 0",
+    "kubelet._sign_due_ns: due_ns > 0 -> due_ns <= 0",
     "node_status._certified_safe: state.mounted == () -> state.mounted != ()",
     "node_status._certify_again: before.all_ended == state.all_ended -> before.all_ended != state.all_ended",
     "node_status._certify_again: state.mounted is None -> state.mounted is not None",

@@ -164,9 +164,7 @@ FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
         active=_UP[command.words[0]],
         healthy=_TRUTH[command.options.get("healthy", "unknown")],
     ),
-    "runtime": lambda command: f.RuntimeRead(
-        reachable=command.words[0] == "up", away_ns=_duration(command, "after")
-    ),
+    "runtime": lambda command: f.RuntimeRead(reachable=command.words[0] == "up"),
     "api": lambda command: f.ApiRead(
         reachable=command.words[0] == "up", taint="untainted" not in command.words
     ),

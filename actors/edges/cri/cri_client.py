@@ -26,7 +26,6 @@ from ebbtide.actors.edges.cri.cri_pods import OperatorNotes
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.interfaces import Outlet, known_text
 from ebbtide.events import bounds
-from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import RuntimeRead
 from ebbtide.events.units import bound_text
 
@@ -73,7 +72,7 @@ RECONNECT_MS_MIN = 50
 RECONNECT_MS_MAX = 250
 #: Between two looks for a connection: gRPC's own wait for it cannot be cancelled.
 READY_POLL_SECONDS = 0.05
-#: Between two looks at an idle connection. While pods are stopped, `READY_POLL_SECONDS`.
+#: Between two looks at an idle connection.
 GONE_POLL_SECONDS = 0.5
 #: Between two looks of a task that waits until the runtime is on record as away.
 AWAY_POLL_SECONDS = 0.1
@@ -195,15 +194,10 @@ class CriClient:
             return
         raise Lost(f"the runtime is away for {bound_text(seconds)}")
 
-    async def gone(self, busy: Callable[[], bool]) -> float:
-        """Return once the connection is broken, with Trio's time of the last look that found it whole. Raises
-        Lost when the connection is closed.
-        """
-        seen = trio.current_time()
+    async def gone(self) -> None:
+        """Return once the connection is broken. Raises Lost when it is closed."""
         while self._connected():
-            seen = trio.current_time()
-            await trio.sleep(READY_POLL_SECONDS if busy() else GONE_POLL_SECONDS)
-        return seen
+            await trio.sleep(GONE_POLL_SECONDS)
 
     def _connected(self, *, connect: bool = False) -> bool:
         # gRPC's own wait cannot be cancelled, and outlives the loop.
@@ -329,22 +323,11 @@ class RuntimeReach:
         while not self.away:
             await trio.sleep(AWAY_POLL_SECONDS)
 
-    async def follow(
-        self, outlet: Outlet, back: trio.MemorySendChannel[None], busy: Callable[[], bool]
-    ) -> None:
-        """Follow the connection until cancelled. Sends to ``back`` when the runtime can be asked again.
-        ``busy``: are pods being stopped?
-        """
-        seen: float | None = None
+    async def follow(self, outlet: Outlet, back: trio.MemorySendChannel[None]) -> None:
+        """Follow the connection until cancelled. Sends to ``back`` when the runtime can be asked again."""
         while True:
             try:
                 await self._client.ready(bounds.now.runtime_away_seconds)
-                if seen is not None:
-                    away_ns = round((trio.current_time() - seen) * NS_PER_SECOND)
-                    async with self._turn:
-                        # A break that is not on record.
-                        if self.answering:
-                            await outlet.put(RuntimeRead(reachable=True, away_ns=away_ns))
             except Lost as error:
                 await self._record(False, outlet, error)
                 await self._client.ready(float("inf"))
@@ -352,7 +335,7 @@ class RuntimeReach:
                 back.send_nowait(None)
             except trio.WouldBlock:
                 pass  # A question is due in any case.
-            seen = await self._client.gone(busy)
+            await self._client.gone()
 
     async def answers(self, outlet: Outlet) -> None:
         """A look succeeded."""

@@ -134,7 +134,7 @@ class Runtime:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 await nursery.start(self._client.run)
-                nursery.start_soon(self._reach.follow, self._outlet, self._stirred, lambda: self._busy)
+                nursery.start_soon(self._reach.follow, self._outlet, self._stirred)
                 nursery.start_soon(self._sandboxes.run)
                 nursery.start_soon(self._inventory.follow_expected, self._outlet)
                 nursery.start_soon(self._keep_warm)

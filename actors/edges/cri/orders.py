@@ -115,7 +115,7 @@ class ContainerOrders:
         if isinstance(entry, Ending):
             return entry
         context = self._context(order.key)
-        return await self._stops.signal(entry, order.signal, context, outlet, by_runtime=order.by_runtime)
+        return await self._stops.signal(entry, order.signal, context, outlet)
 
     async def _kill_container(self, order: KillContainer, outlet: Outlet) -> Ending:
         entry = await self._running(order, outlet)
@@ -206,13 +206,11 @@ class ContainerStops:
         name: str,
         traceparent: str,
         outlet: Outlet,
-        *,
-        by_runtime: bool = False,
     ) -> Ending:
         """Ends when the signal is sent, or ``timed-out`` when that is unknown. ``name``: the signal where
-        only the runtime knows the image's. ``by_runtime``: past the runtime only if it does not answer.
+        only the runtime knows the image's.
         """
-        if entry.pidfd >= 0 and not (by_runtime and await self._answers_soon(outlet)):
+        if entry.pidfd >= 0:
             if entry.stop_signal:
                 sent = _signal_first_process(entry, entry.stop_signal)
                 if sent == "":
@@ -234,17 +232,6 @@ class ContainerStops:
         self._start(self._stop, entry, traceparent, progress, outlet)
         await progress.sent.wait()
         return progress.ending
-
-    async def _answers_soon(self, outlet: Outlet) -> bool:
-        """A runtime that has just started reads its state first."""
-        with trio.move_on_after(bounds.now.stop_started_seconds):
-            while not self._reach.away:
-                try:
-                    await self._reach.confirm(outlet, bounds.now.stop_direct_seconds)
-                    return True
-                except Lost:
-                    await trio.sleep(STOP_AGAIN_SECONDS)
-        return False
 
     async def _stop(
         self, entry: ContainerEntry, traceparent: str, progress: _StopProgress, outlet: Outlet

@@ -75,6 +75,13 @@ def deletes_after_the_hand_over(of_run: Machine) -> None:
     force_setattr(of_run.boots[0].records[-1], "seq", over.seq + 10**6)
 
 
+def stops_beside_the_kubelet(of_run: Machine) -> None:
+    """No hand-over has come by then: the static pod's is behind the others."""
+    first = next(seen for seen in of_run.log.seen if seen.what == "signal")
+    assert first.life == KUBELET
+    note(of_run, "signal", "signal", uid=first.uid, container=first.container, life=1)
+
+
 def touched_while_looking_on(of_run: Machine) -> None:
     delete = DeletePod(key="k", uid="uid-web", namespace="shop", name="web", grace_seconds=1)
     put(of_run, record(of_run, MeansChosen), delete)
@@ -116,6 +123,7 @@ TEETH: tuple[tuple[str, NodeMode, dict[str, object], Callable[[Machine], None]],
     ("the_kubelet_is_back", "cri", {"cancel_after_ns": NS_PER_SECOND}, kubelet_stays_stopped),
     ("nobody_is_started_again", "cri", {"kind": "reboot"}, started_again),
     ("who_comes_back_gets_no_last_word", "cri", {"kind": "reboot"}, last_word),
+    ("no_stop_twice", "api", {}, stops_beside_the_kubelet),
     ("a_handover_is_final", "api", {}, deletes_after_the_hand_over),
     ("looking_on_touches_nobody", "observe", {"kubelet_lock": True}, touched_while_looking_on),
     ("a_certificate_is_true", "api", {}, certified_too_soon),

@@ -27,9 +27,9 @@ from tests.beds.containerd import Containerd, containerd, missing
 NEVER_NS = sys.maxsize
 
 
-def stop(uid: str, container: str = "main", *, by_runtime: bool = False) -> SendSignal:
+def stop(uid: str, container: str = "main") -> SendSignal:
     key = f"stop/{uid}/{container}"
-    return SendSignal(key=key, uid=uid, container=container, signal="SIGTERM", by_runtime=by_runtime)
+    return SendSignal(key=key, uid=uid, container=container, signal="SIGTERM")
 
 
 def kill(uid: str, container: str = "main") -> KillContainer:

@@ -219,7 +219,7 @@ async def test_a_break_of_a_real_connection(server: Server) -> None:
     async def work(link: CriClient) -> None:
         await link.ready(SECONDS)
         server.stop()
-        await link.gone(lambda: True)
+        await link.gone()
         server.start()
         await link.ready(SECONDS)
 

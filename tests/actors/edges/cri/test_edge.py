@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
+from ebbtide.actors.edges.cri import orders
 from ebbtide.actors.edges.cri.cri_client import CriClient, method_of
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
@@ -104,12 +105,14 @@ async def test_stop_signal_and_exit(
         return await call(self, request, *rest, **more)
 
     monkeypatch.setattr(CriClient, "call", recorded)
+    if by_runtime:
+        monkeypatch.setattr(orders, "_signal_first_process", lambda entry, name: "no process of it is here")
     made = kubelet.pod("brief", Spec(CODE_3), Spec(USR1, "other", image=USR1_IMAGE))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
-        assert await rig.do(stop(made.uid, by_runtime=by_runtime)) == Ending()
+        assert await rig.do(stop(made.uid)) == Ending()
         await rig.outbox.wait_for(ContainerExited)
-        ending = await rig.do(stop(made.uid, "other", by_runtime=by_runtime))
+        ending = await rig.do(stop(made.uid, "other"))
         assert ending == Ending(reason="" if by_runtime else "SIGUSR1 was sent, as its image asks")
         await rig.outbox.wait_for(ContainerExited, 2)
         assert called.count("StopContainer") == 2 * by_runtime
@@ -124,7 +127,7 @@ async def test_kill(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
     kubelet.pod("deaf", Spec(DEAF))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
-        assert await rig.do(stop("uid-deaf", by_runtime=True)) == Ending()
+        assert await rig.do(stop("uid-deaf")) == Ending()
         assert not rig.outbox.of(ContainerExited)
         assert await rig.do(TakeAutopsy(key="a", uid="uid-deaf", container="main")) == Ending()
         assert await rig.do(kill("uid-deaf")) == Ending()

@@ -99,8 +99,8 @@ class Rig:
         self.reach = RuntimeReach(runtime, notes)
         self._stops = ContainerStops(runtime, self.reach, nursery.start_soon, notes)
 
-    async def stop(self, name: str = "SIGTERM", *, by_runtime: bool = False) -> Ending:
-        return await self._stops.signal(self.entry, name, "", self.outbox, by_runtime=by_runtime)
+    async def stop(self, name: str = "SIGTERM") -> Ending:
+        return await self._stops.signal(self.entry, name, "", self.outbox)
 
     async def kill(self) -> Ending:
         return await self._stops.kill(self.entry, "")
@@ -183,34 +183,6 @@ async def test_a_call_that_may_have_been_heard(
         await trio.sleep(60)
         assert ending == Ending("timed-out", f"{NOT_KNOWN}, and is not given it again: Socket closed")
         assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
-
-
-async def test_a_container_that_the_kubelet_stops_as_well(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
-) -> None:
-    """The runtime is asked, because it tells once however many ask; one that has just begun is waited for."""
-    async with stopping(Runtime(up=False), process, knows="SIGTERM") as rig:
-
-        async def back() -> None:
-            await trio.sleep(BOUNDS.stop_started_seconds / 2)
-            rig.runtime.up = True
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(back)
-            assert await rig.stop(by_runtime=True) == Ending()
-        assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("runtime", [Runtime(up=False), Runtime(hangs=True)], ids=["away", "hung"])
-async def test_a_container_that_only_the_kubelets_runtime_could_tell(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes], runtime: Runtime
-) -> None:
-    """One that is not there after a second is given nothing, and its container is told by its process."""
-    async with stopping(runtime, process, knows="SIGTERM") as rig:
-        began = trio.current_time()
-        assert await rig.stop(by_runtime=True) == Ending()
-        assert trio.current_time() - began == pytest.approx(BOUNDS.stop_started_seconds)
-        assert (runtime.asked, rig.process.wait()) == (0, -signal.SIGTERM)
 
 
 async def test_a_runtime_that_refuses(
