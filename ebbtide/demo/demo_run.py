@@ -19,7 +19,8 @@ from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
 from ebbtide.actors.edges.linux.kill_tree import Marker, ProcessScanner, kill_exactly
 from ebbtide.actors.interfaces import Tell
 from ebbtide.config import load
-from ebbtide.daemon import Daemon, daemon_with_embedded_logind
+from ebbtide.daemon import Daemon
+from ebbtide.daemon_assembly import daemon_with_embedded_logind
 from ebbtide.daemon_status import DaemonStatus
 from ebbtide.demo.folder import DemoFolder
 from ebbtide.events.base import Record
@@ -74,7 +75,7 @@ async def run_demo(
 ) -> DemoResult:
     """Run all of it. ``say`` gets what the demo has to say, ``tell`` the daemon's lines.
 
-    Raises what `ebbtide.daemon.daemon_with_embedded_logind` raises.
+    Raises what `ebbtide.daemon_assembly.daemon_with_embedded_logind` raises.
     """
     logind = EmbeddedLogindEdge()
     options = RunOptions(

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from ebbtide.control import ControlError, Request
-from ebbtide.daemon import control_verbs
+from ebbtide.control_verbs import control_verbs
 from ebbtide.daemon_status import (
     LOCK_TEXTS,
     DaemonStatus,
@@ -232,7 +232,7 @@ async def test_a_name_in_two_namespaces_is_nobodys() -> None:
     }
     heard = Heard()
     hurry = control_verbs(DaemonStatus(phase="running", pods=pods), heard, dict, dict, dict)["hurry"]  # type: ignore[arg-type]
-    with pytest.raises(ControlError, match="'web' names 2 pods: say which, of blog/web, shop/web"):
+    with pytest.raises(ControlError, match="'web' names 2 pods: name one of blog/web, shop/web"):
         await hurry(Request("hurry", "web"), 0)
     assert heard == []
     with pytest.raises(ControlError, match=r"pod 'shop/db' has ended already \(killed\)"):

@@ -16,7 +16,7 @@ from ebbtide.daemon import freeze_what_stays
 #: there are, and how many blocks outside of them.
 ALLOCATING = """
 import ctypes, threading
-from ebbtide.daemon import keep_one_heap
+from ebbtide.daemon_assembly import keep_one_heap
 library = ctypes.CDLL(None)
 library.malloc.restype = library.fopen.restype = ctypes.c_void_p
 class Mallinfo(ctypes.Structure):

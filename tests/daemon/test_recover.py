@@ -20,7 +20,8 @@ from ebbtide.actors import container
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.control import Request
-from ebbtide.daemon import control_verbs, recover_in_time
+from ebbtide.control_verbs import control_verbs
+from ebbtide.daemon_assembly import recover_in_time
 from ebbtide.events import bounds
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
