@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.outage_bed.scenarios import CONTROLLER, HAND, SCENARIOS, SOON
+from tests.outage_bed.scenarios import CONTROLLER, HAND, NOBODY, SCENARIOS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "performance-outage.md"
@@ -26,17 +26,8 @@ KEPT_FIELDS = (
     *("scenario", "actor", "pair", "moment", "kubernetes"),
     *("seconds", "collector", "decided_ms", "broken"),
 )
-COLUMNS = (
-    "NotReady",
-    "tainted",
-    "Terminating",
-    "pods gone",
-    "detached",
-    "ready elsewhere",
-    "back",
-    "untainted",
-)
-HEADS = ("scenario", "by", *COLUMNS, "taint after proof and NotReady, ms", "holds")
+COLUMNS = ("NotReady", "tainted", "pods gone", "detached", "ready elsewhere", "untainted")
+HEADS = ("scenario", "by", *COLUMNS, "taint after proof and NotReady, ms")
 PAIR_HEADS = ("scenario", "pairs", "by", "tainted", "collector's wait", "ready elsewhere: median", "all")
 
 HEADING = """# Outages, measured
@@ -44,20 +35,21 @@ HEADING = """# Outages, measured
 *Written by `python -m tests.outage_bed --page`; do not edit by hand.*
 
 Kubernetes {version}, two nodes on one machine with two processors that had other work to do; a strict CSI
-driver with Kubernetes' own attacher and provisioner; each node's power wired to an emulated management
-controller (sushy-tools). All figures are seconds after the cut, of each scenario's last run. *Holds*: no
-line was written by a node that had lost the volume, and no call broke CSI's order (but where the scenario
-itself is about that); the journal was read back from the API server and replays to the byte; its trace was
-read back from a Jaeger, to which the controller had sent it, and is what the journal comes to, span by span;
-every pod's and volume's end is on record. The controller-manager has a monitor grace of 15 s, `defaults`,
-`early` and `untouched-for-long` its own 50 s. *By hand*: the taint set at the moment of NotReady. In
-`api-away` the storm brake holds the controller's taint back, since both nodes look dead.
+driver with Kubernetes' own attacher and provisioner; each node's power is wired to an emulated management
+controller (sushy-tools). Figures are seconds after the cut, of each scenario's last run. `hand`: the
+taint set at NotReady; `none`: no action at first. The controller-manager has a monitor grace of 15 s;
+`defaults`, `early` and `untouched-for-long` have 50 s.
+
+Each run checks: no node wrote after it had lost the volume, and no call broke CSI's order (unless the
+scenario is about that); the journal was read back from the API server and replays to the byte; its trace
+in Jaeger equals the journal's; every pod's and volume's end is on record. The page names runs that broke
+one. In `api-away` both nodes look dead, so the storm brake delays the controller's taint.
 
 ```
-sudo python -m tests.outage_bed --list
-sudo python -m tests.outage_bed --all                 # what the results do not have yet: an hour and a half
+sudo python -m tests.outage_bed --list                # the scenarios, explained
+sudo python -m tests.outage_bed --all                 # runs without a result: an hour and a half in all
 sudo python -m tests.outage_bed --pairs 10            # by hand and by the controller in turn
-sudo python -m tests.outage_bed --page                # this page: what is kept, with what was run since
+sudo python -m tests.outage_bed --page                # this page: the kept results and the new ones
 ```
 
 ## Each course
@@ -66,24 +58,23 @@ sudo python -m tests.outage_bed --page                # this page: what is kept,
 PAIRS = """
 ## By hand and by the controller in turn
 
-The collector removes pods every 20 s, so the time of a recovery depends on when in its round the taint comes.
-Both of a pair are cut at the same moment of that round and between the same renewals of the node's lease; the
-moments of the pairs are spread evenly over the round. The kubelet of the other node says its status every
-second: it mounts a volume once its status names it, and with the default of 10 s either of a pair may miss
-such a round by a tenth of a second.
+The collector removes pods every 20 s, so a recovery depends on when in its round the taint comes. Both
+runs of a pair are cut at the same moment of that round and of the lease's renewals; the moments of the
+pairs are spread evenly. The other node's kubelet reports its status every second: it mounts a volume once
+its status names it, and with the default of 10 s a run may miss such a round by a tenth of a second.
 
 """
 
 STORM_HEAD = "\n## A hundred nodes at once\n"
 STORM = """
-`sudo python -m benchmarks.storm`: a real API server, {nodes} nodes whose leases are renewed every 10 s,
-{pods} pods, one controller that may have 5 nodes out of service. It is left alone for a minute; then {out}
-nodes die within seconds, all of them declared off by a person, and it is watched for {seconds} s more.
+`sudo python -m benchmarks.storm`: a real API server, {nodes} nodes that renew their leases every 10 s,
+{pods} pods, one controller that may have 5 nodes out of service. After a quiet minute {out} nodes die
+within seconds, a person declares all of them off, and the run continues for {seconds} s.
 
 | | at most | measured |
 |---|---|---|
-| processor while nothing happens | 2 % | {idle_percent:.1f} % |
-| resident memory then, and its peak since the start | 150 MiB | {idle_mib:.0f}, {peak_mib:.0f} MiB |
+| processor at rest | 2 % | {idle_percent:.1f} % |
+| resident memory at rest, and its peak since the start | 150 MiB | {idle_mib:.0f}, {peak_mib:.0f} MiB |
 | peak of the memory in the storm | 150 MiB | {storm_peak_mib:.0f} MiB |
 | requests a second, the most in any 10 s of the storm | 20 | {most:.1f} |
 | nodes out of service at any moment | 5 | {tainted} |
@@ -146,8 +137,9 @@ def table(results: Results) -> str:
     for name, scenario in SCENARIOS.items():
         for actor in scenario.actors:
             if row := results.rows.get((name, actor)):
-                cells = [f"`{name}`", actor, *(row["seconds"].get(mark, "–") for mark in COLUMNS)]
-                cells += [row.get("decided_ms", "–"), "**no**" if row["broken"] else "yes"]
+                by = "none" if actor == NOBODY else actor
+                cells = [f"`{name}`", by, *(row["seconds"].get(mark, "–") for mark in COLUMNS)]
+                cells.append(row.get("decided_ms", "–"))
                 lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
@@ -171,16 +163,6 @@ def comparison(results: Results) -> str:
     return "\n".join(lines)
 
 
-def courses(results: Results) -> Iterator[str]:
-    for name, scenario in SCENARIOS.items():
-        if any(results.has(name, actor) for actor in scenario.actors):
-            said = " ".join((scenario.run.__doc__ or "").split())
-            more = [f"`{flag}={value}`" for flag, value in scenario.controllers.items() if flag not in SOON]
-            more += ["the controller-manager's defaults"] * (not scenario.controllers)
-            more += [f"effect `{scenario.effect}`"] * (scenario.effect != "NoExecute")
-            yield f"* `{name}`: {said}{' With ' * bool(more)}{', '.join(more)}{'.' * bool(more)}"
-
-
 def storm(figures: Row) -> str:
     """Of `benchmarks.storm`, each beside its limit."""
     worst = {
@@ -199,15 +181,14 @@ def page(results: Results, former: str = "", figures: Row | None = None) -> str:
         pairs = PAIRS + comparison(results) + "\n"
     else:
         pairs = "".join(former.partition(STORM_HEAD)[0].partition(PAIRS)[1:])
-    listed = "\n".join(courses(results))
     broken = [
         f"Broken: `{name}` by {actor}: {'; '.join(row['broken'])}"
         for (name, actor), row in results.rows.items()
         if row["broken"]
     ]
-    listed = "\n\n".join([listed, *broken])
+    listed = "".join(f"\n{line}\n" for line in broken)
     return (
         HEADING.format(version=version)
-        + f"{table(results)}\n\n{listed}\n{pairs}"
+        + f"{table(results)}\n{listed}{pairs}"
         + (storm(figures) if figures else "")
     )
