@@ -1,12 +1,11 @@
-"""A D-Bus connection for an edge: calls with a bound, and signals handed over the moment they are read.
+"""A D-Bus connection: bounded calls, and signals handed over when they are read.
 
-jeepney's own router drops signals when a queue is full and cannot tell a caller that the bus went away
-while it was idle. Here one task reads: replies go to their callers, signals to a plain function, so that
-what it notes (who owns a name) is in the order of the bus.
+jeepney's router drops signals from a full queue, and cannot report that an idle bus went away. Here one task
+reads: replies go to their callers, signals to a plain function, in the bus's order.
 
-Any local user may send us signals, of up to 32 MiB each on a system bus, and jeepney needs seconds to read
-one. So a message's lengths are looked at before anything else of it, what is too long is thrown away as it
-comes, and a body is read only where somebody asks for it.
+Any local user may send us signals of up to 32 MiB each, and jeepney needs seconds to parse one. So a
+message's lengths are read first, long messages are thrown away as they come, and a body is parsed only on
+demand.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from ebbtide.events.units import span_s
 
 SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
 
-#: What every message begins with: byte order, kind, lengths.
+#: The begin of every message: byte order, kind, lengths.
 FIXED_BYTES = 16
-#: D-Bus's own limit. What claims more is no message, and what follows it cannot be found.
+#: D-Bus's own limit. Behind a longer message the next cannot be found.
 MESSAGE_BYTES_MAX = 2**27
-#: Five names of at most 255 bytes, a path and a signature. A header is read for every message that a stranger
-#: sends: one of this length costs 5 ms where the bus passes on fields of any type, else a tenth of that.
+#: Five names of at most 255 bytes, a path and a signature. The header of every message is parsed: one of this
+#: length costs 5 ms if the bus passes on fields of any type, else a tenth of that.
 HEADER_BYTES_MAX = 2048
-#: The longest answer that we ask for lists locks: this is room for 500 of them, and read within 20 ms.
+#: The longest answer lists locks: room for 500 of them, parsed within 20 ms.
 BODY_BYTES_MAX = 64 * 1024
-#: What is thrown away comes in such pieces, and every other task has its turn between two of them.
+#: Other tasks run between two such pieces of a long message.
 SKIPPED_BYTES = 64 * 1024
 BYTE_ORDERS = {b"l": "<", b"B": ">"}
 
@@ -48,7 +47,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class BusError(Exception):
-    """The bus, or what was called on it, did not do what was asked. One line, fit for people."""
+    """The bus, or the called object, failed. The text is one line for people."""
 
 
 class TooLong(BusError):
@@ -64,12 +63,12 @@ class BusRefused(BusError):
 
 
 def system_bus_address() -> str:
-    """``DBUS_SYSTEM_BUS_ADDRESS``, or where the system bus is by convention."""
+    """By ``DBUS_SYSTEM_BUS_ADDRESS`` or by convention."""
     return os.environ.get("DBUS_SYSTEM_BUS_ADDRESS") or SYSTEM_BUS
 
 
 def sender(message: Message) -> str:
-    """The unique name of the sender, set by the bus itself; empty on a connection without a bus."""
+    """The unique name that the bus itself set; empty without a bus."""
     return str(message.header.fields.get(HeaderFields.sender, ""))
 
 
@@ -78,9 +77,9 @@ def member(message: Message) -> str:
 
 
 class Incoming(Message):  # type: ignore[misc]  # jeepney has no types
-    """A message whose header was read. ``data`` is all of it; None when it was too long to be kept.
+    """A message with a parsed header. ``data``: all of it; None: it was too long.
 
-    Its ``descriptors`` are closed by `close`, except those that somebody has taken.
+    `close` closes its ``descriptors``, except those that were taken.
     """
 
     def __init__(self, header: Header, data: bytes | None, descriptors: list[FileDescriptor]) -> None:
@@ -89,13 +88,13 @@ class Incoming(Message):  # type: ignore[misc]  # jeepney has no types
 
     @property
     def body(self) -> tuple[Any, ...]:
-        """Read each time it is asked for. Raises BusError when that cannot be done."""
+        """Parsed each time. Raises BusError."""
         if self._data is None:
             raise TooLong(f"{member(self) or 'an answer'} of {self.header.body_length} bytes is too long")
         try:
             return tuple(Message.from_buffer(self._data, self._descriptors).body)
         except Exception as error:
-            # Many kinds; also where no descriptor was free for one that came with it.
+            # Parsing raises many kinds, also where no descriptor was free.
             raise BusError(f"{member(self) or 'an answer'} cannot be read ({type(error).__name__})") from None
 
     def close(self) -> None:
@@ -108,7 +107,7 @@ OnSignal = Callable[[Incoming], None]
 
 
 class Bus:
-    """One connection. `read` must be running for calls to be answered."""
+    """One connection. `read` must run for calls to be answered."""
 
     def __init__(self, connection: DBusConnection) -> None:
         self._connection = connection
@@ -117,10 +116,10 @@ class Bus:
 
     @classmethod
     async def open(cls, address: str, hello: bool = True) -> Bus:
-        """Connect; raises BusError."""
+        """Raises BusError."""
         try:
             with trio.fail_after(bounds.now.bus_connect_seconds):
-                # Open, authenticate, and (on a bus, not on a private socket) say hello.
+                # Say hello on a bus, not on a private socket.
                 stream = await trio.open_unix_socket(next(get_connectable_addresses(address)))
                 try:
                     authenticator = Authenticator(enable_fds=True)
@@ -134,7 +133,7 @@ class Bus:
                     bus = cls(DBusConnection(stream.socket, enable_fds=True))
                     if hello:
                         await bus._connection.send(message_bus.Hello())
-                        # Its answer comes first: before it nobody can send us anything.
+                        # The first message is hello's answer.
                         await bus._receive()
                 except BaseException:
                     stream.socket.close()
@@ -148,7 +147,7 @@ class Bus:
             raise BusError(f"cannot reach the bus at {address}: {error}; is dbus running?") from error
 
     async def read(self, on_signal: OnSignal) -> str:
-        """Read until the connection ends; why it did. Callers still waiting then get BusError."""
+        """Read until the connection ends, and return why. Callers that still wait then get BusError."""
         try:
             while True:
                 message = await self._receive()
@@ -159,21 +158,21 @@ class Bus:
                     on_signal(message)
                 elif kind in (MessageType.method_return, MessageType.error):
                     waiting = self._waiting.pop(message.header.fields.get(HeaderFields.reply_serial, 0), None)
-                # Else its caller has given up, or it is a call, and nobody may call us.
+                # Else its caller has given up, or it is a call, which we do not take.
                 if waiting is not None:
                     waiting[1].append(message)
                     waiting[0].set()
                 else:
                     message.close()
         except Exception as error:
-            # Whatever it was, the connection is of no use any more, and who owns it decides what follows.
+            # The connection is useless now; its owner decides what follows.
             self.lost = f"the bus connection ended ({type(error).__name__})"
         finally:
             self.close()
         return self.lost
 
     async def _receive(self) -> Incoming | None:
-        """The next message; None for one whose header cannot be read. Raises BusError, OSError."""
+        """None: a message with an unreadable header. Raises BusError, OSError."""
         descriptors: list[FileDescriptor] = []
         message = None
         try:
@@ -193,8 +192,7 @@ class Bus:
             data = fixed + await self._read(rest, descriptors)
             if not whole:
                 await self._skip(body_bytes, descriptors)
-            # A field or a kind that we do not know, or nonsense: no reason to hang up, since it is known
-            # where the next message begins.
+            # Unknown fields or kinds are no reason to hang up: the begin of the next message is known.
             with contextlib.suppress(Exception):
                 header = Header.from_buffer(data[:header_bytes])[0]
                 message = Incoming(header, data if whole else None, descriptors)
@@ -205,10 +203,10 @@ class Bus:
                     descriptor.close()
 
     async def _read(self, length: int, descriptors: list[FileDescriptor]) -> bytes:
-        """So many bytes, and to ``descriptors`` what comes with them. Raises BusError, OSError."""
+        """Descriptors that come with the bytes go to ``descriptors``. Raises BusError, OSError."""
         parts = []
         while length:
-            # Never beyond this message: descriptors come with the first bytes of theirs.
+            # Never beyond this message: descriptors come with their message's first bytes.
             data, ancillary, _, _ = await self._connection.socket.recvmsg(
                 length, fds_buf_size(), socket.MSG_CMSG_CLOEXEC
             )
@@ -224,7 +222,6 @@ class Bus:
             length -= len(await self._read(min(length, SKIPPED_BYTES), descriptors))
 
     def close(self) -> None:
-        """Idempotent."""
         self.lost = self.lost or "the bus connection was closed"
         self._connection.socket.close()
         waiting, self._waiting = self._waiting, {}
@@ -232,9 +229,9 @@ class Bus:
             answered.set()
 
     async def call(self, message: Message, *, answer: str | None = None) -> tuple[Any, ...]:
-        """The body of the reply, of the signature ``answer`` where one is given.
+        """The body of the reply. ``answer``: its expected signature.
 
-        Raises BusRefused, or BusError when there is none in time, or not such a one.
+        Raises BusRefused, or BusError without such a reply in time.
         """
         if self.lost:
             raise BusError(self.lost)
@@ -246,8 +243,7 @@ class Bus:
                 await self._connection.send(message, serial=serial)
                 await answered.wait()
         except trio.TooSlowError as error:
-            # It came in the moment in which the time was over: a lock in it that nobody closes would hold the
-            # machine.
+            # It came just as the time was over: an open lock in it would hold the machine.
             for late in replies:
                 late.close()
             raise BusError(f"no answer to {member(message)} within {span_s(seconds)}") from error
@@ -264,7 +260,7 @@ class Bus:
                 name = reply.header.fields.get(HeaderFields.error_name, "unnamed error")
                 raise BusRefused(str(name), " ".join(str(part) for part in body))
             if answer is not None and found != answer:
-                # A body is as its signature says, so whoever asked need not look at each part of it.
+                # A body matches its signature, so callers need not check its parts.
                 raise BusError(f"answered with {found!r} where {answer!r} was expected")
             return body
         except BusRefused:
@@ -277,29 +273,29 @@ class Bus:
     async def method(
         self, target: DBusAddress, name: str, signature: str = "", *body: Any, answer: str | None = None
     ) -> tuple[Any, ...]:
-        """Call a method; raises as `call` does."""
+        """Raises as `call` does."""
         return await self.call(new_method_call(target, name, signature or None, body), answer=answer)
 
     async def get(self, target: DBusAddress, name: str) -> Any:
-        """A property's value, of whatever type; raises as `call` does."""
+        """A property's value, of any type. Raises as `call` does."""
         return (await self.call(Properties(target).get(name), answer="v"))[0][1]
 
     async def subscribe(self, first_argument: str = "", **fields: str) -> None:
-        """Ask for signals; ``fields`` as in `jeepney.MatchRule`. Raises as `call` does."""
+        """``fields`` as in `jeepney.MatchRule`. Raises as `call` does."""
         rule = MatchRule(type="signal", **fields)
         if first_argument:
             rule.add_arg_condition(0, first_argument)
         await self.call(message_bus.AddMatch(rule))
 
     async def owner_of(self, name: str) -> str:
-        """The unique name behind a well-known one; empty when nobody has it."""
+        """The unique name behind a well-known one; empty: no owner."""
         with contextlib.suppress(BusRefused):
             return str((await self.call(message_bus.GetNameOwner(name), answer="s"))[0])
         return ""
 
 
 async def ask_once(address: str, work: Callable[[Bus], Awaitable[AnswerT]], hello: bool = True) -> AnswerT:
-    """Open a connection for a few calls, and close it; raises BusError."""
+    """Open a connection for a few calls. Raises BusError."""
     bus = await Bus.open(address, hello)
     failure: BusError | None = None
     async with trio.open_nursery() as nursery:
@@ -316,7 +312,7 @@ async def ask_once(address: str, work: Callable[[Bus], Awaitable[AnswerT]], hell
 
 
 async def side_by_side(failure: type[Exception], *questions: Callable[[], Awaitable[Any]]) -> list[Any]:
-    """Their answers in order; raises the first ``failure`` after all have ended, so that none is cut off."""
+    """The answers in order. Raises the first ``failure`` after all have ended."""
     answers: list[Any] = [None] * len(questions)
     failures: list[Exception] = []
 

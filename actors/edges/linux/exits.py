@@ -1,11 +1,10 @@
-"""How processes end: every end is seen through a pidfd, by one task however many there are.
+"""The ends of processes, seen through pidfds by one task.
 
-An own child's exit code comes from the kernel's wait. An adopted pod (its daemon died) is somebody else's
-child, and its exit code goes to that somebody. Since Linux 6.15 a pidfd still tells it once the process has
-been waited for; on older kernels it stays unknown.
+The kernel's wait gives the exit code of a child. An adopted pod (its daemon died) is another process's child.
+Since Linux 6.15 its pidfd has the exit code once its parent has waited; on older kernels it stays unknown.
 
-All pidfds of a watch are in one epoll set, and that set is itself a descriptor to wait for. Ends that come
-together are reported together. Facts that a plain function wants to report go the same way.
+All pidfds are in one epoll set, which is itself a descriptor to wait for. Ends that come together are
+reported together, with the facts of plain functions.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from ebbtide.actors.interfaces import Outlet
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Fact
 
-#: A parent that waits at all does so within a millisecond; nothing tells us when it has.
+#: A parent that waits at all does so within a millisecond.
 PARENT_POLL_SECONDS = 0.002
 
 #: ``struct pidfd_info`` of ``linux/pidfd.h`` in its first size: a mask of 64 bits, ids, the exit code.
@@ -40,7 +39,7 @@ INFO_EXIT_CODE = struct.Struct("=i")
 
 
 class Child(NamedTuple):
-    """A running child. ``pidfd`` is the caller's to close."""
+    """A running child. The caller closes ``pidfd``."""
 
     pid: int
     pidfd: int
@@ -48,7 +47,7 @@ class Child(NamedTuple):
 
 
 def open_child(pid: int, start_ticks: int) -> Child | None:
-    """A pidfd for exactly this process; None when it has gone."""
+    """A pidfd for exactly this process; None: it is gone."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -60,21 +59,20 @@ def open_child(pid: int, start_ticks: int) -> Child | None:
 
 
 class ExitStatus(NamedTuple):
-    """How a process ended. Both empty: nobody could say."""
+    """Both empty: unknown."""
 
     exit_code: int | None = None
     signal: str = ""
 
 
 def exit_of_wait_status(status: int) -> ExitStatus:
-    """From a wait status."""
     code = os.waitstatus_to_exitcode(status)
     return ExitStatus(exit_code=code) if code >= 0 else ExitStatus(signal=signal_name(-code))
 
 
 def reap(pidfd: int) -> ExitStatus | None:
-    """Wait for an own child that has ended, without blocking; None: it runs. Another's child: what its
-    pidfd tells.
+    """Wait for an ended child without blocking; None: it runs. For another process's child: as its pidfd
+    says.
     """
     try:
         found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
@@ -88,8 +86,8 @@ def reap(pidfd: int) -> ExitStatus | None:
 
 
 async def reap_soon(pidfd: int) -> ExitStatus:
-    """`reap` for a process that has ended; another's child gets a moment to be waited for."""
-    # Hung up means that the parent has waited: what the descriptor says from then on is the last word.
+    """`reap` for an ended process. Another process's child gets a moment to be waited for."""
+    # A hang-up means that the parent has waited: the descriptor's answer is final.
     poll = select.poll()
     poll.register(pidfd, 0)
     end = reap(pidfd)
@@ -100,7 +98,7 @@ async def reap_soon(pidfd: int) -> ExitStatus:
 
 
 def exit_of_pidfd(pidfd: int) -> ExitStatus:
-    """What the pidfd of a process that was waited for tells; empty on older kernels."""
+    """From a waited process's pidfd; empty on older kernels."""
     info = bytearray(INFO_BYTES)
     INFO_MASK.pack_into(info, 0, INFO_EXIT)
     try:
@@ -112,15 +110,13 @@ def exit_of_pidfd(pidfd: int) -> ExitStatus:
     return exit_of_wait_status(INFO_EXIT_CODE.unpack_from(info, INFO_BYTES - INFO_EXIT_CODE.size)[0])
 
 
-#: Ends taken up in one go: bounds the time until the first of them is reported.
+#: In one go: bounds the time until the first is reported.
 EXITS_MAX = 128
 
 OnExit = Callable[[], Fact | None]
 
 
 class ExitWatch:
-    """Waits for the ends of many processes."""
-
     def __init__(self, mono_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._mono_ns = mono_ns
         self._epoll = select.epoll()
@@ -131,7 +127,7 @@ class ExitWatch:
         self._wake = trio.Event()
 
     def add(self, pidfd: int, on_end: OnExit, *, child: bool = True) -> None:
-        """Call ``on_end`` once when the process has ended; it owns the pidfd from then on."""
+        """Call ``on_end`` once when the process has ended. From now on it owns the pidfd."""
         self._ends[pidfd] = on_end
         self._epoll.register(pidfd, select.EPOLLIN)
         if not child:
@@ -143,7 +139,7 @@ class ExitWatch:
         self._wake.set()
 
     def close(self) -> None:
-        """Give back every descriptor that is waited for; ends no process."""
+        """Close all descriptors; ends no process."""
         self._epoll.close()
         for pidfd in self._ends:
             os.close(pidfd)
@@ -153,8 +149,9 @@ class ExitWatch:
         """What has ended since the last call, as facts."""
         ready = []
         for pidfd, events in self._epoll.poll(0, EXITS_MAX):
-            # An own child is waited for at once; another's when its parent has done so (it hangs up then), or
-            # after a while without a code: a parent that never waits must not keep a wave from ending.
+            # A child is waited for at once. Another process's child: at its hang-up, when its parent has
+            # waited, or after a while without an exit code, since a parent that never waits must not keep a
+            # wave from ending.
             if pidfd not in self._adopted or events & select.EPOLLHUP:
                 ready.append(pidfd)
             else:
@@ -164,7 +161,7 @@ class ExitWatch:
         overdue = [pidfd for pidfd, due_ns in self._due_ns.items() if due_ns <= now_ns]
         facts = []
         for pidfd in dict.fromkeys(ready + overdue):
-            # Before it is called: it closes the descriptor, and the next one that is opened gets its number.
+            # Before the call, which closes the descriptor: the next one may get its number.
             self._epoll.unregister(pidfd)
             self._adopted.discard(pidfd)
             self._due_ns.pop(pidfd, None)
@@ -172,7 +169,7 @@ class ExitWatch:
         return [fact for fact in facts if fact is not None]
 
     async def run(self, outlet: Outlet) -> None:
-        """Report ends until cancelled."""
+        """Until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._report_posted, outlet)
             while True:

@@ -1,7 +1,7 @@
-"""Waiting for a folder to change without looking at it again and again.
+"""Waiting for a folder to change.
 
-A folder that does not exist yet is watched through its nearest ancestor, and a folder that is deleted
-and made again is found again, so that a caller need not care.
+A missing folder is watched through its nearest ancestor, and a folder that is deleted and made again is found
+again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ WATCH_MASK = (
     | IN_ONLYDIR
 )  # fmt: skip
 EVENT_HEADER = struct.Struct("iIII")
-#: Some thousand events; what is left is read with the next change, and the caller compares folders anyway.
+#: Some thousand events. The rest is read with the next change: the caller compares folders anyway.
 READ_BYTES_MAX = 64 * 1024
-#: A file is made in several events (temporary file, write, rename): look once, when they are through.
+#: A new file causes several events (temporary file, write, rename): look once after them.
 SETTLE_SECONDS = 0.01
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class FolderWatch:
-    """Watches folders, not what lies in their sub-folders. Raises OSError where there is no inotify."""
+    """Without sub-folders. Raises OSError where there is no inotify."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = tuple(folders)
@@ -47,7 +47,7 @@ class FolderWatch:
         os.close(self._fd)
 
     async def changed(self) -> frozenset[str]:
-        """Wait for a change since the last call; the names of the entries that changed."""
+        """Wait for a change since the last call, and return the names of the changed entries."""
         await trio.lowlevel.wait_readable(self._fd)
         await trio.sleep(SETTLE_SECONDS)
         names, data, offset = set(), b"", 0
@@ -57,13 +57,14 @@ class FolderWatch:
             _, _, _, length = EVENT_HEADER.unpack_from(data, offset)
             offset += EVENT_HEADER.size + length
             names.add(os.fsdecode(data[offset - length : offset].rstrip(b"\0")))
-        # Folders may have come, or gone and come again: before the caller looks, so that nothing is missed in
-        # between.
+        # Folders may have come or gone: before the caller looks, so that no change is missed.
         self._renew()
         return frozenset(names)
 
     def _renew(self) -> None:
-        """Watch what exists now. A removal reported by the kernel makes the second removal fail: fine."""
+        """Watch what exists now. The second removal of a watch that the kernel has removed fails, which is
+        fine.
+        """
         wanted = {self._watch_nearest(folder) for folder in self._folders}
         for stale in self._watches - wanted:
             _libc.inotify_rm_watch(self._fd, stale)
@@ -74,7 +75,7 @@ class FolderWatch:
         for parent in (folder, *folder.parents):
             watch = int(_libc.inotify_add_watch(self._fd, os.fsencode(parent), WATCH_MASK))
             if watch >= 0:
-                # Made between the two looks: nobody would tell us, so look again.
+                # It was made between the two looks, without an event: look again.
                 return self._watch_nearest(folder) if missing and below.is_dir() else watch
             missing = ctypes.get_errno() == errno.ENOENT
             below = parent

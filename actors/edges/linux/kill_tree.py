@@ -1,19 +1,17 @@
-"""Ending whole process trees, as the end of a pid namespace would: nothing of a container is left behind.
+"""Ends whole process trees, as the end of a pid namespace would: no process of a container is left.
 
-With a cgroup the kernel does it (v2 with ``cgroup.kill``, Linux 5.14), where one is delegated to us: one
-that the service manager marked as delegated (``Delegate=yes``), that belongs to our own user, or the root
-of a machine or container without a service manager. No controller is switched on, so pods may run beside
-the daemon in the same group.
+The kernel does it with a cgroup (v2 with ``cgroup.kill``, Linux 5.14) that is delegated to us: marked as
+delegated by the service manager (``Delegate=yes``), owned by our user, or the root of a machine or
+container without a service manager. No controller is switched on, so pods may run beside the daemon in
+one group.
 
-Without one, a tree is what one look at all processes shows to belong together: the first process's children
-and their children, its session and its group, and everything that carries the container's marks in its
-environment (children inherit them), in whatever session it hides. Looks are repeated until one finds
-nothing new. What has cleared its environment *and* left its session *and* lost its parent is not found:
-that takes a cgroup.
+Without a cgroup, one look at all processes decides what belongs to a tree: the descendants of the first process,
+its session and group, and all with the container's marks in their environment, which children inherit.
+Looks are repeated until one finds no new process. A process that has cleared its environment and left
+session and parent escapes; only a cgroup finds it.
 
-Reading the environment of a process that hangs in its own memory lock hangs the reader, and a node that
-goes down is where that happens. So a look is taken in a worker thread and given up after
-`scan_seconds`; for a while looks then do without marks (groups, sessions and parents still count).
+Reading the environment of a process that hangs in its memory lock hangs the reader. So a thread takes the look,
+and after `scan_seconds` it is given up: for a while looks then do without marks.
 """
 
 from __future__ import annotations
@@ -37,37 +35,37 @@ from ebbtide.actors.edges.linux.proc import parse_environ
 from ebbtide.events import bounds
 from ebbtide.events.files import own_directory, write_atomically
 
-#: (pod's UID, container) or, for a hook, ("", its order's key).
+#: (pod's UID, container); for a hook ("", its order's key).
 TreeKey = tuple[str, str]
 
-#: A tree that still grows after this many looks forks faster than it can be killed.
+#: A tree that still grows then forks faster than it can be killed.
 LOOKS_MAX = 50
-#: Leftovers of containers that ended by themselves are looked for together: at least this often apart,
-#: and so that looking takes at most a tenth of the time.
+#: Containers that ended by themselves are cleaned up together: at most so often, and in at most a tenth of
+#: the time.
 GAP_NS = 50_000_000
 GAP_SHARE = 10
-#: A killed cgroup empties within milliseconds; one that does not holds a process that cannot die.
+#: A killed cgroup is empty within milliseconds. One that is not holds a process that cannot die.
 REMOVALS_MAX = 100
 
 
 class TreeRoot(NamedTuple):
-    """A tree's first process; start ticks 0: it has ended, only marks count."""
+    """Start ticks 0: the first process has ended, and only marks count."""
 
     pid: int = 0
     start_ticks: int = 0
 
 
 def tree_keys(process: ScannedProcess) -> tuple[TreeKey, ...]:
-    """The trees that a process belongs to by its marks: its container's, and its order's."""
+    """By its marks: its container's tree and its order's."""
     mark = process.mark
     return ((mark.uid, mark.container), ("", mark.order)) if mark is not None else ()
 
 
 def tree_members(look: Iterable[ScannedProcess], roots: Mapping[TreeKey, TreeRoot]) -> list[ScannedProcess]:
-    """The processes in a look that belong to one of the trees. Pure. Zombies are left out.
+    """The processes of a look that belong to one of the trees, without zombies.
 
-    Sessions and groups count only while their root is in the look with its own start time: a number alone
-    may belong to somebody else by now.
+    A session or group counts only while its root is in the look with its own start time, since numbers are
+    reused.
     """
     processes = list(look)
     starts = {process.pid: process.stat.start_ticks for process in processes}
@@ -92,12 +90,11 @@ def tree_members(look: Iterable[ScannedProcess], roots: Mapping[TreeKey, TreeRoo
 
 
 def kill_exactly(pid: int, start_ticks: int) -> None:
-    """SIGKILL to this process and no other that may have its number by now; a number of 0 is nobody."""
+    """SIGKILL to this process only, never to a later one of its number. Number 0 means none."""
     if not pid:
         return
     with suppress(OSError):
-        # First the descriptor, then the look: what is looked at after it was opened cannot be replaced any
-        # more.
+        # The descriptor first: a process looked at afterwards cannot be replaced.
         pidfd = os.pidfd_open(pid)
         try:
             if proc.is_same_process(pid, start_ticks):
@@ -107,13 +104,13 @@ def kill_exactly(pid: int, start_ticks: int) -> None:
 
 
 class TreeKiller:
-    """Kills trees: asked-for ones at once, leftovers of ended ones soon and together."""
+    """Kills ordered trees at once, and the remains of ended ones soon and together."""
 
     def __init__(self, scanner: ProcessScanner, mono_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._scanner = scanner
         self._mono_ns = mono_ns
         self._roots: dict[TreeKey, TreeRoot] = {}
-        #: Asked for since the last strike.
+        #: Ordered since the last strike.
         self._fresh: dict[TreeKey, TreeRoot] = {}
         self._groups: dict[str, int] = {}
         self._waiting: list[trio.Event] = []
@@ -124,17 +121,17 @@ class TreeKiller:
         self.closed = False
 
     async def kill(self, key: TreeKey, root: TreeRoot, group: str = "") -> None:
-        """Return when a look finds nothing more of the tree (or its cgroup was killed)."""
+        """Return when a look finds no more of the tree, or its cgroup was killed."""
         if not self.kill_soon(key, root, group):
             done = trio.Event()
             self._waiting.append(done)
             await done.wait()
 
     def kill_soon(self, key: TreeKey, root: TreeRoot, group: str = "") -> bool:
-        """The same without waiting. True when it is done already, by its cgroup."""
+        """Without waiting. True: done, by its cgroup."""
         if group:
-            # First of all, so that it ends by SIGKILL and not because a child of it did; and a process that
-            # was only just started may not have entered its group yet.
+            # First, so that it ends by SIGKILL and not because a child of it did. A process that has just
+            # started may not be in its group yet.
             kill_exactly(*root)
         if self._kill_group(group):
             return True
@@ -145,9 +142,7 @@ class TreeKiller:
         return False
 
     def leftovers(self, key: TreeKey, group: str = "") -> None:
-        """The first process has ended by itself: the rest of its tree goes, soon. A group that can be
-        removed is empty: nothing is left, for the price of one call.
-        """
+        """The first process has ended by itself: kill the rest soon. A group that can be removed is empty."""
         if not (group and remove_group(group)) and not self._kill_group(group):
             self._roots.setdefault(key, TreeRoot())
             self._wake.set()
@@ -160,14 +155,14 @@ class TreeKiller:
         return True
 
     async def run(self) -> None:
-        """Carry it out until cancelled."""
+        """Until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._strike_loop)
             nursery.start_soon(self._look_loop)
 
     async def _strike_loop(self) -> None:
-        """What is known without marks is killed at once, whatever holds a look with them: one process that
-        hangs its readers must not delay the SIGKILL of any other.
+        """Kill what is known without marks at once: a process that hangs its readers must not delay other
+        SIGKILLs.
         """
         while True:
             await self._struck.wait()
@@ -176,7 +171,7 @@ class TreeKiller:
             try:
                 self._strike(roots)
             except OSError:
-                # Where nobody can be looked at: the first processes, by their numbers.
+                # Without a look: the first processes by their numbers.
                 for root in () if self.closed else roots.values():
                     kill_exactly(*root)
 
@@ -195,21 +190,21 @@ class TreeKiller:
                 if roots:
                     await self._finish(roots, set())
             except OSError:
-                # Nobody waits for it any longer, but it is tried again.
+                # No order waits, but it is tried again.
                 self._roots = roots | self._roots
                 self._wake.set()
             left = {group: tries - 1 for group, tries in self._groups.items() if not remove_group(group)}
             self._groups = {group: tries for group, tries in left.items() if tries}
             if self._groups:
                 self._wake.set()
-            # Looking at a thousand processes costs 20 ms of a processor that the pods need to end.
+            # A look at a thousand processes costs 20 ms of the processor that the pods need.
             now_ns = self._mono_ns()
             self._next_ns = now_ns + max(GAP_NS, GAP_SHARE * (now_ns - began_ns))
             for done in waiting:
                 done.set()
 
     async def kill_now(self, roots: Mapping[TreeKey, TreeRoot]) -> None:
-        """Kill these trees now, on the caller's task."""
+        """On the caller's task."""
         await self._finish(roots, self._strike(roots))
 
     def _strike(self, roots: Mapping[TreeKey, TreeRoot]) -> set[tuple[int, int]]:
@@ -218,8 +213,8 @@ class TreeKiller:
         return self._kill_new(self._scanner.look_without_marks(), roots, set())
 
     async def _finish(self, roots: Mapping[TreeKey, TreeRoot], killed: set[tuple[int, int]]) -> None:
-        # A fork between a look and its SIGKILL shows in the next one; none that is new means that nobody is
-        # left to fork.
+        # A fork between a look and its SIGKILL is in the next look. Without a new process, none is left to
+        # fork.
         for _ in range(LOOKS_MAX):
             new = self._kill_new(await self._scanner.look(), roots, killed)
             if not new:
@@ -231,25 +226,25 @@ class TreeKiller:
     ) -> set[tuple[int, int]]:
         found = {(process.pid, process.stat.start_ticks) for process in tree_members(look, roots)}
         new = set() if self.closed else found - killed
-        # Parents first: a container's first process is to end by SIGKILL, not because its child did.
+        # Parents first: the first process has to end by SIGKILL, not because its child did.
         for pid, start_ticks in sorted(new, key=lambda one: (one[1], one[0])):
             kill_exactly(pid, start_ticks)
         return new
 
 
-#: After a look was given up, how long the next ones do without marks.
+#: After a look hung, so long the next ones do without marks.
 WITHOUT_MARKS_NS = 5_000_000_000
-#: How old a shared look may be.
+#: The age of a shared look.
 SHARED_NS = 50_000_000
 
-#: A process that is just becoming another program shows an empty environment for less than this in all;
-#: a process that really has none costs every look so much, once.
+#: A process that becomes another program has an empty environment for a shorter time. One without an
+#: environment costs every look this time once.
 EMPTY_READS_MAX = 4
 EMPTY_SECONDS = 0.0005
 
 
 class ScannedProcess(NamedTuple):
-    """One process in a look. ``mark`` None: not ours, or not readable."""
+    """``mark`` None: none of ours, or unreadable."""
 
     stat: proc.ProcessStat
     mark: Mark | None
@@ -272,23 +267,22 @@ class ProcessScanner:
         self._limiter = trio.CapacityLimiter(1)
 
     async def learn_token(self) -> None:
-        """See `Marker.learn_token`."""
         await self._marker.learn_token()
 
     async def look(self, seconds: float | None = None) -> list[ScannedProcess]:
-        """All processes, marks included unless a process holds us for so long, or has just done so."""
+        """All processes, with marks unless reading them hangs or has just hung."""
         if self._mono_ns() >= self._blind_until_ns:
             with trio.move_on_after(bounds.now.scan_seconds if seconds is None else seconds):
                 return await trio.to_thread.run_sync(
                     self.look_now, abandon_on_cancel=True, limiter=self._limiter
                 )
             self._blind_until_ns = self._mono_ns() + WITHOUT_MARKS_NS
-            # The thread that hangs keeps its token; the next look needs another.
+            # The hung thread keeps its token.
             self._limiter = trio.CapacityLimiter(1)
         return self.look_without_marks()
 
     async def look_shared(self) -> list[ScannedProcess]:
-        """A look that is at most `SHARED_NS` old, however many ask for one at the same time."""
+        """A look that is at most `SHARED_NS` old."""
         async with self._sharing:
             if self._mono_ns() - self._shared_ns > SHARED_NS:
                 self._shared = await self.look()
@@ -296,7 +290,7 @@ class ProcessScanner:
             return self._shared
 
     async def look_briefly(self) -> list[ScannedProcess]:
-        """The same for evidence only: without marks if it would take more than half of an autopsy."""
+        """For evidence: without marks if those would take more than half of an autopsy."""
         with trio.move_on_after(bounds.now.autopsy_seconds / 2):
             return await self.look_shared()
         return self.look_without_marks()
@@ -306,7 +300,7 @@ class ProcessScanner:
         return [ScannedProcess(stat, None) for stat in _all_stats()]
 
     def look_now(self) -> list[ScannedProcess]:
-        """The same at once, on the caller's thread; may hang."""
+        """On the caller's thread; may hang."""
         found = [(stat, self._environ(stat)) for stat in _all_stats()]
         for _ in range(EMPTY_READS_MAX):
             if all(environ != b"" for _, environ in found):
@@ -318,7 +312,7 @@ class ProcessScanner:
         ]
 
     def _environ(self, stat: proc.ProcessStat) -> bytes | None:
-        """None where there is nothing to read: zombies, kernel threads, and what is not ours."""
+        """None: no environment to read (a zombie, a kernel thread, another user's process)."""
         if stat.state in "ZX" or 2 in (stat.pid, stat.parent_pid):
             return None
         return proc.read_bytes(f"/proc/{stat.pid}/environ", proc.ENVIRON_BYTES_MAX)
@@ -331,12 +325,11 @@ def _all_stats() -> Iterator[proc.ProcessStat]:
             yield stat
 
 
-# The marks in a pod process's environment, by which it is found again when its record is lost. Children
-# inherit them, so they also find what a pod has left behind in other sessions. They name the state directory
-# too: a second daemon on the same machine, with the same pods, has marks of its own. And they have a token
-# that was drawn for the directory, or every user's program could call itself a pod of root's. Pods' programs
-# know it, and so do those of a user that a pod has become: what is taken for a pod's first process or for a
-# hook has to be run by us as well, or to be in one of our control groups, which nobody else can enter.
+# The marks in the environment of a pod's processes find them again when its record is lost. Children inherit
+# them, so they also find what a pod left in other sessions. They name the state directory, which tells
+# daemons on one machine apart, and a token drawn for it: without it any user's program could pose as a pod of
+# root's. A pod's programs know the token, also after they have changed their user. So a pod's first process
+# or hook must also run as our user, or be in one of our cgroups, which no other user can enter.
 
 MARK_UID = "EBBTIDE_POD_UID"
 MARK_CONTAINER = "EBBTIDE_CONTAINER"
@@ -345,16 +338,16 @@ MARK_STATE = "EBBTIDE_STATE"
 MARK_TOKEN = "EBBTIDE_TOKEN"
 MARK_NAMES = (MARK_UID, MARK_CONTAINER, MARK_ORDER, MARK_STATE, MARK_TOKEN)
 
-#: In hexadecimal digits: nobody guesses 128 bits.
+#: 128 bits in hexadecimal digits.
 TOKEN_DIGITS = 32
 
-#: What a pod inherits from the daemon's environment; anything else there is none of its business.
+#: What a pod inherits from the daemon's environment.
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Mark(NamedTuple):
-    """Whose process it is, and which order started it."""
+    """Whose process it is, and the order that started it."""
 
     uid: str
     container: str
@@ -362,7 +355,7 @@ class Mark(NamedTuple):
 
 
 def kept_token(path: Path) -> str:
-    """The token in this file, made if need be. Where it cannot be kept it is good for this process's life."""
+    """Makes the file if need be. If it cannot be kept, the token is valid for this process's life."""
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with own_directory(path.parent):
@@ -381,8 +374,8 @@ def kept_token(path: Path) -> str:
 
 
 class Marker:
-    """Writes and reads the marks of one state directory. ``token``: the file that keeps its token, also when
-    the directory goes and pods stay, as when a unit is stopped; by default it lies in the directory.
+    """The marks of one state directory. ``token``: the file of its token, which must stay while pods run,
+    also when the directory goes with a stopped unit; by default in the directory.
     """
 
     def __init__(self, state_dir: Path, token: Path | None = None) -> None:
@@ -390,7 +383,7 @@ class Marker:
         self._token_path = token or state_dir / "token"
 
     async def learn_token(self) -> None:
-        """Have it read before it is needed, away from the event loop, and not for ever."""
+        """Read it before it is needed, bounded, and not on the event loop."""
         token = secrets.token_hex(TOKEN_DIGITS // 2)
         with trio.move_on_after(bounds.now.side_file_seconds):
             token = await trio.to_thread.run_sync(kept_token, self._token_path, abandon_on_cancel=True)
@@ -401,7 +394,7 @@ class Marker:
         return kept_token(self._token_path)
 
     def environ(self, mark: Mark, own: dict[str, str]) -> dict[str, str]:
-        """A process's whole environment. The marks win over what a manifest says, and stand first."""
+        """A process's environment. Our marks replace those of a manifest, and come first."""
         marks = {
             MARK_UID: mark.uid,
             MARK_CONTAINER: mark.container,
@@ -414,7 +407,7 @@ class Marker:
         return marks | {name: value for name, value in rest.items() if name not in MARK_NAMES}
 
     def read(self, environ: bytes) -> Mark | None:
-        """The marks in the bytes of an ``environ`` file; None when they are not ours."""
+        """From an ``environ`` file; None: not ours."""
         if f"{MARK_TOKEN}={self._token}\0".encode() not in environ:
             return None
         found = parse_environ(environ)
@@ -428,9 +421,9 @@ DELEGATE_ATTRIBUTES = ("user.delegate", "trusted.delegate")
 
 
 def delegated_group(mounts: str, own: str) -> Path | None:
-    """Our own cgroup v2 group in the file system, from the texts of mountinfo and ``/proc/self/cgroup``.
+    """Our own cgroup v2 group, from the texts of mountinfo and ``/proc/self/cgroup``.
 
-    None when there is no cgroup v2, or our group lies outside of what is mounted.
+    None without cgroup v2, and for a group outside of the mount.
     """
     group = next((line[3:] for line in own.splitlines() if line.startswith("0::/")), None)
     for line in mounts.splitlines():
@@ -448,7 +441,7 @@ def _unified_group(text: bytes | None) -> str:
 
 
 def is_ours(pid: int, groups: Cgroups | None) -> bool:
-    """Whether nobody but us can have started what says so by its marks."""
+    """Did we start this marked process?"""
     return proc.runs_as_us(pid) or (groups is not None and groups.holds(pid))
 
 
@@ -465,7 +458,7 @@ def is_delegated(group: Path) -> bool:
 
 
 class Cgroups:
-    """Makes, kills and removes one group a container, below one group a state directory."""
+    """One group per container, below one group per state directory."""
 
     def __init__(self, parent: Path, state_dir: Path) -> None:
         name = hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
@@ -473,7 +466,7 @@ class Cgroups:
 
     @classmethod
     def detect(cls, state_dir: Path) -> Cgroups | None:
-        """None where no group is delegated, or the kernel cannot kill one."""
+        """None: no delegated group, or the kernel cannot kill one."""
         try:
             mounts = Path("/proc/self/mountinfo").read_text()
             group = delegated_group(mounts, Path("/proc/self/cgroup").read_text())
@@ -485,7 +478,7 @@ class Cgroups:
         return found if found.usable() else None
 
     def make(self, name: str) -> str:
-        """A new group's folder; empty when the kernel refuses (a limit on groups): then do without."""
+        """Empty: the kernel refuses (a limit on groups), so do without."""
         group = self.base / name
         try:
             group.mkdir(parents=True, exist_ok=True)
@@ -494,13 +487,12 @@ class Cgroups:
         return str(group)
 
     def holds(self, pid: int) -> bool:
-        """Whether a process is in a group of ours."""
         own, its = (_unified_group(proc.read_bytes(f"/proc/{one}/cgroup")) for one in ("self", pid))
         return bool(own) and its.startswith(f"{own.rstrip('/')}/{self.base.name}/")
 
     def prune(self, keep: Collection[str] = ()) -> None:
-        """Take away what is empty but for these: a process that was only just started may not have entered
-        its group yet. The base comes back with the next pod.
+        """Remove empty groups but these: a process that has just started may not be in its group yet. The
+        base comes back with the next pod.
         """
         for group in map(str, [*self.base.glob("*/"), self.base]):
             if group not in keep:
@@ -516,7 +508,7 @@ class Cgroups:
 
 
 def kill_group(group: str) -> bool:
-    """SIGKILL to everything in it at once. False when that failed; a group that is gone is empty."""
+    """SIGKILL to all in it at once. A group that is gone is empty."""
     try:
         fd = os.open(f"{group}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -533,7 +525,7 @@ def kill_group(group: str) -> bool:
 
 
 def remove_group(group: str) -> bool:
-    """Take an empty group away. False while something in it still lives."""
+    """False while a process in it lives."""
     try:
         os.rmdir(group)
     except FileNotFoundError:

@@ -1,13 +1,11 @@
-"""What ``/proc`` says about processes, and which boot this is: pure parsers, and thin readers around them.
+"""Processes and the boot, from ``/proc``: parsers, and thin readers around them.
 
-Then what follows from it: what a stop signal would do to a process, told before it matters, and what a
-straggler was doing just before SIGKILL. It takes neither a bus nor Trio, so whoever only reads a journal can
-have the boot's name from here.
+Also a forecast of a stop signal's effect, and the autopsy of a process before SIGKILL. Needs neither a bus
+nor Trio, so readers of a journal can use it.
 
-A process is never named by its number alone: the number and the start time in clock ticks since boot
-together are unique within a boot. Reading ``stat``, ``status`` and ``wchan`` never waits for the process
-that is read; reading ``environ`` may (it takes the memory lock of a process that may hang), so only the
-scanner of `actors.edges.linux.kill_tree` does that, away from the event loop.
+A process is named by its number and its start time in clock ticks since boot, which together are unique in a
+boot. Reading ``stat``, ``status`` and ``wchan`` never waits for the process. Reading ``environ`` may, since
+it takes the memory lock of a process that may hang: only `kill_tree`'s scanner does it, in a thread.
 """
 
 from __future__ import annotations
@@ -32,16 +30,16 @@ def boot_id() -> str:
     return BOOT_ID_FILE.read_text().strip().replace("-", "")
 
 
-#: Larger than any stat or status file; environments are read up to their own limit.
+#: Larger than any stat or status file. Environments have a limit of their own.
 READ_BYTES_MAX = 16 * 1024
-#: A process's marks stand in front of what its manifest adds, so a longer environment hides nothing.
+#: Our marks come before the manifest's variables, so a longer environment hides none.
 ENVIRON_BYTES_MAX = 256 * 1024
 
 TCP_ESTABLISHED = "01"
 
 
 class ProcessStat(NamedTuple):
-    """Fields of ``/proc/PID/stat``. ``start_ticks`` since boot; ``state`` is one letter."""
+    """Of ``/proc/PID/stat``. ``start_ticks`` since boot; ``state`` is one letter."""
 
     pid: int
     command: str
@@ -53,8 +51,8 @@ class ProcessStat(NamedTuple):
 
 
 class ProcessStatus(NamedTuple):
-    """Fields of ``/proc/PID/status``: signal masks, the pid in each nested pid namespace, and the users that
-    it runs as: real, effective, saved, and for files.
+    """Of ``/proc/PID/status``: signal masks, the pid in each nested pid namespace, and the users real,
+    effective, saved, and for files.
     """
 
     state: str
@@ -66,11 +64,11 @@ class ProcessStatus(NamedTuple):
 
 
 def parse_stat(text: str) -> ProcessStat:
-    """The command may hold spaces and brackets, so it ends at the last bracket. Raises ValueError."""
+    """The command may contain spaces and brackets, so it ends at the last bracket. Raises ValueError."""
     head, bracket, tail = text.rpartition(")")
     pid, opening, command = head.partition(" (")
     fields = tail.split()
-    # Twenty: the start time is the last that is read.
+    # The start time is the twentieth.
     if not bracket or not opening or len(fields) < 20:
         raise ValueError("not the text of a stat file")
     return ProcessStat(
@@ -79,7 +77,7 @@ def parse_stat(text: str) -> ProcessStat:
 
 
 def parse_status(text: str) -> ProcessStatus:
-    """Raises ValueError when a mask is missing or no number."""
+    """Raises ValueError for a missing or malformed mask."""
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:
         blocked, ignored, caught = (int(fields[name], 16) for name in ("SigBlk", "SigIgn", "SigCgt"))
@@ -91,19 +89,18 @@ def parse_status(text: str) -> ProcessStatus:
 
 
 def parse_environ(data: bytes) -> dict[str, str]:
-    """Name to value; of a name that stands twice the first counts. What is no assignment is left out."""
+    """By name. Skips what is no assignment."""
     found: dict[str, str] = {}
     for item in data.split(b"\0"):
         name, equals, value = item.partition(b"=")
         if equals and name:
-            # The first, because our marks stand first: what a manifest says under the same name comes after
-            # them.
+            # The first of a name counts: our marks come before the manifest's.
             found.setdefault(os.fsdecode(name), os.fsdecode(value))
     return found
 
 
 def parse_tcp(text: str) -> frozenset[int]:
-    """Inodes of the established connections in ``/proc/PID/net/tcp`` or ``tcp6``; odd lines are left out."""
+    """Inodes of the established connections in ``/proc/PID/net/tcp`` or ``tcp6``. Skips malformed lines."""
     rows = (line.split() for line in text.splitlines()[1:])
     return frozenset(
         int(row[9]) for row in rows if len(row) > 9 and row[3] == TCP_ESTABLISHED and row[9].isdecimal()
@@ -111,19 +108,19 @@ def parse_tcp(text: str) -> frozenset[int]:
 
 
 def socket_inode(link: str) -> int | None:
-    """The inode in a link such as ``socket:[123]``; None for what is no socket."""
+    """From a link such as ``socket:[123]``; None: no socket."""
     inside = link.removeprefix("socket:[").removesuffix("]")
     return int(inside) if inside.isascii() and inside.isdecimal() and inside != link else None
 
 
 def read_bytes(path: str, limit: int = READ_BYTES_MAX) -> bytes | None:
-    """The begin of a file of ``/proc``; None when it cannot be read (gone, or not ours)."""
+    """The begin of a file of ``/proc``; None: gone, or not ours."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        # Until the end: a file of ``/proc`` may give less than asked for and still have more.
+        # A file of ``/proc`` may give less than asked for and still have more.
         data = os.read(fd, limit)
         while data and len(data) < limit and (more := os.read(fd, limit - len(data))):
             data += more
@@ -135,13 +132,11 @@ def read_bytes(path: str, limit: int = READ_BYTES_MAX) -> bytes | None:
 
 
 def read_stat(pid: int) -> ProcessStat | None:
-    """None when there is no such process."""
     data = read_bytes(f"/proc/{pid}/stat")
     return parse_stat(data.decode(errors="replace")) if data else None
 
 
 def read_status(pid: int) -> ProcessStatus | None:
-    """None when there is no such process."""
     data = read_bytes(f"/proc/{pid}/status")
     return parse_status(data.decode(errors="replace")) if data else None
 
@@ -153,9 +148,8 @@ def read_tcp(pid: int) -> frozenset[int]:
 
 
 def socket_inodes(pid: int) -> Iterator[int]:
-    """The sockets that a process holds."""
     try:
-        # Another user's process does not show what it holds, and then it counts as holding nothing.
+        # Another user's process does not show its sockets, and counts as having none.
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return
@@ -169,52 +163,47 @@ def socket_inodes(pid: int) -> Iterator[int]:
 
 
 def cgroups_of(pid: int) -> str:
-    """The cgroups of a process; empty when it has gone."""
+    """Empty: the process is gone."""
     return (read_bytes(f"/proc/{pid}/cgroup") or b"").decode(errors="replace")
 
 
-#: What containerd, CRI-O and Docker all name a container by.
+#: In the name that containerd, CRI-O and Docker all give a container.
 CONTAINER_ID = re.compile("[0-9a-f]{64}")
 WHOLE_CONTAINER_ID = re.compile(f"(?<![0-9a-f]){CONTAINER_ID.pattern}(?![0-9a-f])")
 
 
 def container_ids(cgroups: str) -> frozenset[str]:
-    """The containers that a process with these cgroups is in. Anything shorter is no container's id: ``/``
-    stands in every group's name, and part of an id may be part of another's.
-    """
+    """The containers with these cgroups. Only whole ids count: a part may be in another's name."""
     return frozenset(WHOLE_CONTAINER_ID.findall(cgroups))
 
 
 def all_pids() -> list[int]:
-    """Every process number in use."""
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
 def boot_id_with_dashes() -> str:
-    """Changes with each boot. Empty where the kernel does not say."""
+    """Empty where the kernel does not say."""
     return (read_bytes("/proc/sys/kernel/random/boot_id") or b"").decode().strip()
 
 
 def runs_as_us(pid: int) -> bool:
-    """Whether all that it does is done as our own user. By its status and not by the owner of its folder in
-    ``/proc``, which any process can have be root's.
+    """Does it do everything as our own user? By its status: any process can make root the owner of its folder
+    in ``/proc``.
     """
     status = read_status(pid)
     return status is not None and set(status.users) == {os.geteuid()}
 
 
 def is_same_process(pid: int, start_ticks: int) -> bool:
-    """Is this number still the process that started then?"""
     stat = read_stat(pid)
     return stat is not None and stat.start_ticks == start_ticks
 
 
 # --- signals by name and number ----------------------------------------------------------------
 
-# A manifest may ask for real-time signals (``SIGRTMIN+3`` is systemd's way to be asked to stop), which
-# Python's own enumeration does not name.
+# Real-time signals (systemd stops by ``SIGRTMIN+3``) have no names in Python.
 RT_MIN, RT_MAX = int(signal.SIGRTMIN), int(signal.SIGRTMAX)
-#: Linux has as many on every machine but one (MIPS).
+#: On every machine but MIPS.
 SIGNAL_NUMBER_MAX = 64
 
 _NUMBER_BY_NAME: dict[str, int] = (
@@ -233,7 +222,7 @@ _NAME_BY_NUMBER: dict[int, str] = (
 
 
 def signal_number(name: str) -> int:
-    """``SIGTERM``, ``TERM``, ``sigterm``, ``SIGRTMIN+3`` or ``15``. Raises ValueError for anything else."""
+    """``SIGTERM``, ``TERM``, ``sigterm``, ``SIGRTMIN+3`` or ``15``. Raises ValueError for any other."""
     wanted = name.strip().upper()
     if wanted.isascii() and wanted.isdecimal() and 1 <= int(wanted[:3]) <= SIGNAL_NUMBER_MAX:
         return int(wanted)
@@ -244,26 +233,26 @@ def signal_number(name: str) -> int:
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal; ``SIG<number>`` for one without a name."""
+    """``SIG<number>`` without a name."""
     return _NAME_BY_NUMBER.get(number, f"SIG{number}")
 
 
 def mask_names(mask: int) -> tuple[str, ...]:
-    """The signals in a ``/proc`` mask, ascending. Bit 0 is signal 1."""
+    """The signals in a mask of ``/proc``, ascending. Bit 0 is signal 1."""
     return tuple(_NAME_BY_NUMBER[n] for n in range(1, SIGNAL_NUMBER_MAX + 1) if mask >> (n - 1) & 1)
 
 
 # --- what a stop signal would do ---------------------------------------------------------------
 
-# The kernel's masks of a container's first process say which signals it will not react to. Ignored is
-# ignored. Caught is the program's own business. Neither means the kernel's default, which ends a process, but
-# *not* the first process of a pid namespace: there a signal without a handler is dropped, the usual reason
-# why a container always needs its whole grace. Blocked and not caught may be read in another way (signalfd,
-# sigwait), or by nobody.
+# The kernel's masks of a container's first process show which signals it will not react to. An ignored signal
+# has no effect. A caught one is the program's business. Any other has the kernel's default, which ends a
+# process, but *not* the first process of a pid namespace: there it is dropped, the usual reason why a
+# container always needs its whole grace. A blocked, uncaught one may be read in another way (signalfd,
+# sigwait), or not at all.
 
 Verdict = Literal["ends", "handles", "ignores", "unclear"]
 
-#: Signals whose default does not end a process; as stop signals they do nothing unless they are caught.
+#: Their default does not end a process; as stop signals they need a handler.
 NOT_ENDING_BY_DEFAULT = (
     "SIGCHLD",
     "SIGCONT",
@@ -291,7 +280,7 @@ NOT_ENDING_TEXT = "the signal's default does not end a process, and nothing hand
 
 
 class SignalForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What the stop signal would do to a container's first process."""
+    """The effect of the stop signal on a container's first process."""
 
     uid: str
     container: str
@@ -302,27 +291,27 @@ class SignalForecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verdict_of(status: ProcessStatus, signal: str) -> tuple[Verdict, str]:
-    """Pure. Raises ValueError when ``signal`` is none."""
+    """Raises ValueError for an unknown ``signal``."""
     number = signal_number(signal)
     bit = 1 << (number - 1)
-    # Before the masks: a process may claim to block or to catch it, and the kernel does not ask.
+    # Before the masks: SIGKILL cannot be blocked or caught.
     if number == SIGKILL_NUMBER:
         return "ends", VERDICT_TEXT["ends"]
-    # Ignored and caught exclude each other; blocked says least, and so is asked last.
+    # Ignored and caught exclude each other. Blocked says least, so it comes last.
     if status.ignored & bit:
         return "ignores", VERDICT_TEXT["ignores"]
     if status.caught & bit:
         return "handles", VERDICT_TEXT["handles"]
     if status.blocked & bit:
         return "unclear", VERDICT_TEXT["unclear"]
-    # Its number in the innermost namespace, which is the last of the list.
+    # The last is the number in the innermost namespace.
     if len(status.namespace_pids) > 1 and status.namespace_pids[-1] == 1:
         return "ignores", FIRST_PROCESS_TEXT
     return ("ignores", NOT_ENDING_TEXT) if number in NOT_ENDING_NUMBERS else ("ends", VERDICT_TEXT["ends"])
 
 
 def forecast_signal(uid: str, container: str, pid: int, signal: str) -> SignalForecast | None:
-    """One container, from its first process; None when there is no such process. Raises ValueError."""
+    """Of a container's first process; None: no such process. Raises ValueError."""
     status = read_status(pid)
     if status is None:
         return None
@@ -332,10 +321,10 @@ def forecast_signal(uid: str, container: str, pid: int, signal: str) -> SignalFo
 
 # --- autopsies: what a straggler was doing just before SIGKILL ---------------------------------
 
-# Everything is read from files that never wait for the process that is looked at, and the reading stops at a
-# deadline: an autopsy is evidence, and evidence never outranks the pods.
+# An autopsy reads only files that never wait for the process, and stops at a deadline: pods are more
+# important than evidence.
 
-#: Processes of one container that are reported; keeps the record small.
+#: Of one container: keeps the record small.
 PROCESSES_MAX = 32
 
 PROCESS_STATES = {
@@ -352,7 +341,6 @@ PROCESS_STATES = {
 def process_report(
     stat: ProcessStat, status: ProcessStatus | None, wait_channel: str, connections: int
 ) -> ProcessReport:
-    """One process from what was read of it. Pure."""
     return ProcessReport(
         pid=stat.pid,
         parent_pid=stat.parent_pid,
@@ -376,7 +364,7 @@ def examine_processes(
             break
         if established is None:
             established = read_tcp(stat.pid)
-        # Its number may be another's by now.
+        # The number may be reused by now.
         fresh = read_stat(stat.pid)
         if fresh is None or fresh.start_ticks != stat.start_ticks:
             continue

@@ -1,11 +1,11 @@
-"""The connection to logind: the right subscriptions, and which of the bus's signals count.
+"""The connection to logind: its subscriptions, and a filter of the bus's signals.
 
-Only signals from the owner of logind's name, with the right body, count, each once. (The kubelet matches
-without a sender and once crashed on a wrong body, kubernetes#97951.) A broadcast in logind's name is
-filtered by the bus; a signal sent to us alone is not, and any local user may send one.
+Only signals from the owner of logind's name, with a valid body, count, each once. (The kubelet matches
+without a sender, and once crashed on a wrong body, kubernetes#97951.) The bus filters broadcasts in logind's
+name, but any local user may send a signal to us alone.
 
-The tasks of a connection live in the edge's `run`; an effect that needs the bus asks for it, and gets the
-connection that is there or a new one. It never re-connects by itself: that is decided, not done.
+The tasks of a connection live in the edge's `run`. An effect gets the present connection, or a new one. The
+core decides about reconnecting.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ebbtide.events.facts import SignalRejected
 from ebbtide.events.values import ShutdownKind
 
 BUS_NAME = "org.freedesktop.DBus"
-#: Rejections on record a connection: evidence, but no way to fill our disk.
+#: Evidence, but no way to fill our disk.
 REJECTED_MAX = 16
-#: Of a body that is not as it should be, the beginning is evidence enough.
+#: Of a wrong body.
 TEXT_CHARACTERS_MAX = 200
 
 
 class ShutdownSignal(NamedTuple):
-    """logind says that the machine goes down, or that it does not."""
+    """The machine goes down, or no longer does."""
 
     active: bool
     kind: ShutdownKind
@@ -45,7 +45,7 @@ class ShutdownSignal(NamedTuple):
 
 
 class OwnerChanged(NamedTuple):
-    """logind's name has another owner; empty: nobody."""
+    """Of logind's name; empty: no owner."""
 
     owner: str
 
@@ -54,16 +54,16 @@ FilteredSignal = ShutdownSignal | OwnerChanged | SignalRejected | None
 
 
 class SignalFilter:
-    """One connection's view. Called in the order of the bus, so ``owner`` is right for each signal."""
+    """One connection's view, called in the bus's order, so ``owner`` is right for each signal."""
 
     def __init__(self) -> None:
-        #: None until it was asked for, or seen to change.
+        #: None: not known yet.
         self.owner: str | None = None
         self._announced: ShutdownSignal | None = None
         self._rejected = 0
 
     def accept(self, message: Message) -> FilteredSignal:
-        """What the message says; None: nothing that concerns us, or nothing new."""
+        """None: irrelevant, or nothing new."""
         name, fields = member(message), message.header.fields
         if name == OWNER_CHANGED and sender(message) == BUS_NAME:
             body = message.body
@@ -77,7 +77,7 @@ class SignalFilter:
             or fields.get(HeaderFields.interface) != MANAGER_INTERFACE
         ):
             return None
-        # Any local user can send us a message that looks like logind's, and one would end every pod.
+        # Any local user can send a message like logind's, which would end every pod.
         if not self.owner or sender(message) != self.owner:
             return self._reject(message, f"not sent by logind ({self.owner or 'not on the bus'})")
         try:
@@ -91,7 +91,7 @@ class SignalFilter:
             return self._announced
         if len(body) != 1 or not isinstance(body[0], bool):
             return self._reject(message, f"the body is {body!r}, not one boolean")
-        # From systemd 255 on both signals come for one shutdown, the one with the kind first.
+        # systemd 255 and later sends two signals for one shutdown, first the one with the kind.
         announced, self._announced = self._announced, None
         if announced is not None and announced.active == body[0]:
             return None
@@ -105,21 +105,19 @@ class SignalFilter:
         return SignalRejected(member=member(message), reason=reason, sender=sender(message))
 
 
-# What was read of logind and what it signals come by different ways: a property read just before a signal
-# would be reported after it, and undo it. So the connection counts what has arrived and what was reported,
-# and a reading is only good while the two agree (`pending`).
+# Readings and signals take different ways: a property read just before a signal would be reported after it
+# and undo it. So the connection counts arrived and reported signals, and a reading counts only while both
+# agree (`pending`).
 
 
-#: Signals not yet reported. Only logind's own and sixteen rejections get here: this is never reached.
+#: Only logind's signals and sixteen rejections get here, so it is never full.
 QUEUE_MAX = 1024
-#: `run` starts with the daemon; an order that comes before it waits a moment.
+#: An order may come a moment before `run`.
 RUN_SECONDS_MAX = 5.0
 
 
 @dataclass(frozen=True)
 class ConnectionEnded:
-    """The connection is gone."""
-
     error: str
 
 
@@ -133,7 +131,7 @@ ConnectionItem = ShutdownSignal | OwnerChanged | SignalRejected | ConnectionEnde
 
 @dataclass
 class LogindConnection:
-    """``address`` as D-Bus writes it."""
+    """``address`` of the bus."""
 
     address: str
     _bus: Bus | None = None
@@ -149,12 +147,12 @@ class LogindConnection:
 
     @property
     def owner(self) -> str:
-        """The unique name of logind on the bus; empty when it is not there."""
+        """logind's unique name on the bus; empty: it is away."""
         return (self._filter.owner or "") if self._bus is not None else ""
 
     @property
     def pending(self) -> bool:
-        """Has logind said something that is not yet reported? Then what was read may be older."""
+        """Has logind sent a signal that is not reported yet? Then a reading may be older."""
         return self._arrived != self._handled
 
     def handle(self) -> None:
@@ -162,13 +160,12 @@ class LogindConnection:
         self._handled += 1
 
     def nudge(self) -> None:
-        """Something changed that logind does not announce: look again soon."""
+        """Look again soon, after a change that logind does not announce."""
         self._add(LookAgain())
 
     def _add(self, item: ConnectionItem) -> None:
         self._arrived += 1
-        # Without waiting, in the task that reads the bus: a reader that waits would hold back the answers
-        # that an order waits for.
+        # Without waiting: a waiting reader would hold back the answers of the bus.
         self._put.send_nowait(item)
 
     def open(self, nursery: trio.Nursery) -> None:
@@ -182,7 +179,7 @@ class LogindConnection:
         self._bus, self._nursery, self._running = None, None, trio.Event()
 
     async def bus(self) -> Bus:
-        """The connection, subscribed; made when there is none. Raises BusError."""
+        """Subscribed; made if need be. Raises BusError."""
         async with self._connecting:
             if self._bus is None:
                 with trio.move_on_after(RUN_SECONDS_MAX):
@@ -192,7 +189,7 @@ class LogindConnection:
                 bus, self._filter = await Bus.open(self.address), SignalFilter()
                 self._nursery.start_soon(self._read, bus, self._filter)
                 try:
-                    # The owner first: when the first signal comes it must be known whose it may be.
+                    # The owner first: the first signal needs it.
                     await bus.subscribe(
                         LOGIND_NAME, sender=BUS_NAME, interface=BUS_NAME, member=OWNER_CHANGED
                     )

@@ -1,10 +1,10 @@
-"""logind's configuration files: what they set ``InhibitDelayMaxSec`` to, and the one file of ours among them.
+"""logind's configuration files: their ``InhibitDelayMaxSec``, and our own file.
 
-Files of all folders are sorted together by *file name*; the last that sets the key wins. A file masks the
-files of the same name in lower folders. This is why ``99-kubelet.conf`` loses against a vendor's
-``unattended-upgrades-logind-maxdelay.conf`` (kubernetes#102818), and why ours is called ``zz-``.
+Files of all folders are sorted by *file name*, and the last with the key wins. A file hides files of its name
+in lower folders. So ``99-kubelet.conf`` loses against a vendor's ``unattended-upgrades-logind-maxdelay.conf``
+(kubernetes#102818), and ours is called ``zz-``.
 
-Values are systemd's time spans ("1min 30s"), read as integer nanoseconds.
+Values are systemd's time spans ("1min 30s"), read as nanoseconds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FOLDER_PREFIXES = ("etc", "run", "usr/local/lib", "usr/lib")
 DROP_IN_FOLDERS = tuple(f"/{prefix}/systemd/logind.conf.d" for prefix in FOLDER_PREFIXES)
 DROP_IN_FOLDER_DEFAULT = "/run/systemd/logind.conf.d"
 DROP_IN_NAME = "zz-ebbtide.conf"
-#: Not a ``.conf``: logind passes over a half-written file.
+#: Not a ``.conf``: logind ignores a half-written file.
 TEMPORARY_NAME = ".zz-ebbtide.new"
-#: What holds where no file says anything (logind.conf(5)).
+#: Without any file (logind.conf(5)).
 LOGIND_DEFAULT_NS = 5 * NS_PER_SECOND
-#: A configuration has a few lines; what is larger is no reason to read on with a shutdown near.
+#: A configuration has a few lines.
 FILE_BYTES_MAX = 256 * 1024
 FILE_TEXT = """# Written by ebbtide: it needs this long to end the pods of this node before a shutdown.
 [Login]
@@ -39,14 +39,14 @@ SECTION = re.compile(r"\s*\[(.*)\]\s*", re.ASCII)
 
 
 class Setting(NamedTuple):
-    """One file that sets the key. ``path`` is as logind sees it."""
+    """A file with the key. ``path`` as logind sees it."""
 
     path: str
     value_ns: int
 
 
 def setting_in(text: str) -> int | None:
-    """The last usable ``InhibitDelayMaxSec`` of the ``[Login]`` section; None if it is not set."""
+    """The last valid ``InhibitDelayMaxSec`` of the ``[Login]`` section."""
     section, value_ns = "", None
     for line in text.replace("\\\n", " ").splitlines():
         if line.lstrip()[:1] in ("", "#", ";"):
@@ -75,27 +75,27 @@ class DropIns:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """What to watch: the drop-in folders, and the folder of the main file."""
+        """To watch: the drop-in folders and the main file's."""
         return (*(self._inside(folder) for folder in DROP_IN_FOLDERS), self._inside("/etc/systemd"))
 
     def _inside(self, path: str) -> Path:
         return self._root / path.lstrip("/")
 
     def _settings(self) -> list[Setting]:
-        """The files that set the key, in the order in which they are applied."""
+        """In the order in which logind applies them."""
         by_name: dict[str, str] = {}
         for folder in DROP_IN_FOLDERS:
             with contextlib.suppress(OSError):
                 for name in os.listdir(self._inside(folder)):
                     if name.endswith(".conf") and not name.startswith("."):
-                        # A name in a folder of higher rank hides the same name below (logind.conf(5)).
+                        # A name in a higher folder hides the same name below (logind.conf(5)).
                         by_name.setdefault(name, f"{folder}/{name}")
-        # The main file is the highest that exists (systemd 256 looks below /run and /usr as well).
+        # The highest existing main file counts (systemd 256 also looks below /run and /usr).
         mains = (f"/{prefix}/systemd/logind.conf" for prefix in FOLDER_PREFIXES)
         main = next((name for name in mains if self._inside(name).exists()), "/etc/systemd/logind.conf")
         found = []
         for path in (main, *(by_name[name] for name in sorted(by_name, key=os.fsencode))):
-            # A file that cannot be read sets nothing, and neither does a mask: a link to /dev/null.
+            # An unreadable file sets nothing, and neither does a mask (a link to /dev/null).
             with contextlib.suppress(OSError):
                 if (file := self._inside(path)).is_file():
                     with open(file, "rb") as opened:
@@ -105,14 +105,13 @@ class DropIns:
         return found
 
     def read(self) -> DropInsRead:
-        """What the files say now."""
         settings = self._settings()
         others = [setting for setting in settings if setting.path != self.ours]
         largest = max(others, key=lambda setting: setting.value_ns, default=Setting("", 0))
-        # No file stands for less than what logind takes without any.
+        # No file means less than logind's default.
         if largest.value_ns < LOGIND_DEFAULT_NS:
             largest = Setting("", LOGIND_DEFAULT_NS)
-        # The file that wins against ours. Ours need not be there: the question is whether to write it at all.
+        # The file that wins against ours, even if ours does not exist.
         last = Path(settings[-1].path) if settings and settings[-1].path != self.ours else Path()
         wins = "logind.conf.d" in last.parts and os.fsencode(last.name) >= os.fsencode(DROP_IN_NAME)
         return DropInsRead(
@@ -123,12 +122,12 @@ class DropIns:
         )
 
     def effective_ns(self) -> int:
-        """The limit that logind has after it has read these files."""
+        """logind's limit with these files."""
         settings = self._settings()
         return settings[-1].value_ns if settings else LOGIND_DEFAULT_NS
 
     def write(self, seconds: int) -> None:
-        """Place our file, whole or not at all; raises OSError."""
+        """Whole or not at all. Raises OSError."""
         self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         temporary = self._folder / TEMPORARY_NAME
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -136,20 +135,19 @@ class DropIns:
             os.fchmod(descriptor, 0o644)
             file.write(FILE_TEXT.format(seconds=seconds))
             file.flush()
-            # Before the rename: after a crash logind would otherwise read an empty file, and take its
-            # default.
+            # Before the rename: after a crash logind would read an empty file.
             os.fsync(descriptor)
         os.rename(temporary, self._folder / DROP_IN_NAME)
 
     def remove(self) -> bool:
-        """Take our file away; False when there was none. Raises OSError."""
+        """False: there was none. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             (self._folder / DROP_IN_NAME).unlink()
             return True
         return False
 
 
-#: logind's limit may be "infinity"; what we record stays inside every integer format.
+#: logind's limit may be "infinity". This one fits every integer format.
 GRANT_NS_MAX = 366 * 24 * 3600 * NS_PER_SECOND
 
 #: systemd.time(7). "m" is minutes, "M" months.
@@ -166,12 +164,12 @@ UNITS_NS = {
     **dict.fromkeys(("y", "year", "years"), 31_557_600 * NS_PER_SECOND),
 }
 SPAN_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµμ]*)\s*", re.ASCII)
-#: The longest of any sense names each unit once.
+#: A sensible span names each unit once.
 SPAN_CHARACTERS_MAX = 256
 
 
 def parse_timespan_ns(text: str) -> int | None:
-    """Nanoseconds, at most `GRANT_NS_MAX`; None where systemd would ignore the line as well."""
+    """At most `GRANT_NS_MAX`; None where systemd ignores the line too."""
     text = text.strip()
     if text == "infinity":
         return GRANT_NS_MAX
@@ -188,5 +186,5 @@ def parse_timespan_ns(text: str) -> int | None:
 
 
 def grant_ns_of_usec(microseconds: int) -> int:
-    """The property ``InhibitDelayMaxUSec`` as nanoseconds; all bits set means infinity."""
+    """From ``InhibitDelayMaxUSec``; all bits set means infinity."""
     return min(microseconds * 1_000, GRANT_NS_MAX)

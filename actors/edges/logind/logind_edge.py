@@ -1,13 +1,11 @@
-"""The edge to systemd-logind: carries out what `LogindActor` orders, reports what logind says. It decides
-nothing.
+"""The edge to systemd-logind: carries out `LogindActor`'s orders and reports what logind says.
 
-One task takes what logind says, in its order; when it has been silent for a while it looks at the
-properties that announce no change. Another waits for the folders of its files to change. A signal becomes a
-fact after at most one bounded question (its kind, below systemd 255); everything slower comes after it.
+One task takes logind's signals in order. When logind is silent, it reads properties that announce no change.
+Another task follows the folders of logind's files. A signal becomes a fact after at most one bounded question
+(its kind, below systemd 255); slower work follows.
 
-A fact is a change, and reports take turns: what was read is put before the next signal is, and is thrown
-away when a signal came in while it was read. Otherwise "does not go down", read just before the signal,
-could follow it.
+A fact is a change, and reports take turns. What was read is put before the next signal, and dropped if a
+signal came meanwhile: else an old "does not go down" could follow the signal.
 """
 
 from __future__ import annotations
@@ -63,10 +61,10 @@ from ebbtide.events.values import ShutdownKind
 
 
 class LogindEdge:
-    """The real logind, on the bus at ``address`` (default: the system bus).
+    """The bus at ``address``, by default the system's.
 
-    ``lock_fds`` are locks that the service manager kept; the edge owns them from now on. ``root`` is where
-    logind's files are found, ``drop_in_folder`` which of its folders gets ours (ValueError for another).
+    ``lock_fds``: locks that the service manager kept; now the edge's. ``root``: of logind's files.
+    ``drop_in_folder``: for ours (ValueError for an unknown one).
     """
 
     def __init__(
@@ -99,7 +97,7 @@ class LogindEdge:
         return self._lock.held
 
     async def run(self, outlet: Outlet) -> None:
-        """Report until cancelled. The lock stays held: it goes with the process, or by order."""
+        """Until cancelled. The lock goes only with the process or by order."""
         try:
             async with trio.open_nursery() as nursery:
                 self._link.open(nursery)
@@ -109,11 +107,11 @@ class LogindEdge:
             self._link.close()
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Every order here may be repeated, so nothing needs to be followed: how it ended is not known."""
+        """Every order may be repeated."""
         return None
 
     async def read_start_state(self) -> StartState:
-        """What `DaemonStarted` says of logind: asked before there is a loop, and for 0.3 s at most."""
+        """For `DaemonStarted`: asked before there is a loop, for at most 0.3 s."""
         with trio.move_on_after(bounds.now.logind_start_seconds):
             try:
                 found = await ask_once(self._link.address, reader.read_manager)
@@ -123,22 +121,22 @@ class LogindEdge:
         return StartState()
 
     def prewarm(self) -> None:
-        """Arming has used all that a release needs."""
+        """Arming has prepared all that a release needs."""
 
     def detach(self) -> None:
         """The lock goes with the process; the service manager keeps its copy."""
         self.hand_over()
 
     def hand_over(self) -> list[int]:
-        """The lock's descriptors, no longer ours: for who execs anew, or closes them."""
+        """Give up the lock's descriptors, for a program that replaces us or closes them."""
         return self._lock.hand_over()
 
     # --- effects -------------------------------------------------------------------------------
 
     async def _arm(self, order: Arm, outlet: Outlet) -> Ending:
-        # AddMatch (in the connection), then Inhibit, then PreparingForShutdown. Were the property read before
-        # the lock is held, a shutdown that begins in between would be known to nobody; were the match added
-        # after, its signal would be lost. In this order it is either heard or read.
+        # AddMatch (in the connection), then Inhibit, then PreparingForShutdown. Reading the property before
+        # the lock is held could miss a shutdown in between; adding the match later could miss its signal. In
+        # this order one of the two sees it.
         try:
             bus = await self._link.bus()
             refused = await self._take_lock(bus) if order.lock else ""
@@ -149,9 +147,9 @@ class LogindEdge:
         return Ending("failed", refused) if refused else Ending()
 
     async def _take_lock(self, bus: Bus) -> str:
-        """Empty when a lock is held, else the name of logind's refusal. Raises BusError."""
+        """Empty: a lock is held; else the name of logind's refusal. Raises BusError."""
         if self._lock.held:
-            # An answer proves that logind has started, and has opened again the locks that it knows of.
+            # An answer proves that logind has started and has reopened the locks it knows.
             await reader.read_preparing(bus)
             if self._lock.alive():
                 return ""
@@ -162,7 +160,7 @@ class LogindEdge:
         except BusRefused as error:
             if error.name != OPERATION_IN_PROGRESS:
                 raise
-            # Not alive any more, so it holds nothing: kept, it would look like a lock.
+            # It is dead, and would look like a lock.
             await self._lock.give_back()
             return OPERATION_IN_PROGRESS.rpartition(".")[2]
         await self._lock.take(lock.to_raw_fd())
@@ -173,27 +171,25 @@ class LogindEdge:
         return Ending("failed", reason) if reason else Ending()
 
 
-#: In a shutdown: a cancel may be seen by its property only, and until then pods are ended for nothing.
+#: In a shutdown: only the property may show a cancel, and until then pods are ended in vain.
 PREPARING_SECONDS = 1.0
-#: After a change that logind takes up a little later, or that somebody is about to tell it of.
+#: After a change that logind takes up a little later.
 HURRY_SECONDS = 0.5
 HURRY_FOR_SECONDS = 5.0
-#: Outside a shutdown: a lost signal, a limit that was changed without a trace in a folder we know, the lock
-#: of a kubelet where the locks' folder cannot be watched. One that is started is on record this soon.
+#: Outside a shutdown: a lost signal, a changed limit, a kubelet's lock where the locks' folder cannot be
+#: watched.
 IDLE_SECONDS = 10.0
 INHIBIT_FOLDER = "run/systemd/inhibit"
 
 
 class LogindWatch:
-    """The tasks of `LogindEdge.run`."""
-
     def __init__(self, reporter: LogindReporter, root: Path) -> None:
         self._reporter = reporter
         self._folders = (*reporter.files.folders, reporter.schedule.folder, root / INHIBIT_FOLDER)
         self._hurry_until = 0.0
 
     async def listen(self, outlet: Outlet) -> None:
-        """Report what logind says, and what it does not, until cancelled."""
+        """Report signals, and unannounced changes, until cancelled."""
         while True:
             item: ConnectionItem | None = None
             hurrying = trio.current_time() < self._hurry_until
@@ -210,8 +206,7 @@ class LogindWatch:
     async def _report(self, item: ConnectionItem | None, outlet: Outlet) -> None:
         match item:
             case ShutdownSignal():
-                # Asked before the fact and not after it: the termination mode is chosen by the kind, in the
-                # fact's own step.
+                # Before the fact: its step chooses the termination mode by the kind.
                 kind = item.kind if item.kind != "unknown" or not item.active else await self._ask_kind()
                 self._reporter.preparing, self._reporter.owner = item.active, item.owner
                 await outlet.put(
@@ -237,7 +232,7 @@ class LogindWatch:
                 await self._reporter.report_changes(outlet)
 
     async def _ask_kind(self) -> ShutdownKind:
-        """The kind, and in the same round trip the limit; what is not known in time stays as it was."""
+        """The kind and the limit in one round trip; unknown values stay."""
         try:
             with trio.move_on_after(bounds.now.logind_kind_seconds):
                 bus = await self._reporter.link.bus()
@@ -264,14 +259,13 @@ class LogindWatch:
             folders.close()
 
 
-# Everything that the edge has said last is in one place, since a fact is a change: a reading that shows what
-# was reported already says nothing. Reports take turns (`turn`), so that what was read is put before the next
-# signal is, and is dropped when a signal came in meanwhile.
+# All last reports are in one place, since a fact is a change. Reports take turns (`turn`): a reading is put
+# before the next signal, and dropped if a signal came meanwhile.
 
 
 ResultT = TypeVar("ResultT")
 
-#: A reading that signals keep overtaking is given up: they say more than it would.
+#: Signals that keep overtaking a reading say more than it would.
 READ_ATTEMPTS_MAX = 5
 
 
@@ -287,7 +281,7 @@ async def in_bounded_thread(work: Callable[[], ResultT]) -> ResultT:
 
 
 class LogindReporter:
-    """The parts of the edge, and the last values reported."""
+    """The edge's parts, and the last reported values."""
 
     def __init__(
         self, link: LogindConnection, lock: DelayLock, files: DropIns, schedule: ScheduleFile
@@ -297,15 +291,15 @@ class LogindReporter:
         self.preparing = False
         self.grant_ns = 0
         self.kubelet_lock = False
-        #: Of the last fact that named one.
+        #: Of the last fact with an owner.
         self.owner = ""
         self._drop_ins: DropInsRead | None = None
         self._scheduled = NO_SCHEDULE
 
     async def report_state(self, outlet: Outlet) -> None:
-        """Read logind and put `LogindRead`, changed or not. Raises BusError.
+        """Put `LogindRead`, changed or not. Raises BusError.
 
-        Between attempts a signal that waits for its turn has it.
+        Between attempts a waiting signal has its turn.
         """
         for _ in range(READ_ATTEMPTS_MAX):
             bus = await self.link.bus()
@@ -322,18 +316,18 @@ class LogindReporter:
         raise BusError("logind is too slow, or keeps signalling: its state could not be read in between")
 
     async def report_changes(self, outlet: Outlet) -> None:
-        """Read logind again and put what is no longer as last reported. Silent while it is away.
+        """Read logind and put what has changed. Silent while logind is away.
 
-        Call it in turn: with ``turn`` held.
+        Call it with ``turn`` held.
         """
         if not self.link.owner:
             return
-        # No answer, nothing to say: the owner's change, or the connection's end, is a fact of its own.
+        # The owner's change and the connection's end are facts of their own.
         with contextlib.suppress(BusError), trio.move_on_after(bounds.now.logind_look_seconds) as look:
             bus = await self.link.bus()
             preparing, owner = await reader.read_preparing(bus), self.link.owner
             limit: list[Any] = []
-            # The limit and a kubelet's lock matter until the signal: then both are fixed.
+            # After the signal the limit and a kubelet's lock are fixed.
             if not preparing and (preparing, owner) == (self.preparing, self.owner):
                 kubelet_lock = partial(reader.read_kubelet_lock, self.kubelet_lock)
                 limit = await reader.ask_all(bus, reader.read_grant_ns, kubelet_lock)
@@ -355,7 +349,7 @@ class LogindReporter:
                 )
 
     async def report_files(self, outlet: Outlet, always: bool = False) -> None:
-        """Read the drop-ins and the schedule; put what changed, and the drop-ins if ``always``."""
+        """Put changed drop-ins and schedules; the drop-ins also if ``always``."""
         try:
             drop_ins, scheduled = await in_bounded_thread(lambda: (self.files.read(), self.schedule.read()))
         except HungDisk:
@@ -368,31 +362,29 @@ class LogindReporter:
             await outlet.put(scheduled)
 
 
-# logind 252 has no reload command: it reads its files again on SIGHUP, some milliseconds later. It reads them
-# in the middle of a shutdown as well, but the timer that runs does not move; so nothing is touched then.
+# logind 252 has no reload command: it reads its files again on SIGHUP, some milliseconds later. In a shutdown
+# the running timer does not change, so the files stay untouched then.
 
 
 SIGHUP = 1
-#: Pauses between looks at the property; the kubelet's, and a short one because logind is quick.
+#: Between two looks at the property; the first is short because logind is quick.
 PAUSES_SECONDS = (0.02, 0.1, 0.2, 0.4, 0.8)
 ENDED_PREPARING = Ending("failed", "preparing")
 
 
 class DelayLimit:
-    """The effects of `WriteDropIn` and `RemoveDropIn`."""
-
     def __init__(self, reporter: LogindReporter) -> None:
         self._reporter = reporter
 
     async def write(self, order: WriteDropIn, outlet: Outlet) -> Ending:
-        """Done when logind shows the limit; failed names the file that wins against ours, if one does."""
+        """Done when logind shows the limit; failed names a file that wins against ours."""
         needed_ns = order.seconds * NS_PER_SECOND
         files = self._reporter.files
         change = partial(files.write, order.seconds)
         return await self._apply(change, lambda grant_ns: grant_ns >= needed_ns, outlet)
 
     async def remove(self, order: RemoveDropIn, outlet: Outlet) -> Ending:
-        """Done when logind shows what the other files say."""
+        """Done when logind shows the other files' limit."""
         files = self._reporter.files
         return await self._apply(files.remove, lambda grant_ns: grant_ns == files.effective_ns(), outlet)
 
@@ -403,10 +395,10 @@ class DelayLimit:
             bus = await self._reporter.link.bus()
             if await reader.read_preparing(bus):
                 return ENDED_PREPARING
-            # Read just before: a file that changes in mid-shutdown would move the property and not the timer.
+            # Just before the change: in a shutdown it would move the property and not the timer.
             await in_bounded_thread(change)
             await bus.method(SYSTEMD, "KillUnit", "ssi", LOGIND_UNIT, "all", SIGHUP)
-            # The limit when it is as wanted, or after the last look.
+            # As wanted, or after the last look.
             for pause_seconds in PAUSES_SECONDS:
                 if reached(await reader.read_grant_ns(bus)):
                     break
@@ -427,9 +419,9 @@ class DelayLimit:
             return Ending("failed", f"cannot change {self._reporter.files.ours}: {error}")
 
 
-# logind lets the machine go when every duplicate is closed. So each descriptor is close-on-exec (a child that
-# inherited one would hold the machine), a new lock is taken before an old one is closed, and the service
-# manager confirms that its duplicate is gone before ours goes.
+# logind lets the machine go when every duplicate is closed. So descriptors are close-on-exec (a child would
+# hold the machine), a new lock is taken before the old one is closed, and ours is closed after the service
+# manager has confirmed that its duplicate is gone.
 
 
 NOT_CONFIRMED = (
@@ -439,7 +431,7 @@ NOT_CONFIRMED = (
 
 
 class DelayLock:
-    """``descriptors`` are those that the service manager kept for us."""
+    """``descriptors``: those that the service manager kept."""
 
     def __init__(self, service: ServiceManager, descriptors: Sequence[int] = ()) -> None:
         self._service = service
@@ -451,14 +443,14 @@ class DelayLock:
         return bool(self._descriptors)
 
     def alive(self) -> bool:
-        """Whether logind holds the other end of one. Only right while logind answers on the bus."""
+        """Does logind hold the other end of one? Only valid while logind answers on the bus."""
         poll = select.poll()
         for descriptor in self._descriptors:
             poll.register(descriptor, 0)
         return len(poll.poll(0)) < len(self._descriptors)
 
     async def take(self, descriptor: int) -> None:
-        """Hold a new lock, then close the old one, if any."""
+        """Hold a new lock, then close the old one."""
         os.set_inheritable(descriptor, False)
         old, self._descriptors = self._descriptors, [descriptor]
         if self._stored:
@@ -467,7 +459,7 @@ class DelayLock:
         _close_all(old)
 
     async def give_back(self) -> str:
-        """Close every duplicate; empty, or why one may be left. Idempotent."""
+        """Close every duplicate; returns why one may be left. Idempotent."""
         confirmed = not self._stored or await self._service.remove(LOCK_NAME)
         self._stored = False
         old, self._descriptors = self._descriptors, []
@@ -475,7 +467,7 @@ class DelayLock:
         return "" if confirmed else NOT_CONFIRMED
 
     def hand_over(self) -> list[int]:
-        """Our own descriptors, for somebody else to hold or close. The store is left as it is."""
+        """Our own descriptors, for another owner. The service manager's stay."""
         self._stored = False
         gone, self._descriptors = self._descriptors, []
         return gone

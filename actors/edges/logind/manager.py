@@ -1,8 +1,8 @@
-"""logind's manager: its names on the bus, reading its properties, and the schedule that it keeps in a file.
+"""logind's manager: its names on the bus, its properties, and its schedule file.
 
-One round trip for several properties, since calls are sent side by side. The property ``ScheduledShutdown``
-announces no change and stays stale after a failed shutdown, so of a scheduled shutdown the file is read:
-when, of what kind, and who asked. It is an early warning and evidence, never a trigger.
+Several properties take one round trip, since calls run side by side. The property ``ScheduledShutdown``
+announces no change and stays stale after a failed shutdown, so the file is read instead: when, of what kind,
+and by whom. It is an early warning and evidence, never a trigger.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MANAGER_INTERFACE = "org.freedesktop.login1.Manager"
 MANAGER = DBusAddress(LOGIND_PATH, LOGIND_NAME, MANAGER_INTERFACE)
 LOGIND_UNIT = "systemd-logind.service"
 PREPARE_FOR_SHUTDOWN = "PrepareForShutdown"
-#: systemd 255 and later: carries the kind, and comes before the plain one.
+#: systemd 255 and later: carries the kind, and comes first.
 PREPARE_FOR_SHUTDOWN_WITH_METADATA = "PrepareForShutdownWithMetadata"
 OWNER_CHANGED = "NameOwnerChanged"
 OPERATION_IN_PROGRESS = "org.freedesktop.login1.OperationInProgress"
@@ -36,19 +36,19 @@ INHIBIT_WHO = "ebbtide"
 INHIBIT_WHY = "Ends the pods of this node in order before it goes down"
 KUBELET_WHO = "kubelet"
 
-#: What ``ListInhibitors`` answers with: what, who, why, mode, uid, pid.
+#: What, who, why, mode, uid, pid.
 INHIBITORS = "a(ssssuu)"
 
 SHUTDOWN_KINDS = frozenset(get_args(ShutdownKind))
 
 
 def kind_of(name: object) -> ShutdownKind:
-    """Unknown stays unknown (also an empty name: nothing is scheduled)."""
+    """Also for an empty name: nothing is scheduled."""
     return name if isinstance(name, str) and name in SHUTDOWN_KINDS else "unknown"  # type: ignore[return-value]  # one of KINDS
 
 
 def kind_in_metadata(metadata: object) -> ShutdownKind:
-    """The key ``type`` of an ``a{sv}``, as jeepney gives it: name to (signature, value)."""
+    """The key ``type`` of an ``a{sv}``, in jeepney's form: name to (signature, value)."""
     match metadata:
         case {"type": (_, value)}:
             return kind_of(value)
@@ -56,9 +56,9 @@ def kind_in_metadata(metadata: object) -> ShutdownKind:
 
 
 def is_kubelet_lock(row: tuple[str, str, str, str, int, int]) -> bool:
-    """Does a row of ``ListInhibitors`` say that a kubelet runs its own graceful node shutdown?"""
+    """Does a kubelet run its own graceful node shutdown?"""
     what, who, _, mode, uid, _ = row
-    # By its user too: whoever has a session may take a lock under any name, and ours would be given up.
+    # Of root: any user may take a lock under any name, and we would give ours up.
     return who == KUBELET_WHO and mode == "delay" and uid == 0 and "shutdown" in what.split(":")
 
 
@@ -67,7 +67,7 @@ Question = Callable[[Bus], Awaitable[Any]]
 
 
 class ManagerState(NamedTuple):
-    """What logind said at one moment."""
+    """At one moment."""
 
     preparing: bool
     grant_ns: int
@@ -76,34 +76,34 @@ class ManagerState(NamedTuple):
 
 
 async def ask_all(bus: Bus, *parts: Question) -> list[Any]:
-    """Each part's answer, in order; raises the first BusError after all have ended."""
+    """The answers in order. Raises the first BusError after all have ended."""
     return await side_by_side(BusError, *(partial(part, bus) for part in parts))
 
 
 def _checked(kind: type[ValueT], value: object) -> ValueT:
-    """A value of the type that logind documents; raises BusError for another."""
+    """Raises BusError for another type than documented."""
     if not isinstance(value, kind):
         raise BusError(f"logind answered {value!r} where a {kind.__name__} was expected")
     return value
 
 
 async def read_preparing(bus: Bus) -> bool:
-    """Is the machine going down? True from the signal until it does, or does not."""
+    """True from the signal until the machine goes down or does not."""
     return _checked(bool, await bus.get(MANAGER, "PreparingForShutdown"))
 
 
 async def read_grant_ns(bus: Bus) -> int:
-    """The limit in force, in nanoseconds."""
+    """In force, in nanoseconds."""
     return grant_ns_of_usec(_checked(int, await bus.get(MANAGER, "InhibitDelayMaxUSec")))
 
 
 async def read_scheduled_kind(bus: Bus) -> ShutdownKind:
-    """What is coming. On 252 the only place is ``ScheduledShutdown``, also for an immediate reboot."""
+    """On 252 ``ScheduledShutdown`` is the only place, also for an immediate reboot."""
     return kind_of(_checked(tuple, await bus.get(MANAGER, "ScheduledShutdown"))[0])
 
 
 async def read_kind(bus: Bus) -> ShutdownKind:
-    """The kind of the shutdown that runs: the metadata property (newer systemd), else the schedule."""
+    """Of the running shutdown: the metadata property (newer systemd), else the schedule."""
     try:
         metadata = await bus.get(MANAGER, "PreparingForShutdownWithMetadata")
     except BusRefused:
@@ -113,10 +113,7 @@ async def read_kind(bus: Bus) -> ShutdownKind:
 
 
 async def read_kubelet_lock(known: bool, bus: Bus) -> bool:
-    """Does a program of root's called ``kubelet`` hold a delay lock on shutdown?
-
-    ``known`` is the answer where the list is too long to be read: whoever has a session can make it so.
-    """
+    """``known``: the answer for a list that is too long to be read, which any user can cause."""
     try:
         (rows,) = await bus.method(MANAGER, "ListInhibitors", answer=INHIBITORS)
     except TooLong:
@@ -125,7 +122,7 @@ async def read_kubelet_lock(known: bool, bus: Bus) -> bool:
 
 
 async def read_manager(bus: Bus, kubelet_lock: bool = False) -> ManagerState:
-    """``kubelet_lock`` as known before. Raises BusError. A machine that does not go down has no kind."""
+    """``kubelet_lock``: as known before. Raises BusError. A machine that does not go down has no kind."""
     going, limit, coming, kubelet = await ask_all(
         bus, read_preparing, read_grant_ns, read_kind, partial(read_kubelet_lock, kubelet_lock)
     )
@@ -134,13 +131,13 @@ async def read_manager(bus: Bus, kubelet_lock: bool = False) -> ManagerState:
 
 SCHEDULE_FOLDER = "run/systemd/shutdown"
 SCHEDULE_FILE = "scheduled"
-#: Its wall message is the only part without a bound.
+#: Only its wall message is unbounded.
 SCHEDULE_BYTES_MAX = 64 * 1024
-#: A wall message is for people; the journal keeps its beginning.
+#: In the journal.
 WALL_CHARACTERS_MAX = 1024
-#: Far beyond any schedule, and still an integer that every format holds.
+#: Far beyond any schedule, and an integer in every format.
 USEC_MAX = 2**62 // 1000
-#: ``shutdown`` with SYSTEMD_DRY_RUN: logind only says what it would do.
+#: ``shutdown`` with SYSTEMD_DRY_RUN.
 DRY_RUN = "dry-"
 
 NO_SCHEDULE = ScheduleRead()
@@ -149,7 +146,7 @@ SINGLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\
 
 
 def unescape(text: str) -> str:
-    """logind escapes as C does. Bytes above ASCII come one by one and are put together again."""
+    """logind escapes as C does, and bytes above ASCII one by one."""
     raw = ESCAPE.sub(lambda found: _escaped(found[1]), text)
     with contextlib.suppress(UnicodeError):
         return raw.encode("latin-1").decode()
@@ -163,7 +160,7 @@ def _escaped(code: str) -> str:
 
 
 def parse_schedule(text: str, now_ns: int) -> ScheduleRead:
-    """The file's content at wall time ``now_ns``. A time of 0, past, or unreadable is no schedule."""
+    """At wall time ``now_ns``. A time of 0, past, or unreadable is no schedule."""
     fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     at_ns = _integer(fields.get("USEC"), USEC_MAX) * 1_000
     mode = fields.get("MODE", "")
@@ -188,7 +185,7 @@ def _integer(text: str | None, largest: int) -> int:
 
 
 class ScheduleFile:
-    """The file below ``root``, read when its folder changes."""
+    """Read when its folder changes."""
 
     def __init__(self, root: Path, wall_ns: Callable[[], int]) -> None:
         self.folder = root / SCHEDULE_FOLDER

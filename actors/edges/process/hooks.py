@@ -1,7 +1,7 @@
-"""Running a preStop hook: a process beside the container, or one HTTP request.
+"""Runs a preStop hook: a process beside the container, or one HTTP request.
 
-A hook is bounded by its order's time, and its process tree is killed when it is cancelled or its time is
-over; not, however, when the daemon itself goes: then the next daemon finds it by its order's key.
+A hook is bounded by its order's time. Its process tree is killed at the end of its time and when it is
+cancelled, but not when the daemon goes: the next daemon finds it by its order's key.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import RunHook
 
 TIMED_OUT = Ending("timed-out", "the hook's time is over")
-#: Only its own parent learns how a process ended (`actors.edges.linux.exits`), and that daemon has gone.
+#: Only the parent learns how a process ended (`exits`).
 EXIT_UNKNOWN = Ending("unknown", "begun by a daemon that has gone; its exit code is not known")
-#: Where programs look for the trace that they are part of (OpenTelemetry, "Environment Variables as Context
-#: Propagation Carriers").
+#: Where programs look for their trace (OpenTelemetry, "Environment Variables as Context Propagation
+#: Carriers").
 TRACEPARENT = "TRACEPARENT"
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def hook_ending(end: ExitStatus) -> Ending:
-    """The outcome of an exec hook from how its process ended."""
     if end.signal:
         return Ending("failed", f"ended by {end.signal}")
     if end.exit_code:
@@ -49,8 +48,6 @@ def hook_ending(end: ExitStatus) -> Ending:
 
 
 class ProcessHooks:
-    """Carries `RunHook` out."""
-
     def __init__(
         self,
         marker: Marker,
@@ -71,7 +68,7 @@ class ProcessHooks:
         self.context: TraceContext = lambda order_key: ""
 
     async def run(self, entry: ContainerEntry, order: RunHook) -> Ending:
-        """Never raises but for cancellation."""
+        """Raises nothing but cancellation."""
         action = entry.spec.pre_stop
         if action is None or isinstance(action, SleepAction):
             return Ending("failed", "no hook that has to be run")
@@ -81,7 +78,7 @@ class ProcessHooks:
             if isinstance(action, ExecAction):
                 return await self._exec(action, entry, order.key)
             if isinstance(action, HttpGetAction):
-                # Imported by `ProcessEdge.prewarm` or with the pod's start, where a pod has such a hook.
+                # `ProcessEdge.prewarm` or the pod's start has imported it.
                 from ebbtide.actors.edges.http_request import RequestFailed, request_of
 
                 trace = self.context(order.key)
@@ -109,11 +106,11 @@ class ProcessHooks:
         return hook_ending(await self._follow(child, key))
 
     async def _follow(self, child: Child, key: str) -> ExitStatus:
-        """Wait for the end. Cancelled: kill its tree, and let the watch reap it."""
+        """Wait for the end. If cancelled, kill its tree, and let the watch reap it."""
         try:
             await trio.lowlevel.wait_readable(child.pidfd)
         except BaseException:
-            # Not when the daemon itself goes: the next one follows the hook by its mark.
+            # If the daemon goes, the next one follows the hook by its mark.
             if not self._killer.closed:
                 self._killer.kill_soon(("", key), TreeRoot(child.pid, child.start_ticks))
 
@@ -123,20 +120,20 @@ class ProcessHooks:
 
             self._watch.add(child.pidfd, reap_and_close)
             raise
-        # Not reaped at once: an adopted hook is another's child, which has to wait for it first.
+        # The parent of an adopted hook has to wait for it first.
         end = await reap_soon(child.pidfd)
         os.close(child.pidfd)
         return end
 
     async def adopt(self, order: RunHook) -> Ending | None:
-        """Follow the hook of an earlier daemon, if it lives; its time has run on since it was started."""
+        """Follow an earlier daemon's hook, if it lives. Its time runs from its start."""
         look = await self._scanner.look_shared()
         ours = [
             item.stat
             for item in look
             if item.mark is not None and item.mark.order == order.key and is_ours(item.pid, self._cgroups)
         ]
-        # A hook's own children carry its mark as well; what it was started as leads the session.
+        # Its children have its mark as well; the hook itself leads the session.
         first = min(
             (stat for stat in ours if stat.session == stat.pid),
             key=lambda stat: stat.start_ticks,
@@ -145,7 +142,7 @@ class ProcessHooks:
         child = open_child(first.pid, first.start_ticks) if first is not None else None
         if child is None:
             return None
-        # ``/proc`` counts a start from the boot with the time asleep, as this clock does and no other.
+        # ``/proc`` counts a start from boot with the time asleep, as this clock does.
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         left_ns = order.timeout_ns - max(0, now_ns - child.start_ticks * NS_PER_SECOND // TICKS_PER_SECOND)
         with trio.move_on_after(max(0, left_ns) / NS_PER_SECOND):

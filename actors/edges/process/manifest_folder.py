@@ -1,8 +1,8 @@
-"""Where pods come from: one manifest file, or a folder whose changes are followed.
+"""The source of pods: one manifest file, or a folder whose changes are followed.
 
-A folder is compared with what it was at each change, so a lost notification only delays. A file that cannot
-be read is looked at once more before it is rejected: it may be half written. Disks hang and files are large,
-so all of it happens in a thread: the event loop has a shutdown to see to.
+Each change compares the folder with its former state, so a lost notification only delays. An unreadable file
+may be half written: it is read again before it is rejected. All reading is in a thread, since disks hang and
+files are large.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ebbtide.actors.edges.linux.inotify import FolderWatch
 from ebbtide.actors.edges.pod_spec import ProcessSpec
 from ebbtide.events.values import Pod
 
-#: Turns one file into pods. Raises ValueError or OSError with one clear line.
+#: Raises ValueError or OSError with one clear line.
 LoadManifest = Callable[[Path], list[tuple[Pod, ProcessSpec]]]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 SUFFIXES = (".yaml", ".yml", ".json")
-#: Longer than any editor or copy takes between two writes of a manifest.
+#: Longer than any editor or copy takes between two writes.
 HALF_WRITTEN_SECONDS = 0.2
 
-#: One look at a folder; a new manifest may wait so long where there are no notifications.
+#: Without notifications a new manifest waits so long.
 POLL_SECONDS = 2.0
 
 
 class ManifestFound(NamedTuple):
-    """A file that appeared or changed: its pods, or why it cannot be used."""
+    """A new or changed file: its pods, or why it cannot be used."""
 
     path: Path
     pods: list[tuple[Pod, ProcessSpec]]
@@ -42,8 +42,6 @@ class ManifestFound(NamedTuple):
 
 
 class ManifestGone(NamedTuple):
-    """A file that is no longer there."""
-
     path: Path
 
 
@@ -52,8 +50,6 @@ FileStamp = tuple[int, int, int]
 
 
 class ManifestSource:
-    """Follows one path."""
-
     def __init__(self, path: Path, load: LoadManifest) -> None:
         self._path = path
         self._load = load
@@ -61,7 +57,7 @@ class ManifestSource:
         self._unreadable = ""
 
     async def changes(self) -> AsyncGenerator[list[ManifestChange], None]:
-        """What is there at first, then each change; ends at once for a single file."""
+        """What exists, then each change; ends at once for a single file."""
         if not self._path.is_dir():
             yield [await self._read(self._path)]
             return
@@ -80,13 +76,13 @@ class ManifestSource:
         try:
             now = await _in_thread(self._stamps)
         except OSError as error:
-            # A folder that cannot be read has not lost its manifests; said once.
+            # An unreadable folder has not lost its manifests. Reported once.
             said, self._unreadable = self._unreadable, str(error)
             return [] if str(error) == said else [ManifestFound(self._path, [], str(error))]
         self._unreadable = ""
         gone: list[ManifestChange] = [ManifestGone(path) for path in self._seen if path not in now]
         changed = [path for path, stamp in now.items() if self._seen.get(path) != stamp]
-        # Before they are read: a file that changes while it is read shows another stamp at the next look.
+        # First: a file that changes during the reading has another stamp at the next look.
         self._seen = now
         found = [await self._read(path) for path in changed]
         if any(item.error for item in found):
@@ -95,9 +91,9 @@ class ManifestSource:
         return gone + [item for item in again if not item.error or os.path.exists(item.path)]
 
     def _stamps(self) -> dict[Path, FileStamp]:
-        """Each manifest of the folder. Raises OSError."""
+        """Raises OSError."""
         now: dict[Path, FileStamp] = {}
-        # In the order of names, so that a folder is read the same way each time.
+        # By name, so that a folder is read the same way each time.
         for path in sorted(self._path.iterdir()) if self._path.is_dir() else ():
             if path.suffix in SUFFIXES and not path.name.startswith("."):
                 with suppress(OSError):
@@ -113,12 +109,12 @@ class ManifestSource:
 
 
 async def _in_thread(function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
-    # Abandoned with a disk that hangs: the daemon must be able to leave.
+    # Abandoned on a hung disk: the daemon must be able to leave.
     return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True)
 
 
 class PollingWatch:
-    """Where the system gives out no more notifications (a limit on them): look every now and then."""
+    """Where the system has no notifications left."""
 
     async def changed(self) -> None:
         await trio.sleep(POLL_SECONDS)

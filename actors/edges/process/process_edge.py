@@ -1,7 +1,7 @@
 """The process edge: pods as local processes, with real signals, hooks and exit codes.
 
-The daemon's life and the pods' lives are apart: cancelling `ProcessEdge.run` or losing the daemon ends no
-pod. What runs is found again by number, start time and boot, or by its marks.
+Pods outlive the daemon: neither a cancelled `ProcessEdge.run` nor a dead daemon ends one. The next daemon
+finds them by number, start time and boot, or by their marks.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ UNKNOWN_CONTAINER = "no such container is known here"
 
 
 class ProcessEdge:
-    """Carries out starts, signals, kills, hooks, autopsies and inventories on local processes.
+    """Carries out starts, signals, kills, hooks, autopsies and inventories.
 
-    ``state_dir`` belongs on a file system that goes with the boot; it is made if need be. ``token``: the
-    file with the marks' token (`kill_tree.Marker`). ``manifests`` is
-    a file or a folder (watched), read with ``load``. ``capture_lines``: newest lines of output in an
-    autopsy; 0: what pods print is thrown away. Raises OSError when the state folder cannot be made.
+    ``state_dir``: on a file system that goes with the boot. ``token``: the file with the marks' token
+    (`kill_tree.Marker`). ``manifests``: a file or a watched folder, read with ``load``. ``capture_lines``:
+    lines of output in an autopsy; 0: output is thrown away. Raises OSError when the state folder cannot be
+    made.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class ProcessEdge:
         pod_ip: str = "127.0.0.1",
         mono_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        #: Called when manifests have been taken up.
+        #: Called after manifests were read.
         self.followed: Callable[[], None] = lambda: None
         for folder in (state_dir, state_dir / "pods", state_dir / "output"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # What is kept there says which processes are pods.
+            # Its files say which processes are pods.
             with own_directory(folder):
                 pass
         self._mono_ns = mono_ns
@@ -132,9 +132,9 @@ class ProcessEdge:
     # --- life ------------------------------------------------------------------------------------
 
     async def run(self, outlet: Outlet) -> None:
-        """Find again what runs, follow the manifests and every container's end, until cancelled."""
+        """Find what runs, and follow manifests and ends, until cancelled."""
         raise_file_limit()
-        # Before the manifests are followed: one that names a pod which runs already must not start it again.
+        # First, since a manifest must not start a running pod again.
         await self._recover(outlet)
         try:
             async with trio.open_nursery() as nursery:
@@ -148,11 +148,11 @@ class ProcessEdge:
             self._prune()
 
     def detach(self) -> None:
-        """The daemon goes: from now on nothing is killed, whatever is cancelled."""
+        """The daemon goes: from now on nothing is killed."""
         self._killer.closed = True
 
     def close(self) -> None:
-        """Give back every descriptor. After `run` has ended; ends no process."""
+        """Close all descriptors, after `run` has ended. Ends no process."""
         self.detach()
         self._watch.close()
         self._prune()
@@ -164,26 +164,26 @@ class ProcessEdge:
             self._cgroups.prune({entry.group for entry in entries if entry.phase == "running"})
 
     def prewarm(self) -> None:
-        """Import what the hooks of the pods that run need: called after arming, while the disk answers. For
-        pods that are started later it is done then.
+        """Import what the running pods' hooks need, while the disk answers. A later start does the same for
+        its pod.
         """
         for pod in self._table.pods.values():
             _import_for_hooks(pod)
 
     def pass_on(self, context: TraceContext) -> None:
-        """Give every hook that is run from now on the trace context of its order."""
+        """Give every hook its order's trace context."""
         self._hooks.context = context
 
     def active(self) -> list[Pod]:
-        """The pods that a shutdown would have to end, with running flags."""
+        """With running flags."""
         return self._table.active()
 
     def ended(self) -> list[Pod]:
-        """Those that a manifest names and that have ended: nothing starts them again."""
+        """Ended pods of a manifest: nothing starts them again."""
         return [entry.pod for entry in self._table.pods.values() if entry.over and entry.path]
 
     def _once_recovered(self, effect: Effect) -> Effect:
-        """After a restart overdue orders come at once: before the pods are found again none is known."""
+        """After a restart overdue orders come at once, before the pods are found."""
 
         def begin(order: Order, outlet: Outlet) -> Ending | Awaitable[Ending]:
             return effect(order, outlet) if self._recovery.done else after(order, outlet)
@@ -201,7 +201,7 @@ class ProcessEdge:
             await outlet.put(*facts)
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """A hook or a start of the daemon's earlier life; what may be repeated is done again."""
+        """Follows an earlier hook or start; repeats other orders."""
         await self._recover(outlet)
         if isinstance(order, RunHook):
             return await self._hooks.adopt(order)
@@ -209,7 +209,7 @@ class ProcessEdge:
             pod = self._table.pods.get(order.uid)
             if pod is None or pod.order != order.key:
                 return None
-            # Said again: the daemon before may have died between a container's start, or end, and its record.
+            # Again: the daemon before may have died before it recorded a start or an end.
             facts = [
                 ContainerStarted(uid=pod.pod.uid, container=name, pid=entry.pid)
                 if entry.phase == "running"
@@ -239,7 +239,7 @@ class ProcessEdge:
 
     async def _trim(self) -> None:
         while True:
-            # In a thread: to give back what a program has written in the meantime takes its time.
+            # Giving back blocks takes time.
             more = await trio.to_thread.run_sync(self._output.trim, abandon_on_cancel=True)
             await trio.sleep(TRIM_SECONDS if more else TRIM_IDLE_SECONDS)
 
@@ -261,24 +261,22 @@ class ProcessEdge:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
-        # Not started yet, so there is nobody to signal; what is started for it now is an init container.
+        # It has not started, so an init container runs for it.
         if entry.phase == "waiting":
             return self._stop_start(entry.pod, order.signal)
         self._repeat_end(entry)
         return _signal_container(entry, order.signal)
 
     def _repeat_end(self, entry: ContainerEntry) -> None:
-        """Who stops a container that has ended has not heard of its end: the fact came before the pod was
-        in a plan. It is said again.
-        """
+        """The end of this container came before its pod was in a plan: report it again."""
         if entry.phase == "ended":
             self._watch.post(exited_fact(entry))
 
     def _stop_start(self, pod: PodEntry, name: str) -> Ending:
-        """Of a pod that is not up yet: go no further, and pass the signal to what runs now."""
+        """The pod is still starting: start no more of it, and signal what runs now."""
         pod.stopping = True
         if pod.begun:
-            # The daemon's next life must start no more of it either; without a record it stops at the kill.
+            # The next daemon must not go on with the start. Without a record the pod stops at the kill.
             with suppress(OSError):
                 self._starter.remember(pod)
         if not pod.starting:
@@ -293,7 +291,7 @@ class ProcessEdge:
         if entry.phase == "waiting":
             self._stop_start(entry.pod, "SIGKILL")
         self._repeat_end(entry)
-        # Of a pod that is not up yet the process that runs is its init container's.
+        # In a pod that is still starting an init container runs.
         target = entry.pod.init if entry.phase == "waiting" and entry.pod.init is not None else entry
         await self._killer.kill(target.key, TreeRoot(target.pid, target.start_ticks), target.group)
         return Ending()
@@ -302,12 +300,12 @@ class ProcessEdge:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
-        # Shared with the other stragglers of the wave, who are due at the same moment.
+        # Shared with the wave's other stragglers.
         look = await self._scanner.look_briefly()
         stats = [
             item.stat for item in tree_members(look, {entry.key: TreeRoot(entry.pid, entry.start_ticks)})
         ]
-        # The look had its own half of the time: SIGKILL does not wait for evidence.
+        # The look had half of the time: SIGKILL does not wait for evidence.
         deadline_ns = self._mono_ns() + round(bounds.now.autopsy_seconds / 2 * NS_PER_SECOND)
         fact = AutopsyTaken(
             uid=order.uid,
@@ -334,10 +332,9 @@ def _import_for_hooks(pod: PodEntry) -> None:
 
 
 def _signal_container(entry: ContainerEntry, name: str) -> Ending:
-    """To the first process only, as a runtime does it. A process that has ended needs none."""
+    """To the first process only, as a runtime does."""
     try:
-        # Before the phase is looked at: a stop signal that is none is a mistake in the manifest, also when it
-        # came too late.
+        # First: an invalid stop signal is the manifest's mistake, also when it comes too late.
         number = signal_number(name)
     except ValueError as error:
         return Ending("failed", str(error))
@@ -353,10 +350,10 @@ def _signal_container(entry: ContainerEntry, name: str) -> Ending:
 
 
 class Recovery:
-    """Fills the table once, from the records of an earlier daemon and from the marks of what runs.
+    """Fills the table once, from an earlier daemon's records and from the marks of processes.
 
-    A recorded process is ours only if its number, its start time and the boot agree. A container that is not
-    recorded as started may run all the same: the daemon died between starting it and writing that down.
+    A recorded process is ours only with the same number, start time and boot. A container without a record
+    may run: the daemon died between its start and the record.
     """
 
     def __init__(
@@ -369,7 +366,7 @@ class Recovery:
         cgroups: Cgroups | None,
     ) -> None:
         self._cgroups = cgroups
-        #: Pods of which something runs that may be a stranger's: it says so, and no more.
+        #: Pods with processes that claim their marks and may be a stranger's.
         self.doubtful: set[str] = set()
         self._table = table
         self._records = records
@@ -381,9 +378,8 @@ class Recovery:
         self._strays: dict[str, list[ScannedProcess]] = {}
 
     async def once(self) -> list[Fact]:
-        """What was learned; empty from the second call on."""
-        # Orders that are overdue come all at once after a restart, and each of them waits for the one
-        # recovery.
+        """The facts learned; empty from the second call on."""
+        # After a restart all overdue orders wait for the one recovery.
         async with self._lock:
             if self.done:
                 return []
@@ -401,16 +397,14 @@ class Recovery:
             look = [item for item in marked if is_ours(item.pid, self._cgroups)]
             self.doubtful = {item.mark.uid for item in marked if item.mark is not None and item not in look}
         facts = [fact for record in records for fact in self._revive(record, look)]
-        # Not killed: the manifest that names their pod may be read only after this.
+        # Not killed: their pod's manifest may be read only later.
         for item in look:
             if item.mark is not None and item.mark.uid not in self._table.pods:
                 self._strays.setdefault(item.mark.uid, []).append(item)
         return facts
 
     def take_over(self, pod: PodEntry) -> list[Fact] | None:
-        """A manifest names a pod whose record is lost altogether: is it up? Then it is ours again, as far
-        as it is up; None when nothing of it runs.
-        """
+        """The record of a manifest's pod is lost: take over what runs of it. None: nothing runs."""
         look = self._strays.pop(pod.pod.uid, [])
         ages = {
             item.stat.start_ticks: item.mark.order
@@ -419,7 +413,7 @@ class Recovery:
         }
         if not ages:
             return None
-        # Hooks carry keys of their own; what is oldest was there before any hook.
+        # Hooks have keys of their own; the oldest process came before any hook.
         pod.order = ages[min(ages)]
         facts = []
         for entry in pod.containers.values():
@@ -447,13 +441,13 @@ class Recovery:
             entry.group = container.group
             if not self._adopt(entry, container.pid, container.start_ticks):
                 entry.pid, entry.start_ticks = container.pid, container.start_ticks
-                # What it has left in its session must not live on beside the pod's next start.
+                # Remains of its session must not run beside the pod's next start.
                 self._killer.leftovers(entry.key, entry.group)
                 facts += self._given_up(entry)
         return facts
 
     def _from_marks(self, entry: ContainerEntry, look: list[ScannedProcess]) -> list[Fact]:
-        """Its first process leads a session and is the oldest of those that carry its marks."""
+        """The first process leads a session and is the oldest with its marks."""
         ours = [item.stat for item in look if item.mark == (*entry.key, entry.pod.order)]
         leaders = [stat for stat in ours if stat.session == stat.pid]
         first = min(leaders, key=lambda stat: (stat.start_ticks, stat.pid), default=None)
@@ -467,7 +461,7 @@ class Recovery:
         child = open_child(pid, start_ticks)
         if child is None:
             return False
-        # Its parent was the daemon before, so its exit code goes to whoever adopted it.
+        # Another process has adopted it and gets its exit code.
         entry.child = False
         entry.begin(*child)
         self._starter.follow(entry)
@@ -475,10 +469,9 @@ class Recovery:
 
 
 class ManifestChanges:
-    """Keeps the table in step with the manifests, which start pods and never end or change one that runs.
+    """Keeps the table like the manifests, which start pods, and never end or change a running one.
 
-    What has ended is forgotten when its manifest goes, and starts anew when that comes back or is written
-    again.
+    An ended pod is forgotten when its manifest goes, and starts anew when that comes back or changes.
     """
 
     def __init__(self, table: PodTable, records: PodRecords, output: OutputFiles, recovery: Recovery) -> None:
@@ -488,7 +481,7 @@ class ManifestChanges:
         self._recovery = recovery
 
     def take(self, change: ManifestChange) -> list[Fact]:
-        """Apply one change; the facts to report of it."""
+        """Apply one change, and return its facts."""
         path = str(change.path)
         if isinstance(change, ManifestGone):
             self._leave(path, frozenset())
@@ -503,7 +496,7 @@ class ManifestChanges:
         if known is not None and known.path not in ("", new.path):
             return [ManifestRejected(path=new.path, error=f"pod {new.pod.label} stands in {known.path} too")]
         if known is not None and known.begun and (known.recovered or not known.over):
-            # It runs, or it ended before this daemon began: then meeting its manifest starts nothing.
+            # It runs, or it ended before this daemon began: its manifest starts nothing.
             known.path, known.recovered = new.path, False
             return []
         self._table.pods[new.pod.uid] = new
@@ -511,10 +504,10 @@ class ManifestChanges:
         return [PodAppeared(pod=new.pod)] if found is None else found
 
     def _leave(self, path: str, keep: Set[str]) -> None:
-        """This file names no other pods than those any more."""
+        """This file names no other pods any more."""
         for uid, entry in list(self._table.pods.items()):
             if entry.path == path and uid not in keep:
-                # Nobody's from now on: a file that names the pod later has it, without a start.
+                # A file that names the pod later gets it, without a start.
                 entry.path = ""
                 if entry.over or not entry.begun:
                     del self._table.pods[uid]

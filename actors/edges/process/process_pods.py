@@ -1,11 +1,9 @@
-"""The pods that this edge knows: warm in memory, and kept on disk for the daemon's next life.
+"""The process edge's pods: in memory, and on disk for the daemon's next life.
 
-An inventory is read from the table without any I/O.
-
-Kept on disk is which processes a running pod has, and how it was launched: one small file a pod, replaced
-atomically. It means nothing after a reboot, so it is not synced, and the folder belongs on a file system
-that goes with the boot. It holds the launch specification (a hook must still run when the manifest has
-changed), so the folder is readable for its owner only.
+An inventory is read from the table without I/O. Each running pod has one small file with its processes and
+its launch specification, replaced atomically. It means nothing after a reboot, so it is not synced, and
+belongs on a file system that goes with the boot. A hook must still run after its manifest has changed, and
+may hold secrets, so only the owner can read the folder.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ ContainerPhase = Literal["waiting", "running", "ended"]
 
 
 class ContainerEntry:
-    """One container: its first process, while it has one.
+    """One container, with its first process while it has one.
 
-    ``child`` False: adopted after a restart, somebody else reads its exit code.
+    ``child`` False: adopted after a restart, so another process gets its exit code.
     """
 
     __slots__ = (
@@ -60,7 +58,7 @@ class ContainerEntry:
         #: It ended while no daemon ran.
         self.gone = False
         self.end = ExitStatus()
-        #: Made only where somebody waits: init containers.
+        #: Only for init containers, which are waited for.
         self.ended: trio.Event | None = None
 
     @property
@@ -73,7 +71,7 @@ class ContainerEntry:
         self.pod.changed()
 
     def finish(self, end: ExitStatus) -> None:
-        """Its first process has ended, or it will never be started."""
+        """Its first process has ended, or will never start."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
         self.pidfd = -1
@@ -90,11 +88,10 @@ class ContainerEntry:
 
 
 class PodEntry:
-    """One pod. ``containers`` are those that a shutdown stops; plain init containers come and go.
+    """``containers``: those that a shutdown stops; plain init containers come and go.
 
-    ``stopping``: somebody asked for the end of a container that was not started yet, so nothing more of
-    this pod is started. ``starting``: a start is under way. ``recovered``: begun by an earlier daemon, and
-    not yet met in a manifest.
+    ``stopping``: a waiting container was told to stop, so no more of this pod is started. ``starting``: a
+    start is under way. ``recovered``: begun by an earlier daemon, and not yet seen in a manifest.
     """
 
     __slots__ = (
@@ -128,16 +125,14 @@ class PodEntry:
 
     @property
     def over(self) -> bool:
-        """Was it begun, and is nothing of it left to stop?"""
+        """Has it begun and ended?"""
         return self.begun and all(item.phase == "ended" for item in self.containers.values())
 
     def changed(self) -> None:
         self._view = None
 
     def view(self) -> Pod:
-        """The pod as an inventory shows it: a container that is still to be started has to be stopped
-        as well, so it counts as running.
-        """
+        """For an inventory. A waiting container has to be stopped as well, so it counts as running."""
         if self._view is None:
             running = {name for name, entry in self.containers.items() if entry.phase != "ended"}
             containers = tuple(
@@ -148,7 +143,7 @@ class PodEntry:
 
 
 class PodTable:
-    """Every pod by UID, in the order in which they became known."""
+    """By UID, in the order of their discovery."""
 
     def __init__(self) -> None:
         self.pods: dict[str, PodEntry] = {}
@@ -158,17 +153,17 @@ class PodTable:
         return pod.containers.get(container) if pod is not None else None
 
     def active(self) -> list[Pod]:
-        """The pods that a shutdown has to end: begun, and not over (the reference lists active pods only)."""
+        """The pods that a shutdown has to end."""
         return [entry.view() for entry in self.pods.values() if entry.begun and not entry.over]
 
 
 RECORD_VERSION = 1
-#: A UID that is fit to be a file name stays readable; any other is hashed.
+#: Any other UID is hashed.
 PLAIN_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The first process of a container, and its cgroup where it has one."""
+    """The first process and the cgroup, if any."""
 
     name: str
     pid: int
@@ -177,8 +172,8 @@ class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class PodRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that was begun in this boot. Containers that are not listed were not started yet, and never
-    will be when it was told to stop (``stopping``).
+    """A pod that was begun in this boot. Unlisted containers have not started, and with ``stopping`` never
+    will.
     """
 
     version: int
@@ -195,18 +190,15 @@ _record_decoder = msgspec.msgpack.Decoder(PodRecord)
 
 
 def file_name(text: str) -> str:
-    """A file name for a UID or a container's name."""
+    """For a UID or a container's name."""
     return text if PLAIN_FILE_NAME.fullmatch(text) else hashlib.sha256(os.fsencode(text)).hexdigest()
 
 
 def output_name(uid: str, container: str) -> str:
-    """The name of a container's output file."""
     return f"{file_name(uid)}.{file_name(container)}"
 
 
 class PodRecords:
-    """The records of one state directory."""
-
     def __init__(self, folder: Path, boot_id: str) -> None:
         self._folder = folder
         self._boot_id = boot_id
@@ -232,9 +224,9 @@ class PodRecords:
         write_atomically(self._folder / file_name(pod.uid), _record_encoder.encode(record))
 
     def load(self) -> list[PodRecord]:
-        """Every record of this boot, oldest first; what cannot be used is removed."""
+        """The records of this boot, oldest first. Removes unusable files."""
         found = []
-        # The paths of a folder's files, oldest first; none where it cannot be read: then marks must do.
+        # Without a readable folder the marks have to do.
         ages = {}
         with suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
@@ -243,8 +235,8 @@ class PodRecords:
         for path in sorted(ages, key=lambda path: ages[path]):
             with suppress(OSError, ValueError):  # what msgspec raises is a ValueError, and so is bad UTF-8
                 record = _record_decoder.decode(read_own(Path(path)))
-                # Of another boot the numbers are others' by now; of another version the fields may mean
-                # something else, and the marks find what runs.
+                # The numbers of another boot are reused, and the fields of another version may differ: the
+                # marks find what runs.
                 if (record.version, record.boot_id) == (RECORD_VERSION, self._boot_id):
                     found.append(record)
                     continue

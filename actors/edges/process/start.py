@@ -1,15 +1,13 @@
-"""Starting a pod as local processes: init containers to their end, sidecars in their turn, then the others.
+"""Starts a pod as local processes: init containers to their end, sidecars in their turn, then the others.
 
-All or nothing: what cannot be started takes the rest of its pod along. A pod that is asked to stop before
-it is up goes no further.
+All or nothing: a container that cannot be started takes its pod along. A pod that is told to stop while
+it starts goes no further.
 
-Each process has a session of its own, marks in its environment, and its output in a file, or nowhere where
-nobody will read it. The daemon's death must not touch it: no pipe to the daemon (a broken one would kill it),
-no death signal, no terminal. The files lie in memory, because a disk that hangs holds who writes there in
-a state in which no signal ends it. They are bounded without any part of the daemon between the pod and its
-file: what grows too large loses its oldest blocks (a hole is punched into the file's begin, which keeps the
-newest lines and disturbs no writer), or, where the file system cannot do that, the file is emptied, and a
-writer that appends goes on at the new end.
+Each process has a session of its own, marks in its environment, and its output in a file, or nowhere. The
+daemon's death must not touch it: it has no pipe to the daemon, no death signal, no terminal. The files are in
+memory, since a disk that hangs would keep a writer from ending. They are bounded without the daemon
+between pod and file: a large file loses its oldest blocks (a hole is punched at its begin, which keeps
+the newest lines), or is emptied if the file system has no holes.
 """
 
 from __future__ import annotations
@@ -42,13 +40,13 @@ from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events.base import Fact
 from ebbtide.events.facts import ContainerExited, ContainerStarted
 
-#: What the reference's runtime reports for a container that could not be started.
+#: As the reference's runtime reports it.
 CANNOT_START_CODE = 128
 STOPPED_BEFORE_START = "asked to stop before it was started"
 
 
 class PodStarter:
-    """Starts pods and sees to the ends of their containers."""
+    """Starts pods and follows their containers."""
 
     def __init__(
         self,
@@ -67,14 +65,14 @@ class PodStarter:
         self._cgroups = cgroups
 
     async def start(self, pod: PodEntry, outlet: Outlet) -> Ending:
-        """Start what is not started yet. Never raises but for cancellation."""
+        """Start what has not started. Raises nothing but cancellation."""
         pod.starting = True
         try:
-            # Before anything runs: what runs without a record is found by its marks.
+            # First: processes without a record are found by their marks.
             self.remember(pod)
             failure = await self._start_all(pod, outlet)
         except trio.Cancelled:
-            # Cancelled by order, and not because the daemon goes: half a pod is of no use to anybody.
+            # Cancelled by an order, not with the daemon: half a pod is useless.
             if not self._killer.closed:
                 self._kill(pod)
             raise
@@ -92,7 +90,7 @@ class PodStarter:
         return Ending("cancelled" if pod.stopping else "failed", failure)
 
     async def _start_all(self, pod: PodEntry, outlet: Outlet) -> str:
-        """Why it failed; empty when all run."""
+        """Why it failed; empty: all run."""
         for spec in pod.spec.init + pod.spec.containers:
             if pod.stopping:
                 return STOPPED_BEFORE_START
@@ -109,13 +107,13 @@ class PodStarter:
                         ContainerStarted(uid=entry.key[0], container=entry.key[1], pid=entry.pid)
                     )
                 finally:
-                    # Only now: its end must not be reported before its start.
+                    # The end must not be reported before the start.
                     self.follow(entry)
         return ""
 
     async def _run_init(self, pod: PodEntry, spec: ContainerSpec) -> str:
         entry = pod.init = ContainerEntry(pod, spec)
-        # Nothing of an init container is reported: it is no container that a shutdown stops.
+        # A shutdown does not stop init containers, so they are not reported.
         entry.ended = trio.Event()
         self._spawn(entry)
         self.follow(entry)
@@ -128,10 +126,9 @@ class PodStarter:
         return f"init container {spec.name} ended by {entry.end.signal}" if entry.end.signal else ""
 
     async def end_earlier(self, pod: PodEntry) -> None:
-        """Before a start is taken up again, or what it starts may run: an init container of the earlier
-        daemon may still run, and init containers may be run again (Kubernetes says so), but not twice at a
-        time. The same goes for what has a waiting container's marks and was not adopted: it may have changed
-        its user.
+        """End an earlier daemon's init container: Kubernetes allows to run one again, but not twice at a
+        time. Also end processes with a waiting container's marks that were not adopted: they may have changed
+        their user.
         """
         waiting = [name for name, entry in pod.containers.items() if entry.phase == "waiting"]
         if waiting:
@@ -159,13 +156,13 @@ class PodStarter:
         self._records.store(pod.order, pod.pod, pod.spec, running, pod.stopping)
 
     def follow(self, entry: ContainerEntry) -> None:
-        """See to the container's end."""
+        """Handle the container's end."""
         self._watch.add(entry.pidfd, lambda: self._ended(entry), child=entry.child)
 
     def _ended(self, entry: ContainerEntry) -> Fact | None:
         if entry.child:
-            # Before it is waited for: until then nobody else can have its number. A program that changed its
-            # user is not ours to signal; its marks are not readable for us either.
+            # Before it is waited for, while its number is its own. We may not signal, or read the marks of, a
+            # program that changed its user.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(entry.pid, signal.SIGKILL)
         end = reap(entry.pidfd) or ExitStatus()
@@ -175,7 +172,7 @@ class PodStarter:
         return None if entry.ended is not None else exited_fact(entry)
 
     def drop_waiting(self, pod: PodEntry, code: int | None) -> list[Fact]:
-        """What was not started never will be."""
+        """What has not started never will."""
         facts: list[Fact] = []
         for entry in pod.containers.values():
             if entry.phase == "waiting":
@@ -190,7 +187,6 @@ class PodStarter:
 
 
 def exited_fact(entry: ContainerEntry) -> ContainerExited:
-    """The fact of a container's end."""
     uid, name = entry.key
     end = entry.end
     return ContainerExited(
@@ -198,22 +194,22 @@ def exited_fact(entry: ContainerEntry) -> ContainerExited:
     )
 
 
-#: One descriptor a container, and some for the daemon itself.
+#: One descriptor per container, and some for the daemon.
 FILE_LIMIT_WANTED = 65_536
 
-#: Enter the group, then become the program: what it forks later is in the group as well. A group that
-#: cannot be entered must not keep the program from starting.
+#: Enter the group, then become the program, so that its children are in the group. A group that cannot be
+#: entered must not prevent the start.
 ENTER_GROUP = 'echo 0 >"$0" 2>/dev/null; exec "$@"'
 
 NO_COMMAND = "no command is given"
 
 
 class CannotStart(Exception):
-    """A process could not be started; the text says why and names the program or folder to look at."""
+    """A process could not be started. The text names the program or folder to look at."""
 
 
 def raise_file_limit() -> None:
-    """Make room for a pidfd a container. The pods get the limit that we were started with."""
+    """Make room for a pidfd per container. Pods keep our original limit."""
     global _own_limit
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILE_LIMIT_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILE_LIMIT_WANTED)
@@ -225,7 +221,7 @@ def raise_file_limit() -> None:
 _own_limit: tuple[int, int] | None = None
 
 
-#: Python ignores these itself, and `subprocess` gives a child their defaults.
+#: Python ignores these itself, and `subprocess` restores them.
 RESTORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
@@ -255,10 +251,10 @@ def default_signals() -> Iterator[None]:
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, group: str = "") -> Child:
-    """Start ``argv``; ``group`` is a cgroup's folder. Raises CannotStart."""
+    """``group``: a cgroup's folder. Raises CannotStart."""
     command = list(argv)
     if group:
-        # Through a shell a missing program would only show as its exit code, so it is looked for first.
+        # Through a shell a missing program would only be an exit code.
         if not argv:
             raise CannotStart(NO_COMMAND)
         name = argv[0]
@@ -275,8 +271,8 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # A signal that is meant for the daemon's group must not reach a pod, nor one for the pod's
-                # us. And a session that its first process leads is how its tree is found again.
+                # A signal to the daemon's group must not reach a pod, nor the reverse. And the session finds
+                # the pod's tree again.
                 start_new_session=True,
             )
     except OSError as error:
@@ -287,33 +283,33 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
     except ValueError as error:
         raise CannotStart(str(error)) from error
     pid = popen.pid
-    # The end is waited for through the pidfd; Popen must not wait for the number on its own.
+    # The pidfd sees the end; Popen must not wait for the number.
     popen.returncode = 0
     if _own_limit is not None:
-        # From outside, so that no code of ours runs in the child; it sees our limit for some microseconds.
+        # From outside, so that none of our code runs in the child. It has our limit for some microseconds.
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _own_limit)
     stat = proc.read_stat(pid)
     return Child(pid, os.pidfd_open(pid), stat.start_ticks if stat else 0)
 
 
-#: Kept of each container's output, and the size at which that is looked after.
+#: Kept of each container's output, and the size at which it is cut.
 KEEP_BYTES = 64 * 1024
 TRIM_BYTES = 4 * KEEP_BYTES
-#: How often sizes are looked at: a program that only writes fills some 100 MB of memory in this time, and a
-#: look at a hundred files takes a thousandth of a processor.
+#: A program that only writes fills some 100 MB in this time. A look at a hundred files takes a thousandth of
+#: a processor.
 TRIM_SECONDS = 0.1
-#: The same where there are no files; those of a daemon that kept output may lie there, and are written to.
+#: Without files of our own: those of an earlier daemon may exist.
 TRIM_IDLE_SECONDS = 10
-#: One line of an autopsy; longer ones are cut.
+#: Longer lines of an autopsy are cut.
 OUTPUT_LINE_BYTES_MAX = 256
 
 KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
-#: Holes are punched in whole blocks; a part of one would be written with zeros and give nothing back.
+#: Only whole blocks are given back.
 BLOCK_BYTES = 4096
 
 
 class OutputFiles:
-    """The output files of one state directory. ``kept`` False: output of what is started goes nowhere."""
+    """``kept`` False: output goes nowhere."""
 
     def __init__(self, folder: Path, *, kept: bool = True) -> None:
         self._folder = folder
@@ -321,19 +317,19 @@ class OutputFiles:
         self._punch = _punch_hole
 
     def open(self, name: str) -> int:
-        """A descriptor for a new process's output. Raises OSError."""
+        """For a new process. Raises OSError."""
         if not self._kept:
             return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(self._folder / name, flags, 0o600)
 
     def tail(self, name: str, lines: int) -> tuple[str, ...]:
-        """The newest lines, each at most `OUTPUT_LINE_BYTES_MAX` bytes; empty when there is no output."""
+        """The newest lines, each at most `OUTPUT_LINE_BYTES_MAX` bytes."""
         if lines <= 0:
             return ()
         try:
             with open(self._folder / name, "rb") as file:
-                # Enough bytes for so many lines of the largest size; a file that was cut begins with zeros.
+                # Enough for the largest lines. A file that was cut begins with zeros.
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - (lines + 1) * OUTPUT_LINE_BYTES_MAX))
                 found = file.read().replace(b"\0", b"").splitlines()[-lines:]
@@ -342,13 +338,13 @@ class OutputFiles:
         return tuple(line[:OUTPUT_LINE_BYTES_MAX].decode(errors="replace") for line in found)
 
     def trim(self) -> bool:
-        """Cut what has grown too large, as far as the file system lets us. Whether there may be more soon."""
+        """Cut large files, as far as the file system can. True: there may be more soon."""
         found = self._kept
         with suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
                 found = True
                 with suppress(OSError):
-                    # st_blocks counts what is really kept, in units of 512 bytes.
+                    # The kept size, in units of 512 bytes.
                     if entry.stat().st_blocks * 512 > TRIM_BYTES:
                         fd = os.open(entry.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
                         try:
@@ -365,7 +361,7 @@ class OutputFiles:
 
 
 def _punch_hole(fd: int, length: int) -> bool:
-    """Give the first ``length`` bytes back to the file system; they read as zeros from then on."""
+    """Give the first ``length`` bytes back to the file system; they then read as zeros."""
     libc = ctypes.CDLL(None, use_errno=True)
     fallocate = libc.fallocate
     fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
