@@ -1,7 +1,7 @@
-"""logind on a laptop: the same orders and facts as the real one, without bus, root, or a power-off.
+"""logind on a laptop: the real one's orders and facts, without bus, root, or a power-off.
 
-It keeps logind's rules because they are the model's that every simulation uses (`actors.simulated_logind`);
-here are only its waits, which are tasks, and the edge: what an order asks of it, and what is reported.
+The rules are those of the model that every simulation uses (`actors.simulated_logind`). Here are its waits,
+as tasks, and the edge.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from ebbtide.events.facts import PrepareForShutdown
 from ebbtide.events.values import ShutdownKind
 
 EMBEDDED_OWNER = "embedded"
-#: logind's own default.
 GRANT_SECONDS_DEFAULT = 5
-#: This program as the holder of the delay lock.
 HOLDER = 1
 
 
 class NurseryTimer:
-    """A timer (`actors.simulated_logind.Timer`) whose waits are tasks of a nursery: they end with it."""
+    """`actors.simulated_logind.Timer` with waits as tasks of a nursery."""
 
     def __init__(self, nursery: trio.Nursery, now_ns: Callable[[], int]) -> None:
         self._nursery, self._now_ns = nursery, now_ns
@@ -49,18 +47,18 @@ class NurseryTimer:
 
 
 class Down(NamedTuple):
-    """How the wait ended: ``released``, or ``timed_out`` with the lock still held."""
+    """``released``, or ``timed_out`` with the lock still held."""
 
     kind: ShutdownKind
     timed_out: bool
 
 
 class EmbeddedLogindEdge:
-    """One program's own logind. ``grant_seconds`` is its limit until a drop-in raises it."""
+    """``grant_seconds``: the limit until a drop-in raises it."""
 
     def __init__(self, grant_seconds: int = GRANT_SECONDS_DEFAULT) -> None:
         self._commands, self._inbox = trio.open_memory_channel[ShutdownKind | None](1)
-        # What comes of them, in its order: the machine is never down before the signal is admitted.
+        # In their order: the machine is never down before the signal is admitted.
         self._events, self._outbox = trio.open_memory_channel[PrepareForShutdown | Down](math.inf)
         self._timer: NurseryTimer | None = None
         self._logind = SimulatedLogind(
@@ -68,7 +66,7 @@ class EmbeddedLogindEdge:
         )
         self._logind.owner = EMBEDDED_OWNER
         self._logind.subscribers[HOLDER] = self._hear
-        #: Set when the machine would go down now; `down` then says how.
+        #: Set when the machine would go down; `down` then says how.
         self.released = trio.Event()
         self.down: Down | None = None
         self.effects: Mapping[type[Order], Effect] = {
@@ -84,21 +82,21 @@ class EmbeddedLogindEdge:
         return HOLDER in self._logind.holders
 
     async def begin(self, kind: ShutdownKind = "poweroff") -> None:
-        """Ask for a shutdown, as ``systemctl KIND`` does. While one runs, a second is not begun."""
+        """Ask for a shutdown, as ``systemctl KIND`` does. A second one does not begin while one runs."""
         await self._commands.send(kind)
 
     async def cancel(self) -> None:
-        """The machine does not go down after all. Nothing happens when it does not anyway."""
+        """The machine does not go down after all. No effect if it does not in any case."""
         await self._commands.send(None)
 
     async def read_start_state(self) -> StartState:
-        """As the real edge: a program's own logind never shuts down before the program runs."""
+        """It never shuts down before the program runs."""
         return StartState(preparing=False, grant_ns=self._logind.grant_ns)
 
     # --- as the runner sees it -----------------------------------------------------------------
 
     async def run(self, outlet: Outlet) -> None:
-        """Carry shutdowns out, one at a time, until cancelled."""
+        """Carry out shutdowns, one at a time, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._timer = NurseryTimer(nursery, lambda: round(trio.current_time() * NS_PER_SECOND))
             nursery.start_soon(self._report_events, outlet)
@@ -117,13 +115,13 @@ class EmbeddedLogindEdge:
                 await outlet.put(event)
 
     def prewarm(self) -> None:
-        """Nothing here is imported late."""
+        """No late imports."""
 
     def detach(self) -> None:
-        """Nothing is held outside this process."""
+        """All is in this process."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Nothing here outlives its process."""
+        """All ends with its process."""
         return None
 
     # --- as logind sees it: its timer, its subscriber, its final unit ----------------------------

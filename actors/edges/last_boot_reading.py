@@ -1,18 +1,17 @@
-"""What the machine has of its last boot's end, read once, and a sign of life for the next one.
+"""Reads the end of the last boot once, from the machine's records, and keeps a sign of life for the next.
 
-Each source is somebody else's, so each is read by itself, in bounds, and away from the event loop: a disk
-that hangs, a log of years, a store full of records cost a word (``unread``) and hold nobody. Nothing is read
-before the node is armed. Foreign words do not go on record, only which of a few known ones was found.
+The records belong to other programs, so each is read by itself, bounded, and in a thread: a hung disk or a
+huge log costs only that record (``unread``). Reading begins once the node is armed. Only known words go on
+record.
 
-* the kernel's crash store, in ``/sys/fs/pstore`` and where systemd-pstore moves it. A record's first line
-  says why the kernel wrote it;
-* ``wtmp``: a shutdown that systemd began in order is an entry there, as is each boot;
-* the system journal, by its message ids: did the shutdown's target stand, was the journal told to stop;
-* the hardware's watchdog, and the number of the boot loader, which kexec has one of.
+* the kernel's crash store, in ``/sys/fs/pstore`` and systemd-pstore's archive: a record's first line has
+  its reason;
+* ``wtmp``: an orderly shutdown has an entry, and so has each boot;
+* the system journal, by its message ids: was the shutdown's target reached, was the journal told to stop;
+* the hardware watchdog, and kexec's number among the boot loaders.
 
-**The sign of life.** An idle journal says nothing, for months. So a file beside it has the boot's name, and
-its time of change is moved on each minute: no record, no byte more. It is not synced, so a power cut takes
-some half a minute of it.
+**The sign of life.** An idle journal has no entries for months. So a file beside it has the boot's id, and
+its time of change is set each minute. It is not synced: a power cut loses some half a minute.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ from ebbtide.events.values import CrashRecord, JournalEnd, WtmpEnd
 
 ValueT = TypeVar("ValueT")
 
-#: In the folder that outlives a boot: the boot's name; its time of change is the sign of life.
+#: In the folder that outlives a boot: holds the boot's id, and its time of change is the sign of life.
 ALIVE_NAME = "alive"
-#: A boot's name fits twice over.
+#: A boot's id fits twice.
 ALIVE_BYTES_MAX = 64
-#: Often enough to say when a node died, and 1440 changes of one inode a day.
+#: Precise enough for a node's death, at 1440 changes of one inode a day.
 ALIVE_SECONDS = 60.0
 
 #: A daemon that is switched off is never armed, and reads all the same.
 UNARMED_SECONDS = 5.0
 
-# Paths of the machine, under its root.
+# Below the machine's root.
 PSTORE, PSTORE_ARCHIVE = "sys/fs/pstore", "var/lib/systemd/pstore"
 WTMP = "var/log/wtmp"
 WATCHDOGS, BOOT_LOADER = "sys/class/watchdog", "proc/sys/kernel/bootloader_type"
@@ -58,14 +57,14 @@ INIT_ROOT = Path("/proc/1/root")
 
 
 class Machine(NamedTuple):
-    """Where it is looked: ``root`` of its files, ``journalctl`` the program, with its first words."""
+    """``root`` of its files; ``journalctl``: the command."""
 
     root: Path
     journalctl: tuple[str, ...] = ("journalctl",)
 
 
 def this_machine() -> Machine:
-    """As far as we may look into its first process; else what we see ourselves."""
+    """Through its first process if we may, else what we see ourselves."""
     try:
         list(os.scandir(INIT_ROOT))
     except OSError:
@@ -74,7 +73,8 @@ def this_machine() -> Machine:
 
 
 class LastBootEdge:
-    """``ended_boot`` is the one to ask about, empty: none. ``boot_id`` is this one's; ``folder`` outlives it.
+    """``ended_boot``: the boot to ask about; empty: none. ``boot_id``: the present one. ``folder`` outlives a
+    boot.
 
     Both ids are without dashes.
     """
@@ -86,7 +86,7 @@ class LastBootEdge:
         self.effects: Mapping[type[Order], Effect] = {}
 
     async def run(self, outlet: Outlet) -> None:
-        """Report the last boot's end once, and show that this one lives until cancelled."""
+        """Report the last boot's end once, and show that this boot lives, until cancelled."""
         with trio.move_on_after(UNARMED_SECONDS):
             await self._armed.wait()
         if self._ended_boot:
@@ -97,24 +97,24 @@ class LastBootEdge:
             await trio.sleep(ALIVE_SECONDS)
 
     def prewarm(self) -> None:
-        """Armed: now there is time to read."""
+        """After arming there is time to read."""
         self._armed.set()
 
     def detach(self) -> None:
-        """The sign of life stays as it is."""
+        """The sign of life stays."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         return None
 
 
 async def read_last_boot(machine: Machine, folder: Path, boot_id: str) -> LastBootRead:
-    """All sources at once."""
+    """All sources in parallel."""
     found: dict[str, Any] = {}
 
     async def read(name: str, work: Callable[[], ValueT], otherwise: ValueT) -> None:
         found[name] = await _in_time(work, otherwise)
 
-    # First: by when the boot was alive the others tell its records from older ones.
+    # First: the others use this time to tell the boot's records from older ones.
     alive_ns = await _in_time(partial(alive_wall_ns, folder, boot_id), 0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read, "crash", partial(read_crash, machine.root, alive_ns), "unread")
@@ -134,7 +134,7 @@ async def read_last_boot(machine: Machine, folder: Path, boot_id: str) -> LastBo
 
 
 async def _in_time(work: Callable[[], ValueT], otherwise: ValueT) -> ValueT:
-    """In a thread; whatever goes wrong there is no answer, and nobody's failure."""
+    """In a thread. A failure means no answer."""
     with (
         trio.move_on_after(bounds.now.boot_source_seconds),
         suppress(OSError, ValueError, struct.error, subprocess.SubprocessError),
@@ -147,7 +147,7 @@ async def _in_time(work: Callable[[], ValueT], otherwise: ValueT) -> ValueT:
 
 
 def alive_wall_ns(folder: Path, boot_id: str) -> int:
-    """When that boot was last seen alive; 0: nobody has noted it. Raises OSError."""
+    """When that boot was last seen alive; 0: unknown. Raises OSError."""
     path = folder / ALIVE_NAME
     with suppress(FileNotFoundError), open(path, "rb") as file:
         if file.read(ALIVE_BYTES_MAX).decode("ascii", "replace").strip() == boot_id:
@@ -162,7 +162,7 @@ def show_alive(folder: Path, boot_id: str) -> None:
         os.utime(path)
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # As a whole: half a name would be another boot's.
+    # Replaced as a whole: half an id would be another boot's.
     part = folder / f"{ALIVE_NAME}.part"
     part.write_text(f"{boot_id}\n", encoding="ascii")
     part.rename(path)
@@ -170,11 +170,11 @@ def show_alive(folder: Path, boot_id: str) -> None:
 
 # --- the kernel's crash store ----------------------------------------------------------------------
 
-#: A store has a few dozen records, an archive those of all crashes; the newest count.
+#: A store has a few dozen records, an archive those of all crashes. The newest count.
 CRASH_FILES_MAX = 256
-#: A record's first line says why it was written.
+#: A record's first line has its reason.
 CRASH_HEAD_BYTES = 64
-#: The kernel's own words (``kmsg_dump_reason_str``), with those before Linux 5.8, the worst first.
+#: The kernel's words (``kmsg_dump_reason_str``), with those before Linux 5.8, the worst first.
 CRASH_WORDS: Mapping[bytes, CrashRecord] = {
     b"Panic": "panic",
     b"Oops": "oops",
@@ -184,7 +184,7 @@ CRASH_WORDS: Mapping[bytes, CrashRecord] = {
     b"Poweroff": "shutdown",
     b"Halt": "shutdown",
 }
-#: What the console's store ends with, where there is one.
+#: The end of the console's store.
 CONSOLE_PREFIX, CONSOLE_TAIL_BYTES = "console-ramoops", 16 * 1024
 CONSOLE_WORDS: Mapping[bytes, CrashRecord] = {
     b"Kernel panic - not syncing": "panic",
@@ -193,12 +193,12 @@ CONSOLE_WORDS: Mapping[bytes, CrashRecord] = {
     b"reboot: Power down": "shutdown",
     b"reboot: System halted": "shutdown",
 }
-#: The store keeps a record's time in seconds, and the sign of life may be younger than its file says.
+#: Records count seconds, and the sign of life may be younger than its file's time.
 CRASH_SLACK_NS = 120 * NS_PER_SECOND
 
 
 def read_crash(root: Path, alive_ns: int) -> CrashRecord:
-    """The worst of the records that are not older than the boot's last sign of life. Raises OSError."""
+    """The worst record since the boot's last sign of life. Raises OSError."""
     found: set[CrashRecord] = set()
     for path in _crash_files(root, alive_ns - CRASH_SLACK_NS if alive_ns else 0):
         with suppress(FileNotFoundError):
@@ -214,11 +214,11 @@ def read_crash(root: Path, alive_ns: int) -> CrashRecord:
 
 
 def _crash_files(root: Path, since_ns: int) -> list[Path]:
-    """The newest ones: kernel messages and the console's, as the kernel names them."""
+    """The newest kernel messages and console stores, by the kernel's names."""
     dated: list[tuple[int, Path]] = []
     folders = [root / PSTORE]
     archive = root / PSTORE_ARCHIVE
-    # A folder a crash, of newer systemd in folders of their own below it.
+    # A folder per crash; newer systemd has folders below it.
     for name, inner, _ in os.walk(archive):
         folders.append(Path(name))
         if len(folders) > CRASH_FILES_MAX or len(Path(name).relative_to(archive).parts) >= 2:
@@ -228,7 +228,7 @@ def _crash_files(root: Path, since_ns: int) -> list[Path]:
             for entry in entries:
                 if entry.name.startswith(("dmesg-", CONSOLE_PREFIX)):
                     at_ns = entry.stat(follow_symlinks=False).st_mtime_ns
-                    # A store without a clock of its own says 0, and is written over at each crash.
+                    # A store without a clock says 0, and is overwritten at each crash.
                     if at_ns >= since_ns or at_ns < NS_PER_SECOND:
                         dated.append((at_ns, Path(entry.path)))
     return [path for _, path in sorted(dated, reverse=True)[:CRASH_FILES_MAX]]
@@ -246,23 +246,23 @@ def _tail(path: Path, size: int) -> bytes:
 
 # --- wtmp ----------------------------------------------------------------------------------------
 
-#: utmp(5): the type, behind whose two bytes stand two of padding, a process, a line (32), an id (4), a user
-#: (32); and the time, whose place depends on the width of the fields before it.
+#: utmp(5): type, padding, process, line (32), id (4), user (32), and the time, at a place that depends on the
+#: widths before it.
 UTMP_RUN_LEVEL, UTMP_BOOT_TIME = 1, 2
 UTMP_USER_AT = 44
 SHUTDOWN_USER = b"shutdown".ljust(32, b"\0")
-#: By the kernel's name of the processor: size of an entry, where its seconds and microseconds stand, and how
-#: wide they are. Where programs of 32 bits run beside those of 64 the fields have 32 bits.
+#: By processor: an entry's size, and place and width of seconds and microseconds. Where 32-bit programs run
+#: beside 64-bit ones, the fields have 32 bits.
 UTMP_NARROW, UTMP_WIDE = (384, 340, "<ii"), (400, 344, "<qq")
 UTMP_FORMS = {"x86_64": UTMP_NARROW, "aarch64": UTMP_WIDE, "riscv64": UTMP_WIDE, "ppc64le": UTMP_NARROW}
-#: Some thousand logins; before these nobody looks for the boot.
+#: Some thousand logins.
 WTMP_ENTRIES_MAX = 4096
 
 
 def read_wtmp(path: Path, alive_ns: int, processor: str = "") -> WtmpEnd:
-    """What stands behind the boot's last sign of life: a shutdown, or another boot without one before it.
+    """After the boot's last sign of life: a shutdown, or another boot without one before it.
 
-    ``absent`` where that is not known, nobody keeps the file, or its form is not known. Raises OSError.
+    ``absent``: unknown, no file, or an unknown format. Raises OSError.
     """
     form = UTMP_FORMS.get(processor or os.uname().machine)
     if form is None or not alive_ns:
@@ -279,7 +279,7 @@ def read_wtmp(path: Path, alive_ns: int, processor: str = "") -> WtmpEnd:
 
 
 def _boots_and_shutdowns(data: bytes, form: tuple[int, int, str]) -> Iterator[tuple[int, bool]]:
-    """When, and whether it is a shutdown; oldest first."""
+    """Time, and whether it is a shutdown; oldest first."""
     size, seconds_at, width = form
     for at in range(0, len(data) - size + 1, size):
         (kind,) = struct.unpack_from("<h", data, at)
@@ -295,7 +295,7 @@ def _boots_and_shutdowns(data: bytes, form: tuple[int, int, str]) -> Iterator[tu
 
 
 class LogEnd(NamedTuple):
-    """What it says of a boot's end; ``last_wall_ns``: of its last entry, 0: it has none."""
+    """``last_wall_ns``: of its last entry; 0: none."""
 
     end: JournalEnd = "absent"
     kernel_emergency: bool = False
@@ -305,27 +305,27 @@ class LogEnd(NamedTuple):
 
 UNREAD_LOG = LogEnd("unread")
 
-#: Message ids, for good (sd-messages(3)): the journal was told to stop; a unit has started; the power key and
+#: Permanent message ids (sd-messages(3)): the journal was told to stop; a unit has started; the power key and
 #: its long press.
 JOURNAL_STOP = "d93fb3c9c24d451a97cea615ce59c00b"
 UNIT_STARTED = "39f53479d3a045ac8e11786248231fbf"
 POWER_KEYS = ("b72ea4a2881545a0b50e200e55b9b06f", "3e0117101eb243c1b9a50db3494ab10b")
-#: All units have been stopped when it stands.
+#: Reached once all units have stopped.
 SHUTDOWN_UNIT = "shutdown.target"
-#: Of the kernel's emergencies those that end a machine.
+#: The kernel's emergencies that end a machine.
 KERNEL_WORDS = ("Kernel panic", "soft lockup", "hard LOCKUP", "Fatal exception")
-#: Before a boot's last entry, in its own time. What is left of a shutdown behind its target is a minute and a
-#: half; a soft reboot, which keeps the boot, may have reached the target long before.
+#: Before a boot's last entry. After its target a shutdown takes at most a minute and a half; a soft reboot,
+#: which keeps the boot, may have reached the target long before.
 END_US = 120_000_000
-#: A power key begins a shutdown, which takes as long as its pods have.
+#: A power key begins a shutdown, which takes as long as its pods.
 POWER_KEY_US = 3600_000_000
-#: Entries that are asked for: the last ones.
+#: The last ones.
 LOG_ENTRIES_MAX = 64
 FIELDS = "MESSAGE_ID,UNIT,MESSAGE,_TRANSPORT"
 
 
 def read_journal(journalctl: Sequence[str], boot_id: str) -> LogEnd:
-    """By its own program, which knows its formats. Raises OSError, ValueError."""
+    """By journalctl, which knows the formats. Raises OSError, ValueError."""
     try:
         last = next(iter(_entries(journalctl, 1, [[f"_BOOT_ID={boot_id}"]])), None)
         if last is None:
@@ -358,7 +358,7 @@ def read_journal(journalctl: Sequence[str], boot_id: str) -> LogEnd:
 def _entries(
     journalctl: Sequence[str], count: int, matches: Iterable[Sequence[str]]
 ) -> list[Mapping[str, object]]:
-    """The last ones that match any of these lists. Raises OSError, ValueError."""
+    """The last ones that match one of these lists. Raises OSError, ValueError."""
     words: list[str] = []
     for each in matches:
         words += [*(["+"] if words else []), *each]
@@ -367,7 +367,7 @@ def _entries(
         *("--quiet", "--no-pager", "--output=json", f"--output-fields={FIELDS}", f"--lines={count}"),
         *words,
     ]
-    # Ended by us in time: our thread may be left alone with it.
+    # With a bound of its own: our thread may be abandoned.
     done = subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,
@@ -382,15 +382,15 @@ def _entries(
 
 
 def _number(entry: Mapping[str, object], field: str) -> int:
-    """A journal's numbers are texts. Raises ValueError."""
+    """The journal writes numbers as texts. Raises ValueError."""
     return int(str(entry.get(field, "0")))
 
 
 # --- the hardware, and the loader --------------------------------------------------------------------
 
-#: Of a watchdog's ``bootstatus`` (``WDIOF_CARDRESET``): it was what reset the machine.
+#: A watchdog's ``bootstatus`` (``WDIOF_CARDRESET``): it has reset the machine.
 CARD_RESET = 0x20
-#: The kernel's number of kexec among boot loaders, above four bits of its version; on x86 only.
+#: kexec's number among boot loaders, above four bits of its version; on x86 only.
 KEXEC_LOADER = 0xD
 
 

@@ -1,7 +1,7 @@
-"""Node and pod statuses where there is no API server: a file that anybody may look at.
+"""Node and pod statuses without an API server, in a file that every user may read.
 
-``node.json`` in the state directory holds the node's Ready condition and the final status of each pod of
-the last shutdown, in the Kubernetes API's own words.
+``node.json`` in the state directory holds the node's Ready condition and the pods' final statuses of the last
+shutdown, in the Kubernetes API's words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE_NAME = "node.json"
 
 
 class Condition(msgspec.Struct, kw_only=True):
-    """The node's Ready condition; ``status`` is ``True`` or ``False`` as a string, as in the API."""
+    """``status`` is ``True`` or ``False`` as a string, as in the API."""
 
     type: str = "Ready"
     status: str = "True"
@@ -38,15 +38,13 @@ class PodStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class NodeObject(msgspec.Struct, kw_only=True):
-    """What the file holds."""
-
     kind: str = "Node"
     conditions: list[Condition]
     pods: dict[str, PodStatus]
 
 
 class LocalStatusEdge:
-    """Carries `AnnounceNode` and `DeliverStatuses` out on a file."""
+    """Carries out `AnnounceNode` and `DeliverStatuses` on a file."""
 
     def __init__(self, state_dir: Path) -> None:
         """Raises OSError when the folder cannot be made."""
@@ -62,14 +60,14 @@ class LocalStatusEdge:
         }
 
     async def run(self, outlet: Outlet) -> None:
-        """Nobody else changes the file, so there is nothing to watch."""
+        """No other process changes the file."""
         await trio.sleep_forever()
 
     def prewarm(self) -> None:
-        """Nothing here is imported late."""
+        """No late imports."""
 
     def detach(self) -> None:
-        """What was said stays said."""
+        """The file stays."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """Both effects may be repeated."""
@@ -93,7 +91,7 @@ class LocalStatusEdge:
     async def _change(self, change: Callable[[NodeObject], None]) -> Ending:
         """In a thread of its own, since it waits for the disk; one after another."""
         async with self._lock:
-            # The change is kept whatever the disk says: the next write has it too.
+            # Kept even if the write fails: the next write has it too.
             change(self.node)
             data = msgspec.json.format(msgspec.json.encode(self.node), indent=2) + b"\n"
             try:

@@ -1,11 +1,11 @@
-"""systemd, the service manager: telling it how we are, and asking it about the running system.
+"""systemd, the service manager: reports to it, and questions about the running system.
 
-It keeps a duplicate of the delay lock in its descriptor store, so that the lock survives our crash. The
-other side of that: logind waits until *every* duplicate is closed, so at the release the store's copy must
-be gone, and known to be gone, before ours is closed.
+Its descriptor store keeps a duplicate of the delay lock, so that the lock survives our crash. But logind
+waits until *every* duplicate is closed: at the release the store's duplicate must be gone for certain before
+ours is closed.
 
-A soft reboot keeps the boot id, so "the same boot" is not "the same userspace". Each question is asked on
-the bus, and when that is gone (it may be, late in a shutdown) on systemd's private socket.
+A soft reboot keeps the boot id, so the same boot may have another userspace. Questions go to the bus, or, if
+that is gone late in a shutdown, to systemd's private socket.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ SYSTEMD = DBusAddress(
 FIRST_INHERITED = 3
 LOCK_NAME = "ebbtide-lock"
 LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
-#: Signs of life in the time after which the service manager takes us for hung: two may be lost or late.
+#: Within the time after which the service manager takes us for hung: two may be lost or late.
 SIGNS_OF_LIFE = 3
-#: In place of an address: the number of an inherited descriptor that is connected to it. `ebbtide.supervisor`
-#: writes it; systemd's sockets have names.
+#: Instead of an address: the number of an inherited, connected descriptor. `ebbtide.supervisor` writes it.
 DESCRIPTOR_PREFIX = "fd:"
 
 
 def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, tuple[int, ...]]:
-    """Descriptors that the service manager passed us, by name; they become close-on-exec.
+    """The service manager's descriptors by name, made close-on-exec.
 
-    The variables are taken out of the environment: our children must not believe that they are meant.
+    Removes the variables from the environment: they are not for our children.
     """
     environ = os.environ if environ is None else environ
     pid, count, listed = (environ.get(name, "") for name in LISTEN_VARIABLES[:3])
@@ -57,7 +56,7 @@ def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, 
         descriptor = FIRST_INHERITED + index
         name = names[index] if index < len(names) else "unknown"
         with contextlib.suppress(OSError):
-            # A child that inherits the lock holds the machine as long as it lives.
+            # A child with the lock would hold the machine.
             os.set_inheritable(descriptor, False)
             found[name] = (*found.get(name, ()), descriptor)
     return found
@@ -65,9 +64,9 @@ def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, 
 
 class ServiceManager:
     """The notify socket at ``address`` (a path, ``@`` and an abstract name, or `DESCRIPTOR_PREFIX` and a
-    number); empty: there is none.
+    number); empty: none.
 
-    ``life_seconds``: how often it is to be told ``WATCHDOG=1``; 0 where it does not ask for that.
+    ``life_seconds``: between two ``WATCHDOG=1``; 0: not wanted.
     """
 
     def __init__(self, address: str, life_seconds: float = 0.0) -> None:
@@ -76,18 +75,18 @@ class ServiceManager:
         if address.startswith(DESCRIPTOR_PREFIX):
             with contextlib.suppress(OSError, ValueError):
                 self._inherited = socket.socket(fileno=int(address.removeprefix(DESCRIPTOR_PREFIX)))
-                # Our children shall not speak in our name.
+                # Our children must not report in our name.
                 self._inherited.set_inheritable(False)
         self.life_seconds = life_seconds
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str] | None = None) -> ServiceManager:
-        """Its variables are taken out of the environment, so that no child speaks in our name."""
+        """Removes its variables from the environment, so that no child reports in our name."""
         environ = os.environ if environ is None else environ
         address, silent_usec, pid = (
             environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
         )
-        # Without a pid it is whoever has the variable (sd_watchdog_enabled(3)).
+        # Without a pid the variable is for every process (sd_watchdog_enabled(3)).
         asked = silent_usec.isdecimal() and pid in ("", str(os.getpid()))
         return cls(address, int(silent_usec) / 1e6 / SIGNS_OF_LIFE if asked else 0.0)
 
@@ -95,9 +94,9 @@ class ServiceManager:
         return self._inherited is not None or self._address[:1] in ("/", "\0")
 
     def notify(self, **variables: str | int) -> bool:
-        """Say for example ``READY=1, STATUS="armed"``; whether it was sent. Never waits, never raises.
+        """Send, for example, ``READY=1, STATUS="armed"``; True: sent. Never waits, never raises.
 
-        A line break in a value would start another variable and becomes a space.
+        A line break in a value becomes a space, since it would start another variable.
         """
         try:
             with self._connected() as sender:
@@ -107,11 +106,11 @@ class ServiceManager:
         return True
 
     async def notify_in_time(self, **variables: str | int) -> bool:
-        """As `notify`, but waits for room in its socket, `manager_send_seconds` at most."""
+        """As `notify`, but waits for room for at most `manager_send_seconds`."""
         return await self._send_when_taken(variables)
 
     def _connected(self) -> socket.socket:
-        """To be closed. Raises OSError."""
+        """The caller closes it. Raises OSError."""
         if self._inherited is not None:
             return self._inherited.dup()
         if not self:
@@ -133,15 +132,14 @@ class ServiceManager:
         passed = (
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         )
-        # A service manager that is busy with a shutdown may be slow to read: it must not hold up what it
-        # waits for.
+        # A service manager in a shutdown may read slowly, and must not delay us.
         flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
         sender.sendmsg(["\n".join(lines).encode(errors="replace")], passed, flags)
 
     async def _send_when_taken(
         self, variables: dict[str, str | int], descriptors: tuple[int, ...] = ()
     ) -> bool:
-        """Whether it was sent in time."""
+        """True: sent in time."""
         seconds = bounds.now.manager_send_seconds
         with trio.move_on_after(seconds), contextlib.suppress(OSError), self._connected() as sender:
             while True:
@@ -149,32 +147,32 @@ class ServiceManager:
                     self._send(sender, variables, descriptors)
                     return True
                 except BlockingIOError:
-                    # Only who is connected is told: then it is our turn as much as any other sender's.
+                    # A connected sender is woken when there is room.
                     await trio.lowlevel.wait_writable(sender)
         return False
 
     async def store(self, name: str, descriptor: int) -> bool:
-        """Let the service manager keep a duplicate; whether it was sent.
+        """Have the service manager keep a duplicate; True: sent.
 
-        ``FDPOLL=0``: while logind is down the lock polls an error, and would be thrown away.
+        ``FDPOLL=0``: while logind is down the lock polls an error, and would be dropped.
         """
         return await self._send_when_taken({"FDSTORE": 1, "FDNAME": name, "FDPOLL": 0}, (descriptor,))
 
     async def remove(self, name: str) -> bool:
-        """Take every descriptor of that name out of the store; whether that was *confirmed*."""
+        """Remove every descriptor of that name from the store; True: *confirmed*."""
         return await self._send_when_taken({"FDSTOREREMOVE": 1, "FDNAME": name}) and await self.barrier()
 
     async def barrier(self) -> bool:
-        """Wait until the service manager has worked through all that we sent before."""
+        """Wait until the service manager has handled all that we sent before."""
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             try:
                 sent = await self._send_when_taken({"BARRIER": 1}, (theirs,))
             finally:
-                # Ours has to be closed in any case, or the pipe would never hang up.
+                # Ours must be closed, or the pipe would never hang up.
                 os.close(theirs)
             if sent:
-                # systemd closes its end of the pipe when it comes to this message: ours then hangs up.
+                # systemd closes its end of the pipe at this message, and ours hangs up.
                 with trio.move_on_after(bounds.now.manager_barrier_seconds):
                     await trio.lowlevel.wait_readable(ours)
                     return True
@@ -183,21 +181,21 @@ class ServiceManager:
             os.close(ours)
 
 
-#: systemd's own socket: speaks D-Bus without a bus, and lives as long as systemd.
+#: systemd's own socket: D-Bus without a bus, as long as systemd lives.
 PRIVATE_SOCKET = "unix:path=/run/systemd/private"
 #: Process 1 of a forced power-off, as ``/proc/1/comm`` cuts its name.
 SHUTDOWN_PROCESS = "systemd-shutdow"
-#: Written by a service manager that runs in a container.
+#: Written by a service manager in a container.
 CONTAINER_FILE = Path("/run/systemd/container")
 FIRST_PROCESS = Path("/proc/1")
 #: Of ``/proc/PID/stat``, counted behind the command's name.
 START_TICKS_FIELD = 19
-#: These know soft reboots but do not count them; their userspace has a time at which it began.
+#: These versions have soft reboots without a count, but the userspace's start time.
 VERSIONS_WITHOUT_COUNT = range(254, 257)
 
 
 async def manager_property(name: str, address: str | None = None) -> Any:
-    """A property of systemd's manager; None when nobody answers in time."""
+    """A property of systemd's manager; None: no answer in time."""
     for where, hello in ((address or system_bus_address(), True), (PRIVATE_SOCKET, False)):
         with contextlib.suppress(BusError), trio.move_on_after(bounds.now.manager_property_seconds):
             return await ask_once(where, lambda bus: bus.get(SYSTEMD, name), hello)
@@ -205,14 +203,13 @@ async def manager_property(name: str, address: str | None = None) -> Any:
 
 
 async def userspace_id(address: str | None = None) -> str:
-    """The boot id, and after a soft reboot what tells this userspace from the one before.
+    """The boot id, and after a soft reboot an addition for this userspace.
 
-    Without a soft reboot it *is* the boot id, so a start that could not ask makes no difference. A whole
-    machine in a container shares the kernel's boot id with all its lives; there the service manager's own
-    start tells them apart.
+    Without a soft reboot it *is* the boot id, so an unanswered question makes no difference. A machine in a
+    container has the kernel's boot id in all its lives; there the service manager's start tells them apart.
     """
     boot = boot_id()
-    # Not on a host, nor where the first process is no service manager (a pod's own process namespace).
+    # Not on a host, nor in a pod's own process namespace without a service manager.
     with contextlib.suppress(OSError):
         name, _, fields = (FIRST_PROCESS / "stat").read_text().rpartition(") ")
         if CONTAINER_FILE.exists() and name.endswith("(systemd"):
@@ -226,7 +223,7 @@ async def userspace_id(address: str | None = None) -> str:
 
 
 async def system_is_stopping(address: str | None = None) -> bool:
-    """Does the service manager stop everything (so that a SIGTERM means the machine), or only our unit?"""
+    """Does the whole machine stop, or only our unit?"""
     with contextlib.suppress(OSError):
         if Path("/proc/1/comm").read_text().strip() == SHUTDOWN_PROCESS:
             return True

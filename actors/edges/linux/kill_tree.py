@@ -2,16 +2,16 @@
 
 The kernel does it with a cgroup (v2 with ``cgroup.kill``, Linux 5.14) that is delegated to us: marked as
 delegated by the service manager (``Delegate=yes``), owned by our user, or the root of a machine or
-container without a service manager. No controller is switched on, so pods may run beside the daemon in
-one group.
+container without a service manager. No controller is switched on, so pods may run beside the daemon in one
+group.
 
-Without a cgroup, one look at all processes decides what belongs to a tree: the descendants of the first process,
-its session and group, and all with the container's marks in their environment, which children inherit.
-Looks are repeated until one finds no new process. A process that has cleared its environment and left
-session and parent escapes; only a cgroup finds it.
+Without a cgroup, one look at all processes decides what belongs to a tree: the descendants of the first
+process, its session and group, and all with the container's marks in their environment, which children
+inherit. Looks are repeated until one finds no new process. A process that has cleared its environment and
+left session and parent escapes; only a cgroup finds it.
 
-Reading the environment of a process that hangs in its memory lock hangs the reader. So a thread takes the look,
-and after `scan_seconds` it is given up: for a while looks then do without marks.
+Reading the environment of a process that hangs in its memory lock hangs the reader. So a thread takes the
+look, and after `scan_seconds` it is given up: for a while looks then do without marks.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Starts a pod as local processes: init containers to their end, sidecars in their turn, then the others.
 
-All or nothing: a container that cannot be started takes its pod along. A pod that is told to stop while
-it starts goes no further.
+All or nothing: a container that cannot be started takes its pod along. A pod that is told to stop while it
+starts goes no further.
 
 Each process has a session of its own, marks in its environment, and its output in a file, or nowhere. The
-daemon's death must not touch it: it has no pipe to the daemon, no death signal, no terminal. The files are in
-memory, since a disk that hangs would keep a writer from ending. They are bounded without the daemon
-between pod and file: a large file loses its oldest blocks (a hole is punched at its begin, which keeps
-the newest lines), or is emptied if the file system has no holes.
+daemon's death must not touch it: it has no pipe to the daemon, no death signal, no terminal. The files are
+in memory, since a disk that hangs would keep a writer from ending. They are bounded without the daemon
+between pod and file: a large file loses its oldest blocks (a hole is punched at its begin, which keeps the
+newest lines), or is emptied if the file system has no holes.
 """
 
 from __future__ import annotations
