@@ -1,6 +1,6 @@
-"""The replay of recorded shutdowns, as a library: what the commands do, a notebook can do.
+"""The replay of recorded shutdowns as a library: a notebook can do what the commands do.
 
-``from ebbtide import replay`` costs nothing: each name is loaded when it is first used (``docs/replay.md``).
+``from ebbtide import replay`` costs no time: each name is loaded at its first use (``docs/replay.md``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-#: What may be asked of this package by name, and where it lives.
+#: The package's names, and their modules.
 EXPORTS: dict[str, str] = {
     "open": "ebbtide.replay.journal_library:open_journal",
     "Journal": "ebbtide.replay.journal_library:Journal",
@@ -44,7 +44,7 @@ __all__ = tuple(EXPORTS)
 
 
 class _Front(ModuleType):
-    """This package. A submodule that is called like an export does not stand in its way."""
+    """This package. A submodule with an export's name does not hide the export."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in EXPORTS or not isinstance(value, ModuleType):
@@ -63,5 +63,5 @@ class _Front(ModuleType):
         return [*super().__dir__(), *EXPORTS]
 
 
-# The import system sets a submodule as an attribute of its package; only a class can say otherwise.
+# The import system sets a submodule as an attribute of its package; only a class can refuse it.
 import_module(__name__).__class__ = _Front

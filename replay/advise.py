@@ -1,8 +1,8 @@
-"""What a node should be configured with, learned from how its pods really stopped.
+"""The configuration that a node needs, learned from how its pods really stopped.
 
-Every stop on record is an observation; one that ended in SIGKILL is censored: its need is longer than what
-was seen (`replay.survival`). The advice is the smallest periods with which every pod that
-can end by itself would have done so; what cannot be known is "not reached".
+Every stop on record is an observation; a stop that ended in SIGKILL is censored: its need is longer than its
+time (`replay.survival`). The advice is the smallest periods with which every pod that can end by itself would
+have done so; an unknown need is "not reached".
 """
 
 from __future__ import annotations
@@ -49,28 +49,28 @@ from ebbtide.replay.survival import Observation, StopCounts, Survival, merge_cou
 #   been left out for being slow.
 
 
-#: ends: every stop; mostly: its longest ended by itself, shorter ones were killed too soon;
-#: deaf: ignores its stop signal; own-grace: killed after all the time that it asks for;
-#: too-short: killed before that time was over; unsteady: ended at times, and was killed after longer ones.
+#: ends: every stop; mostly: its longest ended by itself, shorter ones were killed too soon; deaf: ignores its
+#: stop signal; own-grace: killed after its full grace; too-short: killed before; unsteady: ended at times,
+#: and was killed after longer ones.
 WorkloadVerdict = Literal["ends", "mostly", "deaf", "own-grace", "too-short", "unsteady"]
 
 
-#: Why a wave keeps its period: nobody of it was stopped, none of its pods is evidence, nobody of it ended by
-#: itself, it was too short; or it would get less, on too few stops, or on too few of its pods.
+#: Why a wave keeps its period: no stop, no evidence among its pods, no pod that ended by itself, too short;
+#: or it would get less on too few stops, or on too few of its pods.
 KeptBecause = Literal["", "never-stopped", "left-out", "never-ended", "too-short", "few-stops", "few-pods"]
 
-#: Added to what the slowest pod needed, in percent: a day with more to write, or a slower disk, is no rarity,
-#: and a period that is too long costs nothing on the days on which every pod ends sooner.
+#: In percent, on top of the slowest pod's need: a busier day or a slower disk is common, and a long period
+#: costs no time on other days.
 MARGIN_PERCENT = 25
-#: A wave is not shortened on fewer stops. Whatever the pods are like, one stop more is slower than the
-#: slowest of n with a probability of 1 in n + 1: below one in ten that is evidence, above it luck.
+#: Fewer stops do not shorten a wave. One more stop is slower than the slowest of n with a probability of 1 in
+#: n + 1: below one in ten that is evidence, above it luck.
 SHRINK_STOPS_MIN = 10
-#: Nor where less than this share of its pods is evidence: the others may have been left out for being slow.
+#: Nor does a smaller share of its pods: the others may have been left out for being slow.
 SHRINK_SHARE_MIN = Fraction(3, 4)
 
 
 class Caution(NamedTuple):
-    """How far the evidence is trusted."""
+    """How far to trust the evidence."""
 
     margin_percent: int = MARGIN_PERCENT
     stops_min: int = SHRINK_STOPS_MIN
@@ -85,7 +85,7 @@ class NoEvidence(Exception):
 
 
 class KilledStop(NamedTuple):
-    """The stop that was given most time, and was over only with SIGKILL, or never."""
+    """The stop with the longest time that SIGKILL ended, or that never ended."""
 
     ns: int
     limited: bool
@@ -95,8 +95,8 @@ class KilledStop(NamedTuple):
 class Workload(NamedTuple):
     """Pods that are each other's replicas, or successors. ``wave`` is its place in the advice.
 
-    ``wanted_seconds``: the largest grace that one of its pods asks for. ``unsaved``: so many of its stops no
-    period saves. ``stops``: where they are kept.
+    ``wanted_seconds``: the largest grace that one of its pods asks for. ``unsaved``: how many of its stops no
+    period saves. ``stops``: if they are kept.
     """
 
     name: str
@@ -120,9 +120,9 @@ class Workload(NamedTuple):
 
 
 class WaveAdvice(NamedTuple):
-    """``seconds`` is what is advised; ``because`` the workload that decides it, "" where it is only kept.
+    """``seconds``: the advice; ``because``: the workload that decides it, "" for a kept period.
 
-    ``left_out``: so many of its pods say nothing of how long they need.
+    ``left_out``: how many of its pods are no evidence.
     """
 
     priority: int
@@ -141,7 +141,7 @@ class WaveAdvice(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Pods that are no evidence, for one cause: ``text`` says which, ``labels`` whose, if that is kept."""
+    """Pods that are no evidence, for one cause: ``text`` is the cause, ``labels`` the pods, if kept."""
 
     text: str
     pods: int
@@ -149,14 +149,14 @@ class LeftOut(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """``saved``, ``perhaps`` and ``hopeless`` part the stops that are known: by observation these end within
-    the advised periods, these would if they do as their workload's others did, these nobody can promise.
+    """``saved``, ``perhaps`` and ``hopeless`` divide the known stops: these end within the advised periods by
+    observation; these if they behave like their workload's others; these not for certain.
 
-    ``short``: nodes on which logind did not grant what was asked for, and grants less than these periods ask
-    for: there their stops have what that leaves. ``cut``: those of the hopeless whom only that keeps.
+    ``short``: nodes whose logind grants less than these periods ask for: the grant limits their stops.
+    ``cut``: the hopeless stops that only this limit keeps from ending.
 
-    ``counts`` has how many there are of each; the stops themselves, and the shutdowns' ids, only `advise`
-    keeps, and not who adds evidence up from many places.
+    ``counts`` has their numbers. Only `advise` keeps the stops and the shutdowns' ids; a sum over many places
+    does not.
     """
 
     shutdown_count: int
@@ -199,7 +199,7 @@ class Advice(NamedTuple):
 def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> Advice:
     """From all these shutdowns together; keeps their stops, not the shutdowns. Raises NoEvidence."""
     evidence = Evidence()
-    # By their journals too: a shutdown's id has the begin of its journal's, which two may have in common.
+    # By their journals too: two journals may share the digits in a shutdown's id.
     ids: dict[tuple[str, str], None] = {}
     stops: dict[StopKind, list[Stop]] = {}
     labels: dict[str, list[str]] = {}
@@ -212,7 +212,7 @@ def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> A
         for pod, cause in _silent_pods(shutdown):
             labels.setdefault(cause_key(pod, cause), []).append(pod.label)
     advice = conclude(evidence, caution)
-    # What adds up has been decided; whose each of it was is told here.
+    # The evidence has decided; add the stops' owners.
     periods = advice.configuration.periods
     by_workload: dict[tuple[int, str], list[tuple[StopKind, Stop]]] = {}
     for kind, members in stops.items():
@@ -224,7 +224,7 @@ def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> A
     workloads = []
     rooms = Rooms(advice)
     for each in advice.workloads:
-        # As they were seen: of a shutdown in the order of its pods.
+        # In their order: of a shutdown, in the order of its pods.
         seen = sorted(by_workload[each.wave, each.name], key=lambda item: order[item[1].episode])
         for kind, stop in seen:
             now, enough = rooms.outlooks(kind, stop.observed.ns, each)
@@ -250,10 +250,10 @@ def advise(shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION) -> A
 
 
 class StopKind(NamedTuple):
-    """What is asked of a stop but for how long it took: of one kind they are told apart by that alone.
+    """All of a stop but its time: only the time distinguishes stops of one kind.
 
-    ``hooked``: a hook ran. ``grant_ns``: of a shutdown that began with less than its node asked logind for; 0
-    of any other.
+    ``hooked``: a hook ran. ``grant_ns``: of a shutdown with less than its node asked logind for; 0: any
+    other.
     """
 
     workload: str
@@ -269,7 +269,7 @@ class StopKind(NamedTuple):
 
 
 class NewestShutdown(NamedTuple):
-    """By when it began; where two began at once, by whose it is, so that any order gives the same."""
+    """By its begin, then by its owner, so that any order gives the same."""
 
     started_wall_ns: int
     journal_id: str
@@ -287,22 +287,21 @@ class SeenAt(NamedTuple):
 
 
 class Evidence:
-    """What an advice is made of. It adds up: from many journals in any order, and in any parts.
+    """The input of an advice. It adds up: from many journals in any order, and in any parts.
 
-    Its memory grows with the workloads and nodes, and with how many different times their stops took; nothing
-    is kept of a single stop.
+    Its memory grows with workloads, nodes, and distinct times of stops, not with stops.
     """
 
     def __init__(self) -> None:
         self.shutdowns = 0
         self.machines: dict[tuple[str, str], None] = {}
         self.newest: NewestShutdown | None = None
-        #: How many stops of each kind took so many nanoseconds.
+        #: By kind: how many stops took so many nanoseconds.
         self.stops: dict[StopKind, Counter[int]] = {}
-        #: Where a workload, of a priority, was first seen: in the earliest shutdown, whichever is read first.
+        #: Where a workload, of a priority, came first: in the earliest shutdown, in any order of reading.
         self.first: dict[tuple[str, int], SeenAt] = {}
-        #: Pods that are no evidence, by priority; and by what their cause is counted by, with its sentence,
-        #: which is empty where they have several.
+        #: Pods that are no evidence, by priority; and by cause, with its sentence, which is empty if they
+        #: have several.
         self.silent: Counter[int] = Counter()
         self.causes: Counter[str] = Counter()
         self.sentences: dict[str, str] = {}
@@ -310,8 +309,8 @@ class Evidence:
         self.shorts: dict[tuple[str, str, int], ShortGrant] = {}
 
     def add(self, shutdown: ShutdownRecord) -> Sequence[tuple[StopKind, Stop]]:
-        """Its stops, each with its kind; nothing of one whose begin is not on record."""
-        # Its stops are counted from no known moment, and who is not on record may have been slow.
+        """Adds its stops; none of a shutdown without its begin on record."""
+        # Its stops have no known begin, and its missing pods may have been slow.
         if shutdown.headless:
             return []
         self.shutdowns += 1
@@ -410,7 +409,7 @@ def conclude(evidence: Evidence, caution: Caution = CAUTION) -> Advice:
         groups.setdefault(key, {})[kind] = times
         seen = evidence.first[kind.workload, kind.priority]
         first[key] = min(first.get(key, seen), seen)
-    # By wave, then in the order in which they were first seen.
+    # By wave, then in their first order.
     ordered = sorted(groups, key=lambda key: (key[0], first[key]))
     known = [_workload(name, wave, groups[wave, name]) for wave, name in ordered]
     missing: Counter[int] = Counter()
@@ -444,7 +443,7 @@ def conclude(evidence: Evidence, caution: Caution = CAUTION) -> Advice:
             for ns, count in times.items():
                 now, enough = rooms.outlooks(kind, ns, each)
                 counts[now] += count
-                # Whom only a small grant keeps from ending, a better grant saves (`grant_sentences`).
+                # A better grant saves the stops that only a small grant cuts (`grant_sentences`).
                 unsaved += count if enough == "hopeless" else 0
         workloads.append(each._replace(unsaved=unsaved))
     shorts = sorted(
@@ -463,7 +462,7 @@ Kinds = Mapping[StopKind, Counter[int]]
 
 
 def _left_out_order(evidence: Evidence) -> list[str]:
-    """What most have comes first."""
+    """The largest group comes first."""
     return sorted(evidence.causes, key=lambda key: (-evidence.causes[key], key))
 
 
@@ -475,7 +474,7 @@ def _workload(name: str, wave: int, kinds: Kinds) -> Workload:
             for kind, times in kinds.items()
             if not kind.ended
         ),
-        # Of several that were killed after the same time, the one that says more.
+        # Of several that were killed after the same time, the more informative one.
         key=lambda each: (each.ns, each.limited, each.wanted_seconds is None, each.wanted_seconds or 0),
         default=None,
     )
@@ -497,7 +496,7 @@ def _priority(known: int | None) -> int:
 
 
 def _silent_pods(shutdown: ShutdownRecord) -> Iterator[tuple[PodRecord, Cause]]:
-    """Those that did not end by themselves, and of which nobody knows how long they need."""
+    """Pods that did not end by themselves, with an unknown need."""
     for pod in shutdown.pods:
         if shutdown.outcome == "running" and pod.outcome is None:
             continue
@@ -507,7 +506,7 @@ def _silent_pods(shutdown: ShutdownRecord) -> Iterator[tuple[PodRecord, Cause]]:
 
 
 def left_out_sentences(left_out: Iterable[LeftOut]) -> Iterator[str]:
-    """Who is no evidence, and why; a sentence a cause."""
+    """The pods that are no evidence, and why; a sentence a cause."""
     for each in left_out:
         pods = plural(each.pods, "pod")
         yield f"left out, since nobody saw how long it takes: {pods}: {each.text}"
@@ -536,8 +535,8 @@ def _wave(
     elif not seconds:
         kept = "never-ended"
     elif seconds < period.seconds:
-        # To take from a pod that had too little already, and whose need nobody knows, would be a guess. One
-        # that ignores its stop signal is no such pod: no period saves it.
+        # A pod with too little time and an unknown need allows no shorter period. A pod that ignores its stop
+        # signal does: no period saves it.
         unknown = (
             kinds for each, kinds in workloads if not (each.survival.is_complete or each.verdict == "deaf")
         )
@@ -555,28 +554,27 @@ def _wave(
 
 
 def _with_margin(need_ns: int, workloads: Sequence[Workload], caution: Caution) -> int:
-    """Whole seconds, and more than the need, because at the end of its grace a pod is killed."""
+    """Whole seconds, and more than the need, because SIGKILL comes at the end of the grace."""
     least = need_ns // NS_PER_SECOND + 1
     whole = need_ns * (100 + caution.margin_percent) // (100 * NS_PER_SECOND) + 1
-    # More than the pods themselves ask for is of no use to any of them.
+    # No pod can use more than its own grace.
     asked = [each.wanted_seconds for each in workloads]
     useful = whole if None in asked else max(seconds for seconds in asked if seconds is not None)
     return max(least, min(whole, useful))
 
 
-# Whom the advised periods save: what each stop would have under the grant of its node.
+# Whom the advised periods save under the grant of each node.
 #
-# logind grants what the daemon asks it for, but not everywhere: another file is read after the drop-in,
-# raising is switched off, or logind does not obey. A shutdown that began with less than its configuration
-# asked for shows such a node. There the advised periods are shared out as the daemon does it, from the
-# highest priority down, and nobody is promised more than that.
+# Some logind does not grant the request: a later file overrides the drop-in, raising is off, or logind
+# ignores it. A shutdown with less than its request shows such a node. There the code divides the advised
+# periods as the daemon does, from the highest priority down, and promises no pod more.
 
 
 Outlook = Literal["saved", "perhaps", "hopeless"]
 
 
 class ShortGrant(NamedTuple):
-    """A shutdown that began with less than its node asked logind for. ``asked_ns`` is what that was."""
+    """A shutdown with less than its node's request to logind, ``asked_ns``."""
 
     shutdown: str
     node: str
@@ -588,12 +586,12 @@ class ShortGrant(NamedTuple):
 
     @property
     def order(self) -> tuple[int, str, str]:
-        """By when it began; where two began at once, by whose it is."""
+        """By its begin, then by its owner."""
         return self.started_wall_ns, self.journal_id, self.shutdown
 
 
 class WaveTime(NamedTuple):
-    """What a wave has. ``is_cut``: of a grant that is too small, ``margin_ns`` of which may be missing."""
+    """The time of a wave. ``is_cut``: under a grant that is too small, ``margin_ns`` of it may be missing."""
 
     seconds: int
     margin_ns: int = 0
@@ -613,7 +611,7 @@ def wave_times(periods: Sequence[Period], grant_ns: int | None) -> tuple[WaveTim
 
 
 class Rooms:
-    """What each wave of the advised periods has, under any grant."""
+    """The time of each wave of the advised periods, under any grant."""
 
     def __init__(self, advice: Advice) -> None:
         self._periods, self._drop_in_ns = advice.periods, advice.drop_in_ns
@@ -621,9 +619,9 @@ class Rooms:
         self._short: dict[int, tuple[WaveTime, ...]] = {}
 
     def outlooks(self, kind: StopKind, ns: int, of: Workload) -> tuple[Outlook, Outlook]:
-        """Of such a stop after that time: under its node's grant, and with all that is asked for."""
+        """Of such a stop after that time: under its node's grant, and with the full request."""
         enough = outlook(kind, ns, of.need_ns, self._enough[of.wave])
-        # A grant that was too small for the configuration of then may be enough for these periods.
+        # A grant that was too small for that configuration may be enough for these periods.
         if not 0 < kind.grant_ns < self._drop_in_ns:
             return enough, enough
         if kind.grant_ns not in self._short:
@@ -632,15 +630,15 @@ class Rooms:
 
 
 def outlook(kind: StopKind, ns: int, need_ns: int | None, room: WaveTime) -> Outlook:
-    """Its grace is the period, or less if it asks for less. ``need_ns``: of its workload, None: not known."""
+    """Its grace is the period, or its own smaller one. ``need_ns``: of its workload, None: unknown."""
     wanted = kind.wanted_seconds
     grace_ns = (room.seconds if wanted is None else min(room.seconds, wanted)) * NS_PER_SECOND
     if not kind.ended:
         return "perhaps" if need_ns is not None and need_ns < grace_ns - room.margin_ns else "hopeless"
-    # A hook is cut early enough for the time between stop signal and SIGKILL, which does not move here.
+    # A hook is cut early enough for the fixed time between stop signal and SIGKILL.
     floor_ns = FLOOR_NS if room.margin_ns and kind.hooked else 0
     in_time = ns < grace_ns - room.margin_ns - floor_ns
-    # Between stop signal and SIGKILL lies more than the grace, where a hook has used that up.
+    # After a hook that used up the grace, this fixed time comes on top.
     as_then = not room.margin_ns and (
         kind.grace_ns == grace_ns if kind.hook_cut else kind.grace_ns <= grace_ns
     )
@@ -649,23 +647,23 @@ def outlook(kind: StopKind, ns: int, need_ns: int | None, room: WaveTime) -> Out
     return "perhaps" if in_time or not room.is_cut else "hopeless"
 
 
-# The advice as something to paste: the configuration, the drop-in's value, and a sentence a problem.
+# The advice to paste: the configuration, the drop-in's value, and a sentence a problem.
 
 
 _DROP_IN = "/run/systemd/logind.conf.d"
 
-#: Nodes that are named one by one.
+#: Nodes that a sentence names.
 NODES_NAMED_MAX = 3
 
-#: How long the lines of a comment are, where there is room.
+#: Columns of a comment, if there is room.
 COMMENT_COLUMNS = 76
 
 
 def configuration_to_paste(advice: Advice, columns: int = COMMENT_COLUMNS) -> str:
-    """An Ebbtide configuration in YAML; the last lines say what logind has to grant.
+    """An Ebbtide configuration in YAML; the last lines say what logind must grant.
 
-    What it does not name stays as it is: name it after the configuration in force. Comments stand on lines of
-    their own, of so many columns, so that what is copied from a terminal is still YAML.
+    Paste it over the current configuration: other settings stay. Comments have lines of their own, of so many
+    columns, so that a copy from a terminal is still YAML.
     """
     lines = [
         "apiVersion: ebbtide/v1alpha1",
@@ -695,7 +693,7 @@ def configuration_to_paste(advice: Advice, columns: int = COMMENT_COLUMNS) -> st
 
 
 def grant_sentences(advice: Advice) -> Iterator[str]:
-    """A sentence for each node that does not grant what the advice asks for, three of them by name."""
+    """A sentence for each node that does not grant the advice, three of them by name."""
     for short in advice.short[:NODES_NAMED_MAX]:
         yield (
             f"On {_plain_text(short.node)} the grant was not raised: {span(short.grant_ns)} of the"
@@ -739,19 +737,19 @@ def wave_comment(wave: WaveAdvice) -> str:
             stops_min=caution.stops_min,
             share=f"{caution.share_min.numerator} of {caution.share_min.denominator}",
         )
-    # Where others of it were killed the longest of all is not known, and its column says so.
+    # If others were killed, the longest time is unknown, and its column says so.
     who = "the slowest that ended" if wave.survival.censored else "the slowest"
     margin = f", and {caution.margin_percent} % for a slower day" if caution.margin_percent else ""
     return f"{who}, {_plain_text(wave.because)}, took {span(wave.survival.ended_ns or 0)}{margin}"
 
 
 def _plain_text(name: str) -> str:
-    """A name in a comment stays on its line, whatever a journal says."""
+    """A name in a comment stays on its line, whatever a journal has."""
     return "".join(sign if sign.isprintable() else "?" for sign in name)
 
 
 def problems(advice: Advice) -> Iterator[tuple[Workload, str]]:
-    """Every workload with a pod that no period can save on this evidence, and what to do about it."""
+    """Every workload with a pod that no period can save on this evidence, and the cure."""
     for each in advice.workloads:
         longest = each.longest_killed
         if longest is not None and each.unsaved:
@@ -772,7 +770,7 @@ def problems(advice: Advice) -> Iterator[tuple[Workload, str]]:
 
 _SENTENCES: dict[WorkloadVerdict, str] = {
     "mostly": (
-        # Its replicas ask for different times, or one of them has hooks that another has not.
+        # Its replicas ask for different times, or only one of them has hooks.
         "was killed {killed}, at the latest after {had} ({asks}), and takes up to {need} where it has that:"
         " raise its terminationGracePeriodSeconds to {enough}"
     ),
@@ -797,9 +795,9 @@ _SENTENCES: dict[WorkloadVerdict, str] = {
 
 # How each pod really stopped, as observations: from the records of shutdowns, of one node or of a fleet.
 #
-# A stop is counted from the moment at which it began, hooks included, because that is what a grace has to
-# cover. It is censored where the pod did not end by itself: killed, hurried, or still there when nobody
-# looked any longer. A pod whose stop signal the runtime refused, or that was never asked, is no observation.
+# A stop counts from its begin, hooks included, because a grace has to cover that. It is censored if the pod
+# did not end by itself: killed, hurried, or still there at the end of the wait. A pod with a refused stop
+# signal, or that was never asked, is no observation.
 
 
 class Stop(NamedTuple):
@@ -814,18 +812,18 @@ class Stop(NamedTuple):
     wanted_seconds: int | None
     grace_ns: int
     observed: Observation
-    #: It was killed, or its record ended, before the time that it asks for was over, or it asks for none.
+    #: It was killed, or its record ended, before its own grace was over, or it has none.
     limited: bool = False
-    #: When it was looked at before SIGKILL, its first process ignored the stop signal.
+    #: Just before SIGKILL, its first process ignored the stop signal.
     ignored_stop: bool = False
-    #: A hook was not run, or did not come to its own end: with another grace it may take longer.
+    #: A hook did not run, or did not come to its own end: with another grace it may take longer.
     hook_cut: bool = False
     parts: tuple[ContainerTimes, ...] = ()
     journal_id: str = ""
 
     @property
     def episode(self) -> tuple[str, str]:
-        """What tells its shutdown from every other: its journal's id, and its own."""
+        """Identifies its shutdown: its journal's id, and its own."""
         return self.journal_id, self.shutdown
 
 
@@ -840,9 +838,9 @@ def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
             wanted = pod.wanted_grace_seconds
             short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
             if wanted is not None and pod.outcome not in ("killed", "failed"):
-                # The record ended first, and not the pod's grace.
+                # The record ended before the pod's grace.
                 short |= observed.ns < wanted * NS_PER_SECOND
-            # A hook that ended because its container had was not cut: with more time it would do no more.
+            # A hook that ended with its container was not cut: more time would change nothing.
             exits = {each.name: each.exited_ns for each in pod.containers}
             hook_cut = False
             for hook in pod.hooks:
@@ -868,7 +866,7 @@ def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
 
 
 def workload(namespace: str, name: str, node: str = "") -> str:
-    """``namespace/name`` without what tells replicas apart; for a StatefulSet its number too."""
+    """``namespace/name`` without the replica's part; a StatefulSet keeps its number."""
     return f"{namespace}/{workload_name(name, node)}"
 
 
@@ -879,24 +877,23 @@ def _observed(pod: PodRecord, shutdown: ShutdownRecord) -> Observation | None:
         return Observation(pod.ended_ns - pod.began_ns, ended=True)
     if any(each.stop_refused for each in pod.containers):
         return None
-    # Up to the first of these it had not ended by itself; what it would have done after it nobody saw.
+    # Up to the first of these it had not ended by itself; the rest is unknown.
     ends = (pod.hurried_ns, *(each.killed_ns for each in pod.containers), pod.ended_ns)
     known = [each for each in ends if each is not None]
     known += [] if known or shutdown.pods_ended_ns is None else [shutdown.pods_ended_ns]
     return Observation(max(0, min(known, default=shutdown.last_ns) - pod.began_ns), ended=False)
 
 
-# What each container had in a pod's stop: a grace has to cover the slowest of them, and no sum over all.
+# What each container had in a pod's stop: a grace has to cover the slowest of them, not their sum.
 #
-# All containers run their hooks at once, and each is signalled when its own hook is over; sidecars are
-# signalled when all others have ended, in reverse order. So a hook that takes longer delays its own
-# container, and the sidecars, and nobody else.
+# All containers run their hooks at once, each gets its signal after its own hook; sidecars get theirs after
+# all others ended, in reverse order. So a longer hook delays its own container and the sidecars only.
 
 
 class ContainerTimes(NamedTuple):
     """``hook_ns``: how long its hook ran (``slept``: a sleep); ``stop_ns``: from there, or from its turn, on.
 
-    ``container`` "" is a whole pod of whose containers nothing is on record.
+    ``container`` "": a whole pod without containers on record.
     """
 
     container: str
@@ -913,7 +910,7 @@ def container_times(pod: PodRecord, until_ns: int) -> tuple[ContainerTimes, ...]
     hooks: dict[str, HookRecord] = {}
     for hook in pod.hooks:
         hooks.setdefault(hook.container, hook)
-    # A hook whose container the record does not have ran all the same, and took its time.
+    # A hook without its container on record took its time too.
     for name in hooks:
         known.setdefault(name, ContainerRecord(name=name))
     ends = {name: _first_of(each.exited_ns, until_ns) for name, each in known.items()}

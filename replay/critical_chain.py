@@ -82,7 +82,7 @@ class Away(NamedTuple):
 class Chain(NamedTuple):
     """``segments`` in order; the first begins at 0, the last ends at ``total_ns``.
 
-    ``released_ns``: when the lock was given back after that, where the process lived to say so.
+    ``released_ns``: when the lock was released after that, if the process lived to record it.
     """
 
     total_ns: int
@@ -93,8 +93,8 @@ class Chain(NamedTuple):
 
 def critical_chain(shutdown: ShutdownRecord) -> Chain:
     """From the signal to the order of the lock's release, or to the end of a cancel, or of the record."""
-    # A record that was edited may have stages that overlap. The sum must hold for it as well, or the page and
-    # the tables contradict each other: so what lies before the last stage's end is cut away.
+    # Stages of an edited record may overlap. Cut off the part before the last stage's end, so that the sum
+    # holds for it too.
     segments: list[Segment] = []
     at_ns = 0
     for segment in _stages(shutdown):
@@ -108,8 +108,8 @@ def critical_chain(shutdown: ShutdownRecord) -> Chain:
         for process in shutdown.processes
         if process.at_ns is not None and process.quiet_since_ns is not None
     )
-    # The chain ends with the order and not with its outcome, which a process that goes down with the machine
-    # seldom lives to write. One order of several is the last: that of the shutdown's end.
+    # The chain ends with the order: a process that goes down with the machine seldom records the outcome. Of
+    # several orders the last one counts.
     released_ns = None
     for each in shutdown.beside:
         if each.what == "release" and each.result == "done" and each.began_ns == shutdown.ended_ns:
@@ -118,7 +118,7 @@ def critical_chain(shutdown: ShutdownRecord) -> Chain:
 
 
 def _from(segment: Segment, at_ns: int) -> Iterator[Segment]:
-    """What of it lies behind a moment. Only a record that was edited has anything before."""
+    """Its part behind a moment. Only an edited record has anything before."""
     if segment.ended_ns <= at_ns:
         return
     within = tuple(part for each in segment.within for part in _from(each, at_ns))
@@ -126,7 +126,7 @@ def _from(segment: Segment, at_ns: int) -> Iterator[Segment]:
 
 
 def _stages(shutdown: ShutdownRecord) -> Iterator[Segment]:
-    """What happened one after another. Each begins where the one before ended, or later."""
+    """The stages in their order. Each begins where the one before ended, or later."""
     begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
     stops = [pod.began_ns for pod in shutdown.pods if pod.began_ns is not None]
     ends = (shutdown.cancelled_ns, shutdown.pods_ended_ns, shutdown.ended_ns)
@@ -145,7 +145,7 @@ def _stages(shutdown: ShutdownRecord) -> Iterator[Segment]:
     if shutdown.cancelled_ns is None:
         yield from _after_the_waves(shutdown, at_ns)
         return
-    # Pods whose stop had begun are finished also after a cancel: nobody can take a stop signal back.
+    # Pods whose stop had begun also finish after a cancel: no one can take a stop signal back.
     cancelled_ns = max(at_ns, shutdown.cancelled_ns)
     yield Segment("gap", at_ns, cancelled_ns, "until it was withdrawn")
     ended_ns = shutdown.last_ns if shutdown.ended_ns is None else shutdown.ended_ns
@@ -159,8 +159,8 @@ def _after_the_waves(shutdown: ShutdownRecord, at_ns: int) -> Iterator[Segment]:
         text = "stragglers, after the last wave" if shutdown.last_wave >= 0 else "pods, without a wave"
         yield Segment("stragglers", at_ns, shutdown.pods_ended_ns, text, within=within)
         at_ns = max(at_ns, shutdown.pods_ended_ns)
-    # The release waits for the statuses and for the trace, which go out side by side; "settled" is both. The
-    # last status says where the one stage ends and the other begins. With one undelivered, nothing does.
+    # The release waits for statuses and trace, which go out side by side; "settled" is both. The last status
+    # divides the two stages, if all statuses were delivered.
     settled_ns = delivered_ns = shutdown.statuses_settled_ns
     traced = any(order.what == "traces" for order in shutdown.beside)
     if settled_ns is not None and traced and not shutdown.undelivered:
@@ -190,7 +190,7 @@ def _held(
     *,
     volumes: bool = False,
 ) -> tuple[Segment, ...]:
-    """The pod that ended last, and what its time went into; nothing where no pod was being stopped."""
+    """The last pod to end, and the parts of its time; empty without a stop."""
     ends = {
         pod.uid: min(pod_end_ns(pod, shutdown), ended_ns)
         for pod in pods
@@ -199,8 +199,7 @@ def _held(
     last = max(ends, key=lambda uid: ends[uid], default=None)
     if last is None or ends[last] <= began_ns:
         return ()
-    # Of several that had not ended when the time was over, none is known to be the last. To name one, by its
-    # place in the inventory for want of better, would send a reader to the wrong pod.
+    # Several had not ended when the time was over: do not name one of them as the last.
     going_on = [
         pod
         for pod in pods
@@ -233,9 +232,9 @@ def _pod_segments(parts: Sequence[StopPart], began_ns: int, at_ns: int) -> Itera
             first_ns = max(began_ns, max(ended, default=began_ns))
             yield Segment("waiting", first_ns, at_ns, "nothing on record")
         else:
-            # What ended just then is what the next one had waited for: a hook before its container's signal,
-            # the main containers before a sidecar's. Of several that of the same container, because a hook
-            # holds nobody else; and then the one that took longest.
+            # What ended at that moment held the next one: a hook its container's signal, the main containers
+            # a sidecar's. Of several the same container's, because a hook holds only its own; then the
+            # longest.
             part = min(
                 running,
                 key=lambda part: (part.ended_ns != at_ns, part.container != container, part.began_ns),

@@ -1,7 +1,7 @@
 """Two shutdowns side by side: what took longer, and what changed in plan, outcome, configuration and grant.
 
-They are aligned by what they are about, never by the sequence of events: waves by their priority, pods by
-name or owner (`pod_pairs`), parts of a pod by container. The biggest difference in time comes first.
+Waves are compared by priority, pods by name or owner (`pod_pairs`), parts of a pod by container; never by the
+sequence of events. The biggest difference in time comes first.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ebbtide.replay.critical_chain import critical_chain
 
 Section = Literal["shutdown", "configuration", "notice", "wave", "pod"]
 
-#: What is compared: a duration (nanoseconds), or anything else that has a text. None: there is none.
+#: A compared value: a duration (nanoseconds), or anything else with a text. None: there is none.
 Value = str | int | bool | None
 Values = Mapping[str, Value]
 
-#: Two times count as the same below the millisecond: that is how they are shown.
+#: Two times count as the same below the millisecond, as the output shows them.
 SAME_NS = 1_000_000
 
 #: Durations that were given, not used.
@@ -38,7 +38,7 @@ ALLOWED = ("grace", "period")
 
 
 class Change(NamedTuple):
-    """``subject`` is a wave, a pod or a container of one; ``duration`` says that A and B are nanoseconds."""
+    """``subject`` is a wave, a pod or a container of one; ``duration``: A and B are nanoseconds."""
 
     section: Section
     subject: str
@@ -49,7 +49,7 @@ class Change(NamedTuple):
 
     @property
     def delta_ns(self) -> int:
-        """How much longer B took; 0 for what is no duration, or is on one side only."""
+        """How much longer B took; 0 without two durations."""
         both = self.duration and self.a is not None and self.b is not None
         return int(self.b or 0) - int(self.a or 0) if both else 0
 
@@ -60,23 +60,23 @@ class Change(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """``changes`` section by section; ``alike`` counts the pods in which nothing differs."""
+    """``changes`` section by section; ``alike`` counts the pods without a difference."""
 
     changes: tuple[Change, ...]
     alike: int
 
 
 def diff(a: ShutdownRecord, b: ShutdownRecord) -> Difference:
-    """What differs between two shutdowns, of one journal or of two."""
+    """The differences of two shutdowns, of one journal or of two."""
     sides = (a, b)
     whole = [
         *_compare("shutdown", "", map(_times, sides), map(_facts, sides)),
         *_compare("configuration", "", map(_configured_times, sides), map(_configured_facts, sides)),
     ]
-    # How often each warning came, not which: a pod's own stands with the pod, and moments never agree.
+    # How often each warning came: a pod's own stand with the pod, and moments never agree.
     then, now = (Counter(each.code for each in side.notices if not each.pod) for side in sides)
     whole += [Change("notice", "", code, then[code], now[code]) for code in {**then, **now}]
-    # A wave and a pod stay together however their changes are sorted: half of one explains nothing.
+    # Keep the changes of a wave or a pod together in the order: half of them explains little.
     waves = [[each for each in wave if each.differs] for wave in _waves(a, b)]
     pods = []
     for pair in pod_pairs(a, b):
@@ -86,7 +86,7 @@ def diff(a: ShutdownRecord, b: ShutdownRecord) -> Difference:
                 _compare("pod", pair.label, map(_pod_times, both, sides), map(_pod_facts, both, sides))
             )
         else:
-            # Of a pod that only one of them had there is nothing to compare but that.
+            # A pod of one shutdown only has no other comparison.
             had, has = (None if pod is None else pod.outcome or "unknown" for pod in pair)
             changes = [Change("pod", pair.label, "outcome", had, has)]
         pods.append([each for each in changes if each.differs])
@@ -104,7 +104,7 @@ def _size(group: list[Change]) -> tuple[int, int]:
 def _compare(
     section: Section, subject: str, times: Iterable[Values], facts: Iterable[Values]
 ) -> Iterator[Change]:
-    """One change for each key of either side, first of the two's durations, then of their facts."""
+    """One change for each key of either side, first durations, then facts."""
     for (a, b), duration in ((times, True), (facts, False)):
         for what in {**a, **b}:
             yield Change(section, subject, what, a.get(what), b.get(what), duration)
@@ -176,10 +176,10 @@ def _wave_facts(wave: WaveRecord | None) -> Values:
 
 
 def _pod_times(pod: PodRecord, shutdown: ShutdownRecord) -> Values:
-    """The whole stop, and its parts where there are several."""
+    """The whole stop, and its parts if there are several."""
     took_ns = None if pod.began_ns is None else pod_end_ns(pod, shutdown) - pod.began_ns
     parts = list(stop_parts(pod, shutdown))
-    # Of one part the pod's own time says the same.
+    # One part repeats the pod's own time.
     several: Values = {}
     if len(parts) > 1:
         several = {
@@ -190,7 +190,7 @@ def _pod_times(pod: PodRecord, shutdown: ShutdownRecord) -> Values:
 
 
 def _pod_facts(pod: PodRecord, shutdown: ShutdownRecord) -> Values:
-    # By the priority and not by the number, which another configuration moves without touching the pod.
+    # Not by the number, which another configuration moves without touching the pod.
     wave = shutdown.waves[pod.wave].priority if 0 <= pod.wave < len(shutdown.waves) else None
     return {
         "outcome": pod.outcome or "unknown",
@@ -200,11 +200,10 @@ def _pod_facts(pod: PodRecord, shutdown: ShutdownRecord) -> Values:
     }
 
 
-# Which pod of one shutdown is which of another, when most of them have been made anew in between.
+# Pairs of pods of two shutdowns, when most pods were made anew in between.
 #
-# First by namespace and name. Of the others, by namespace and owner: the name without what a controller has
-# added to it (`events.values`). Pods of one owner are paired in the order of the inventories: replicas are
-# alike, and which is which cannot be known.
+# First by namespace and name. Then by namespace and owner: the name without its controller's suffix
+# (`events.values`), in the order of the inventories: replicas are alike.
 
 
 class PodPair(NamedTuple):
@@ -215,20 +214,19 @@ class PodPair(NamedTuple):
 
     @property
     def label(self) -> str:
-        """One name, or both where they differ: ``shop/web-6c9f7d8b5-q7zwt / web-5d4f8c7b9-x2k4z``."""
+        """One name, or both if they differ: ``shop/web-6c9f7d8b5-q7zwt / web-5d4f8c7b9-x2k4z``."""
         first, *others = dict.fromkeys(pod.label for pod in self if pod is not None)
         return " / ".join((first, *(label.rpartition("/")[2] for label in others)))
 
 
 def owner(pod: PodRecord, node: str) -> str:
-    """Namespace and the name without what was added: the same for pods that are each other's successors."""
+    """Namespace and the name without suffix: the same for pods that are each other's successors."""
     return f"{pod.namespace}/{pod_name_stem(pod.name, node)}"
 
 
 def pod_pairs(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[PodPair]:
-    """Every pod of both, once: in A's order, then those that only B has."""
-    # A name that is in both is the same pod, or its successor in a StatefulSet: so these first, and nobody
-    # else's partner is taken away by a mere resemblance.
+    """Every pod of both, once: in A's order, then B's own."""
+    # A name in both is the same pod, or its successor in a StatefulSet: pair these first.
     by_label = _pods_by(b.pods, {pod.uid: pod.label for pod in b.pods})
     same = {pod.uid: found.pop(0) for pod in a.pods if (found := by_label.get(pod.label))}
     taken = {pod.uid: None for pod in same.values()}

@@ -1,8 +1,8 @@
-"""The first difference of a replay, explained: both sides, what led to it, the state, and why, probably.
+"""The first difference of a replay, explained: both sides, its causes, the state, and the probable reason.
 
 A second pass over the journal, up to the step of the difference, gives the state of the actor that decided
-otherwise; the step itself what its handlers made of that; and the rest of the journal whether anything else
-differs, which tells an edited record from other logic.
+otherwise; the step gives its handlers' result; and the rest of the journal shows whether more differs, which
+distinguishes an edited record from other logic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ebbtide.replay.replayer import (
     whole_steps,
 )
 
-#: These hold the states of many actors; whose state differs stands in the field of the divergence.
+#: These have the states of many actors; the divergence's field names the actor.
 _OF_ALL = (Checkpoint.__name__, StatesDigest.__name__)
 
 
@@ -47,13 +47,12 @@ class Cause(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """``actor`` is whose decision, or whose state, differs.
+    """``actor``: the one with the different decision or state.
 
-    ``rows`` are the recorded and the produced event field by field, a differing field down to the part that
-    differs; ``causes`` begin at the nearest and end at the fact. ``before`` is the actor's state before the
-    step (None: it was not there yet, or an edge has none) and ``made`` what the step makes of it; of a
-    checkpoint it is the state as recorded, and ``made`` how the one that history leads to differs.
-    ``reasons`` are what speaks from the evidence, the likeliest first.
+    ``rows``: the recorded and the produced event field by field, a different field down to its parts;
+    ``causes``: from the nearest to the fact. ``before``: the actor's state before the step (None: no state
+    yet, or an edge) and ``made``: the change by the step; for a checkpoint the recorded state, and its
+    difference from the history's. ``reasons``: the likeliest first.
     """
 
     divergence: Divergence
@@ -68,8 +67,8 @@ class Explanation(NamedTuple):
 def explain(history: History, divergence: Divergence, version: str) -> Explanation:
     """Read ``history`` anew from its begin to its end. ``version`` is this program's. Raises OSError."""
     replayer, steps = Replayer(), whole_steps(history.batches())
-    # Where a step has less than what is produced, its step is that of the produced decision's cause. All in
-    # front of that step is executed, and the step itself only once the state before it has been kept.
+    # If the record has fewer decisions than re-execution, the step is the produced decision's. Execute all
+    # before that step, keep the state, then execute the step.
     seq = min(divergence.seq, divergence.produced.cause or divergence.seq)
     writer, step = None, list[RawRecord]()
     for header, records in steps:
@@ -77,8 +76,8 @@ def explain(history: History, divergence: Divergence, version: str) -> Explanati
         writer, step = header.identity, records
         if records[-1].seq >= seq:
             break
-    # Whose decision it is. A digest and a checkpoint hold the states of all, and their field begins with the
-    # actor whose state differs; of what an edge said in place of a decision, whoever should have decided.
+    # The deciding actor. A digest and a checkpoint have the states of all, and the field begins with the
+    # actor. For an edge's record in place of a decision, the actor that should have decided.
     actor = divergence.expected.actor
     parts = divergence.field.split()
     if divergence.expected.type in _OF_ALL and len(parts) > 1:
@@ -90,8 +89,7 @@ def explain(history: History, divergence: Divergence, version: str) -> Explanati
     after = _state(replayer, actor)
     if divergence.expected.type == Checkpoint.__name__:
         before, after = _kept(divergence.expected, actor), _kept(divergence.produced, actor)
-    # Nothing else of the journal speaks for the record where its own step differs in other places, too. A
-    # checkpoint is not produced by a step, and has nothing beside it that could.
+    # More differences in the step contradict an edit of one record. A checkpoint has no step beside it.
     differing = [side for side, raw in zip(produced, step, strict=False) if side != recorded(raw)]
     alone = any(raw.tag == Checkpoint.__name__ for raw in step) or (
         len(produced) == len(step) and len(differing) == 1
@@ -102,7 +100,7 @@ def explain(history: History, divergence: Divergence, version: str) -> Explanati
     while cause in by_seq:
         raw = by_seq[cause]
         causes.append(Cause(raw.seq, raw.actor, raw.tag, plain_payload(raw.payload)))
-        # An edited cause may point at itself or behind, and would lead round and round.
+        # An edited cause may point at itself or forward, and would loop.
         cause = raw.cause if raw.cause < raw.seq else 0
     evidence = Evidence(
         divergence,
@@ -123,7 +121,7 @@ def explain(history: History, divergence: Divergence, version: str) -> Explanati
 
 
 def _rest_matches(replayer: Replayer, steps: Iterable[Batch]) -> bool | None:
-    """Whether all behind it is what re-execution makes of it; None where no decision is behind it."""
+    """Whether re-execution reproduces the rest; None: no decision follows."""
     decisions = 0
     try:
         for _, records in steps:
@@ -142,7 +140,7 @@ def _state(replayer: Replayer, label: str) -> Any:
 
 
 def _kept(side: Side, label: str) -> Any:
-    """An actor's state as a checkpoint has it."""
+    """An actor's state in a checkpoint."""
     name, _, subject = label.partition(":")
     actors = side.data.get("actors", ()) if isinstance(side.data, dict) else ()
     found = (each.get("state") for each in actors if (each["actor"], each["subject"]) == (name, subject))
@@ -151,16 +149,16 @@ def _kept(side: Side, label: str) -> Any:
 
 # Why a replay diverged, probably: a table of tests over the evidence, each with its sentence.
 #
-# A difference has few possible origins: other logic (a version, a flag), another configuration, a machine
-# that failed where this one does not, or a record that is not what was written. Each leaves traces.
+# Possible origins: other logic (a version), another configuration, a failing machine, or an edited record.
+# Each leaves traces.
 
 
 class Evidence(NamedTuple):
-    """What is known of a difference.
+    """The evidence of a difference.
 
-    ``fact`` began its step. ``writer`` is from its segment's header, ``version`` is this
-    program's. ``rest_matches``: all other records of its step and all behind it are as re-execution
-    makes them; None: no decision is behind it.
+    ``fact`` began its step. ``writer`` is from its segment's header, ``version`` is this program's.
+    ``rest_matches``: re-execution reproduces all other records of its step and all later ones; None: no
+    decision follows.
     """
 
     divergence: Divergence
@@ -185,7 +183,7 @@ class ReasonTest(NamedTuple):
     sentence: str
 
 
-#: Decisions that follow from the configuration, and the fields of others that do.
+#: Decisions that follow from the configuration, and such fields of others.
 _CONFIGURED = (ConfigAdopted.__name__, GrantAssessed.__name__)
 _CONFIGURED_FIELDS = ("periods", "requested_ns", "reserve_ns", "budget", "needed_ns", "period_ns", "seconds")
 
@@ -214,12 +212,12 @@ def _is_at(field: str) -> Callable[[Evidence], bool]:
     return lambda of: of.divergence.field == field
 
 
-#: Parts of an envelope that no logic decides about.
+#: Parts of an envelope that no logic decides.
 _OF_NO_LOGIC = ("time", "last", BACKWARDS, NO_BEGIN)
 
 
-# A decision is never read when a journal is executed, only compared. So where all the rest agrees, the facts
-# are those of then, and the one record that differs was not what the logic had said.
+# Replay only compares decisions. So if all the rest agrees, the facts are the original ones, and an edit
+# changed this one record.
 def _edited(of: Evidence) -> bool:
     recorded = of.divergence.expected.type not in ("", Checkpoint.__name__)
     return of.rest_matches is True and recorded and of.divergence.field not in _OF_NO_LOGIC
@@ -231,7 +229,7 @@ def _other_version(of: Evidence) -> bool:
 
 
 def _other_code(of: Evidence) -> bool:
-    """A version's number says nothing of a change that was not given one."""
+    """A change of the logic without a new version number is possible."""
     return (_edited(of) or _fact_edited(of)) and not _other_version(of)
 
 
@@ -245,14 +243,14 @@ def _configuration(of: Evidence) -> bool:
     )
 
 
-# A type of a newer version may be a fact there. It counts as none: this version could not step it either.
+# A newer version's unknown type may be a fact. It counts as none: this version could not step it.
 def _not_a_fact(of: Evidence) -> bool:
     kind = TYPES.get(of.divergence.expected.type)
     return not of.divergence.expected.cause and not (kind is not None and issubclass(kind, Fact | Mark))
 
 
-# A fact is read: with an edited one all that follows from it differs, too. Other causes do the same, and each
-# leaves a trace of its own; only where none is found is the fact suspected.
+# Replay reads facts: an edited one changes all that follows. Other causes do the same, but each leaves its
+# own trace; only without one suspect the fact.
 def _fact_edited(of: Evidence) -> bool:
     explained = _too_large(of) or _failed_then(of) or _fails_now(of) or _other_version(of) or _lost_state(of)
     return of.rest_matches is False and not explained and of.divergence.field not in _OF_NO_LOGIC
@@ -262,7 +260,7 @@ def _of_a_failure(side: Side) -> bool:
     return side.type in (ActorFailed.__name__, FallbackEngaged.__name__) or side.actor == FALLBACK.name
 
 
-#: In the order of likelihood: what is nearly a proof first, what is only possible last.
+#: By likelihood: near proofs first, mere possibilities last.
 REASON_TESTS: tuple[ReasonTest, ...] = (
     ReasonTest(
         "stamped-otherwise",
@@ -366,7 +364,7 @@ UNKNOWN_REASON = Reason(
 
 
 def reasons(of: Evidence) -> Iterator[Reason]:
-    """What holds, the likeliest first; at least one."""
+    """The reasons that hold, the likeliest first; at least one."""
     parts = {
         "seq": of.divergence.seq,
         "recorded": of.divergence.expected.type or "nothing",

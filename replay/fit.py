@@ -1,9 +1,9 @@
-"""Does a rollout fit the waves of the fleet that it is for? Asked before it happens, of what happened before.
+"""Does a rollout fit the waves of its fleet? Answered before it happens, from earlier shutdowns.
 
-What a pod needs is learned from the recorded stops of its workload (`replay.advise`) and from its manifest.
-What it has is its grace in the plan: its wave's period under the grant, or its own
-``terminationGracePeriodSeconds``, if that is less. A pod whose workload was never seen, and whose hooks are
-no sleeps, is unknown: that is said, and is no finding.
+A pod's need comes from the recorded stops of its workload (`replay.advise`) and from its manifest. Its time
+is its grace in the plan: its wave's period under the grant, or its own smaller
+``terminationGracePeriodSeconds``. A pod without stops on record, and with other hooks than sleeps, is
+unknown, which is no finding.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ebbtide.events.units import span, span_s
 from ebbtide.events.values import Container, Pod
 from ebbtide.replay.advise import ContainerTimes, Stop, workload
 
-#: hook-too-long: its sleep alone takes all that it has; grace-too-short: its own grace is less than it needs;
-#: wave-too-short: its wave is; never-enough: it was killed after as much time, and never seen to end;
-#: sometimes-killed: it was killed after as much time, and seen to end in less.
+#: hook-too-long: its sleep alone takes all its time; grace-too-short: its own grace is less than it needs;
+#: wave-too-short: its wave is; never-enough: it was killed after as much time, and never ended by itself;
+#: sometimes-killed: the same, but it ended by itself in less.
 MisfitCode = Literal["hook-too-long", "grace-too-short", "wave-too-short", "never-enough", "sometimes-killed"]
 
-#: Of these only a bound is known.
+#: Codes with only a lower bound.
 AT_LEAST_CODES: tuple[MisfitCode, ...] = ("never-enough", "sometimes-killed")
 
 
@@ -41,7 +41,7 @@ class Misfit(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """``unknown``: pods of which nothing is on record."""
+    """``unknown``: pods without a stop on record."""
 
     misfits: tuple[Misfit, ...]
     unknown: tuple[Pod, ...]
@@ -52,7 +52,7 @@ class Fit(NamedTuple):
 
 
 class _PlacedPod(NamedTuple):
-    """A pod in its wave of the plan, with the grace that it gets there."""
+    """A pod in its wave of the plan, with its grace there."""
 
     pod: Pod
     wave: int
@@ -62,7 +62,7 @@ class _PlacedPod(NamedTuple):
 
 
 def fit(plan: Plan, pods: Sequence[Pod], history: Iterable[Stop], *, sleep_action: bool = True) -> Fit:
-    """Each planned pod against the stops of its workload; ``pods`` are those of the plan."""
+    """Each planned pod against the stops of its workload; ``pods`` are the plan's."""
     seen: dict[str, list[Stop]] = {}
     for stop in history:
         seen.setdefault(stop.workload, []).append(stop)
@@ -103,8 +103,8 @@ def _check_pod(place: _PlacedPod, stops: Sequence[Stop], sleep_ns: int, sleep_ac
             "grace-too-short" if own is not None and own < place.period_seconds else "wave-too-short"
         )
         return _misfit(place, code, max(ended), why)
-    # Killed after as much time as it has here: that others ended sooner does not say that it will. Killed
-    # after less says nothing, because here it has more.
+    # A kill after as much time as here counts, even if others ended sooner. A kill after less does not,
+    # because here it has more.
     beyond = [ns for ns in cut if ns >= place.grace_ns]
     if not beyond:
         return None
@@ -128,29 +128,28 @@ def _misfit(place: _PlacedPod, code: MisfitCode, ns: int, because: str) -> Misfi
     return Misfit(place.pod, place.wave, place.priority, ns, at_least, place.grace_ns, code, message)
 
 
-# How long a pod that is to come needs, if its containers stop as those of a recorded stop did.
+# How long a future pod needs, if its containers stop as in a recorded stop.
 #
-# A sleep hook takes as long as the manifest says. Any other hook takes as long as it did; so does one that is
-# gone, unless it was a sleep, because what it did may have to be done still. A container that the record does
-# not have stops as the slowest there; one that the manifest does not have (a mesh puts its own into every
-# pod) is taken as it was.
+# A sleep hook takes the manifest's time. Any other hook takes its recorded time, also a removed one that was
+# no sleep, because its work may remain. A new container stops like the slowest one on record; an unlisted one
+# (a mesh adds its own) as recorded.
 
 
 _NO_SHARE = ContainerTimes("", False, False, 0, 0)
 
 
 def slept_ns(pod: Pod) -> int:
-    """Its longest sleep hook, of containers that run."""
+    """Its longest sleep hook, of running containers."""
     return max((_sleep_ns(each) or 0 for each in pod.containers if each.running), default=0)
 
 
 def needed_ns(pod: Pod, stop: Stop, *, sleep_action: bool) -> int:
-    """From the beginning of its stop to its end; of a stop that was cut, more than that."""
+    """From the begin of its stop to its end; of a cut stop, more than that."""
     then = {part.container: part for part in stop.parts}
     slowest_ns = max((part.stop_ns for part in stop.parts if not part.sidecar), default=0)
     new = _NO_SHARE._replace(stop_ns=slowest_ns)
     shares = []
-    # Backwards, because sidecars stop in the reverse of their order. Those of the record alone come last.
+    # Backwards, because sidecars stop in reverse order. The record's own come last.
     for each in reversed([each for each in pod.containers if each.running]):
         part = then.pop(each.name, _NO_SHARE if each.sidecar else new)
         hook_ns = _sleep_ns(each)

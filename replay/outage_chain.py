@@ -1,7 +1,6 @@
-"""What an outage's recovery waited for: the whole of it one phase after another, and each pod and volume.
+"""What an outage's recovery waited for: as a whole, one phase after another, and for each pod and volume.
 
-The same questions as of a shutdown (`replay.critical_chain`, `replay.blame`), answered from an outage's
-record alone.
+Like `replay.critical_chain` and `replay.blame` for a shutdown, from an outage's record alone.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ebbtide.replay.critical_chain import Chain, Segment
 
 
 class Waited(NamedTuple):
-    """A pod or a volume, and one of the things that it waited for. ``seen``: to its end."""
+    """A pod or a volume, and one thing that it waited for. ``seen``: to its end."""
 
     subject: Subject
     reason: str
@@ -35,13 +34,13 @@ def subject_kind(subject: Subject) -> Literal["pod", "volume"]:
 
 
 def waited(outage: OutageRecord) -> list[Waited]:
-    """What each pod and volume waited for, the longest first; ties in the order of the record."""
+    """The waits of each pod and volume, the longest first; ties in the order of the record."""
     found = [each for subject in outage.subjects for each in waits_of(outage, subject)]
     return sorted(found, key=lambda each: -each.took_ns)
 
 
 def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
-    """In the order of time, without a gap; of no time at all nobody waited."""
+    """In the order of time, without a gap; no wait of no time."""
     end_ns = record_end_ns(outage) if subject.ended_ns is None else subject.ended_ns
     begins = [each.at_ns for each in subject.waits]
     for wait, (began_ns, until_ns) in zip(subject.waits, pairwise([*begins, end_ns]), strict=True):
@@ -51,14 +50,14 @@ def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
 
 
 def record_end_ns(outage: OutageRecord) -> int:
-    """When it was closed, or the record of one that goes on ends."""
+    """The close, or the end of the record."""
     return outage.last_ns if outage.ended_ns is None else outage.ended_ns
 
 
 def recovery_chain(outage: OutageRecord) -> Chain:
-    """What it waited for from its first record to its end, or to the end of the record.
+    """From its first record to its end, or to the end of the record.
 
-    Inside the phase in which pods and volumes are waited for stands the one that was over last.
+    A phase that waits for pods and volumes contains the last of them.
     """
     segments = []
     for phase in outage.course:
@@ -69,12 +68,12 @@ def recovery_chain(outage: OutageRecord) -> Chain:
     return Chain(segments[-1].ended_ns if segments else 0, tuple(segments), ())
 
 
-#: In these it is a pod or a volume that is waited for.
+#: Phases that wait for a pod or a volume.
 _OF_SUBJECTS = ("recovering", "following")
 
 
 def _held(outage: OutageRecord, phase: Phase, ended_ns: int) -> tuple[Segment, ...]:
-    """Of those that were not over at the phase's begin the one that was over last."""
+    """Of the subjects that were open at the phase's begin, the last one to end."""
     if phase.what not in _OF_SUBJECTS:
         return ()
     ends = [

@@ -1,9 +1,8 @@
-"""A journal without anybody's names: the facts under pseudonyms, and everything decided anew from them.
+"""A journal without names: the facts under pseudonyms, and everything decided anew from them.
 
-Nothing is searched and replaced in texts. Facts are typed, and each field says what kind of thing it names
-(`events.messages`); equal things get equal pseudonyms (`Pseudonyms`); then the logic runs again (`redact`),
-so that what it derives from names, keys of orders and sentences, has the pseudonyms as well, and the result
-verifies.
+No search and replace. Facts are typed, and each field declares what it names (`events.messages`); equal names
+get equal pseudonyms (`Pseudonyms`); then the logic runs again (`redact`), so that keys of orders and
+sentences have the pseudonyms too, and the result verifies.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ from ebbtide.events.segment import Chain, Header, Identity, Link, WriterStart, s
 from ebbtide.replay.replayer import NO_BEGIN, Divergence
 from ebbtide.replay.verify import verify
 
-# Every record keeps its number, its times and its cause, so that what is said of one journal can be looked up
-# in the other. Only the journal's id and all hashes are new.
+# Every record keeps its number, its times and its cause, so that people can compare the two journals. Only
+# the journal's id and all hashes are new.
 
 
 _DOMAIN = b"ebbtide.redacted.v1"
@@ -93,8 +92,8 @@ def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
     if result.failure is not None:
         raise result.failure
     statement = _statement(history)
-    # Every name that facts and the first checkpoint hold, so that no pseudonym is one of them. Decisions hold
-    # no other names, and a later checkpoint only what the facts before it have left.
+    # Learn every name in the facts and the first checkpoint, so that no pseudonym equals one. Decisions and
+    # later checkpoints have no other names.
     first = True
     for batch in history.batches():
         _identity(batch.header.identity, names)
@@ -115,8 +114,7 @@ def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
 def _statement(history: History) -> RedactedFrom:
     traces = {episode.first_seq: episode.trace_id for episode in episodes(history)}
     end = history.verdict.end
-    # The chain hash of the last record of a whole step: what lies behind it is not in the copy, and whoever
-    # has the original can say by this hash that the copy is of it.
+    # The chain hash of the last record of a whole step, where the copy ends: it proves the copy's original.
     head = b""
     for batch in history.batches():
         head = batch.records[-1].hash
@@ -150,7 +148,7 @@ def _state(mark: Checkpoint, seq: int, names: Pseudonyms) -> System:
     return pseudonymized
 
 
-# A generator of its own: `redact` has to raise before the first piece, and not at it.
+# A generator of its own: `redact` must raise before the first piece.
 def _copy(history: History, names: Pseudonyms, statement: RedactedFrom) -> Iterator[Written]:
     head = bytes.fromhex(statement.journal_id) + bytes.fromhex(statement.head)
     journal_id = hashlib.sha256(_DOMAIN + head).digest()[:_ID_BYTES]
@@ -164,7 +162,7 @@ def _copy(history: History, names: Pseudonyms, statement: RedactedFrom) -> Itera
 
 
 class _SegmentWriter:
-    """Executes and writes. ``_step`` has what is still to come of the step at hand."""
+    """Executes and writes. ``_step`` has the rest of the current step."""
 
     def __init__(self, names: Pseudonyms, statement: RedactedFrom) -> None:
         self._names, self._statement = names, statement
@@ -173,10 +171,10 @@ class _SegmentWriter:
         self._step: deque[Record] = deque()
 
     def begin(self, header: Header, seq: int, journal_id: bytes) -> Iterator[Written]:
-        """A segment for each of the original's: times are shown by its anchor."""
+        """A segment for each of the original's: their anchors display the times."""
         identity = _identity(header.identity, self._names)
         if self._chain is None:
-            # Where the original begins later than its history did, so does this one.
+            # An original without its first segments has a copy without them.
             number = max(header.segment, 2 if seq > 1 else 1)
             before = Link(number - 1, 0, seq - 1) if seq > 1 else Link()
             self._chain = Chain(identity, WriterStart(journal_id, before, number))
@@ -190,7 +188,8 @@ class _SegmentWriter:
         return Written(segment_file_name(item.end.segment, self._chain.journal_id), item.data)
 
     def _record(self, raw: RawRecord) -> Record:
-        # Only a step's fact is read. Its decisions are made anew, as many as the original has: it replays.
+        # Read only a step's fact. The logic makes its decisions anew, as many as before: the original
+        # replays.
         if self._step:
             return self._step.popleft()
         event = decode_event(raw.tag, raw.payload)
@@ -199,8 +198,7 @@ class _SegmentWriter:
             stamp = Stamp(raw.mono_ns, raw.wall_ns)
             self._step.extend(self._system.step(self._names.pseudonymized(event), stamp))
             return self._step.popleft()
-        # Only the first one is taken over, and says what the copy is of. The others are taken of what the
-        # pseudonyms have led to.
+        # Take over only the first checkpoint, which names the original. Others come from the new states.
         if self._system is None:
             self._system = _state(event, raw.seq, self._names)
             mark = msgspec.structs.replace(take_checkpoint(self._system), redacted=self._statement)
@@ -219,30 +217,29 @@ class _SegmentWriter:
         )
 
 
-# Pseudonyms: equal names get equal ones, in the order in which they come, and nothing leads back.
+# Equal names get equal pseudonyms, in the order in which they come, without a way back.
 #
-# Two passes over a journal: the first learns all names (`learning`), the second replaces them, so that no
-# pseudonym is by accident a name of the original. There is no key and no hash of a name in it; the map lives
-# as long as the process.
+# The first pass learns all names (`learning`), the second replaces them, so that no pseudonym equals a name
+# of the original. The copy has no key and no hash of a name; the map lives as long as the process.
 
 
-#: Messages that say nothing of who runs here, and much of what happened.
+#: Messages that name no one, and explain much.
 PLAIN_MESSAGES = re.compile(
     rf"|{OPERATION_IN_PROGRESS}|{CHANGED}|(preStop failed: )?exit code \d{{1,3}}|cancelled|timed out|failed"
     "|unknown"
 )
 
-#: A value of the sources of the settings that is no place in a file.
+#: An origin of a setting that is no place in a file.
 DEFAULT_NAMESPACE = "default"
 
-#: What an actor calls an order in its key.
+#: An actor's name for an order, in its key.
 _ORDER_WORD = re.compile(r"[a-z-]+")
 
-#: Numbers of people that are no person: root.
+#: A user that is no person: root.
 ROOT_UID = 0
 PERSONS_FROM = 60_001
 
-#: ``~`` stands in no name of Kubernetes, so a pseudonym is recognised, and never a part of a name.
+#: ``~`` is in no name of Kubernetes, so a pseudonym is easy to see, and never a part of a name.
 _FORMS: dict[str, str] = {
     "uid": "eeeeeeee-0000-4000-8000-{:012x}",
     "namespace": "ns~{}",
@@ -262,14 +259,14 @@ _FORMS: dict[str, str] = {
     "message": "message~{}",
 }
 
-#: What events have as words: of this program, and of Kubernetes. Anything else in their place is a message.
+#: Words of this program and of Kubernetes in events. Anything else in their place is a message.
 WORDS: Mapping[str, None] = dict.fromkeys(
     (
         "",
-        # Modes, and where an inventory comes from.
+        # Modes, and sources of an inventory.
         *("process", "api", "cri", "auto", "observe", "none", "simulate", "simulated"),
         *("poweroff", "reboot", "halt", "kexec", "soft-reboot", "unknown"),
-        # What an order waits for; of a process: what it is doing.
+        # Barriers; states of a process.
         *get_args(Barrier),
         *("running", "sleeping", "uninterruptible", "stopped", "traced", "zombie", "idle"),
         *"RSDTtZIXPKW",
@@ -278,7 +275,7 @@ WORDS: Mapping[str, None] = dict.fromkeys(
         *("GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"),
         *("PodLifecycleSleepAction", "PodLifecycleSleepActionAllowZero"),
         *ACTOR_TYPE_BY_NAME,
-        # What is said of the node, and of its pods.
+        # Texts about the node and its pods.
         *(NODE_REASON, NODE_MESSAGE, EVENT_REASON, KILLED_REASON, POD_REASON, POD_MESSAGE),
         *(*GOING_DOWN_CONDITIONS, *DOWN_CONDITIONS),
         *("Failed", "Succeeded"),
@@ -287,24 +284,24 @@ WORDS: Mapping[str, None] = dict.fromkeys(
     )
 )
 
-#: Kinds of workloads that every cluster has: another one names an operator, and so perhaps whose it is.
+#: Kinds of workloads in every cluster: another one names an operator, and so perhaps its user.
 WORKLOAD_KINDS = (
     *("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"),
     *("ReplicationController", "Node", "Pod"),
 )
 
-#: What the kubelet's unit is called everywhere; k3s and others bring their own name.
+#: Common names of the kubelet's unit.
 KUBELET_UNITS = ("", "kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service")
 
-#: Names of signals are the kernel's, but an image may ask for anything as its stop signal.
+#: Signals are the kernel's names, but an image may ask for any text as its stop signal.
 _SIGNAL_NAMES = (
     "ABRT|ALRM|BUS|CHLD|CLD|CONT|FPE|HUP|ILL|INT|IO|IOT|KILL|PIPE|POLL|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS"
     r"|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ|RTMIN(\+\d\d?)?|RTMAX(-\d\d?)?|\d\d?"
 )
 _SIGNAL = re.compile(rf"|(SIG)?({_SIGNAL_NAMES})", re.IGNORECASE)
 
-#: What is kept of texts that are neither words nor names, by kind: a unique bus name is a number, and the
-#: part of a version behind the plus may say who built it.
+#: The kept part of other texts, by kind: a unique bus name is a number, and a version's part behind the plus
+#: may name its builder.
 _KEPT_FORMS: dict[TextKind, re.Pattern[str]] = {
     "signal": _SIGNAL,
     "version": re.compile(r"|\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"),
@@ -318,7 +315,7 @@ _KEPT_FORMS: dict[TextKind, re.Pattern[str]] = {
 
 
 class Pseudonyms:
-    """``learning``: values come back as they are, and are remembered."""
+    """``learning``: returns values unchanged, and remembers them."""
 
     def __init__(self) -> None:
         self.learning = True
@@ -340,7 +337,7 @@ class Pseudonyms:
         }
 
     def replace(self) -> None:
-        """All names are known: from here on pseudonyms come back."""
+        """All names are known: return pseudonyms from here on."""
         self.learning = False
 
     def of(self, form: str, text: str) -> str:
@@ -361,7 +358,7 @@ class Pseudonyms:
         return [text for made in self._made.values() for text in made]
 
     def pseudonymized(self, value: Any, kind: TextKind = "kept") -> Any:
-        """A value with its texts replaced: of a Struct each field by its own kind, else all by this one."""
+        """A value with its texts replaced: a Struct's fields by their own kinds, else all by this one."""
         if kind == "dropped":
             return value if self.learning else ()
         if isinstance(value, msgspec.Struct):
@@ -408,7 +405,7 @@ class Pseudonyms:
         return f"{self.of('path', path)}:{line}" if colon and line.isdecimal() else self.of("path", text)
 
     def _source(self, text: str) -> str:
-        """Of a proof: its word, and what it is called."""
+        """A proof's source and its name."""
         source, space, name = text.partition(" ")
         if source not in get_args(Source):
             return self.of("message", text)
@@ -449,7 +446,7 @@ class Pseudonyms:
         return self.of("uid", text) if text in self._made["uid"] or not text.isdecimal() else text
 
     def _reference(self, text: str) -> str:
-        """What a person called a pod: its UID, ``namespace/name``, or its name."""
+        """A person's name for a pod: its UID, ``namespace/name``, or its name."""
         if text in self._made["uid"]:
             return self.of("uid", text)
         namespace, slash, name = text.rpartition("/")
@@ -457,18 +454,18 @@ class Pseudonyms:
 
 
 def _is_texts(value: Any, count: int) -> bool:
-    """Whether it is one row of a field that holds a list of them."""
+    """Whether it is one row of a field with a list of them."""
     return isinstance(value, tuple) and len(value) == count and all(isinstance(each, str) for each in value)
 
 
-# What each text in a fact, a state or an order names, and so what kind of pseudonym it gets.
+# The kind of pseudonym for each text in a fact, a state or an order.
 #
-# The table is complete: a test asks it for every field with text that there is, so that whoever adds one
-# decides. What is kept says nothing of who runs here: words of this program, of the kernel, of Kubernetes.
+# A test asks for every field with text, so that the author of a new field decides. Kept texts name no one:
+# words of this program, of the kernel, of Kubernetes.
 
 
-#: Of the actors' states, as the first checkpoint holds them, by the name of the class and the field. A kind
-#: is for every text in the field, keys of maps included.
+#: For actors' states in the first checkpoint, by class and field. A kind is for every text in the field, keys
+#: of maps included.
 STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("ProofState", "node"): "node",
     **{("ProofState", field): "uid" for field in ("node_uid", "system_uuid", "provider_id")},
@@ -568,7 +565,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
 }
 
 
-#: Of maps in states whose keys name something else than their values: what the keys name.
+#: For maps in states whose keys name something else than their values: what the keys name.
 KEY_NAMES: dict[tuple[str, str], TextKind] = {
     **{("ProofState", field): "source" for field in ("off", "on", "declared", "refused")},
     ("OutageState", "pods"): "uid",
@@ -579,7 +576,7 @@ KEY_NAMES: dict[tuple[str, str], TextKind] = {
 
 @cache
 def text_kinds(cls: type) -> dict[str, TextKind]:
-    """Each field's kind. One that nobody has decided about (a test finds it) is a message if it has text."""
+    """Each field's kind. An undeclared text (a test finds it) is a message."""
     info = inspect.type_info(cls)
     assert isinstance(info, inspect.StructType)
     return {
@@ -589,13 +586,13 @@ def text_kinds(cls: type) -> dict[str, TextKind]:
 
 
 def text_kind(cls: type, field: str) -> TextKind | None:
-    """What the class of an event or value says, and `STATE_NAMES`; None where neither does."""
+    """From the class of an event or value, or `STATE_NAMES`; None: from neither."""
     names: Mapping[str, TextKind] = getattr(cls, "redaction", {})
     return names.get(field) or STATE_NAMES.get((cls.__name__, field)) or FIELD_REDACTION.get(field)
 
 
 def has_text(kind: Any) -> bool:
-    """Whether a value of this type may hold text of any kind; one of a list of words is none."""
+    """Whether a value of this type may be free text."""
     if isinstance(kind, inspect.StrType):
         return True
     parts = [getattr(kind, name, ()) for name in ("types", "item_types")]

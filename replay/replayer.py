@@ -1,9 +1,9 @@
-"""The replayer: a journal's facts stepped again, and every decision compared, byte by byte, with the record.
+"""The replayer: steps a journal's facts again, and compares every decision with the record, byte by byte.
 
-A plain loop over records, with no Trio, no clock and no network: `Replayer` first, then how two records are
-compared (the first field that differs, by name), then how two plain values are. ``replay verify`` proves with
-it that the whole journal is a function of its facts; and the daemon itself starts with it, because its state
-is rebuilt by replaying its journal, so that a start is a proof, too.
+A plain loop over records, without Trio, clock and network: `Replayer`, then the comparison of two records
+(the first different field, by name) and of two plain values. ``replay verify`` proves with it that the
+journal is a function of its facts. The daemon's start uses it too: it rebuilds the state from the journal, so
+a start is also a proof.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ebbtide.events.reader import Batch
 
 
 class Divergence(NamedTuple):
-    """The first record that re-execution did not produce as it stands."""
+    """The first record that re-execution does not reproduce."""
 
     seq: int
     field: str
@@ -39,8 +39,8 @@ class Divergence(NamedTuple):
     produced: Side
 
 
-#: What stands in the place of a field where it is no field that differs: decisions are missing behind the
-#: last record; a record stands where none can; there is no state to begin with; a time is before the last.
+#: In place of a field: decisions are missing behind the last record; a record that cannot be here; no state
+#: to begin with; a time before the last one.
 ENDS_HERE = "the journal ends here"
 NO_FACT = "a fact is expected here"
 NO_BEGIN = "a checkpoint is expected here"
@@ -52,12 +52,11 @@ STATEMENTS = (ENDS_HERE, NO_FACT, NO_BEGIN, BACKWARDS)
 
 
 class Replayer:
-    """Feed it raw records in order; it stops at the first divergence and stays there.
+    """Feed it raw records in order; it stops at the first divergence.
 
-    ``system`` is the state after the last whole step that was fed. The first record is a checkpoint, which
-    says under which logic the others are executed; without one nothing is. With ``goes_on`` the first
-    divergence is kept, and what follows is believed: facts are stepped, checkpoints taken over, and decisions
-    passed over.
+    ``system`` is the state after the last whole step. The first record, a checkpoint, names the logic;
+    without it there is no execution. With ``goes_on`` the replayer keeps the first divergence and then trusts
+    the record: it steps facts, takes over checkpoints, and skips decisions.
     """
 
     def __init__(self, *, goes_on: bool = False) -> None:
@@ -67,21 +66,21 @@ class Replayer:
         self._fresh = True
         self._pending: list[BareRecord] = []
         self._at = 0
-        #: Of the fact at hand; its decisions carry them.
+        #: Of the current fact; its decisions carry them.
         self._mono_ns = self._wall_ns = 0
-        #: A difference in nothing but the mark that ends a step: what it means, the next record tells.
+        #: A difference only in the mark of a step's end: the next record explains it.
         self._marked: Divergence | None = None
         self._goes_on = goes_on
         #: The last record that was stepped, or taken over.
         self._taken_seq = 0
 
     def feed(self, records: Iterable[RawRecord]) -> Divergence | None:
-        """Raises events.codec.UnknownType and BadPayload where a fact cannot be read, or not be executed."""
+        """Raises events.codec.UnknownType and BadPayload for a fact that cannot be read or executed."""
         for raw in records:
             self.events += 1
             if self.divergence is None:
-                # Two records of three are decisions, so without a call. They are compared as bytes and never
-                # decoded: that is faster, and the same values in other bytes are no decision of ours either.
+                # Two records of three are decisions, so no call here. The comparison is of bytes, which is
+                # faster than decoding, and the same values in other bytes are no decision of ours.
                 if self._at < len(self._pending):
                     produced = self._pending[self._at]
                     self._at += 1
@@ -99,7 +98,7 @@ class Replayer:
                         continue
                     self._differs(raw)
                 else:
-                    # Only this: an error of whoever hands the records out is not the journal's.
+                    # Only this: an error of the caller's iterator is not the journal's.
                     try:
                         (self._checkpoint if raw.tag == Checkpoint.__name__ else self._fact)(raw)
                     except Exception as error:
@@ -111,10 +110,10 @@ class Replayer:
         return self.divergence
 
     def _refuse(self, error: Exception) -> NoReturn:
-        """Raise the error of a step: itself, where it says what is wrong with the journal, else BadPayload.
+        """Raise the error of a step: itself, if it explains the journal's fault, else BadPayload.
 
-        A state that was made up has a state's types, and no actor was ever in it: what then fails outside of
-        a handler (where a failure is an event) says nothing against this program.
+        A forged state can have the right types and impossible values: a failure outside of a handler (where
+        it would be an event) does not prove a bug of this program.
         """
         if isinstance(error, (UnknownType, BadPayload, UndeclaredTransition, OSError)):
             raise error
@@ -122,7 +121,7 @@ class Replayer:
         raise BadPayload(f"behind record {self._taken_seq} nothing can be executed ({what})") from error
 
     def went_back(self, raw: RawRecord, before_ns: int) -> None:
-        """This record's time is before that of the record in front of it, in the same boot."""
+        """This record's time is before the time of the record before it, in the same boot."""
         self._diverge(raw, BACKWARDS, recorded(raw)._replace(mono_ns=before_ns))
 
     def believe(self, step: Sequence[RawRecord]) -> list[Side]:
@@ -286,9 +285,8 @@ def first_difference(produced: Side, recorded: Side) -> str:
 
     ``time``: a decision carries its fact's stamps. ``last``: it ends the step, or does not.
     """
-    # The envelope before the data: the fields of two types are not comparable, and "type" says more than the
-    # first field that one of them has not. The time comes before the data because no logic decides about it:
-    # where it differs a record was edited, whatever else does.
+    # The envelope before the data: fields of two types are not comparable, and "type" explains more than a
+    # missing field. The time before the data: no logic decides it, so a difference proves an edit.
     for name in ("type", "actor", "cause", "episode"):
         if getattr(produced, name) != getattr(recorded, name):
             return name
@@ -299,15 +297,16 @@ def first_difference(produced: Side, recorded: Side) -> str:
 
 
 def _data_field(produced: Side, recorded: Side) -> str:
-    """The first field of the events that differs; "" where none does.
+    """The first different field of the events; "" for none.
 
-    Of two digests the actor whose state differs, and the field of it; of one that is in only one: the actor.
+    Of two digests: the actor with the different state, and its field; the actor alone, if only one digest has
+    it.
     """
     if not isinstance(recorded.data, dict) or not isinstance(produced.data, dict):
         return "data"
     if recorded.type != StatesDigest.__name__ or recorded.data == produced.data:
         names = {**recorded.data, **produced.data}
-        # An edited payload may have a key that is no text, or an empty one: it is named all the same.
+        # An edited payload may have a key that is no text, or an empty one: name it all the same.
         differing = (name for name in names if recorded.data.get(name) != produced.data.get(name))
         return next((str(name) or "data" for name in differing), "")
     there, here = recorded.data.get("actors", {}), produced.data.get("actors", {})
@@ -322,10 +321,9 @@ def _data_field(produced: Side, recorded: Side) -> str:
 
 
 def without_new_blank_actors(mine: Checkpoint, recorded: Checkpoint) -> Checkpoint:
-    """``mine`` without the singletons that whoever wrote did not have yet, as long as they know nothing.
+    """``mine`` without unchanged singletons that the writer did not have yet.
 
-    A version that brings an actor leaves the journals before it as they are: a default state is what a start
-    from the recorded checkpoint gives that actor too.
+    A new actor changes no older journal: a start from the recorded checkpoint gives it the default state too.
     """
     there = {(kept.actor, kept.subject): None for kept in recorded.actors}
     actors = []
@@ -340,8 +338,8 @@ def without_new_blank_actors(mine: Checkpoint, recorded: Checkpoint) -> Checkpoi
 def checkpoints_alike(recorded: Checkpoint, mine: Checkpoint) -> bool:
     """The same values in the same order, whatever the form of a map's length.
 
-    A struct of more than 15 fields is written with a longer head, also where most of them are left out: a
-    state that has gained fields has other bytes, and says nothing else.
+    A struct of more than 15 fields has a longer head, also without most of them: a state with new fields has
+    other bytes and the same values.
     """
     if len(recorded.actors) != len(mine.actors):
         return False
@@ -356,9 +354,9 @@ def checkpoints_alike(recorded: Checkpoint, mine: Checkpoint) -> bool:
 
 
 def checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
-    """The first actor whose state differs, and its first differing field."""
+    """The first actor with a different state, and its first different field."""
     for theirs, ours in zip(recorded.actors, mine.actors, strict=False):
-        # The recorded bytes need not fit the type of this version's state: so as plain values.
+        # As plain values: the recorded bytes need not fit this version's type.
         kept, made = msgspec.msgpack.decode(theirs.state), msgspec.msgpack.decode(ours.state)
         labels = [(each.actor, each.subject, each.failed) for each in (theirs, ours)]
         if labels[0] != labels[1] or not same_value(kept, made):
@@ -367,17 +365,17 @@ def checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
     return "actors" if len(recorded.actors) != len(mine.actors) else "open orders"
 
 
-# Two plain values side by side: which parts differ, down to the innermost one.
+# Two plain values side by side: their differences, down to the innermost part.
 #
-# Plain values are what a payload or a state decodes to. A field at its default is not there: None here.
+# A payload or a state decodes to plain values. A field at its default is missing: None here.
 
 
-#: Of a list whose length changed by more, the lists are shown and not each element.
+#: If a list's length changed by more, show the lists and not each element.
 ELEMENTS_MAX = 64
 
 
 class ValueChange(NamedTuple):
-    """One part by its path (``downs[0].phase``). None: not there."""
+    """One part by its path (``downs[0].phase``). None: missing."""
 
     path: str
     left: Any
@@ -402,7 +400,7 @@ def same_value(left: Any, right: Any) -> bool:
 
 
 def value_changes(left: Any, right: Any, path: str = "") -> Iterator[ValueChange]:
-    """The parts that differ, in the order of the left side, then what only the right side has."""
+    """The different parts, in the order of the left side, then those of the right side alone."""
     lists = isinstance(left, list | tuple) and isinstance(right, list | tuple)
     if isinstance(left, dict) and isinstance(right, dict):
         for name in {**left, **right}:
@@ -415,7 +413,7 @@ def value_changes(left: Any, right: Any, path: str = "") -> Iterator[ValueChange
 
 
 def side_by_side(left: Any, right: Any) -> Iterator[ValueChange]:
-    """Every field of two events: an equal one whole, a differing one down to its parts."""
+    """Every field of two events: an equal one whole, a different one down to its parts."""
     if not isinstance(left, dict) or not isinstance(right, dict):
         yield ValueChange("data", left, right)
         return

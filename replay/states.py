@@ -1,8 +1,7 @@
 """What every actor knew at any place of a journal: after any event, or at any instant.
 
-The journal is read twice, first up to the place, then executed again from the nearest checkpoint before it.
-Below the entry points: a system that keeps its states in the middle of a step; a state as a flat list of
-named values (``downs[main].phase``).
+It reads the journal twice: up to the place, then again from the nearest checkpoint before it, executing.
+Below: a system that stops within a step; a state as a flat list of named values (``downs[main].phase``).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ebbtide.replay.timeline import Moment, Signal, SignalClock, When, named
 class States(NamedTuple):
     """What every actor knew after the record ``at``; ``step_end`` is the last number of its step.
 
-    ``names`` are of the pods that were known by then, ``signal`` is that of the shutdown that ran.
+    ``names``: the pods known by then; ``signal``: of the running shutdown.
     """
 
     at: RawRecord
@@ -43,7 +42,7 @@ class States(NamedTuple):
 
 
 class Survey:
-    """What must be known of the records before a place in order to execute from there, and to describe it."""
+    """What execution and display need from the records before a place."""
 
     def __init__(self) -> None:
         self.names = Names()
@@ -60,7 +59,7 @@ class Survey:
 
 
 def states_at(history: History, seq: int) -> States | None:
-    """What every actor knew right after record ``seq``, also within a step; None if there is no such record.
+    """What every actor knew right after record ``seq``, also within a step; None: no such record.
 
     Reads twice: first all, then from the nearest checkpoint, executing. Raises events.codec.UnknownType and
     BadPayload.
@@ -94,9 +93,9 @@ def states_at(history: History, seq: int) -> States | None:
 
 
 def seq_at_moment(history: History, moment: Moment, first_seq: int) -> int | None:
-    """The number of the last record not behind a moment; None where all are behind it, or none is there.
+    """The number of the last record not behind a moment; None: all are behind it, or there is none.
 
-    Time since a signal is that of the shutdown which begins with record ``first_seq``.
+    Time counts since the signal of the shutdown at record ``first_seq``.
     """
     if moment.scale == "seq":
         return moment.value
@@ -126,9 +125,9 @@ def _known_states(system: System) -> dict[str, KnownState]:
 
 
 class Stopped(System):
-    """A system that goes on where another one stands, and keeps what its actors know after one event.
+    """A system that continues from another one, and keeps its actors' states after one event.
 
-    ``at`` is that event's place in the next step. ``known`` stays None where the step has no event behind it.
+    ``at``: the event's place in the next step. ``known`` stays None if the step is shorter.
     """
 
     def __init__(self, system: System, at: int) -> None:
@@ -137,33 +136,33 @@ class Stopped(System):
         self._at, self._delivered = at, 0
 
     def _recipients(self, event: Event, *how: Any) -> list[Slot]:
-        """Called once for each event, before it is delivered."""
+        """Called once for each event, before its delivery."""
         if self._delivered == self._at + 1:
             self.known = _known_states(self)
         self._delivered += 1
         return super()._recipients(event, *how)
 
 
-# An actor's state as a flat list of named values, to be printed.
+# An actor's state as a flat list of named values, for print.
 #
-# A path names a value as the fields do: ``downs[main].phase``. Pods are named, of a checklist it is said who
-# is open and who has ended, and a field at its default is left out unless all are wanted.
+# A path uses the fields' names: ``downs[main].phase``. Pods have their names, a checklist shows open and
+# ended pods, and defaults are left out unless all are wanted.
 
 
 #: Text, a number, a truth value, None, or a list of such.
 FlatValue = str | int | bool | None | list[Any]
 
-#: Ends of the names of fields that hold a moment of the monotonic clock; other ``_ns`` are durations.
+#: Suffixes of fields with a moment of the monotonic clock; other ``_ns`` are durations.
 MOMENT_SUFFIXES = (
     *("deadline_ns", "limit_ns", "at_ns", "by_ns", "since_ns", "until_ns", "begun_ns"),
     # Of an outage's actors.
     *("first_ns", "seen_ns", "down_ns", "switch_ns", "wake_ns", "unused_ns"),
 )
 
-#: What names an element of a list, instead of its place.
+#: The name of a list's element, in place of its index.
 _ELEMENT_NAMES = ("spec", "name", "uid")
 
-#: Fields of such an element that its name, or its actor's, says already.
+#: Fields that repeat the element's or the actor's name.
 _NAMED_ALREADY = (".spec.name", ".name", ".uid")
 
 _PLAIN = (str, int, bool, type(None))
@@ -175,9 +174,9 @@ def flatten(value: Any, names: Names, *, every: bool) -> dict[str, FlatValue]:
 
 
 def plain_state(value: Any, *, every: bool, key_of: Callable[[str], str]) -> Any:
-    """The same as nested plain values, exactly as the state has them; UIDs stay, bytes are hexadecimal.
+    """The same as nested plain values, exactly as in the state; UIDs stay, bytes are hexadecimal.
 
-    ``key_of`` a field's name; the keys of a mapping are data, and stay.
+    ``key_of``: a field's name; the keys of a mapping are data, and stay.
     """
     if isinstance(value, msgspec.Struct):
         return {
@@ -190,13 +189,13 @@ def plain_state(value: Any, *, every: bool, key_of: Callable[[str], str]) -> Any
         return [plain_state(each, every=every, key_of=key_of) for each in value]
     if isinstance(value, bytes):
         return value.hex()
-    # What JSON has no form for stands in an edited record only.
+    # Only an edited record has values without a JSON form.
     return value if isinstance(value, _PLAIN) else repr(value)
 
 
 @lru_cache(maxsize=256)
 def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, bool, Any], ...]:
-    """Name, whether it is required, and default; looking these up is slow, and no type changes."""
+    """Name, whether it is required, and default; the look-up is slow, and no type changes."""
     return tuple(
         (
             field.name,
@@ -225,7 +224,7 @@ def _walk(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[st
         for name, of in _fields(value, every=every):
             yield from _walk(of, f"{path}.{name}" if path else name, names, every)
     elif isinstance(value, dict):
-        # Pods by UID are a list of them: what else is known by pod, their own actors show.
+        # Pods by UID are a list: their own actors show the rest.
         if all(isinstance(of, Pod) for of in value.values()):
             yield path, [pod.label for pod in value.values()]
         for key, of in () if path.endswith("pods") else value.items():
@@ -258,7 +257,7 @@ def _sequence(value: Any, path: str, names: Names, every: bool) -> Iterator[tupl
 
 
 def element_name(value: Any, at: int) -> str:
-    """How an element of a list is called in a path: by its own name, else by its place."""
+    """An element's name in a path: its own, else its place."""
     for name in _ELEMENT_NAMES:
         found = getattr(value, name, None)
         found = getattr(found, "name", found)
@@ -282,7 +281,7 @@ ELEMENT_TEXTS: dict[type, Callable[[Any, Names], str]] = {
 
 
 def value_text(path: str, value: FlatValue, signal_ns: int | None) -> str:
-    """A value for people: nanoseconds as seconds, moments as seconds since the signal where one is known."""
+    """A value for people: nanoseconds as seconds, moments as seconds since a known signal."""
     if isinstance(value, list):
         texts = list(map(str, value))
         return ("; " if any("," in each for each in texts) else ", ").join(texts) or "none"

@@ -1,8 +1,7 @@
-"""A shutdown as one line a transition: when, who, which pod, and what, in words.
+"""A shutdown as one line a record: when, who, which pod, and what, in words.
 
-Nothing is executed again: a line is told from its record alone, and from the names that records before it
-have introduced. So this works on any journal that can be read; a type of another version shows its tag and
-its data.
+Without execution: a line comes from its record, and from the names in earlier records. So it works on any
+readable journal; a type of another version shows its tag and its data.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ from ebbtide.events.reader import Batch
 from ebbtide.events.segment import Header
 from ebbtide.events.units import span, span_s
 
-# A shutdown is measured by the monotonic clock, so that a stepped wall clock moves nothing; that clock begins
-# anew with each boot, and from one boot to the next only the wall clock is left. Outside a shutdown the
-# segment's anchor counts.
+# The monotonic clock measures a shutdown, so a stepped wall clock moves no line; between boots only the wall
+# clock is left. Outside a shutdown the segment's anchor counts.
 
 
 class When(NamedTuple):
@@ -41,7 +39,7 @@ class When(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """The first record of a shutdown, and the boot that it happened in."""
+    """The first record of a shutdown, and its boot."""
 
     raw: RawRecord
     boot_id: str
@@ -54,21 +52,20 @@ class Signal(NamedTuple):
 
 
 class SignalClock:
-    """Counts from the first record of the shutdown that the records shown to it belong to."""
+    """Counts from the first record of the current record's shutdown."""
 
     def __init__(self) -> None:
-        #: Of the shutdown that the last record belonged to; None outside.
+        #: Of the last record's shutdown; None outside.
         self.signal: Signal | None = None
 
     def when(self, header: Header, raw: RawRecord) -> When:
-        """To be asked in the records' order."""
+        """Call it in the records' order."""
         if not raw.episode:
             self.signal = None
             return When(None, header.wall_ns(raw.mono_ns))
         if self.signal is None or raw.episode not in (self.signal.raw.episode, self.signal.raw.seq):
             self.signal = Signal(raw, header.identity.boot_id)
-        # The wall clock's own stamp is not shown: it may have been stepped in between, and then times would
-        # stand in another order than the records.
+        # Not the wall clock's own stamp: after a step of the clock, times and records would differ in order.
         since_ns = self.signal.since_ns(header, raw)
         return When(since_ns, self.signal.raw.wall_ns + since_ns)
 
@@ -89,9 +86,9 @@ class Moment(NamedTuple):
 
 
 class LineFilter(NamedTuple):
-    """``actor`` is a full name, with its subject or without, or a short one; ``pod`` any of a pod's names.
+    """``actor``: a full name, with its subject or without, or a short one; ``pod``: any of a pod's names.
 
-    ``since`` and ``until`` are inclusive. Without ``all`` only what matters to a person.
+    ``since`` and ``until`` are inclusive. Without ``all`` only the lines for people.
     """
 
     actor: str = ""
@@ -131,10 +128,10 @@ def is_pod(wanted: str, uid: str, label: str) -> bool:
 
 LineKind = Literal["fact", "decision", "order", "mark", "unknown"]
 
-#: Whoever writes records, by a short name.
+#: Short names of record writers.
 SHORT_NAMES = {"ConfigReconciler": "config", "NodeStatusActor": "node"}
 
-#: Where a payload names an order's key.
+#: Fields with an order's key.
 _KEYS = ("key", "target")
 
 #: Its UID is the Node's.
@@ -142,12 +139,13 @@ _OF_NO_POD = ("NodeRead",)
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One record, told. ``since_ns`` counts from the signal; ``wall_ns`` is the signal's wall time plus that.
+    """One record as text. ``since_ns`` counts from the signal; ``wall_ns`` is the signal's wall time plus
+    that.
 
     ``actor`` is the record's own (``HookActor:UID``), ``short`` its short name. ``pod`` is namespace/name, or
-    the UID where no record has introduced it; empty, like ``uid``, for a line that is not about one pod.
-    ``wave`` is that of the event, or of its pod; None for neither. ``level`` counts as sd-daemon(3) does
-    (`events.messages`): `brief` are the lines for people. ``data`` is the payload as plain values.
+    the UID of a pod without an introduction; empty, like ``uid``, for a line about no single pod. ``wave``:
+    the event's, or its pod's; or None. ``level`` counts as in sd-daemon(3) (`events.messages`): `brief` are
+    the lines for people. ``data`` is the payload as plain values.
     """
 
     seq: int
@@ -169,19 +167,19 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def brief(self) -> bool:
-        """Whether it matters to a person, or is bookkeeping."""
+        """A line for people, not bookkeeping."""
         return self.level < DEBUG
 
     @property
     def bad(self) -> bool:
-        """Whether something did not go as it should."""
+        """A failure or a warning."""
         return self.level < NOTICE
 
 
 def timeline(batches: Iterable[Batch], episode: int, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
     """The lines of the shutdown whose first record has this number, in their order.
 
-    ``batches`` begin before it, so that pods' names are known. Nothing is kept but names.
+    ``batches`` begin before it, for the pods' names. Keeps only names.
     """
     timeline_lines = Timeline(episode, wanted)
     for batch in batches:
@@ -189,28 +187,28 @@ def timeline(batches: Iterable[Batch], episode: int, wanted: LineFilter = ALL_LI
 
 
 class Timeline:
-    """The same for a journal that is still being written: a batch at a time.
+    """The same for a growing journal: a batch at a time.
 
-    ``episode`` 0: none has begun so far, and only names are learned.
+    ``episode`` 0: none has begun, so it only learns names.
     """
 
     def __init__(self, episode: int, wanted: LineFilter = ALL_LINES) -> None:
         self.names = Names()
         self.episode, self._wanted = episode, wanted
         self._clock = SignalClock()
-        #: The one that was read last.
+        #: The episode of the last record with one.
         self._last = 0
 
     def lines(self, batch: Batch) -> Iterator[Line]:
         for raw in batch.records:
             self._last = raw.episode or self._last
             if raw.tag == LastBootStated.__name__ and not raw.episode and self._last == self.episode:
-                # What the outage was about, told behind its end.
+                # A report about the outage, after its end.
                 raw = raw._replace(episode=self.episode)
             inside = bool(self.episode) and self.episode in (raw.episode, raw.seq)
             event = None
             if inside or raw.tag in NAMING_EVENTS:
-                # Of another version's types, and of a payload that does not fit its type, the data is shown.
+                # For unknown types and bad payloads show the data.
                 with suppress(UnknownType, BadPayload):
                     event = decode_event(raw.tag, raw.payload)
             if event is not None:
@@ -222,7 +220,7 @@ class Timeline:
 
     @property
     def knows_pod(self) -> bool:
-        """Whether the pod that is wanted has been introduced so far; true where none is."""
+        """Whether an event has introduced the wanted pod; true without one."""
         return not self._wanted.pod or self._wanted.names_pod(self.names.labels)
 
     def _line(self, raw: RawRecord, header: Header, event: Event | None) -> Line:
@@ -258,7 +256,7 @@ class Timeline:
 
 
 def kind_of(tag: str) -> LineKind:
-    """What kind of event a type tag stands for."""
+    """The kind of event behind a type tag."""
     known = TYPES.get(tag)
     if known is None:
         return "unknown"
@@ -279,7 +277,7 @@ def actor_name(label: str, names: Names) -> str:
 
 
 def one_line(data: Any, names: Names) -> str:
-    """Plain values in one line, with pods' names in the place of UIDs."""
+    """Plain values in one line, with pods' names in place of UIDs."""
     if not isinstance(data, dict):
         return _value(data, names)
     return " ".join(f"{name}={_value(value, names)}" for name, value in data.items())
@@ -303,9 +301,9 @@ def named(text: str, names: Names) -> str:
 
 
 def _subject(raw: RawRecord, data: Any) -> tuple[str, str]:
-    """UID and container that a record is about: its own field, its pod, the key of its order, its actor."""
-    # An event's own fields before its order's key, which names what the order is for, and the actor last: a
-    # pod's actor decides about no other pod, but its orders' outcomes come from an edge.
+    """UID and container of a record: its own field, its pod, the key of its order, its actor."""
+    # An event's own fields before its order's key, and the actor last: a pod's actor decides about no other
+    # pod, but its orders' outcomes come from an edge.
     fields = data if isinstance(data, dict) else {}
     pod, container = fields.get("pod"), fields.get("container")
     uid = fields.get("uid")
@@ -322,12 +320,12 @@ def _subject(raw: RawRecord, data: Any) -> tuple[str, str]:
     return (uid if isinstance(uid, str) else ""), (container if isinstance(container, str) else "")
 
 
-# One pod's story: the same lines as sentences about it, for whoever asks what became of a pod and knows
-# neither columns nor actors. A type that has none here is told in the line's own words.
+# One pod's story: the same lines as sentences, without columns and actors. A type without a sentence uses the
+# line's text.
 
 
 def sentence(line: Line) -> str:
-    """A line that is about a pod, as a sentence with the pod as its subject."""
+    """A line about a pod, as a sentence with the pod as its subject."""
     data = line.data if isinstance(line.data, dict) else {}
     tell = SENTENCES.get(line.type)
     try:

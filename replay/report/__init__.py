@@ -1,1 +1,1 @@
-"""A shutdown as one self-contained page: to send to somebody, to print, to keep with a ticket."""
+"""A shutdown as one self-contained page: to send, to print, to keep with a ticket."""

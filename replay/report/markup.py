@@ -1,6 +1,6 @@
-"""HTML that cannot be broken out of: whatever is not `Markup` already is text, and is escaped.
+"""Safe HTML: everything but `Markup` is text, and is escaped.
 
-A pod may carry any name, and a process any last words. There is one way to make an element, and it escapes.
+A pod may have any name, and a process any last words. The one way to make an element escapes.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def join(*parts: Markup) -> Markup:
 
 
 def table(caption: str, headings: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> Markup:
-    """A captioned table in a frame that scrolls by itself where it is too wide.
+    """A captioned table in a frame that scrolls by itself if it is too wide.
 
-    A row's first cell names it. Each carries its heading, for a screen on which a row stands as a block.
+    A row's first cell names it. Each carries its heading, for a narrow screen that shows rows as blocks.
     """
     head = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in headings)))
     body = []
@@ -69,14 +69,14 @@ def table(caption: str, headings: tuple[str, ...], rows: Sequence[tuple[object, 
             short = "short" if len(shown) <= SHORT_MAX else None
             cells.append(tag("td", value, class_=short, data_l=heading))
         body.append(tag("tr", *cells))
-    # Of two columns, a name and its value, a phone's screen has room enough.
+    # Two columns, a name and its value, fit on a phone's screen.
     blocks = "blocks" if len(headings) > 2 else None
     made = tag("table", tag("caption", caption), head, tag("tbody", *body), class_=blocks)
     return frame(made, caption, len(rows))
 
 
 def frame(body: Markup, label: str, rows: int) -> Markup:
-    """What scrolls by itself is a region that the keyboard reaches."""
+    """A scrolling region that the keyboard reaches."""
     return tag(
         "div",
         body,
@@ -93,10 +93,10 @@ def section(name: str, title: str, *children: object) -> Markup:
     return tag("section", heading, *children, id=name, aria_labelledby=f"{name}-title")
 
 
-# How fates and moments read on the page: for people, without a guess.
+# Fates and moments on the page, for people.
 
 
-#: The sign of a pod's fate, which stands beside the colour.
+#: The sign of a pod's fate, beside its colour.
 FATE_SIGNS: dict[PodOutcome, str] = {
     "graceful": "✓",
     "killed": "✕",
@@ -106,28 +106,28 @@ FATE_SIGNS: dict[PodOutcome, str] = {
     "unknown": "?",
 }
 
-#: Of a shutdown that nothing went wrong in, and that is not complete.
+#: For shutdowns without a fault that are not complete.
 OUTCOME_SIGNS = {"cancelled": "○", "running": "…"}
 
 
 def seal(shutdown: ShutdownRecord) -> tuple[str, str]:
-    """The sign before the headline, and its class: what became of the machine and of the pods."""
+    """The sign before the headline, and its class: the fate of the machine and of the pods."""
     severity = shutdown.severity
     if severity == "good" and shutdown.outcome in OUTCOME_SIGNS:
         return OUTCOME_SIGNS[shutdown.outcome], shutdown.outcome
     return SEVERITY_SIGNS[severity], severity
 
 
-# The sign of a time is print's minus: beside a plus a hyphen is easily overlooked.
+# A real minus sign: beside a plus people overlook a hyphen.
 def moment(at_ns: int | None) -> str:
-    """Time since the signal; a dash where it did not happen."""
+    """Time since the signal; a dash: it did not happen."""
     if at_ns is None:
         return "–"
     return f"−{span(-at_ns)}" if at_ns < 0 else f"+{span(at_ns)}"
 
 
 def at(at_ns: int | None) -> Markup:
-    """The same, for a clock that the reader chooses: the script shows it in another one."""
+    """The same, on the clock that the reader chooses: the script switches it."""
     return tag("span", moment(at_ns), data_us=None if at_ns is None else at_ns // NS_PER_US)
 
 
@@ -142,5 +142,5 @@ def grouped(number: int) -> str:
 
 
 def fate(pod: PodRecord) -> PodOutcome:
-    """A pod whose fate is not on record counts as unknown, as everywhere."""
+    """A pod without a fate on record counts as unknown, as everywhere."""
     return pod.outcome or "unknown"

@@ -1,8 +1,7 @@
-"""An outage as one self-contained page: what was known, what was done, and what it waited for.
+"""An outage as one self-contained page: what was known, what was done, and the waits.
 
-Without a script: an outage has few pods and volumes beside a shutdown's, and its timeline is drawn here, by
-the same record that the tables are made of. Cause first, then the course from the proof to the taint, the
-pods, the volumes and the way back.
+Without a script: an outage has few pods and volumes. Cause first, then the course from the proof to the
+taint, the pods, the volumes and the way back.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from ebbtide.replay.report.page import (
 )
 from ebbtide.replay.timeline import Line
 
-#: So many lines stand on the page: those for people, of an outage of weeks the first and the last.
+#: Lines on the page: for an outage of weeks the first and the last.
 LINES_MAX = 1000
 
 
@@ -85,7 +84,7 @@ def _seal(outage: OutageRecord) -> tuple[str, str]:
 
 
 def _lede(outage: OutageRecord) -> str:
-    """The cause, whose word it was, and what still waits."""
+    """The cause, the source of the proof, and the open waits."""
     parts = [f"Suspected because of: {outage.reason}." if outage.reason else "Its begin is not on record."]
     if outage.out_ns is not None:
         whose = f" on the word of {outage.proof}" if outage.proof else ""
@@ -135,7 +134,7 @@ def _alarms(outage: OutageRecord) -> Markup:
 
 
 def _figures(outage: OutageRecord) -> Markup:
-    """The numbers one looks for first."""
+    """The most important numbers."""
     end_ns = record_end_ns(outage)
     rows = [("Suspected to its end" if outage.ended_ns is not None else "On record", span(end_ns), "")]
     if outage.out_ns is not None:
@@ -206,7 +205,7 @@ def _bar(began_ns: int, ended_ns: int, end_ns: int, kind: str, title: str) -> Ba
 
 
 def _phase_rows(outage: OutageRecord, end_ns: int) -> Iterator[tuple[str, bool, list[Bar]]]:
-    """A row a stage that was gone through, in the order in which they came first."""
+    """A row a stage, in the order of the first time."""
     rows: dict[str, list[Bar]] = {}
     for each in outage.course:
         until_ns = end_ns if each.ended_ns is None else each.ended_ns
@@ -242,7 +241,7 @@ PHASES = {
 
 
 def _rules(outage: OutageRecord, end_ns: int, height: int) -> Iterator[Markup]:
-    """The moments that everything is measured by, each with its name where there is room for it."""
+    """The main moments, each with its name if there is room."""
     proofs = [each.at_ns for each in outage.statements if each.what == "accepted"][:1]
     marks = [
         ("suspected", 0),
@@ -258,7 +257,7 @@ def _rules(outage: OutageRecord, end_ns: int, height: int) -> Iterator[Markup]:
         width = len(text) * CHARACTER
         right = x + width > WIDTH
         begin = x - width if right else x
-        # The first line on which nothing stands there yet; where all are full, the emptiest.
+        # The first free line; if all are full, the emptiest.
         level = next((at for at, end in enumerate(ends) if end <= begin), ends.index(min(ends)))
         ends[level] = begin + width + CHARACTER
         y, anchor = (level + 1) * LEVEL, "end" if right else "start"
@@ -305,7 +304,7 @@ def _took(outage: OutageRecord, subject: Subject) -> str:
 
 
 def _where(subject: Subject) -> str:
-    """Its successor's node, or whose it was."""
+    """Its successor's node, or its owner."""
     node = getattr(subject, "node", "")
     owner = getattr(subject, "owner", getattr(subject, "driver", ""))
     before = "before the node was out of service" if getattr(subject, "before_taint", False) else ""
@@ -321,7 +320,7 @@ def _waits(outage: OutageRecord, subject: Subject) -> Markup:
 
 
 def _proof(outage: OutageRecord) -> Markup:
-    """Every statement that counted, did not count, or took a proof away; then what each source said last."""
+    """Every statement that counted, did not count, or voided a proof; then each source's last one."""
     parts = []
     if outage.statements:
         rows: list[tuple[object, ...]] = []
@@ -373,7 +372,7 @@ def _orders(outage: OutageRecord) -> Markup:
 
 
 def _events(outage: OutageRecord, lines: Iterable[Line]) -> Markup:
-    """The lines for people; bookkeeping is left to ``replay timeline --all``."""
+    """The lines for people; ``replay timeline --all`` has the bookkeeping."""
     kept = [line for line in lines if line.brief]
     shown, left = kept, len(kept) - LINES_MAX
     if left > 0:

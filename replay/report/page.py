@@ -1,9 +1,9 @@
 """A shutdown as one self-contained page: skeleton, style, script and data in one file.
 
-It asks nobody for anything. A strict content policy allows this script and this style by their hashes, and
-nothing else: a name that slipped through as markup could neither run nor load anything. Below, in the order
-of the page: header, damage, warnings and figures, waves and hooks; the critical chain; the pods;
-configuration and daemons; last the document, the compact JSON that the page's script draws.
+It makes no request. A strict content policy allows this script and this style by their hashes, so a name that
+got through as markup could neither run nor load anything. The code follows the page: header, damage, warnings
+and figures, waves and hooks; the critical chain; the pods; configuration and daemons; last the compact JSON
+that the page's script draws.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def report(shutdown: ShutdownRecord, lines: Iterable[Line], started: str) -> str
 
 
 def journal_footer(episode: ShutdownRecord | OutageRecord) -> Markup:
-    """What a page of one journal was made from, and how that is proved."""
+    """The origin of one journal's page, and its proof."""
     made = join(
         escaped("Made from the journal "),
         tag("code", episode.journal_id),
@@ -103,7 +103,7 @@ def journal_footer(episode: ShutdownRecord | OutageRecord) -> Markup:
 
 
 def whole_page(title: str, body: str, footer: Markup, style: str, script: str = "", data: str = "") -> str:
-    """A body in the frame that all pages have. Its content policy allows this style and this script alone."""
+    """A body in the frame of all pages. Its content policy allows only this style and this script."""
     scripts = f'<script type="application/json" id="data">{data}</script>\n<script>{script}</script>\n'
     runs = f"script-src {_hash(script)}; " if script else ""
     slots = {
@@ -118,9 +118,8 @@ def whole_page(title: str, body: str, footer: Markup, style: str, script: str = 
 
 
 def filled(skeleton: str, slots: Mapping[str, str]) -> str:
-    """A page of its skeleton's file, each ``{{slot}}`` of which is filled once."""
-    # What stands in a slot is never looked at again, or a pod that is called ``{{data}}`` would be filled in
-    # too. That is why these are no calls of ``str.replace``.
+    """A page from its skeleton's file, with each ``{{slot}}`` filled once."""
+    # Never look at a slot's content again: `str.replace` would also fill a pod's name ``{{data}}``.
     parts = resource(skeleton).split("{{")
     made = [parts[0]]
     for part in parts[1:]:
@@ -130,7 +129,7 @@ def filled(skeleton: str, slots: Mapping[str, str]) -> str:
 
 
 def as_script(data: Any) -> str:
-    """JSON that can stand in a script element."""
+    """JSON for a script element."""
     made = msgspec.json.encode(data).decode()
     for sign, escape in SCRIPT_ESCAPES.items():
         made = made.replace(sign, escape)
@@ -145,22 +144,22 @@ def _hash(body: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
 
 
-#: So many stand open; the rest unfolds.
+#: So many are open; the rest unfolds.
 NOTICES_MAX = 8
 LATE_MAX = 8
 
 
-#: The fates that somebody has to look at come first.
+#: The most serious fates come first.
 WORST_FIRST: tuple[PodOutcome, ...] = ("killed", "failed", "unknown", "rejected", "graceful", "spared")
 
 
 def worst_first(pods: Iterable[PodRecord]) -> list[PodRecord]:
-    """By fate, and of one fate by inventory: the order of the page's table and of its data."""
+    """By fate, then by inventory: the order of the page's table and of its data."""
     return sorted(pods, key=lambda pod: WORST_FIRST.index(fate(pod)))
 
 
 def outcome_badge(name: PodOutcome) -> Markup:
-    """A fate as a word with its sign; its colour is only the third way to tell."""
+    """A fate as a word with its sign and its colour."""
     sign = tag("span", FATE_SIGNS[name], aria_hidden="true")
     return tag("span", sign, f" {name}", class_=f"fate {name}")
 
@@ -168,7 +167,7 @@ def outcome_badge(name: PodOutcome) -> Markup:
 def header_section(shutdown: ShutdownRecord, started: str, held: str) -> Markup:
     """``started``: the signal's time, RFC 3339. ``held``: what took longest, in a sentence."""
     sentence, kind = seal(shutdown)
-    # Hidden from a screen reader, which would spell the sign out in front of the headline that says the same.
+    # Hide the sign from a screen reader: the headline says the same.
     sign = tag("span", sentence, class_=f"seal {kind}", aria_hidden="true")
     what = tag("p", f"Shutdown report · {shutdown.node} · {KIND_TEXTS[shutdown.kind]}", class_="kicker")
     facts: list[tuple[str, object]] = [
@@ -180,7 +179,7 @@ def header_section(shutdown: ShutdownRecord, started: str, held: str) -> Markup:
         ("Shutdown", tag("code", shutdown.id)),
         ("Trace", tag("code", shutdown.trace_id)),
     ]
-    # Who scheduled it, where logind knew.
+    # Who scheduled it, if logind knew.
     if shutdown.asked_by_uid is not None or shutdown.wall_message:
         where = f" on {shutdown.asked_tty}" if shutdown.asked_tty else ""
         who = "" if shutdown.asked_by_uid is None else f"uid {shutdown.asked_by_uid}{where}"
@@ -201,20 +200,20 @@ def header_section(shutdown: ShutdownRecord, started: str, held: str) -> Markup:
 
 
 def damage_section(damage: DamageRecord | None) -> Markup:
-    """The journal's verdict, before all that was told of it; nothing where it is intact."""
+    """The journal's verdict, before the rest; empty for an intact journal."""
     if damage is None:
         return Markup("")
     return tag("p", f"⚠ {damage.state}: {damage.banner}", class_="damage", role="note")
 
 
 def notice_texts(at_ns: int, seq: int, code: str, text: str) -> Markup:
-    """One warning, and where it stands on record."""
+    """One warning, and its place on record."""
     when = join(at(at_ns), escaped(f" · record {seq} · {code}"))
     return join(tag("span", text, class_="what"), Markup(" "), tag("span", when, class_="when"))
 
 
 def notices_section(shutdown: ShutdownRecord) -> Markup:
-    """What an operator should know, the gravest cause first; like ones are one row that opens."""
+    """What an operator should know, the gravest cause first; one row for warnings of one kind."""
     groups = cause_groups(shutdown)
     if not groups:
         return Markup("")
@@ -242,7 +241,7 @@ def _cause_item(group: CauseGroup) -> Markup:
 
 
 def figures_section(shutdown: ShutdownRecord) -> Markup:
-    """The numbers one looks for first."""
+    """The most important numbers."""
     if shutdown.ended_ns is None or shutdown.headless:
         name, length_ns = "On record", shutdown.last_ns
     else:
@@ -250,12 +249,12 @@ def figures_section(shutdown: ShutdownRecord) -> Markup:
         name = "Signal to release" if shutdown.outcome == "complete" else "Signal to its end"
         length_ns = shutdown.ended_ns
     used = f"{100 * length_ns // shutdown.budget_ns} % used" if shutdown.budget_ns else ""
-    # All that logind was asked to grant, or would have been.
+    # The whole request to logind.
     configured = shutdown.configuration
     reserve = f", {span(configured.reserve_ns)} of it in reserve" if configured.reserve_ns else ""
     asked_for = f"asked {span(configured.requested_ns + configured.reserve_ns)}{reserve}"
     rows = [(name, span(length_ns), "")]
-    # What was decided at its begin is lost with it.
+    # A lost begin takes its decisions with it.
     if not shutdown.headless:
         rows.append(("Budget", span(shutdown.budget_ns), used))
         rows.append(("Grant of logind", span(shutdown.grant_ns), asked_for))
@@ -282,7 +281,7 @@ def waves_section(shutdown: ShutdownRecord) -> Markup:
         more = f" (planned {span(wave.planned_ns)})" if given_ns != wave.planned_ns else ""
         names = [labels.get(uid, uid) for uid in wave.stragglers]
         late = escaped(", ".join(names) or "–")
-        # Of a wave of hundreds the first by name; to unfold one single pod would hide more than it saves.
+        # Show the first late pods of a wave by name; to unfold one single pod would hide more than it saves.
         if len(names) > LATE_MAX + 1:
             unfold = tag("summary", f"and {counted(len(names) - LATE_MAX, 'more', 'more')}")
             rest = tag("details", unfold, ", ".join(names[LATE_MAX:]), class_="more")
@@ -308,8 +307,8 @@ def hooks_section(shutdown: ShutdownRecord) -> Markup:
     runs = [(pod, run) for pod in shutdown.pods for run in pod.hooks]
     if not runs:
         return section("hooks", "Hooks", tag("p", "No preStop hook ran.", class_="none"))
-    # A reader comes here to find who held a wave. One that never ended counts as far as the record goes, so
-    # that a hook that hung stands above all that did end.
+    # To find the hook that held a wave. A hook without an end counts up to the record's end, so it comes
+    # before all that ended.
     runs.sort(key=lambda each: -hook_length_ns(shutdown, each[1]))
     headings = ("Pod", "Container", "Hook", "Began", "Took", "Allowed", "Result")
     rows = [
@@ -328,7 +327,7 @@ def hooks_section(shutdown: ShutdownRecord) -> Markup:
 
 
 def hook_length_ns(shutdown: ShutdownRecord, run: HookRecord) -> int:
-    """How long a hook ran; one without an end, as far as the record goes."""
+    """How long a hook ran; without an end, up to the record's end."""
     return (shutdown.last_ns if run.ended_ns is None else run.ended_ns) - run.began_ns
 
 
@@ -343,21 +342,21 @@ BAR_HEIGHT = 6
 
 
 def held_up(shutdown: ShutdownRecord, chain: Chain) -> str:
-    """The longest stage in a sentence, and who held it; empty where nothing took any time."""
+    """The longest stage in a sentence, with its pod; empty if no stage took time."""
     longest = max(chain.segments, key=lambda segment: segment.took_ns, default=None)
     if longest is None:
         return ""
     names = {pod.uid: pod.label for pod in shutdown.pods}
     pods = [names[each.uid] for each in longest.within if each.what == "pod" and each.uid in names]
     what = f"wave {longest.wave}" if longest.what == "wave" else f"“{longest.text}”"
-    # Where no single pod is known to have held it, the chain says that of several, in its own words.
+    # Without a single known pod, use the chain's own text.
     several = [each.text for each in longest.within if each.what == "several"]
     who = f", held by {pods[-1]}" if pods else "".join(f"; {text}" for text in several)
     return f"The longest of it was {what}: {span(longest.took_ns)} of {span(chain.total_ns)}{who}."
 
 
 def holders(chain: Chain) -> tuple[str, ...]:
-    """UIDs of the pods that the chain goes through."""
+    """UIDs of the pods on the chain."""
     return tuple(each.uid for segment in chain.segments for each in segment.within if each.what == "pod")
 
 
@@ -385,9 +384,8 @@ def _chain_item(segment: Segment, total_ns: int) -> Markup:
     since = tag("span", at(segment.began_ns), class_="when")
     within = [_chain_item(each, total_ns) for each in segment.within]
     inner = (tag("ol", *within),) if within else ()
-    # Where the segment lies in the whole; the numbers beside it say the same. Whole parts of a scale and no
-    # fractions, so that the same journal gives the same page on every machine; and even the shortest stage is
-    # two parts wide, because a bar that nobody sees reads as "nothing happened".
+    # Whole parts of a scale: the same journal gives the same page on every machine. The shortest stage is two
+    # parts wide, because an invisible bar reads as "no time".
     left = BAR_SCALE * segment.began_ns // total_ns
     width = max(2, BAR_SCALE * segment.took_ns // total_ns)
     ground = tag("rect", width=BAR_SCALE, height=BAR_HEIGHT, class_="rest")
@@ -397,8 +395,8 @@ def _chain_item(segment: Segment, total_ns: int) -> Markup:
     return tag("li", tag("div", when, sentence, since, chain_bar), *inner)
 
 
-# The table of pods is markup, not data that the script draws: so the browser's own search finds a pod, and it
-# can be printed and read where no script runs.
+# The table of pods is markup, not data for the script: the browser's search finds a pod, and the table prints
+# and reads without a script.
 
 POD_HEADINGS = (
     ("Pod", "text"),
@@ -432,11 +430,11 @@ def pods_section(shutdown: ShutdownRecord, rejected: Mapping[str, int]) -> Marku
 def _pod_row(shutdown: ShutdownRecord, pod: PodRecord, rejected: Mapping[str, int]) -> Markup:
     took_ns, took = -1, join(Markup("at "), at(rejected[pod.uid])) if pod.uid in rejected else escaped("–")
     if pod.began_ns is not None:
-        # Of one without an end it is known only that it took longer than the record goes.
+        # Without an end it took longer than the record goes.
         took_ns = (shutdown.last_ns if pod.ended_ns is None else pod.ended_ns) - pod.began_ns
         took = escaped(f"{'>' if pod.ended_ns is None else ''}{span(took_ns)}")
-    # The plan gives whole seconds. What the pod had differs where its stop began late in its wave, or where
-    # an elastic budget handed on what an earlier wave left.
+    # The plan gives whole seconds. The pod had less if its stop began late in its wave, and more if an
+    # elastic budget passed time on.
     had_ns = planned_ns = pod.grace_seconds * NS_PER_SECOND
     grace, sorts_as = span_s(pod.grace_seconds), str(pod.grace_seconds)
     if pod.grace_ns is not None and pod.grace_ns != planned_ns:
@@ -455,7 +453,7 @@ def _pod_row(shutdown: ShutdownRecord, pod: PodRecord, rejected: Mapping[str, in
 
 
 def _pod_details(pod: PodRecord, had_ns: int) -> Markup:
-    """What unfolds; nothing for a pod of one container that ended when asked. ``had_ns``: its grace."""
+    """The unfolding part; empty for a pod of one container that ended when asked. ``had_ns``: its grace."""
     asked = pod.wanted_grace_seconds
     cut = asked is not None and asked * NS_PER_SECOND > had_ns and pod.wave >= 0
     remarks = (
@@ -467,8 +465,8 @@ def _pod_details(pod: PodRecord, had_ns: int) -> Markup:
         (pod.unmounted_ns is not None, f"Its volumes were unmounted at {moment(pod.unmounted_ns)}."),
         (pod.fallback, "The fallback ended it, after a failure of its actor."),
     )
-    # Of one container that was asked and went, the row has said all. A hook makes its end worth telling (the
-    # signal comes after it), and so does a second container, or a SIGKILL.
+    # The row explains one container that ended when asked. A hook, a second container or a SIGKILL needs
+    # more.
     several = len(pod.containers) > 1 or bool(pod.hooks)
     parts = [_container_text(each) for each in pod.containers if several or each.killed_ns is not None]
     parts += [
@@ -482,7 +480,7 @@ def _pod_details(pod: PodRecord, had_ns: int) -> Markup:
         return Markup("")
     summary = tag("summary", "Autopsy and details" if autopsies else "Details")
     items = tag("ul", *(tag("li", part) for part in parts)) if parts else Markup("")
-    # Printed, an autopsy stands open by itself: it is why one hands the page on. The rest would fill paper.
+    # An autopsy prints open: it is why people pass the page on. The rest would fill paper.
     return tag("details", summary, *autopsies, items, data_print=bool(autopsies))
 
 
@@ -542,7 +540,7 @@ ORDER_TEXTS = {
     "certificate": "publishing the certificate",
 }
 
-#: What a start did about the shutdown that it found, by the action of its record (`Resumed`).
+#: How a start treated the shutdown that it found, by its action (`Resumed`).
 RESUME_TEXTS = {
     "": "–",
     "begin": "found it under way",
@@ -571,7 +569,7 @@ def settings_section(shutdown: ShutdownRecord) -> Markup:
         ("Overtime", "yes: logind's time was over" if shutdown.overtime else "no"),
     ]
     parts = [table("What applied to this shutdown", ("Setting", "Value"), rows)]
-    # Retention may have taken the record that said where each value came from; then nothing is guessed.
+    # Without it retention may have taken the record of the sources: do not guess.
     if configured.sources:
         found = list(configured.sources.items())
         parts.append(table("Where the values came from", ("Field", "Source"), found))
@@ -579,7 +577,7 @@ def settings_section(shutdown: ShutdownRecord) -> Markup:
 
 
 def progress_section(shutdown: ShutdownRecord) -> Markup:
-    """What ran beside the waves, and the daemons that carried the shutdown."""
+    """Orders beside the waves, and the daemons of the shutdown."""
     parts = []
     beside = [
         (
@@ -605,7 +603,7 @@ def progress_section(shutdown: ShutdownRecord) -> Markup:
         started = "before the signal" if each.at_ns is None else at(each.at_ns)
         boot = tag("code", each.boot_id)
         daemons.append((started, downtime, each.pid, each.version, each.mode, boot, action))
-    # The daemon of the next boot, which found the shutdown over and closed it, has restarted nothing.
+    # The next boot's daemon, which only closed the shutdown, is no restart.
     restarts = sum(each.at_ns is not None and not each.came_after for each in shutdown.processes)
     caption = counted(restarts, "restart") if restarts else "no restart"
     if any(each.came_after for each in shutdown.processes):
@@ -617,8 +615,8 @@ def progress_section(shutdown: ShutdownRecord) -> Markup:
 
 # What the page's script draws, as compact JSON: rows of the timeline, and the events column by column.
 #
-# Times are microseconds since the signal: exact for a screen, and a third shorter than nanoseconds. Whatever
-# the tables say already is not here again.
+# Times are microseconds since the signal: exact for a screen, and a third shorter than nanoseconds. Without
+# the content of the tables.
 
 
 DOCUMENT_VERSION = 1
@@ -626,7 +624,7 @@ DOCUMENT_VERSION = 1
 #: The page shows so much of an event; ``ebbtide journal show`` has all of it.
 TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX, ENTRIES_MAX = 200, 240, 8
 
-#: A pod has its fate by its place here; the list goes along, so that the script knows no order of its own.
+#: A pod has its fate by its place here; the list goes along, so that the script has no order of its own.
 FATES: tuple[PodOutcome, ...] = get_args(PodOutcome)
 
 EVENT_COLUMNS = ("seq", "at", "cause", "type", "actor", "pod", "bad", "text", "data")
@@ -637,7 +635,7 @@ def _microseconds_of(at_ns: int | None) -> int | None:
 
 
 def _noting_rejections(lines: Iterable[Line], rejected: dict[str, int]) -> Iterator[Line]:
-    """The same lines; ``rejected`` is filled as they pass: when, by UID. Such a pod never begins to end."""
+    """The same lines; fills ``rejected`` on the way: when, by UID. A rejected pod never begins to end."""
     for line in lines:
         if line.type == PodRejected.__name__:
             rejected[line.uid] = line.since_ns
@@ -650,16 +648,16 @@ def document(
     holders: Iterable[str],
     rejected: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """The page's data; its shape is this module's and the script's own matter. ``holders`` are UIDs.
+    """The page's data; only this module and the script know its shape. ``holders`` are UIDs.
 
-    ``rejected`` is looked at when all lines have passed.
+    Reads ``rejected`` after all lines.
     """
     pods = worst_first(shutdown.pods)
     index = {pod.uid: place for place, pod in enumerate(pods)}
     events = _events_data(shutdown, index, lines)
     causes, alike, fated = common_causes(shutdown), TextIndex(), rejected or {}
     places = [alike.place(visible(causes[pod.uid])) if pod.uid in causes else -1 for pod in pods]
-    # What stands across the whole timeline. A restart in another boot has no place on this one's clock.
+    # Marks across the whole timeline. A restart in another boot has no place on this clock.
     here = [each for each in shutdown.processes if each.boot_id == shutdown.boot_id and not each.came_after]
     limits: list[tuple[str, int | None]] = [
         ("signal", 0),
@@ -674,8 +672,7 @@ def document(
     for beside in shutdown.beside:
         times = [_microseconds_of(beside.began_ns), _microseconds_of(beside.ended_ns)]
         orders.setdefault(ORDER_TEXTS[beside.what], []).append(times)
-    # Pods and events point at each other by place: a UID is longer, says nothing to a reader, and would stand
-    # there once an event.
+    # Pods and events refer to each other by place: a UID is longer, and would repeat for each event.
     return {
         "version": DOCUMENT_VERSION,
         "first": shutdown.first_seq,
@@ -698,12 +695,12 @@ def _wave_data(wave: WaveRecord) -> list[Any]:
 
 
 def _pod_data(pod: PodRecord, fated_ns: int | None, alike: int) -> list[Any]:
-    """Label, wave, fate, began, ended, bound, signals, kills, hurried, hooks, when it was rejected, and what
-    it has in common with pods that failed alike (-1: it did not fail).
+    """Label, wave, fate, began, ended, bound, signals, kills, hurried, hooks, when it was rejected, and its
+    group of like failures (-1: it did not fail).
     """
     begun = [stop_began_ns(each) for each in pod.containers]
     kills = [each.killed_ns for each in pod.containers]
-    # Until when it could have run: the end of its grace, or of the shutdown's own time.
+    # The latest end: of its grace, or of the shutdown's own time.
     bound_ns = pod.kill_by_ns
     if pod.began_ns is not None and pod.grace_ns is not None:
         end_ns = pod.began_ns + pod.grace_ns
@@ -722,9 +719,9 @@ def _pod_data(pod: PodRecord, fated_ns: int | None, alike: int) -> list[Any]:
 
 
 def common_causes(shutdown: ShutdownRecord) -> dict[str, str]:
-    """What pods that failed alike have in common, by UID; only of those that did not end as they should."""
+    """By UID, what pods with like failures have in common."""
     rejected = {pod.uid: pod.reason for pod in shutdown.pods if pod.outcome == "rejected"}
-    # A hook that failed is a group of its own, of pods that may have ended well.
+    # A failed hook is a group of its own, of pods that may have ended well.
     groups = (group for group in cause_groups(shutdown) if group.code in get_args(CauseCode))
     return rejected | {uid: group.sentence for group in groups for uid in group.pods}
 
@@ -741,21 +738,21 @@ def _hook_data(hook: HookRecord) -> list[Any]:
 
 
 class TextIndex(dict[str, int]):
-    """Each distinct text once, by the order in which it came."""
+    """Each distinct text once, in the order of its first use."""
 
     def place(self, value: str) -> int:
         return self.setdefault(value, len(self))
 
 
 def _events_data(shutdown: ShutdownRecord, index: dict[str, int], lines: Iterable[Line]) -> dict[str, Any]:
-    """Columns; ``pod`` points into the table of pods, -1 where an event is about none."""
+    """Columns; ``pod`` is a place in the table of pods, -1: about no pod."""
     names = Names({pod.uid: pod.label for pod in shutdown.pods})
-    # Columns and indexed texts, not a map an event: the page of a thousand pods has to pass as an attachment,
+    # Columns and indexed texts, not a map an event: the page of a thousand pods must pass as an attachment,
     # and its events are most of it.
     types, actors = TextIndex(), TextIndex()
     columns: dict[str, list[Any]] = {name: [] for name in EVENT_COLUMNS}
     for line in lines:
-        # Fields at their default are left out already; what is left has pods by name.
+        # Without fields at their default; with pods by name.
         data = str(line.data)
         if isinstance(line.data, dict):
             data = " ".join(f"{name}={_value_text(value, names)}" for name, value in line.data.items())

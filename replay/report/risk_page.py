@@ -1,8 +1,8 @@
 """What another configuration would have done to a fleet, as one self-contained page.
 
-Without a script. The verdict stands first: pods saved, lost and perhaps, and whether the gates hold; then by
-pool, workload and node, each the worst first, the worst nights, and what could not be asked. All of it is the
-document of ``fleet what-if -o json``, and names what that names.
+Without a script. The verdict comes first: pods saved, lost and perhaps, and the gates; then by pool, workload
+and node, each the worst first, the worst nights, and the journals left out. All of it is the document of
+``fleet what-if -o json``, with its names.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from ebbtide.replay.report.page import filled, resource, whole_page
 
 Document = Mapping[str, Any]
 
-#: Lines of a table, at most, the worst. A fleet may have a hundred thousand nodes, and a page that no browser
-#: opens tells of none.
+#: Lines of a table, at most, the worst: a fleet may have a hundred thousand nodes, and no browser opens such
+#: a page.
 LINES_MAX = 500
-#: Pods of a night that stand open; the rest unfolds.
+#: Open pods of a night; the rest unfolds.
 PODS_MAX = 6
 #: Lines of a table on paper, as risk.css has them.
 PRINTED_MAX = 15
 
-#: What may change for a pod, by its field in the document: its sign and its words, the worst first.
+#: Changes for a pod, by field in the document: its sign and its words, the worst first.
 CHANGES = {
     "lost": ("✕", "lost"),
     "perhapsLost": ("✕?", "perhaps lost"),
     "saved": ("✓", "saved"),
     "perhapsSaved": ("✓?", "perhaps saved"),
 }
-#: The same as a pod of a night has it.
+#: The same for a pod of a night.
 FIELDS = {words.replace(" ", "-"): field for field, (_, words) in CHANGES.items()}
 #: Parts of the whole width of a bar.
 BAR_SCALE, BAR_HEIGHT = 1000, 10
 
 
 def risk_page(document: Document, reports: Mapping[tuple[str, str], str], version: str) -> str:
-    """The whole page. ``document``: a `FleetWhatIf`. ``reports``: addresses of the nights' reports as this
-    page needs them, by journal and shutdown; a night that has none is named without a link.
+    """The whole page. ``document``: a `FleetWhatIf`. ``reports``: addresses of the nights' reports relative
+    to this page, by journal and shutdown; a night without one has no link.
     """
     slots = {
         "header": _header(document),
@@ -96,7 +96,7 @@ def _seal(document: Document) -> tuple[str, str]:
 
 
 def _lede(document: Document) -> str:
-    """What the gates say, and how much of the fleet that is true of."""
+    """The gates' verdict, and the share of the fleet behind it."""
     gates = document["gates"]
     failed = [gate for gate in gates if not gate["holds"]]
     if failed:
@@ -137,7 +137,7 @@ def _header(document: Document) -> Markup:
 
 
 def _figures(document: Document) -> Markup:
-    """The numbers one looks for first."""
+    """The most important numbers."""
     pods = f"of {counted(document['pods'], 'pod')}"
     rows = [(f"{sign} {words}", document[field], pods) for field, (sign, words) in CHANGES.items()]
     rows.append(("Unchanged shutdowns", document["same"], f"of {grouped(document['asked'])} asked"))
@@ -226,11 +226,11 @@ def _legend() -> Markup:
 
 
 def _bar(each: Document, longest: int) -> Markup:
-    """How many of each kind, one behind the other; the numbers beside it say the same."""
+    """How many of each kind, side by side; the numbers beside it say the same."""
     parts, left = [tag("rect", width=BAR_SCALE, height=BAR_HEIGHT, class_="rest")], 0
     for field in CHANGES:
         if count := each[field]:
-            # Even a single one can be seen.
+            # Even a single one is visible.
             width = max(4, BAR_SCALE * count // longest)
             parts.append(tag("rect", x=left, width=width, height=BAR_HEIGHT, class_=f"f-{field}"))
             left += width
@@ -239,7 +239,7 @@ def _bar(each: Document, longest: int) -> Markup:
 
 
 def _more(count: int) -> Markup:
-    """What a table leaves out: on the page, and on paper."""
+    """The lines that a table leaves out: on the page, and on paper."""
     left = f" and {grouped(count - LINES_MAX)} more, which -o json has" if count > LINES_MAX else ""
     text = tag("p", f"The worst {grouped(LINES_MAX)}{left}.", class_="help") if left else Markup("")
     return (
@@ -250,7 +250,7 @@ def _more(count: int) -> Markup:
 
 
 def _nights(document: Document, reports: Mapping[tuple[str, str], str]) -> Markup:
-    """The shutdowns that would cost most, each with its pods and, where it was made, its report."""
+    """The costliest shutdowns, each with its pods and its report, if there is one."""
     nights = document["nights"]
     title = Markup(f"Worst nights {tag('small', grouped(document['nightsCount']))}")
     if not nights:
@@ -301,7 +301,7 @@ def _pods_of(night: Document) -> Markup:
 
 
 def _not_asked(document: Document) -> Markup:
-    """What this page says nothing of, each with its reason; a torn tail is only said."""
+    """The journals that this page leaves out, each with its reason; a torn tail is only mentioned."""
     found = document["notAsked"]
     title = Markup(f"Not asked {tag('small', grouped(document['notAskedCount']))}")
     if not found:
