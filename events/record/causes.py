@@ -236,7 +236,6 @@ _NOTICE_SEVERITIES: dict[str, Severity] = {
     "begin-lost": "bad",
     "deadline-moved": "good",
     "pod-late": "good",
-    "pod-again": "good",
     "hurried": "good",
     "release-requested": "good",
     "cancelled": "good",

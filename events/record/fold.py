@@ -707,33 +707,20 @@ def inventory_taken(fold: ShutdownFold, event: InventoryTaken) -> None:
 
 @meaning(ShutdownFold, PodJoined)
 def pod_joined(fold: ShutdownFold, event: PodJoined) -> None:
-    """A pod joins the plan only with `PodPlanned`. A container that ended and runs again is a new one."""
-    uid = event.pod.uid
-    fold.listed[uid] = event.pod
-    pod, specs = fold.pods.get(uid), {each.name: each for each in event.pod.containers}
-    if pod is not None:
-        pod.containers = tuple(
-            _container_record(specs[each.name])
-            if each.exited_ns is not None and each.name in specs and specs[each.name].running
-            else each
-            for each in pod.containers
-        )
+    """A pod joins the plan only with `PodPlanned`."""
+    fold.listed[event.pod.uid] = event.pod
 
 
 @meaning(ShutdownFold, PodPlanned)
 def pod_planned(fold: ShutdownFold, event: PodPlanned) -> None:
     uid = event.pod.uid
     fold.planned[uid] = None
-    if event.again:  # what the record has of its first way down is over
-        fold.pods.pop(uid, None)
     pod, wave = fold.introduce(event.pod), fold.wave(event.wave)
     pod.wave, pod.grace_seconds = event.wave, event.grace_seconds
-    pod.late, pod.means = event.late, event.means
+    pod.late, pod.means, pod.outcome = event.late, event.means, None
     if uid not in wave.pods:
         wave.pods += (uid,)
-    if event.again:
-        fold.note("pod-again", uid, wave=event.wave)
-    elif event.late:
+    if event.late:
         fold.note("pod-late", uid, wave=event.wave)
 
 

@@ -20,8 +20,7 @@ NOTICE_TEXTS: dict[str, str] = {
     "pod-killed": "{pod} was killed: {reason}",
     "pod-failed": "{pod} could not be ended: {reason}",
     "pod-unknown": "what became of {pod} is not known: {reason}",
-    "pod-late": "{pod} was not in the inventory at the signal and joined wave {wave}",
-    "pod-again": "{pod} had ended, was started again by its kubelet and joined wave {wave}",
+    "pod-late": "{pod} joined wave {wave} after the plan was made",
     "hook-failed": "the preStop hook ({kind}) of {pod}, container {container}, failed: {reason}",
     "hook-timed-out": "the preStop hook ({kind}) of {pod}, container {container}, was cut after {took}: "
     "{reason}",

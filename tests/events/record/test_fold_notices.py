@@ -84,11 +84,7 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     "pod-unknown": (fate("unknown"), "what became of shop/web-0 is not known: of this and that"),
     "pod-late": (
         (PLAN, d.PodPlanned(wave=0, grace_seconds=5, pod=WEB, late=True)),
-        "shop/web-0 was not in the inventory at the signal and joined wave 0",
-    ),
-    "pod-again": (
-        (*fate("graceful"), d.PodPlanned(wave=0, grace_seconds=5, pod=WEB, late=True, again=True)),
-        "shop/web-0 had ended, was started again by its kubelet and joined wave 0",
+        "shop/web-0 joined wave 0 after the plan was made",
     ),
     "hook-failed": (hook("failed"), "(exec) of shop/web-0, container main, failed: exit code 3"),
     "hook-timed-out": (hook("timed-out"), "container main, was cut after 2 s: exit code 3"),
