@@ -1,4 +1,4 @@
-"""Serves a listening socket's clients: so many at once, each for so long, and never the daemon's end."""
+"""Serves a listening socket's clients, with bounds on their number and their time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 import trio
 
-#: Out of descriptors: somebody may give one back. Without the pause this would be a busy loop in a process
-#: that has a shutdown to do.
+#: Pause after running out of descriptors: without it, a busy loop would take time from a shutdown.
 FULL_SECONDS = 0.1
 
 
 class ClientBounds(NamedTuple):
-    """``clients_max`` are served at once, each for ``seconds_max``. Where one more waits, whoever has been
-    served for ``patience_seconds`` makes room.
+    """``clients_max`` at once, each for ``seconds_max``. While another one waits, a client of more than
+    ``patience_seconds`` is closed.
     """
 
     clients_max: int
@@ -38,7 +37,7 @@ async def serve_clients(
         finally:
             del served[scope]
             room.release()
-            # Not the graceful close: that would wait for a client that may never read.
+            # Not the graceful close, which waits for a client that may never read.
             await trio.aclose_forcefully(stream)
 
     async def make_room() -> None:
@@ -55,7 +54,7 @@ async def serve_clients(
     try:
         async with trio.open_nursery() as nursery:
             while True:
-                # Room before a descriptor is spent on one more client, and nobody goes before there is one.
+                # Make room before the accept uses a descriptor, and close no client before one waits.
                 await trio.lowlevel.wait_readable(clients)
                 await make_room()
                 try:

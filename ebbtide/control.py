@@ -1,8 +1,8 @@
-"""The control socket: what a running daemon is asked for, one JSON line each way, root only.
+"""The control socket of a running daemon: one JSON line each way, root only.
 
-It answers with its ``status``, its ``metrics`` and the ``configuration`` that it runs with (never a secret),
-and takes ``hurry`` and ``release``. What a person asks for becomes a fact like any other, with the asker's
-uid, and replays. A second socket of the same kind only tells (`ebbtide.view_socket`).
+It answers ``status``, ``metrics`` and ``configuration`` (without secrets), and accepts ``hurry`` and
+``release``. An accepted request becomes a fact with the caller's uid, and replays. `ebbtide.view_socket` is
+its read-only sibling.
 """
 
 from __future__ import annotations
@@ -29,37 +29,35 @@ if TYPE_CHECKING:
     from ebbtide.actors.interfaces import Tell
     from ebbtide.clients import ClientBounds
 
-#: A request is a verb and a pod's name; anything longer is not ours.
+#: A request is a verb and a pod's name.
 REQUEST_BYTES_MAX = 4096
 
-#: A client that says nothing is cut off.
+#: For a silent client.
 REQUEST_SECONDS_MAX = 5
 
 
-#: Clients served at once; more wait in the socket's backlog. For people and a script or two: whoever holds
-#: them all costs the others five seconds, and the shutdown nothing. Nobody is hurried: all of them are root.
+#: Clients at once, for people and a script or two. If they hold all places, others wait five seconds, and
+#: the shutdown does not wait.
 CLIENTS_MAX = 8
 
-#: Who may connect: root, whatever the umask is.
+#: Only root may connect, with any umask.
 SOCKET_MODE = 0o600
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client may say: one of the verbs, for ``hurry`` the pod's namespace/name, name or UID, and
-    for ``view`` the words of what is to be seen.
-    """
+    """A verb; for ``hurry`` the pod's namespace/name, name or UID; for ``view`` the words of the question."""
 
     verb: str
     pod: str = ""
     words: tuple[str, ...] = ()
 
 
-#: A verb's answer, from the request and the asker's uid.
+#: A verb's answer, from the request and the caller's uid.
 Verb = Callable[[Request, int], Awaitable[Any]]
 
 
 class ControlError(Exception):
-    """The daemon could not be asked, or refused; the text says what to do."""
+    """The daemon does not answer, or refuses; the text has the cure."""
 
 
 async def serve(
@@ -70,29 +68,28 @@ async def serve(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Listen until cancelled; the socket's file goes with it. ``clients``: other bounds than the control
-    socket's. Raises OSError when it cannot be made.
+    """Listen until cancelled, then remove the socket's file. ``clients``: other bounds than the control
+    socket's. Raises OSError.
     """
-    # Only a daemon loads this, with Trio: a verb that asks one would need longer for that than for all else.
+    # Only a daemon imports this, with Trio: it would slow down the verbs.
     from ebbtide.clients import ClientBounds, serve_clients
 
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    # What a dead daemon left is taken away: its socket, and nothing else that may stand there.
-    # Connecting tells a dead one from one that runs with another journal; not blocking, or one that
-    # hangs would hold us too.
+    # Remove a dead daemon's socket, and no other file. A connect shows whether a daemon still listens;
+    # non-blocking, because that one may hang.
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             reason = "something that is not a socket stands there: name another with --socket"
             raise OSError(errno.EEXIST, reason)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.setblocking(False)
-            # Where as many wait as may, the kernel says "again": it listens all the same.
+            # "Again" means a full backlog: a daemon listens.
             if client.connect_ex(os.fspath(path)) in (0, errno.EAGAIN):
                 raise OSError(errno.EADDRINUSE, "another daemon listens there: name another with --socket")
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        # The file is made with the socket's own mode, and listened to only then: no moment is open to others.
+        # The file gets its mode before the socket listens: other users never have access.
         os.fchmod(listener.fileno(), SOCKET_MODE)
         listener.bind(os.fspath(path))
         listener.listen(CLIENTS_MAX)
@@ -108,7 +105,7 @@ async def serve(
 
 
 async def _answer(verbs: Mapping[str, Verb], tell: Tell, stream: trio.SocketStream) -> None:
-    """Whatever a client does, it is only this client's: a person's command must not end a shutdown."""
+    """A failing client affects only itself: a person's command must not end a shutdown."""
     import trio
 
     try:
@@ -118,7 +115,7 @@ async def _answer(verbs: Mapping[str, Verb], tell: Tell, stream: trio.SocketStre
             if not more:
                 break
             data += more
-        # The kernel's word on who asks, as of the connect: what the client says of itself is worth nothing.
+        # The kernel reports the caller's uid; the client's own claim would prove nothing.
         credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         uid: int = struct.unpack("3i", credentials)[1]
         reply = await _handle(data, verbs, uid)
@@ -143,7 +140,7 @@ async def _handle(line: bytes, verbs: Mapping[str, Verb], uid: int) -> dict[str,
 
 
 def ask(verb: str, path: Path, *, seconds_max: float | None = None, **arguments: Any) -> Any:
-    """The answer of the daemon at ``path``. Raises ControlError with one line that says what to do."""
+    """The answer of the daemon at ``path``. Raises ControlError with one line with the cure."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(bounds.now.control_seconds if seconds_max is None else seconds_max)

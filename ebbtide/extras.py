@@ -1,9 +1,7 @@
-"""What is not in the base wheel, and the one line that says so.
+"""Packages outside the base wheel, and the one line that names a missing one.
 
-Every verb runs on the base wheel. What a verb can do only with more stands in an extra of ``pyproject.toml``,
-and whoever needs it says so by `require`: one exception and one sentence, which names what is missing and the
-extra that brings it. Packages are looked for and not imported: importing them is for when they are used, and
-a daemon that starts has no time for it.
+Every verb runs on the base wheel. An extra of ``pyproject.toml`` brings the rest; `require` checks for it.
+It finds packages without importing them, because a starting daemon has no time for imports.
 """
 
 from __future__ import annotations
@@ -12,15 +10,15 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-#: The packages of each extra, by the names of modules at the top: to look below one is to import it.
+#: The top-level modules of each extra: a search below one would import it.
 EXTRAS: dict[str, tuple[str, ...]] = {
     # The runtime's CRI over gRPC, and the API's client on Trio.
     "node": ("grpc", "google", "trio_asyncio", "kubernetes", "aiohttp"),
     # For export parquet.
     "tables": ("pyarrow",),
-    # For journals of many nodes, wherever they lie.
+    # For journals of many nodes in any store.
     "fleet": ("obstore", "pyarrow"),
-    # For tables that grow, as Delta Lake has them.
+    # For Delta Lake tables.
     "lake": ("obstore", "pyarrow", "deltalake"),
     # For journals of many nodes on Apache Spark.
     "spark": ("obstore", "pyarrow", "pyspark"),
@@ -32,11 +30,11 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 class PackagesMissing(Exception):
-    """What was asked for needs an extra that is not installed; the text is one line with the command."""
+    """The request needs an extra that is not installed; the text is one line with the command."""
 
 
 def missing_packages(extra: str) -> tuple[str, ...]:
-    """Those of an extra that are not installed, in the order of the table."""
+    """The missing packages of an extra, in the order of the table."""
     return tuple(name for name in EXTRAS[extra] if find_spec(name) is None)
 
 
@@ -47,12 +45,12 @@ def require(extra: str, what: str) -> None:
 
 
 def install_command(extra: str) -> str:
-    """Of the wheel or the checkout that this is: on an index our name is whoever's has taken it."""
+    """The install command for this wheel or checkout: on an index our name may be another project's."""
     return f"pip install '{_installed_from()}[{extra}]'"
 
 
 def _installed_from() -> str:
-    # Late: most that load this say nothing, an idle daemon above all.
+    # Late: an idle daemon never needs it.
     import json
     from importlib import metadata
     from urllib.parse import unquote, urlsplit
@@ -60,7 +58,7 @@ def _installed_from() -> str:
     checkout = Path(__file__).absolute().parents[1]
     if (checkout / "pyproject.toml").exists():
         return str(checkout)
-    # What pip was given (PEP 610); nothing where it came from an index.
+    # pip's argument (PEP 610); absent after an install from an index.
     version = "VERSION"
     with suppress(metadata.PackageNotFoundError, ValueError, AttributeError):
         found = metadata.distribution("ebbtide")
@@ -73,6 +71,6 @@ def _installed_from() -> str:
 
 
 def extra_of(module: str) -> str:
-    """The extra that brings a module; empty where none does."""
+    """The extra with a module; empty without one."""
     top = module.partition(".")[0]
     return next((extra for extra, names in EXTRAS.items() if top in names), "")

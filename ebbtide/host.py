@@ -1,6 +1,6 @@
 """The machine under the daemon: its boot, its clocks, its logind and service manager.
 
-One daemon runs per runtime folder: two would both run the same pods' hooks, whatever their journals are.
+One daemon runs for each runtime folder: two would both run the same pods' hooks.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from ebbtide.events.segment import Identity
 
 MACHINE_ID = Path("/etc/machine-id")
 
-#: Asked of the service manager on top of what the shutdown needs: to close the journal, and to exit.
+#: Extra time from the service manager: to close the journal, and to exit.
 LEAVING_SECONDS = 2
 
 
 class Host(Protocol):
-    """What differs between a node, the demo and a test: where facts about the process come from."""
+    """The source of facts about the process; differs between a node, the demo and a test."""
 
     async def started(self) -> DaemonStarted:
         """The first fact of this process."""
 
     async def stopping(self, needed_ns: int) -> StopRequested:
-        """SIGTERM came: is it our unit only, or the machine? ``needed_ns``: what a shutdown would need."""
+        """SIGTERM arrived: only for our unit, or for the machine? ``needed_ns``: the time for a shutdown."""
 
     @property
     def life_seconds(self) -> float:
-        """How often the service manager wants a sign of life; 0 where it does not."""
+        """The interval for the watchdog; 0 without one."""
 
     def notify(self, **variables: str | int) -> None:
-        """Tell the service manager, where it has room for it."""
+        """Notify the service manager, if its socket has room."""
 
     async def notify_in_time(self, **variables: str | int) -> None:
-        """The same, but wait for room, for a moment."""
+        """The same, but wait a moment for room."""
 
 
 def host_name() -> str:
-    """What this machine is called where it is nobody's Node."""
+    """The machine's name without a Node's name."""
     return os.uname().nodename
 
 
 def journal_identity(node: str) -> Identity:
-    """Who writes the journal here. A machine without an id is known by its host name."""
+    """The writer's identity. A machine without an id has its host name."""
     try:
         machine_id = MACHINE_ID.read_text().strip() or host_name()
     except OSError:
@@ -60,7 +60,7 @@ def journal_identity(node: str) -> Identity:
 
 
 class Logind(Edge, Protocol):
-    """The edge of either logind, and what a start needs of it."""
+    """The edge of either logind, and its part for a start."""
 
     @property
     def lock_held(self) -> bool: ...
@@ -69,7 +69,7 @@ class Logind(Edge, Protocol):
 
 
 class LocalHost:
-    """`Host` on this machine, whichever logind it has."""
+    """`Host` on this machine, with either logind."""
 
     def __init__(
         self, name: str, mode: str, logind: Logind, service: ServiceManager, failed_starts: int
@@ -97,11 +97,10 @@ class LocalHost:
         )
 
     async def stopping(self, needed_ns: int) -> StopRequested:
-        """The service manager is asked for the time that the shutdown needs, and gives it."""
+        """Asks the service manager for the time of the shutdown."""
         stopping = await system_is_stopping()
-        # Only when the machine goes down: a plain stop of our unit ends no pod and has nothing to wait for.
-        # Asked at once, since the service manager kills a unit when its TimeoutStopSec is over, and the
-        # pods' graces may be longer than that.
+        # Only when the machine goes down: a plain stop of our unit ends no pod. At once, because the
+        # service manager kills a unit after TimeoutStopSec, and the pods' graces may be longer.
         if stopping:
             extension_ns = needed_ns + LEAVING_SECONDS * NS_PER_SECOND
             await self._service.notify_in_time(EXTEND_TIMEOUT_USEC=extension_ns // 1000)
@@ -119,7 +118,7 @@ class LocalHost:
 
 
 class SystemClock:
-    """The real clocks. The monotonic one is what deadlines are made of; it starts anew at each boot."""
+    """The real clocks. Deadlines use the monotonic one, which restarts at each boot."""
 
     def mono_ns(self) -> int:
         return time.monotonic_ns()
@@ -130,19 +129,19 @@ class SystemClock:
 
 RUNTIME_LOCK_NAME = "daemon.lock"
 
-#: A process id and a line break fit many times over.
+#: More than a process id and a line break.
 OWNER_BYTES_MAX = 64
 
 
 class RuntimeTaken(Exception):
-    """Another daemon runs here; the text names it and says what to do."""
+    """Another daemon runs here; the text names it and the cure."""
 
 
 def lock_runtime(runtime: Path) -> int:
-    """The descriptor that holds the claim; leave it open. Raises RuntimeTaken, OSError."""
+    """The descriptor with the lock; leave it open. Raises RuntimeTaken, OSError."""
     runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
-    # A lock on an open file goes with the process, however that ends; a file with a number in it does not.
-    # The file stays: one that is removed while another start has it open would be locked twice.
+    # A lock ends with its process, a number in a file does not. The file stays: if another start had it
+    # open, a removal would allow two locks.
     descriptor = os.open(runtime / RUNTIME_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

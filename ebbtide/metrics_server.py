@@ -1,6 +1,6 @@
-"""Serves the metrics to Prometheus: HTTP/1.1, ``GET /metrics`` and nothing else, one answer a connection.
+"""Serves the metrics to Prometheus: HTTP/1.1, only ``GET /metrics``, one answer for each connection.
 
-Whatever a client does, it costs the daemon a bounded moment and never a shutdown.
+A client costs the daemon a bounded time, and never a shutdown.
 """
 
 from __future__ import annotations
@@ -23,31 +23,30 @@ from ebbtide.otel.metric_table import CONTENT_TYPE
 
 PATH = b"/metrics"
 
-#: Prometheus gives up after 10 s by default; a client that is slower than this is none.
+#: Prometheus' default timeout is 10 s.
 ANSWER_SECONDS_MAX = 5
 
-#: Where others wait, whoever has not had his answer by now makes room, the oldest first: a request comes
-#: right behind its connection, and its answer takes a few milliseconds.
+#: While others wait, a client without its answer by now is closed, the oldest first: a request follows its
+#: connection at once, and its answer takes some milliseconds.
 PATIENCE_SECONDS = 0.05
 
-#: Two Prometheus servers, and people; the others are those that say nothing. With the patience it bounds what
-#: a flood of connections may cost: 1 280 a second.
+#: Two Prometheus servers, and people. With the patience it bounds a flood of connections: 1 280 a second.
 CLIENTS_MAX = 64
 
-#: Whoever fills it with connections that say nothing delays a scrape by 0.4 s. Beyond it the kernel takes no
-#: connection, and who wants one asks again a second later.
+#: A backlog full of silent connections delays a scrape by 0.4 s. The kernel refuses further connections,
+#: and their clients retry a second later.
 BACKLOG = 512
 
-#: Names under which a page of this machine's own may read us, beside what the configuration names.
+#: Host names that a page of this machine may use, beside the configured ones.
 OWN_NAMES = ("localhost",)
 
-#: HTTP's status for "not the server of that name" (421).
+#: Misdirected Request (421).
 MISDIRECTED = 421
 
 #: A request has a line and some headers.
 RECEIVE_BYTES = 4096
 
-#: The socket's file: whoever may reach the folder may read; there is nothing secret in it.
+#: The socket's file: every user of the folder may read; it has no secrets.
 SOCKET_MODE = 0o666
 #: The socket's name until it has its mode.
 SOCKET_NAME = "socket"
@@ -56,9 +55,9 @@ SOCKET_NAME = "socket"
 async def serve(
     address: str, text: Callable[[], str], hosts: Collection[str] = (), *, task_status: trio.TaskStatus[None]
 ) -> None:
-    """Listen at ``address:port`` or ``unix:PATH`` until cancelled. Raises OSError when that cannot be.
+    """Listen at ``address:port`` or ``unix:PATH`` until cancelled. Raises OSError.
 
-    ``hosts`` are names in lower case that this machine may be asked for by, beside its own and any address.
+    ``hosts``: allowed host names in lower case, beside the machine's own and any address.
     """
     path = Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
     host, _, port = address.rpartition(":")
@@ -67,7 +66,7 @@ async def serve(
     listener = socket.socket(inet if path is None else socket.AF_UNIX)
     try:
         if path is None:
-            # A restart comes while the scrapes of the process before it are still in TIME_WAIT.
+            # At a restart the former process's scrapes are still in TIME_WAIT.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, int(port)))
             listener.listen(BACKLOG)
@@ -77,7 +76,7 @@ async def serve(
         listener.close()
         raise
     task_status.started()
-    # No page can make a browser connect to a file.
+    # A web page cannot make a browser connect to a file.
     names = {*OWN_NAMES, os.uname().nodename.lower(), *hosts} if path is None else None
     bounds = ClientBounds(CLIENTS_MAX, ANSWER_SECONDS_MAX, PATIENCE_SECONDS)
     try:
@@ -88,10 +87,10 @@ async def serve(
 
 
 def _listen_for_all(listener: socket.socket, path: Path) -> None:
-    """Listen at ``path``, for everybody who can reach it, whatever the umask is. Raises OSError."""
-    # The mode is set in a folder that is ours alone, reached by its descriptor, and the socket then moves to
-    # its name. At the name itself whoever may write to the folder could put a link there between the two,
-    # and some other file would be everybody's.
+    """Listen at ``path``, for every user who can reach it, with any umask. Raises OSError."""
+    # Set the mode in a private folder, through its descriptor, and then move the socket to its name. At the
+    # name itself, another user of the folder could put a link between the two steps, and the mode would
+    # apply to another file.
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     private, own = f".{path.name}.new", -1
     try:
@@ -118,14 +117,14 @@ def _listen_for_all(listener: socket.socket, path: Path) -> None:
 
 
 def _require_room(path: Path, folder: int) -> None:
-    """A dead daemon's socket gives way; anything else that stands there is an error, a link too."""
+    """Removes a dead daemon's socket. Any other file, also a link, is an error."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise OSError(errno.EADDRINUSE, f"{path} is in use and no socket: name another in metricsListen")
 
 
 async def _answer(text: Callable[[], str], names: Collection[str] | None, stream: trio.SocketStream) -> None:
-    """Whatever a client does, and whatever is wrong with the metrics, costs this answer only."""
+    """A failing client or a defect in the metrics costs only this answer."""
     connection = h11.Connection(h11.SERVER)
     with suppress(Exception):
         try:
@@ -142,7 +141,7 @@ async def _answer(text: Callable[[], str], names: Collection[str] | None, stream
 def _status_and_body(
     request: h11.Request, text: Callable[[], str], names: Collection[str] | None
 ) -> tuple[int, str]:
-    # Of several, h11 has refused the request; without one it is no browser's.
+    # h11 refuses several; a request without one comes from no browser.
     host = dict(request.headers).get(b"host")
     if host is not None and names is not None and not _is_ours(host.decode("latin-1"), names):
         return MISDIRECTED, "not asked for by that name: ask by address, or name it in metricsHosts\n"
@@ -156,8 +155,8 @@ def _status_and_body(
 def _is_ours(host: str, names: Collection[str]) -> bool:
     """Whether a Host header has an address in it, or one of ``names``.
 
-    Whoever has a name can point it at this machine's address, so that a page of his that somebody looks at
-    here may read us, as its own server. An address cannot be pointed anywhere.
+    The owner of a name can point it at this machine's address; a web page from that name could then read
+    the metrics through a browser here. An address cannot be redirected like that.
     """
     name = host.strip().lower()
     if name.startswith("["):

@@ -1,12 +1,12 @@
-"""What a mode needs on this machine, and which edges it has.
+"""A mode's needs on this machine, and its edges.
 
-First where a Kubernetes node's parts are: as the configuration or the command line says, or where they
-always are. Nothing is opened or waited for. A node that is slow to come up (a runtime that listens later, a
-kubeconfig that joining the cluster brings) is armed all the same. Refused is only what a mode can never do
-without and nobody has named, and what is there and cannot be what somebody says that it is.
+First, the places of a Kubernetes node's parts: from the configuration or the command line, or the usual
+places. This module opens no part and waits for none: a node whose runtime or kubeconfig appears later is
+armed all the same. It refuses a mode only without a part that the mode always needs, or for a named part of
+the wrong type.
 
-Then the edges of a mode: those that end this node's pods, and those through which others hear of it. They
-load little until the node is armed: gRPC, the API's client and all that they bring are imported then.
+Then the edges of a mode. They load little until the node is armed; gRPC and the API's client are imported
+then.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ebbtide.options import RunOptions
 if TYPE_CHECKING:
     from ebbtide.actors.edges.process.process_edge import ProcessEdge
 
-#: Where runtimes listen, in the order in which the kubelet's own tools look.
+#: The runtimes' sockets, in the order of the kubelet's own tools.
 SOCKETS = (
     Path("/run/containerd/containerd.sock"),
     Path("/run/crio/crio.sock"),
     Path("/run/k3s/containerd/containerd.sock"),
 )
-#: An identity of our own first (it may taint its node, the kubelet's may not), then the kubelet's: kubeadm's,
-#: the one of nodes that are given theirs, k3s's, rke2's.
+#: Our own identity first (it may taint its node), then the kubelet's: kubeadm's, a provisioned node's,
+#: k3s's, rke2's.
 KUBECONFIGS = (
     Path("/etc/ebbtide/kubeconfig"),
     Path("/etc/kubernetes/kubelet.conf"),
@@ -44,35 +44,34 @@ KUBECONFIGS = (
     Path("/var/lib/rancher/k3s/agent/kubelet.kubeconfig"),
     Path("/var/lib/rancher/rke2/agent/kubelet.kubeconfig"),
 )
-#: Joining a cluster brings this one.
+#: Joining a cluster creates this one.
 JOINING = KUBECONFIGS[1]
 STATIC_PODS = (
     Path("/etc/kubernetes/manifests"),
     Path("/var/lib/rancher/rke2/agent/pod-manifests"),
     Path("/var/lib/rancher/k3s/agent/pod-manifests"),
 )
-#: k3s and rke2 are the kubelet and the runtime in one unit, which is not stopped: doctor has a finding.
+#: k3s and rke2 are kubelet and runtime in one unit, which the daemon does not stop; doctor reports it.
 KUBELET_UNITS = ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent")
-#: Where systemd finds units, from the highest priority to the lowest.
+#: systemd's folders of units, highest priority first.
 UNIT_FOLDERS = tuple(Path(root, "systemd/system") for root in ("/etc", "/usr/local/lib", "/usr/lib", "/lib"))
-#: The service account of the pod that the daemon runs in.
+#: The service account of the daemon's own pod.
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-#: This Node's name from whoever starts us: in a pod the downward API. Every verb in that pod then knows it,
-#: and one that is not about a node does not mind.
+#: This Node's name from the environment, in a pod from the downward API. All verbs in that pod read it.
 NODE_NAME_VARIABLE = "EBBTIDE_NODE_NAME"
 
-#: Modes that are nothing without the API server, and without a container runtime.
+#: Modes that need the API server, and modes that need a container runtime.
 _NEED_API = ("api", "observe")
 _NEED_RUNTIME = ("cri",)
 
 
 class ModeUnavailable(Exception):
-    """The mode cannot be had here; the text says what to do."""
+    """The mode is not possible here; the text has the cure."""
 
 
 class NodeParts(NamedTuple):
-    """``kubeconfig`` None: the service account of our own pod. ``has_api`` False: there is no identity at
-    all, and none is waited for. ``missing`` are lines for the operator.
+    """``kubeconfig`` None: the service account of our own pod. ``has_api`` False: there is no identity.
+    ``missing``: lines for the operator.
     """
 
     node: str
@@ -86,7 +85,7 @@ class NodeParts(NamedTuple):
 
 
 def given_node_name(options: RunOptions, section: NodeSection) -> str:
-    """The Node that somebody has named; empty: nobody has."""
+    """The Node's name from the options; empty without one."""
     return options.node_name or os.environ.get(NODE_NAME_VARIABLE) or section.node_name or ""
 
 
@@ -115,7 +114,7 @@ def find_node_parts(options: RunOptions, section: NodeSection) -> NodeParts:
 
 
 def first_existing(paths: Sequence[Path], is_there: Callable[[Path], bool] = Path.exists) -> Path | None:
-    """One that may not be looked at is not there for us."""
+    """An inaccessible file counts as absent."""
     for path in paths:
         try:
             if is_there(path):
@@ -126,19 +125,19 @@ def first_existing(paths: Sequence[Path], is_there: Callable[[Path], bool] = Pat
 
 
 def kubelet_unit(section: NodeSection) -> str:
-    """In a container no unit file is seen, and the usual name is taken."""
+    """The usual name in a container, which has no unit files."""
     files = [folder / f"{unit}.service" for unit in KUBELET_UNITS for folder in UNIT_FOLDERS]
     found = first_existing(files)
     return section.kubelet_unit or (found.name if found is not None else KUBELET_UNIT)
 
 
 def in_a_pod(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT_TOKEN) -> bool:
-    """Whether the cluster has given us an identity: a DaemonSet with a service account."""
+    """Whether the cluster gave us an identity: a DaemonSet with a service account."""
     return bool(environ.get("KUBERNETES_SERVICE_HOST")) and account.exists()
 
 
 def _runtime_socket(options: RunOptions, section: NodeSection, missing: list[str]) -> Path:
-    """A given one may come later: a node whose runtime is slow to start is armed all the same."""
+    """A configured socket may appear later: a node with a slow runtime is armed all the same."""
     given = options.cri or (Path(section.cri_socket) if section.cri_socket else None)
     if given is not None and given.exists() and not given.is_socket():
         raise ModeUnavailable(f"{given} is not a socket: name the container runtime's with --cri PATH")
@@ -169,8 +168,8 @@ def _find_kubeconfig(
             )
         return None, True
     if given is not None:
-        # A configuration may be written before the node joins its cluster, so what it names may come later.
-        # One on the command line is somebody's who waits for an answer.
+        # A file named in the configuration may appear when the node joins its cluster. On the command line
+        # a missing file is an error.
         path = Path(given)
         must_be_one = options.mode in _NEED_API or bool(options.kubeconfig)
         if path.is_dir():
@@ -182,7 +181,7 @@ def _find_kubeconfig(
         return path.absolute(), True
     found = first_existing(KUBECONFIGS)
     if found is not None:
-        # In auto one that cannot be used yet is no reason to refuse: until it can, pods go over the runtime.
+        # Mode auto does not need it: without it, pods are ended through the runtime.
         if options.mode in _NEED_API:
             require_readable(found)
         return found, True
@@ -193,7 +192,7 @@ def _find_kubeconfig(
             " --kubeconfig PATH"
         )
     if options.mode in _NEED_RUNTIME:
-        # Nothing is waited for: in this mode the API server only shows what is done without it.
+        # In this mode the API server only displays the shutdown.
         missing.append(
             "no kubeconfig is there: pods are ended without the API server, and nobody there is told"
         )
@@ -222,26 +221,28 @@ def require_readable(path: Path) -> None:
         return  # the certificates and tokens that it names may still come: a kubelet's first one does
 
 
-#: The pod that the daemon runs in, by the downward API: it is in no wave.
+#: The daemon's own pod, from the downward API: it is in no wave.
 OWN_UID = "EBBTIDE_POD_UID"
-#: Beside the journal: what outlives a boot.
+#: Beside the journal: files that outlive a boot.
 LASTING_NAME = "node"
-#: In a container that shares the node's processes too, where our own table is the container's.
+#: The node's mounts, also from a container that shares the node's processes.
 NODES_MOUNTS = Path("/proc/1/mountinfo")
 
 
 class Traced(Protocol):
-    """An edge that calls others."""
+    """An edge that calls other services."""
 
     def pass_on(self, context: Callable[[str], str]) -> None:
-        """Give each order's trace context, by its key, to whatever it calls."""
+        """Set the function that gives the trace context for an order's key."""
 
 
 class Linked(Protocol):
-    """An edge that tells others where this node's journal is."""
+    """An edge that publishes the place of this node's journal."""
 
     def link_to(self, journal: Callable[[], tuple[str, str]]) -> None:
-        """Give it the journal's id, and the trace of its last shutdown before this boot; empty: none."""
+        """Set the function for the journal's id and the trace of the last shutdown before this boot, or
+        empty.
+        """
 
 
 class PodRuntime(Edge, Traced, Protocol):
@@ -252,13 +253,13 @@ class PodRuntime(Edge, Traced, Protocol):
 
 
 class ModeEdges(NamedTuple):
-    """``edges``: all that a mode has beside logind. An order that two of them know is the later one's."""
+    """``edges``: beside logind. The later of two edges executes an order that both accept."""
 
     runtime: PodRuntime
     edges: tuple[Edge, ...]
     traced: tuple[Traced, ...]
     linked: tuple[Linked, ...] = ()
-    #: Who has the pods in mode process.
+    #: The edge with the pods in mode process.
     local: ProcessEdge | None = None
 
 
@@ -282,8 +283,8 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
         return ModeEdges(edge, (edge, LocalStatusEdge(folder)), (edge,), local=edge)
     for line in parts.missing:
         tell(WARNING, line)
-    # Without an identity the status stands in a file, and what only the API server can do ends failed:
-    # who a pod is is known from the cache and the static pods' manifests all the same.
+    # Without an identity, statuses are written to a file, and orders for the API server fail. Names and
+    # priorities come from the cache and the static pods' manifests.
     from ebbtide.actors.edges.cri.cri_edge import CriEdge
     from ebbtide.actors.edges.kubelet_unit import KubeletEdge
     from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
@@ -313,19 +314,19 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
 
 
 def state_folder(options: RunOptions) -> Path:
-    """What the edges of a mode keep until the boot ends; the modes of a node share it."""
+    """The folder of the edges' files for this boot; the modes of a node share it."""
     return options.runtime / ("cri" if options.of_node else "process")
 
 
 def process_token(journal: Path) -> Path:
-    """Where mode ``process`` keeps its token (`actors.edges.linux.kill_tree`), from the journal's folder.
+    """The folder of mode ``process`` for its token (`actors.edges.linux.kill_tree`), by the journal's
+    folder.
 
-    Not in the folder of the boot, which the service manager removes when the unit is stopped: the pods go on
-    and have to be found by their marks.
+    Not the folder for this boot: the service manager removes that one with the unit, and the pods go on.
     """
     return journal.parent / LASTING_NAME / "process.token"
 
 
 def lasting_folder(options: RunOptions) -> Path:
-    """What the edges of a node keep for the next boot, beside the journal."""
+    """The folder of a node's edges for the next boot, beside the journal."""
     return options.journal.parent / LASTING_NAME

@@ -1,12 +1,10 @@
-"""One snapshot of this machine's node, for every verb that judges it: doctor, plan, status, uninstall.
+"""A snapshot of this machine's node, for every verb that judges it: doctor, plan, status, uninstall.
 
-Each part is looked at when it is first asked for, and once, so that all of a verb's answers are about the
-same node, and ``status`` pays for one question on the control socket and no more.
+Each part is read on first use, and once: all answers of a verb are about the same node.
 
-What counts is the node as it runs. Where a daemon answers, its configuration counts and not the default file,
-which may have changed since it was read; so do its mode, its sockets, its identity for the API and its
-journal. What the command line names goes before all of that, since who names something wants to know about
-that. Where no daemon answers, everything is as a daemon that starts now would have it.
+The running daemon counts: its configuration (the default file may have changed), its mode, its sockets, its
+identity and its journal. Options of the command line win over these. Without a daemon, the snapshot shows
+what a starting daemon would use.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ if TYPE_CHECKING:
     from ebbtide.doctor.snapshot import JournalState, LogindState
 
 
-#: What a daemon's configuration is called where one of its values is refused.
+#: The name of a daemon's configuration in messages about a refused value.
 RUNNING_DAEMON = "the running daemon"
 
 
 class Status(NamedTuple):
-    """``document`` is the daemon's answer; None with the ``error`` when there was none."""
+    """``document``: the daemon's answer; None with the ``error``."""
 
     document: dict[str, Any] | None
     error: str = ""
@@ -42,7 +40,7 @@ class Status(NamedTuple):
 
 
 class LocalNode:
-    """``named``: what the command line says; empty or None where it says nothing."""
+    """``named``: options of the command line; empty or None if absent."""
 
     def __init__(self, named: RunOptions) -> None:
         self._named = named
@@ -56,21 +54,21 @@ class LocalNode:
 
     @cached_property
     def _running(self) -> dict[str, Any]:
-        """What the daemon runs with; nothing where none answers, or one of an older version."""
-        # A second question to a daemon that did not answer the first would be a second wait.
+        """The daemon's configuration; empty without a daemon, or from an older version."""
+        # After one timeout, a second question would be a second wait.
         if self.status.document is None:
             return {}
         try:
             answer: dict[str, Any] = ask("configuration", self._named.control_socket)
         except ControlError:
-            # It knows no such request, or has not read a configuration yet: as if there were none to ask.
+            # It does not know the request, or has no configuration yet: as without a daemon.
             return {}
         return answer
 
     @cached_property
     def options(self) -> RunOptions:
-        """What is named, else what the daemon was started with. A journal that is not here (the daemon's own
-        container has it under another path) is not taken over.
+        """The named journal, else the daemon's own. A journal in the daemon's container, under another path
+        there, is not used.
         """
         named, running = self._named, self._running
         journal = Path(running.get("journal") or named.journal)
@@ -90,22 +88,22 @@ class LocalNode:
         from ebbtide.config import configuration_from_values, load_named
 
         running = self._running
-        # Whoever names a file wants to know about that file: before it is installed, say.
+        # A named file wins: it may not be installed yet.
         if self._named.config or not running:
             return load_named(self._named.config)
         return configuration_from_values(running["values"], running["sources"], RUNNING_DAEMON)
 
     def check_files(self) -> None:
-        """Read the files that the daemon's next start or reload will read. Raises ConfigError."""
+        """Read the files of the daemon's next start or reload. Raises ConfigError."""
         from ebbtide.config import load_named
 
-        # In the daemon's own container they may have other paths than here.
+        # In the daemon's own container they may have other paths.
         theirs = [path for path in map(Path, self._running.get("files", ())) if path.exists()]
         load_named(self._named.config or theirs)
 
     @property
     def source(self) -> str:
-        """Whose configuration this is, for people; empty where no daemon runs."""
+        """The owner of this configuration, for people; empty without a daemon."""
         if not self._running:
             return ""
         if self._named.config:
@@ -114,14 +112,14 @@ class LocalNode:
 
     @cached_property
     def pods(self) -> FoundPods:
-        """Those that a shutdown would end. Raises ConfigError, PermissionError."""
+        """The pods that a shutdown would end. Raises ConfigError, PermissionError."""
         from ebbtide.doctor.gather import look_at_pods
 
         return look_at_pods(self.options, self.configuration.config.node, self.status.mode)
 
     @cached_property
     def logind(self) -> tuple[LogindState | None, str]:
-        """All that logind says, or why it says nothing."""
+        """logind's answers, or the reason for none."""
         from ebbtide.doctor.gather import look_at_logind
 
         return look_at_logind()
@@ -134,12 +132,12 @@ class LocalNode:
         return look_at_journal(self.options.journal)
 
     def grant_ns(self, named_ns: int | None) -> int | None:
-        """``named_ns``, or logind's limit; None where there is no logind to ask."""
+        """``named_ns``, or logind's limit; None without logind."""
         return named_ns if named_ns is not None else logind_grant_ns()
 
 
 def logind_grant_ns() -> int | None:
-    """logind's ``InhibitDelayMaxUSec``; None where it does not answer in time."""
+    """logind's ``InhibitDelayMaxUSec``; None without an answer in time."""
     import trio
 
     from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address

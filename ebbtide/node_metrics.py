@@ -1,8 +1,8 @@
-"""The node's metrics while the daemon runs: folded as records come, kept beside the journal, served if asked.
+"""The node's metrics while the daemon runs: folded from records, saved beside the journal, served on
+request.
 
-The sums go on over restarts and outlive the segments that they were folded from: a start takes up what the
-last one kept, and folds what was written since. Where that cannot be had (the file is lost), all of the
-journal that is left is folded once, after the node is protected.
+The sums survive restarts and the removal of old segments: a start loads the saved sums and folds the later
+records. Without the file, the whole journal is folded once, after the node is protected.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ebbtide.events.values import Pod, workload_name
 from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metric_table import ReadContext, ShippingState, exposition
 
-#: Sums that are not kept are folded again at the next start: so many records cost it a hundredth of a second.
+#: Unsaved records are folded again at the next start; this many take a hundredth of a second.
 KEEP_EVERY = 2000
 
-#: What is waited for before older records are folded, and what makes the sums worth keeping at once.
+#: Records that allow the fold of older records, and records after which the sums are saved at once.
 PROTECTED, FINISHED = Armed, EpisodeClosed
 
 
 class JournalProgress(Protocol):
-    """What is asked of the writer."""
+    """The part of the writer that is used here."""
 
     @property
     def away(self) -> bool: ...
@@ -43,23 +43,23 @@ class JournalProgress(Protocol):
 
 
 class MetricsBackend(NamedTuple):
-    """What is read and written around the sums. ``keep`` writes the side file; ``rebuild`` folds what the
-    journal holds before a record's number (raises OSError); ``pods`` lists those of the node, where known.
+    """``keep`` writes the file of sums; ``rebuild`` folds the journal before a record's number (raises
+    OSError); ``pods`` lists the node's pods, where the mode knows them.
     """
 
     keep: Callable[[bytes], Awaitable[None]]
     rebuild: Callable[[int], Awaitable[Meters]]
     wall_ns: Callable[[], int]
     pods: Callable[[], Sequence[Pod]] | None = None
-    #: The record up to which all spans have arrived; None where nothing is exported.
+    #: All spans up to this record have arrived; None without export.
     exported: Callable[[], int] | None = None
-    #: None where nothing is shipped.
+    #: None without shipping.
     shipping: Callable[[], ShippingState | None] | None = None
 
 
 class MetricsOptions(NamedTuple):
-    """``address`` to serve at, empty for nowhere; ``prefix`` stands before the names that a KEP gave;
-    ``hosts`` are names that a scraper may ask for.
+    """``address``: empty for nowhere. ``prefix``: before the names from a KEP. ``hosts``: allowed host
+    names.
     """
 
     address: str = ""
@@ -91,12 +91,11 @@ class MetricsRecorder:
             self._due.set()
 
     async def run(self, tell: Tell) -> None:
-        """Serve and keep the sums, until cancelled."""
+        """Serve and save the sums, until cancelled."""
         async with trio.open_nursery() as nursery:
             if self._shown.address:
                 nursery.start_soon(self._serve, self._shown.address, tell)
-            # Folding all of a journal may take seconds, and the machine may be told to go down any moment:
-            # first the lock.
+            # The lock comes first: folding a whole journal may take seconds, and a shutdown may begin.
             await self._protected.wait()
             await self.complete(tell)
             while True:
@@ -104,7 +103,7 @@ class MetricsRecorder:
                 await self._due.wait()
 
     async def _serve(self, address: str, tell: Tell) -> None:
-        """A port that is taken costs the metrics their scrape, and the node nothing."""
+        """A taken port costs only the scrape."""
         from ebbtide.metrics_server import serve  # late: few nodes are scraped, and none before it is armed
 
         try:
@@ -113,11 +112,11 @@ class MetricsRecorder:
             tell(4, f"no metrics at {address}: {error.strerror or error}; see metricsListen")
 
     async def complete(self, tell: Tell) -> None:
-        """Fold what the kept sums lack."""
+        """Fold the records that the saved sums lack."""
         if self._waiting is None:
             return
-        # Up to what has come since the start, which waits here: read from the journal as well, the records of
-        # the meantime would count twice, or not at all, depending on how far the writer is.
+        # Up to the first record since the start: later records wait here. Reading them from the journal as
+        # well could count them twice.
         begins = self._waiting[0].seq if self._waiting else self.meters.seq + 1
         try:
             meters = await self._backend.rebuild(begins)
@@ -129,13 +128,12 @@ class MetricsRecorder:
         self.meters = meters
 
     async def save(self) -> None:
-        """Keep the sums beside the journal, if they are whole."""
+        """Save the sums, if they are complete."""
         self._due = trio.Event()
-        # With a gap, which would never be noticed again, it is better that the next start finds none.
+        # Better no file than one with a gap, which a later start could not detect.
         if self._waiting is None:
             self._kept_seq, data = self.meters.seq, msgspec.msgpack.encode(self.meters)
-            # After a power cut the numbers of records that were not durable are given out anew, and the new
-            # ones would be taken for counted.
+            # After a power cut the numbers of lost records are used again: new records would look counted.
             if await self._journal.wait_synced(self._kept_seq):
                 await self._backend.keep(data)
 
@@ -144,7 +142,7 @@ class MetricsRecorder:
         return exposition(self.meters, self._around(), self._shown.prefix)
 
     def document(self) -> dict[str, Any]:
-        """For the control socket: the parts, so that the asker chooses the form."""
+        """For the control socket: the parts, so that the caller chooses the form."""
         around = msgspec.to_builtins(self._around()._asdict())
         return {"meters": msgspec.to_builtins(self.meters), "around": around}
 
@@ -154,7 +152,7 @@ class MetricsRecorder:
         if backend.exported is not None:
             settled = backend.exported()
             waiting = [wall_ns for seq, wall_ns in self.meters.ends.values() if seq > settled]
-            # The clock may have been set back since the oldest of them ended.
+            # The clock may have been set back.
             pending, behind_ns = len(waiting), max(0, now_ns - min(waiting, default=now_ns))
         return ReadContext(
             now_wall_ns=now_ns,
@@ -169,14 +167,14 @@ class MetricsRecorder:
 
 
 def at_risk(meters: Meters, pods: Sequence[Pod]) -> int:
-    """How many of these pods would be killed now: their workload has been seen to need more than they get."""
+    """How many pods would be killed now: their workload has needed more time than they would get."""
     waves = planned_waves(meters.periods, meters.grant_ns or None, pods)
     needs = {pod.uid: meters.needs.get(f"{pod.namespace}/{workload_name(pod.name)}") for pod in pods}
     count = 0
     for planned in (pod for wave in waves for pod in wave.pods):
         need, grace_ns = needs[planned.uid], planned.grace_seconds * NS_PER_SECOND
         if need is not None:
-            # Whoever was killed after as long as it would get now has shown that this is not enough; whoever
-            # ended by itself just then, that it is.
+            # A kill after this much time shows that the time is too short; an end by itself shows that it
+            # is enough.
             count += need.longest_ns >= grace_ns if need.needs_more else need.longest_ns > grace_ns
     return count

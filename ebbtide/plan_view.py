@@ -1,7 +1,7 @@
-"""What a configuration does to these pods, and on a node who would end them: as JSON and as tables.
+"""What a configuration means for these pods, and on a node who would end them: as JSON and as tables.
 
-By what pods are ended is chosen by the table of the daemon (`actors.policy.termination_mode`) from what
-answers now: at the signal it may be another.
+The daemon's own table (`actors.policy.termination_mode`) chooses the means from the present answers: at the
+signal it may choose differently.
 """
 
 from __future__ import annotations
@@ -25,15 +25,12 @@ from ebbtide.manifests import Manifest
 if TYPE_CHECKING:
     from ebbtide.doctor.snapshot import NodeSnapshot
 
-#: Raised when the shape below changes in a way that a script would notice.
+#: Raised when the shape below changes.
 PLAN_VERSION = 1
 
 
 def build_plan(settings: Settings, manifests: Sequence[Manifest], grant_ns: int | None) -> Plan:
-    """What a shutdown now would do with these pods; ``grant_ns`` None where logind's limit is not known.
-
-    Pods whose status says that they have ended are left out.
-    """
+    """A shutdown now with these pods, without ended ones; ``grant_ns`` None without logind's limit."""
     return make_plan(
         effective_periods(settings),
         grant_ns,
@@ -45,7 +42,7 @@ def build_plan(settings: Settings, manifests: Sequence[Manifest], grant_ns: int 
 
 
 def plan_json(plan: Plan, pods: Sequence[Pod]) -> dict[str, Any]:
-    """The promised shape; ``grantSeconds`` is null where the grant is not known."""
+    """The promised shape; ``grantSeconds`` is null without the grant."""
     by_uid = {pod.uid: pod for pod in pods}
     return {
         "kind": "Plan",
@@ -79,7 +76,7 @@ def plan_json(plan: Plan, pods: Sequence[Pod]) -> dict[str, Any]:
 
 
 def plan_tables(plan: Plan, pods: Sequence[Pod]) -> RenderableType:
-    """One line of totals, one row a pod, one line a warning."""
+    """One line of totals, one row for each pod, one line for each warning."""
     by_uid = {pod.uid: pod for pod in pods}
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("WAVE", "PRIORITY", "PERIOD", "POD", "ASKS", "GETS"):
@@ -107,12 +104,12 @@ def plan_tables(plan: Plan, pods: Sequence[Pod]) -> RenderableType:
     return Group(Text(totals), *([table] if plan.waves else []), *warnings)
 
 
-#: Of one code so many are shown to people: a node has a hundred pods, often from one template.
+#: At most so many warnings of one code: a node has a hundred pods, often from one template.
 ALIKE_MAX = 3
 
 
 def warning_lines(warnings: Sequence[PlanWarning]) -> Iterator[str]:
-    """For people: those of one code together, the first few of them, in the order of their first."""
+    """Warnings for people: the first few of each code, by the order of their first one."""
     by_code: dict[str, list[str]] = {}
     for code, message in warnings:
         by_code.setdefault(code, []).append(message)
@@ -124,12 +121,10 @@ def warning_lines(warnings: Sequence[PlanWarning]) -> Iterator[str]:
             yield f"{code}: and {more} more like these: see them all with -o json"
 
 
-# What ``ebbtide plan`` says on a Kubernetes node beside the waves: who would end the pods, by
-# kind of shutdown.
+# On a Kubernetes node also: who would end the pods, for each kind of shutdown.
 
 
-#: The kinds that people ask for; halt goes with power-off, kexec and soft-reboot with reboot, unless the
-#: configuration says otherwise.
+#: The usual kinds; halt goes with poweroff, kexec and soft-reboot with reboot, unless configured otherwise.
 SHUTDOWN_KINDS: tuple[ShutdownKind, ...] = ("poweroff", "halt", "reboot", "kexec", "soft-reboot")
 #: Names in one line.
 NAMES_MAX = 8
@@ -146,7 +141,7 @@ class ChosenTermination(NamedTuple):
 def describe_termination(
     seen: NodeSnapshot, pods: Sequence[Pod], settings: Settings, kubelet_lock: bool
 ) -> tuple[dict[str, Any], list[Text]]:
-    """As further keys of the document, and as lines."""
+    """More keys of the document, and lines."""
     chosen = termination_choices(seen, kubelet_lock, settings)
     left = left_behind(pods, seen.api.taint is not False)
     return termination_json(seen, chosen, left), termination_lines(seen, chosen, left)
@@ -164,8 +159,8 @@ def termination_choices(
 
 
 def left_behind(pods: Sequence[Pod], taint: bool) -> list[Pod]:
-    """Under ``api``: those that no delete ends, which go over the runtime behind the last wave. Without the
-    taint every DaemonSet makes its pod again.
+    """Under ``api``: pods that no delete ends; the runtime ends them after the last wave. Without the taint
+    every DaemonSet recreates its pod.
     """
     return [pod for pod in pods if not deletable(pod, taints=taint)]
 
@@ -185,10 +180,10 @@ def termination_json(
 def termination_lines(
     seen: NodeSnapshot, chosen: Sequence[ChosenTermination], left: Sequence[Pod]
 ) -> list[Text]:
-    """One line for each means with its kinds and reason, and one for the pods that are handed over."""
+    """A line for each means with its kinds and reason, and one for the pods that are handed over."""
     by: dict[tuple[TerminationMode, str], list[str]] = {}
     for each in chosen:
-        # The kinds stand in front of the line: said once more in the reason, no two kinds would share one.
+        # The line begins with the kinds: kinds with the same reason share a line.
         reason = each.reason.replace(f"a shutdown of kind {each.kind}", f"mode {seen.mode}")
         by.setdefault((each.means, reason), []).append(each.kind)
     lines = [

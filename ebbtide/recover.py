@@ -1,8 +1,8 @@
 """From a journal back to a running system: the last checkpoint, and every fact after it.
 
-The state is rebuilt by the replayer, so a start is also a proof: where the recorded decisions are not what
-this version decides, it says so, and goes on with the facts, which happened whatever was decided. What is
-only shown is folded from the records themselves, and from further back than the state needs.
+The replayer rebuilds the state, so a start is also a check: where this version decides differently from the
+record, it reports the difference and continues with the facts. Data for display only is folded from the
+records, further back than the state needs.
 """
 
 from __future__ import annotations
@@ -32,23 +32,21 @@ from ebbtide.events.writer import Writer
 from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
 from ebbtide.replay.replayer import Divergence, Replayer
 
-#: Facts that every start admits by itself, its own first: a start after which nothing else came has come to
-#: nothing.
+#: Facts of every start. A start without any further fact has failed.
 OF_A_START = (DaemonStarted.__name__, SettingsLoaded.__name__)
 
 
 class FailedStarts:
-    """How many starts in a row, up to now, came to nothing at the same place.
+    """Counts the last starts in a row that failed at the same record.
 
-    A start that falls over a bug, or over what stands in the journal, does so at the same record each time.
-    One that was killed from outside did not fail, and two of those seldom end alike; to take them for
-    failures would have the fallback stop pods in fewer steps than they are owed.
+    A start that fails by a bug or by the journal's content fails at the same record each time. A start that
+    was killed seldom ends twice at the same place; counting it would make the fallback stop pods in fewer
+    steps than they should have.
     """
 
     def __init__(self) -> None:
         self._count = 0
-        #: Where the start before this one ended, and the last record of this one; empty: it has come to
-        #: something.
+        #: The last record of the former start, and of this one; empty: it did not fail.
         self._before, self._last = "", ""
 
     def see(self, raw: RawRecord) -> None:
@@ -60,35 +58,34 @@ class FailedStarts:
             self._last = self._last and raw.tag
         elif self._last:
             fact = decode_event(raw.tag, raw.payload)
-            # An order that ends unknown is what a start itself says of the one before, so it does not show
-            # that this one has come to anything.
+            # A start itself ends the former one's orders as unknown: that is no success.
             if isinstance(fact, OrderEnded) and fact.result == "unknown":
-                # Not its ordinal, of which each start uses up some.
+                # Not its ordinal: each start uses some.
                 self._last = fact.key.rpartition("/")[0]
             else:
                 self._last = ""
 
     @property
     def count(self) -> int:
-        """0: the last start came to something, or there was none."""
+        """0: the last start succeeded, or there was none."""
         if not self._last:
             return 0
         return self._count + 1 if self._last == self._before else 1
 
 
-#: The hooks before these were another shutdown's: a pod that is started again keeps its UID in some runtimes.
+#: Earlier hooks belong to another shutdown: a restarted pod keeps its UID in some runtimes.
 OF_ANOTHER_SHUTDOWN = (ShutdownBegan.__name__, EpisodeClosed.__name__)
 
-#: What is read from before the last checkpoint, for the last shutdown's record and the starts that failed:
-#: a shutdown of a thousand pods fits, and it takes a fifth of a second.
+#: Records from before the last checkpoint, for the last shutdown and failed starts: a shutdown of a
+#: thousand pods fits, and reading takes a fifth of a second.
 EARLIER_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Recovered(NamedTuple):
-    """What a start finds.
+    """The result for a start.
 
-    ``failed_starts``: starts at the journal's end that came to nothing, all at the same place. ``spent``: the
-    keys of this shutdown's hooks that were ordered and that the state does not know of (after a divergence).
+    ``failed_starts``: the last starts, if they failed at the same place. ``spent``: keys of this shutdown's
+    hooks that were ordered but are not in the state (after a divergence).
     """
 
     system: System
@@ -98,22 +95,22 @@ class Recovered(NamedTuple):
     failed_starts: int
     divergence: Divergence | None
     spent: frozenset[str] = frozenset()
-    #: The metrics' sums, None if they lack what stands before the records that were read.
+    #: The metrics' sums; None if they lack the older records.
     meters: Meters | None = None
 
 
 def beside(verdict: Verdict, wall_ns: int) -> Verdict:
-    """For what is begun beside a journal that cannot be read: numbered by the clock, so that the next start
-    finds it to be the newer one, when that can be read again.
+    """For a new journal beside an unreadable one: its number comes from the clock, so the next start sees
+    that it is newer.
     """
     return verdict._replace(next_number=max(verdict.next_number, wall_ns // NS_PER_SECOND))
 
 
 def begin_segment(writer: Writer, system: System, clock: Clock) -> int:
-    """From here on, with a checkpoint; the size at which the next one is due.
+    """Begins a segment with a checkpoint; returns the size that makes the next one due.
 
-    That counts from behind the checkpoint: one that is as large as a segment may be must not make every step
-    begin another one.
+    The size counts from the end of the checkpoint: otherwise, with a large checkpoint, every step would
+    begin a segment.
     """
     writer.begin_segment(Stamp(clock.mono_ns(), clock.wall_ns()), take_checkpoint(system))
     system.next_seq += 1  # the checkpoint's own
@@ -125,15 +122,14 @@ class Unreadable(Exception):
 
 
 def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Recovered:
-    """Read what stands in ``sources``. Raises Unreadable, events.recovery.ForeignJournal, OSError."""
+    """Read the journal in ``sources``. Raises Unreadable, events.recovery.ForeignJournal, OSError."""
     try:
         return _recover(sources, machine_id, fresh_id)
     except (Unreadable, ForeignJournal, UndeclaredTransition, OSError):
         raise
     except (UnknownType, BadPayload) as error:
         raise Unreadable(f"the journal cannot be read by this version: {error}") from error
-    # Of all kinds: what is wrong with a history, or with the code that reads it, is no reason for pods to end
-    # without their grace.
+    # All kinds of errors: a defect in a history or in this code must not end pods without their grace.
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise Unreadable(f"the journal cannot be used, please report it: {what}") from error
@@ -143,18 +139,18 @@ def _recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Rec
     history = History(sources, from_checkpoint=True, logics=(SHUTDOWN_LOGIC,))
     replayer = Replayer(goes_on=True)
     past = _Past(kept_meters(sources, history.journal_id or fresh_id))
-    # Before the checkpoint the state needs nothing, but whoever asks for the last shutdown does.
+    # The state needs no record before the checkpoint, but the last shutdown's display does.
     for raw in history.earlier(EARLIER_BYTES_MAX):
         past.see(raw)
     replayer.feed(past.see(raw) for raw in history.raw())
     verdict, system = history.verdict, replayer.system
-    # A disk that was moved here: its shutdowns are another machine's, and its open orders would end our pods.
+    # A disk from another machine: its open orders would end our pods.
     refuse_foreign(verdict.header, machine_id)
     if verdict.state == "incompatible":
         raise Unreadable(verdict.banner)
     system.next_seq = verdict.start(fresh_id).after.seq + 1
     complete_from_actors(past.status, system)
-    # The open shutdown's, or the last one's. Its first record may stand further back than what was read.
+    # The open shutdown, or the last one. Its first record may be before the records read.
     trace_id = ""
     if system.episode:
         first_hash = past.hashes.get(system.episode)
@@ -177,7 +173,7 @@ def _recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Rec
 
 
 class _Past:
-    """What the records say beside the state: folded over all that are read, also where replay diverges."""
+    """A fold over all read records, also where the replay diverges."""
 
     def __init__(self, meters: Meters) -> None:
         self.status = DaemonStatus()
@@ -189,7 +185,7 @@ class _Past:
         self.hooks: dict[str, RunHook] = {}
 
     def see(self, raw: RawRecord) -> RawRecord:
-        # A shutdown's number is that of its first record.
+        # A shutdown's number is its first record's.
         if raw.episode == raw.seq:
             self.hashes[raw.seq] = raw.hash
         self.meters_whole &= raw.seq <= self._seen_seq + 1
@@ -203,7 +199,7 @@ class _Past:
                 self.hooks[order.key] = order
             elif raw.tag in OF_ANOTHER_SHUTDOWN:
                 self.hooks.clear()
-            # Most records are neither shown nor counted, and decoding is what takes the time of a start.
+            # Most records are neither shown nor counted, and decoding is the slow part of a start.
             if raw.tag in FOLDED_TAGS or raw.tag in METERED:
                 records = (decode_record(raw),)
                 self.status.fold(records)
@@ -212,18 +208,17 @@ class _Past:
 
 
 def _knows_hook(system: System, order: RunHook) -> bool:
-    """Whether the pod's actor has this hook behind it."""
-    # Always so, unless the replay diverged: then the hook has been run, the state is one that would order it
-    # again, and a hook is run at most once.
+    """Whether the pod's actor has finished this hook."""
+    # Always, unless the replay diverged: the state would order a finished hook again, and hooks run at most
+    # once.
     slot = system.slots.get((HOOK.name, order.uid))
     containers = cast(PodState, slot.state).downs if slot is not None else ()
     return any(each.spec.name == order.container and each.phase != "running" for each in containers)
 
 
-# Where the records are gone, or tell another story, the actors' states have the last word on how it stands.
-#
-# ``hurry``, ``release`` and the stop time go by `DaemonStatus`: after any number of restarts,
-# also one with the journal's older part unreadable, these must work in a shutdown that goes on.
+# The actors' states win over missing or diverging records. ``hurry``, ``release`` and the stop time use
+# `DaemonStatus`: they must work in a shutdown that continues after restarts, also with an unreadable older
+# part.
 
 
 #: The phases that are not shown as "running".
@@ -231,13 +226,13 @@ ACTOR_PHASES: dict[EpisodePhase, str] = {"cancelling": "cancelling", "released":
 
 
 def phase_by_actors(system: System) -> str:
-    """What ``status`` calls the phase, by the states."""
+    """The phase for ``status``, from the states."""
     state = cast(EpisodeState, system.slots[(EPISODE.name, "")].state)
     return ACTOR_PHASES.get(state.phase, "running") if system.episode else "idle"
 
 
 def complete_from_actors(status: DaemonStatus, system: System) -> None:
-    """Take over what the states say and ``status`` does not."""
+    """Copy the parts of the states that ``status`` lacks."""
     config = cast(ConfigState, system.slots[(CONFIG.name, "")].state)
     status.enabled, status.needed_ns = config.enabled, config.needed_ns
     if not system.episode:
@@ -248,7 +243,7 @@ def complete_from_actors(status: DaemonStatus, system: System) -> None:
     if status.last_episode != system.episode:
         status.last_episode, status.kind = system.episode, state.kind
         status.waves, status.pods = {}, {}
-    # An actor that failed has stopped where it was; what the records say of the phase is newer then.
+    # A failed actor has stopped: the records' phase is newer.
     if not slot.failed or status.phase == "idle":
         status.phase = phase_by_actors(system)
     status.deadline_ns = status.deadline_ns or state.deadline_ns

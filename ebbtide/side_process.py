@@ -1,7 +1,7 @@
-"""A process beside the daemon, started when there is something to send.
+"""A process beside the daemon that sends data from the journal.
 
-What it sends it finds by itself: nothing of it passes through the daemon, which tells it a few words, hears
-its reports, and starts it again when it is due. `tracing` and `shipping.edge` say what these are.
+It finds the data itself. The daemon sends it short messages, reads its reports, and restarts it when due.
+`tracing` and `shipping_edge` define these.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from ebbtide.otel.delivery.destination import EXIT_DONE, EXIT_KEPT, EXIT_WRONG, 
 
 #: After a start the daemon's own work goes first.
 AFTER_START_SECONDS = 2.0
-#: A back end that refused, or was not there for long, is tried again so much later.
+#: The delay before a new try at a back end that refused or was down.
 AGAIN_SECONDS = 600.0
-#: A process that crashed is started again at once only so often; then it waits like the others.
+#: Crashes with an immediate restart; later ones wait.
 CRASHES_MAX = 3
-#: Exit codes of one that has said what it has to say; any other is a crash.
+#: Exit codes with a report; any other is a crash.
 FINAL_EXIT_CODES = (EXIT_DONE, EXIT_KEPT, EXIT_WRONG)
 
-#: Not for a child: it is not the service.
+#: Variables of the service, not for a child.
 PRIVATE_VARIABLES = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "INVOCATION_ID", "JOURNAL_STREAM")
 
 
 def environment_of_children(without: tuple[str, ...] = ()) -> dict[str, str]:
-    """Of a process that is not the service; ``without``: beginnings of more names that it does not get."""
+    """The environment of a child; ``without``: beginnings of more names to remove."""
     return {k: v for k, v in os.environ.items() if not k.startswith(PRIVATE_VARIABLES + without)}
 
 
 class SideProcess:
-    """A process beside the daemon, while it is wanted. A subclass says what it is told (`_send`), and what
-    becomes of its reports (`_hear`) and of its end (`_over`).
+    """A process beside the daemon, while it is wanted. A subclass defines its messages (`_send`), and the
+    handling of its reports (`_hear`) and of its end (`_over`).
     """
 
     def __init__(self, module: str, name: str, tell: Tell) -> None:
@@ -48,7 +48,7 @@ class SideProcess:
         self._saying = trio.Lock()
 
     def want(self, delay_seconds: float = AFTER_START_SECONDS) -> None:
-        """There may be something to send; the process finds out, moves its cursor on, and goes."""
+        """There may be data: the process looks, moves its cursor, and ends."""
         self._delay_seconds = delay_seconds
         self._wanted.set()
 
@@ -60,12 +60,11 @@ class SideProcess:
                 await self._wanted.wait()
                 await trio.sleep(self._delay_seconds)
             await self._until_free()
-            # Before it lives: what is wanted while it does, it may have looked for already.
+            # Before the start: the process may already have looked when a later request comes.
             self._wanted = trio.Event()
             code = await self._live()
-            # Done: nothing to do until somebody wants it. One that has kept something waits for its back end.
-            # One that crashed is tried at once, each time a little later, and only so often: it would meet
-            # the same records each time.
+            # Done: wait for the next request. If it kept data: wait for its back end. After a crash: retry
+            # with a growing delay, and only a few times, because it meets the same records again.
             crashes = 0 if code in FINAL_EXIT_CODES else crashes + 1
             again_seconds = math.inf if code == EXIT_DONE else AGAIN_SECONDS
             if 0 < crashes <= CRASHES_MAX:
@@ -79,7 +78,7 @@ class SideProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=self._environment(),
-                # Or Ctrl-C would end it with us, and what it has still to send would wait for the next start.
+                # Otherwise Ctrl-C would end it with us, and the rest would wait for the next start.
                 start_new_session=True,
             )
         except OSError as error:
@@ -93,32 +92,31 @@ class SideProcess:
                 buffer = b""
                 async for chunk in process.stdout:
                     *lines, buffer = (buffer + chunk).split(b"\n")
-                    # Of a line that never ends the rest is no report, and must not fill our memory.
+                    # An endless line must not fill our memory; its rest is not a report.
                     buffer = buffer[-LINE_BYTES_MAX:]
                     for line in lines:
                         self._hear(line)
                 nursery.cancel_scope.cancel()
-            # Its output has ended, so it ends: nothing that it said is lost by asking for its exit
-            # code only now.
+            # The end of its output means its end: no report is lost by reading the exit code now.
             return await process.wait()
         finally:
             self._process = None
             self._over()
-            # Closed by us, not by the collector of garbage: the end of its input is how it learns
-            # that we leave.
+            # Close it here, not in the garbage collector: the end of its input tells the process that we
+            # leave.
             with trio.CancelScope(shield=True):
                 for stream in (process.stdin, process.stdout):
                     if stream is not None:
                         await trio.aclose_forcefully(stream)
 
     def _kill(self) -> None:
-        """At once, whatever it does. Its end counts as a crash."""
+        """Kill it now. Its end counts as a crash."""
         if self._process is not None:
             self._process.kill()
 
     async def _say(self, message: bytes) -> None:
-        """A process that does not read holds only those who have something to say to it."""
-        # One at a time: a line that goes out in two writes must not have another one in its middle.
+        """A process that does not read delays only its own messages."""
+        # One at a time: a line in two writes must stay together.
         async with self._saying:
             if self._process is not None and self._process.stdin is not None:
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -128,14 +126,14 @@ class SideProcess:
         return environment_of_children()
 
     async def _until_free(self) -> None:
-        """Until one may be started."""
+        """Until a start is allowed."""
 
     async def _send(self) -> None:
-        """The job, and what comes after it; cancelled when the process has ended."""
+        """The job and later messages; cancelled at the end of the process."""
         raise NotImplementedError
 
     def _hear(self, line: bytes) -> None:
-        """One report of the process's."""
+        """One report of the process."""
         raise NotImplementedError
 
     def _over(self) -> None:

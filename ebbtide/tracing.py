@@ -1,8 +1,8 @@
-"""Traces, as the daemon sees them: where they go, and a process to start when there is something to send.
+"""The daemon's side of traces: their destination, and the exporter's process.
 
-The exporter (`otel.delivery`) reads the journal by itself; nothing of a span passes through here. The
-daemon starts it, tells it what is durable, asks it at the end of a shutdown whether all has arrived, and
-starts it again when it is due. It never waits for it but in the one order that the core gives for that.
+The exporter (`otel.delivery`) reads the journal itself. The daemon starts it, reports the durable record,
+asks at the end of a shutdown whether all spans have arrived, and restarts it when due. Only that one order
+waits for it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from ebbtide.otel.delivery.destination import (
 from ebbtide.otel.span import hook_span_id, traceparent
 from ebbtide.side_process import SideProcess, environment_of_children
 
-#: After the first wave's begin the first signals go first. A tenth of a second has sent them all, and an
-#: exporter that begins later may not have connected by the end of a short shutdown.
+#: Delay after the first wave's begin, so that the first signals go first. With more, the exporter may not
+#: connect before a short shutdown ends.
 AFTER_WAVE_SECONDS = 0.1
-#: How often the exporter hears how far the disk is.
+#: How often the exporter receives the last durable record.
 DURABLE_SECONDS = 0.25
 
-#: What an exporter that has just been started knows of its back end.
+#: A new exporter's knowledge of its back end.
 NOT_ANSWERED = "the back end has not answered"
-#: Not for the exporter of OTLP, whose job says what these said. Another exporter reads its own.
+#: Variables that OTLP's exporter does not need: its job has their content. Other exporters read them.
 OTLP_VARIABLES = ("OTEL_",)
 
 
 class SyncedJournal(Protocol):
-    """What is asked of the journal's writer."""
+    """The part of the journal's writer that is used here."""
 
     @property
     def journal_id(self) -> bytes: ...
@@ -60,7 +60,7 @@ class SyncedJournal(Protocol):
 
 
 class TracingEdge(SideProcess):
-    """``locations``: where the journal may stand, the first one first."""
+    """``locations``: possible places of the journal, the first one first."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class TracingEdge(SideProcess):
     # --- when it runs -------------------------------------------------------------------------
 
     def see(self, records: Sequence[Record]) -> None:
-        """A start may have found spans of the last boot; a wave will make some."""
+        """A start may have found spans of the last boot; a wave makes new ones."""
         for record in records:
             if isinstance(record.event, WaveStarted):
                 self.want(AFTER_WAVE_SECONDS)
@@ -102,12 +102,12 @@ class TracingEdge(SideProcess):
     def _environment(self) -> dict[str, str]:
         return environment_of_children(() if self._job.destination.exporter else OTLP_VARIABLES)
 
-    # --- what is said -------------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------
 
     async def _send(self) -> None:
-        """The job, and then how far the disk is."""
-        # Each frame of the journal says what was durable when it was written, so of the last ones no later
-        # one says it. Now and then is enough: at the end of a shutdown the flush brings the last word.
+        """The job, then the durable record from time to time."""
+        # Each frame of the journal has the durable record of its time, so the last frames lack it. An
+        # update now and then is enough: the flush at the end of a shutdown has the last one.
         await self._say(encode_line(self._job))
         sent_seq = 0
         while True:
@@ -118,11 +118,11 @@ class TracingEdge(SideProcess):
 
     @property
     def _synced_seq(self) -> int:
-        """What is synced in another location may go with the boot: only the exporter can tell."""
+        """Records in another location may be lost with the boot: only the exporter decides."""
         return 0 if self._journal.away else self._journal.synced_seq
 
     def _hear(self, line: bytes) -> None:
-        """One report of the exporter's."""
+        """One report of the exporter."""
         try:
             report = msgspec.json.decode(line, type=ExporterReport)
         except ValueError:  # also what is not UTF-8
@@ -131,13 +131,13 @@ class TracingEdge(SideProcess):
             self._unwell = "" if report.well else report.text
         elif not report.flushed:
             self._tell(report.level, report.text)
-        # The answer to an earlier flush, which nobody waits for any more, says nothing of this one.
+        # An answer to an earlier flush does not answer this one.
         elif report.number == self._flush_number:
             self._end_flush(report.text)
 
     def _over(self) -> None:
         self._unwell = NOT_ANSWERED
-        # Whoever waits for a flush would else wait out its time, and a shutdown with it.
+        # End the wait of a flush now: otherwise the shutdown would wait until its deadline.
         self._end_flush("the exporter has ended")
 
     def _end_flush(self, answer: str) -> None:
@@ -148,9 +148,9 @@ class TracingEdge(SideProcess):
     # --- the one order ------------------------------------------------------------------------
 
     async def _flush(self, order: FlushTraces, outlet: Outlet) -> Ending:
-        """Whether all that has ended so far has arrived."""
-        # Not waited for where nothing runs, nor for a back end that has not answered yet: what has not
-        # arrived is sent later, and no shutdown takes longer for a collector that is down.
+        """Whether the spans of everything that ended have arrived."""
+        # Do not wait for an absent process or a back end without an answer so far: the exporter sends the
+        # rest later, and a dead collector does not delay the shutdown.
         if self._process is None or self._unwell:
             return Ending("failed", "no exporter runs" if self._process is None else self._unwell)
         self._flushed = trio.Event()
@@ -163,17 +163,17 @@ class TracingEdge(SideProcess):
         return Ending("timed-out", "the rest of the trace is sent later")
 
     def prewarm(self) -> None:
-        """What is imported late is imported in another process."""
+        """No-op: the other process imports late code."""
 
     def detach(self) -> None:
-        """The exporter sees its pipe end, and has a few seconds of its own."""
+        """The exporter sees the end of its pipe and has a few seconds left."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """A former daemon's exporter goes with its pipe; ours begins where its cursor stands."""
+        """A former daemon's exporter ends with its pipe; ours continues at its cursor."""
         return Ending("failed", "the daemon was restarted")
 
 
-# What the composition root settles about traces: where they go, who waits for them, what hooks are told.
+# For the daemon's assembly: the destination, the settings, the context of hooks.
 
 
 def destination_of(loaded: Loaded, environ: Mapping[str, str]) -> Destination | None:
@@ -182,7 +182,7 @@ def destination_of(loaded: Loaded, environ: Mapping[str, str]) -> Destination | 
 
 
 def usable_destination(loaded: Loaded, tell: Tell) -> Destination | None:
-    """The same for a daemon: a stray variable must not leave a node unprotected."""
+    """The same for a daemon: a wrong variable must not leave a node unprotected."""
     try:
         return destination_of(loaded, os.environ)
     except BadDestination as error:
@@ -191,7 +191,7 @@ def usable_destination(loaded: Loaded, tell: Tell) -> Destination | None:
 
 
 def outage_destination(given: Given, environ: Mapping[str, str], tell: Tell) -> Destination | None:
-    """The same for the controller of outages, by what its own configuration says."""
+    """The same for the controller of outages, from its own configuration."""
     try:
         return resolve_all(environ, given)
     except BadDestination as error:
@@ -200,7 +200,7 @@ def outage_destination(given: Given, environ: Mapping[str, str], tell: Tell) -> 
 
 
 def with_trace_flush(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
-    """Configurations that ask the end of a shutdown to wait for its trace, for a daemon that exports."""
+    """Configurations with the trace's flush at the end of a shutdown, for a daemon that exports."""
 
     def read() -> Loaded:
         loaded = load()
@@ -211,7 +211,7 @@ def with_trace_flush(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
 
 
 def usable_resource(environ: Mapping[str, str], tell: Tell) -> dict[str, str]:
-    """What telemetry says of this node beside its names; a mistake in it is told, and keeps nothing else."""
+    """The node's resource attributes from the environment; logs a mistake and then has none."""
     try:
         return resource_attributes(environ)
     except BadDestination as error:
@@ -220,8 +220,8 @@ def usable_resource(environ: Mapping[str, str], tell: Tell) -> dict[str, str]:
 
 
 def with_projection(load: Callable[[], Loaded], resource: Mapping[str, str]) -> Callable[[], Loaded]:
-    """Configurations that put on record how this program makes spans, and of which node, whether or not
-    anything is exported: a trace can be made of the journal at any time.
+    """Configurations that record this program's version of spans and the node's attributes, whether or not
+    it exports: a trace can be made from the journal at any time.
     """
     given = dict(resource)
 
@@ -236,6 +236,6 @@ def with_projection(load: Callable[[], Loaded], resource: Mapping[str, str]) -> 
 
 
 def hook_context(trace_id: str, order_key: str) -> str:
-    """The ``traceparent`` under which a hook's own spans belong; empty outside of a shutdown."""
+    """The ``traceparent`` for a hook's own spans; empty outside of a shutdown."""
     trace = bytes.fromhex(trace_id)
     return traceparent(trace, hook_span_id(trace, order_key)) if trace else ""

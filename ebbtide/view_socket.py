@@ -1,10 +1,9 @@
-"""What somebody who may only look is told of this node: a socket that takes four questions and no order.
+"""A socket for read-only callers: it answers four questions and takes no order.
 
-``kubectl ebbtide`` ends here. Its transport enters a container that holds nothing but this socket
-(docs/operations.md), so whatever somebody does in there, these four questions are all that comes of it. They
-are the command line's own verbs, each executed by a process of its own that gives way to everybody: one at a
-time, for so long and for so many bytes, and none that judges the node while it goes down. No word of a
-question reaches a path or a kubeconfig: what is looked at is this daemon's.
+``kubectl ebbtide`` uses it from a container with nothing but this socket (docs/operations.md). The
+questions are verbs of the command line, each run by its own process with the lowest priority: one at a
+time, with limits on time and bytes, and none that judges the node while it goes down. A question cannot
+name a path or a kubeconfig: it always reads this daemon's own.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from ebbtide.events.units import span_s
 if TYPE_CHECKING:
     import trio
 
-#: In the runtime folder, below a folder of its own that a container can be given without the control socket.
+#: Below a folder of its own, which a container can mount without the control socket.
 FOLDER, SOCKET_NAME = "view", "ebbtide.sock"
-#: Nobody but root passes: who else may look is the API server's to say.
+#: Only root may connect; the API server decides about all other callers.
 FOLDER_MODE = 0o700
 
-#: Clients at once: one is served and the others wait. Whoever holds them all makes the next one wait.
+#: Clients at once: the daemon serves one, the others wait.
 CLIENTS_MAX = 4
-#: Of one question, beginning with its turn. A doctor on a busy node needs some seconds.
+#: For one question, from its turn on. A doctor on a busy node needs some seconds.
 RUN_SECONDS_MAX = 20.0
-#: With its turn: each of those before it may need as long.
+#: With the wait: each earlier question may take as long.
 CLIENT_SECONDS_MAX = 60.0
-#: The timeline of 110 pods has 120 KB, as JSON with all records 470 KB; three times in memory for a moment.
+#: The timeline of 110 pods has 120 KB, as JSON with all records 470 KB; three times that in memory.
 OUTPUT_BYTES_MAX = 2 * 1024 * 1024
 ERROR_BYTES_MAX = 16 * 1024
 #: A doctor of a Kubernetes node takes 62 MiB, a timeline 27.
 MEMORY_BYTES_MAX = 256 * 1024 * 1024
-#: A process that was killed is gone in a moment, or hangs in the kernel with its disk; nobody waits for that.
+#: A killed process ends at once, or hangs in the kernel with its disk.
 KILLED_SECONDS_MAX = 0.5
 
 WORDS_MAX = 12
@@ -52,8 +51,8 @@ EPISODE = re.compile(r"last|-[0-9]{1,6}|[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
 class View(NamedTuple):
-    """``options`` are those of the ``command`` that a question may name; ``places`` says which of the
-    daemon's own it is given. Of a node that goes down only what is ``cheap`` is told.
+    """``options``: allowed options of the ``command``. ``places``: which of the daemon's own places it
+    receives. While the node goes down, only ``cheap`` questions are answered.
     """
 
     command: tuple[str, ...]
@@ -78,15 +77,15 @@ VIEWS = {
 
 
 def view_socket(runtime: Path) -> Path:
-    """Where a daemon takes the questions."""
+    """The socket's path for a daemon."""
     return runtime / FOLDER / SOCKET_NAME
 
 
 def command_of(words: Sequence[str]) -> tuple[View, list[str]]:
-    """The question, and the words with which the command line answers it. Raises ControlError."""
+    """The question, and the arguments of its command. Raises ControlError."""
     known = ", ".join(VIEWS)
     view = VIEWS.get(words[0]) if words else None
-    # What does not print is in no name, and with a NUL no process can be started.
+    # Names are printable, and a NUL would prevent the process.
     readable = all(len(word) <= WORD_LENGTH_MAX and word.isprintable() for word in words)
     if view is None or len(words) > WORDS_MAX or not readable:
         raise ControlError(f"not a question: ask for one of {known}")
@@ -96,7 +95,7 @@ def command_of(words: Sequence[str]) -> tuple[View, list[str]]:
         if word.startswith("--"):
             if name not in view.options:
                 raise ControlError(f"{words[0]} takes no {name} here: only {', '.join(sorted(view.options))}")
-            # One that waits for its value would take the next word for it: where the daemon's journal is.
+            # An option without its value would take the next argument, the journal's place, for it.
             proper = bool(valued) != (name in FLAGS)
         else:
             episodes += 1
@@ -107,8 +106,8 @@ def command_of(words: Sequence[str]) -> tuple[View, list[str]]:
 
 
 class Viewer:
-    """``journals``: all of its locations, the first one first. ``idle``: no shutdown runs; ``shutdown``
-    returns when one does.
+    """``journals``: all locations, the first one first. ``idle``: no shutdown runs. ``shutdown``: returns
+    when one begins.
     """
 
     def __init__(
@@ -165,7 +164,7 @@ class Viewer:
 
     @staticmethod
     def _is_there(word: str) -> bool:
-        """A fallback of the journal that was never needed is no error."""
+        """An unused fallback of the journal is no error."""
         name, _, place = word.partition("=")
         return name != "--journal" or Path(place).is_dir()
 
@@ -183,7 +182,7 @@ class Viewer:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=self._environment(),
-            # So that what it has started goes with it.
+            # Its own session: a kill includes its children.
             start_new_session=True,
         )
         assert process.stdout is not None
@@ -214,7 +213,7 @@ def _goes_down(what: str) -> ControlError:
 
 
 async def _take(stream: trio.abc.ReceiveStream, into: bytearray, bytes_max: int) -> bool:
-    """All of it; whether there is more than may be taken, which is then left."""
+    """The output up to the limit, and whether there is more."""
     async for chunk in stream:
         into += chunk[: bytes_max - len(into)]
         if len(into) >= bytes_max:
@@ -223,7 +222,7 @@ async def _take(stream: trio.abc.ReceiveStream, into: bytearray, bytes_max: int)
 
 
 def main() -> None:
-    """One question's process. It never outlives the daemon by long."""
+    """One question's process, which ends with the daemon."""
     signal.alarm(int(RUN_SECONDS_MAX) + 1)
     from ebbtide.otel.delivery.priority import lower_priority
 

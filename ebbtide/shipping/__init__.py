@@ -1,6 +1,5 @@
-"""Closed segments of the journal to an object store: each once, and never in the way of a shutdown.
+"""Sends closed segments of the journal to an object store, each once.
 
-A process of its own (`python -m ebbtide.shipping`), a sibling of the traces' exporter: who ships and exports
-nothing loads no OpenTelemetry, a store that hangs holds no span, and what redacts may import the replay. The
-daemon imports `edge` and what that needs: no client of a store.
+A separate process (`python -m ebbtide.shipping`) beside the traces' exporter: neither loads the other's
+libraries, and a hanging store delays no span. The daemon imports `shipping_edge` and no client of a store.
 """

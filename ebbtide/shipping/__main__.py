@@ -1,6 +1,6 @@
-"""``python -m ebbtide.shipping``: the shipper's process, its job on standard input.
+"""``python -m ebbtide.shipping``: the shipper's process. Its job comes on standard input.
 
-It gives way to everybody: lowest priority, first to go when memory is short, a limit on its own.
+It has the lowest priority, is killed first when memory is short, and has its own memory limit.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ebbtide.shipping.shipping_cursor import LOCK_NAME, load_shipped_first, save
 from ebbtide.shipping.shipping_destination import BadStore
 from ebbtide.shipping.shipping_messages import ShipJob, ShipReport
 
-#: Four times what the largest segment, of 64 MiB, has been seen to need; redacted, a large one may not fit.
+#: Four times the need of the largest segment, 64 MiB, in tests. Redaction of a large one may not fit.
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
-#: When the daemon has gone, the machine may go any moment: what is small is sent, if it goes quickly.
+#: After the daemon's end the machine may stop any moment: only small segments are still sent.
 LINGER_SECONDS = 5.0
-#: A shipper of a daemon before may still be finishing.
+#: A former daemon's shipper may still be finishing.
 LOCK_SECONDS_MAX = 2 * LINGER_SECONDS
 
 
 async def ship() -> int:
-    """Its exit code."""
+    """Returns the exit code."""
     requests, pipe = InputLines(), DaemonPipe()
     first = await requests.next()
     if first is None:
@@ -75,7 +75,7 @@ async def _linger(requests: InputLines, shipper: Shipper, scope: trio.CancelScop
 def main() -> None:
     lower_priority(MEMORY_BYTES_MAX)
     code = trio.run(ship)
-    # Not by the interpreter's own end: a request that was broken off is still in a thread of the client's.
+    # Skips the interpreter's own end, which would wait for a request in a thread of the client.
     sys.stdout.flush()
     os._exit(code)
 

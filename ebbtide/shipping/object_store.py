@@ -1,7 +1,7 @@
-"""An object store as one verb: put these bytes under a name that is not taken yet; and what its answer means.
+"""An object store as one verb: put these bytes under a free name; and the meaning of its answer.
 
-The client is `obstore`. It tells the "already there" of a 412 and the "somebody is at it" of a 409 apart in
-its text alone, so the status code is read from there; it tries nothing again by itself (``max_retries`` 0).
+The client is `obstore`. Only its error text distinguishes a 412 ("already exists") from a 409 ("another
+writer"), so the status code is read from there. It does not retry (``max_retries`` 0).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ebbtide.shipping.shipping_destination import BadStore, Store
 
-#: The largest segment, of 64 MiB, needs half a mebibyte a second. Nobody waits for a store that hangs.
+#: The largest segment, 64 MiB, needs half a mebibyte a second.
 PUT_SECONDS_MAX = 120.0
 CONNECT_SECONDS_MAX = 5.0
 REASON_CHARACTERS_MAX = 300
@@ -24,21 +24,21 @@ _CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 
 
 class Stored(NamedTuple):
-    """Taken; where the store can, it has verified the checksum (S3: SHA-256)."""
+    """Stored. S3 has verified the SHA-256, other stores where they can."""
 
 
 class Present(NamedTuple):
-    """Something stands there already: its content was not looked at."""
+    """The name is taken; the content was not compared."""
 
 
 class Again(NamedTuple):
-    """Not now, or no answer that is one."""
+    """Not now, or an unclear answer."""
 
     reason: str
 
 
 class Refused(NamedTuple):
-    """Not before somebody does what ``cure`` says; ``alone``: others may be taken all the same."""
+    """Needs the ``cure`` first. ``alone``: other objects may still be accepted."""
 
     reason: str
     cure: str
@@ -64,18 +64,18 @@ CURES = {
     403: RIGHTS_CURE,
     404: "make the bucket, or name another in shipping.url",
 }
-#: What is wrong with this object, or was on its way.
+#: Answers about this object or its transfer.
 ALONE = ("EntityTooLarge", "KeyTooLongError", "BadDigest", 413, 414)
 OTHER_CURE = "see the store's log, and shipping.url"
 
 
 def answer_of_error(text: str, *, exists: bool) -> Answer:
-    """Of a client's error. ``exists``: the client took it for "already there"."""
+    """The outcome of a client's error. ``exists``: the client reports "already exists"."""
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
     code = found[1] if (found := _CODE.search(text)) else ""
     reason = _reason(text, status, code)
     if not status:
-        # A folder has no status codes; of a server that has answered nothing, nothing is known.
+        # A folder has no status codes.
         return Present() if exists else Again(reason)
     if status == PRESENT or (status == CONFLICT and "BlobAlreadyExists" in text):
         return Present()
@@ -91,13 +91,13 @@ def _reason(text: str, status: int, code: str) -> str:
     if "ETag" in text:
         return "the answer is not an object store's: is this the right endpoint?"
     line = " ".join(text.partition("Debug source")[0].split())
-    # What the system said stands last; the URL before it is ours.
+    # The system's text is at the end; the URL before it is ours.
     line = re.sub(r"Error performing PUT \S+ in \S+ - ", "", line)
     return "".join(each if each.isprintable() else "\ufffd" for each in line)[:REASON_CHARACTERS_MAX]
 
 
 class ObjectStore:
-    """Raises BadStore where the client is not there or does not take the URL. Used in any thread."""
+    """Raises BadStore without the client or for a wrong URL. Works in any thread."""
 
     def __init__(self, store: Store, put_seconds: float = PUT_SECONDS_MAX) -> None:
         try:
@@ -119,7 +119,7 @@ class ObjectStore:
                 "timeout": timedelta(seconds=put_seconds),
                 "connect_timeout": timedelta(seconds=min(CONNECT_SECONDS_MAX, put_seconds)),
                 "user_agent": "ebbtide-ship/1",
-                # Options of a client of its own hide this one of the environment's.
+                # Options passed to the client would hide this environment variable.
                 "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true",
             }
             given["retry_config"] = {"max_retries": 0, "retry_timeout": timedelta(seconds=put_seconds)}
@@ -130,9 +130,9 @@ class ObjectStore:
         self._put, self._exists = obstore.put, exceptions.AlreadyExistsError
 
     def put(self, key: str, data: bytes) -> Answer:
-        """One request; blocks until it is answered or its time is over. Raises nothing."""
+        """One request; blocks until the answer or the deadline. Raises nothing."""
         try:
-            # With its condition it is one request, whatever its size: no part of it can be left behind.
+            # A conditional put is one request for any size: it leaves no partial upload.
             self._put(self._store, key, data, mode="create", use_multipart=False)
         except Exception as error:
             return answer_of_error(str(error), exists=isinstance(error, self._exists))

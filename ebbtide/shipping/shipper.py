@@ -1,7 +1,7 @@
-"""The shipper's work: offer each closed segment until the store has one under its name, oldest first.
+"""The shipper's work: offer each closed segment, oldest first, until the store has an object of that name.
 
-At most once by the store's condition, at least once by asking until it has answered. It may be killed at any
-moment: half a request is no object, and the cursor only saves requests.
+The store's condition prevents a second copy; repetition until an answer prevents a loss. The process may be
+killed at any moment: a partial request leaves no object, and the cursor only saves requests.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ebbtide.shipping.shipping_cursor import Entry, Outcome, Shipped, closed_seg
 from ebbtide.shipping.shipping_destination import Store, object_key
 from ebbtide.shipping.shipping_messages import ShipReport
 
-#: A segment that was not answered for so long is left to another process, and those behind it too.
+#: After this time without an answer the process gives up; the next one continues.
 GIVE_UP_SECONDS = 600.0
-#: What may still be begun once the daemon has gone: a shutdown of a hundred pods has a tenth of it.
+#: The largest segment to begin after the daemon's end: ten shutdowns of a hundred pods.
 LAST_BYTES_MAX = 1024 * 1024
-#: A quarter of the journal's hard cap, which four of them would fill; the process has a limit of its own.
+#: A quarter of the journal's hard cap; the process has its own memory limit.
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -37,13 +37,13 @@ class Putter(Protocol):
 
 
 class Daemon(Protocol):
-    """Whom it is told, and who is not waited for."""
+    """The receiver of reports, which the shipper does not wait for."""
 
     def send(self, report: ShipReport) -> None: ...
 
 
 class OneSegment:
-    """A source that shows one file of another: a segment as a journal of its own."""
+    """A source with one file of another source: a segment as its own journal."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -60,11 +60,11 @@ class OneSegment:
 
 
 class Unfit(Exception):
-    """This segment is never sent, as it cannot be redacted, or is too large; the text says why."""
+    """This segment is never sent: redaction fails, or it is too large; the text has the reason."""
 
 
 class Cargo(NamedTuple):
-    """What is sent of a segment, and under which name."""
+    """The bytes to send, and their name."""
 
     key: str
     data: bytes
@@ -72,7 +72,7 @@ class Cargo(NamedTuple):
 
 
 def cargo_of(segment: Segment, store: Store) -> Cargo:
-    """Reads the segment, and redacts it where that is asked for. Raises OSError, Unfit."""
+    """Reads the segment, and redacts it on request. Raises OSError, Unfit."""
     assert segment.header is not None
     name, journal_id = segment.name, segment.header.journal_id
     if segment.size > SEGMENT_BYTES_MAX:
@@ -88,8 +88,8 @@ def cargo_of(segment: Segment, store: Store) -> Cargo:
 
 
 def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
-    """Alone, and so the same bytes each time; its pseudonyms are its own."""
-    # Late: the whole core comes with it.
+    """Redacts the segment alone: the result is always the same, and its pseudonyms are its own."""
+    # Late: it imports the whole core.
     from ebbtide.events.codec import BadPayload, UnknownType
     from ebbtide.events.reader import History
     from ebbtide.events.segment import parse_header
@@ -102,11 +102,11 @@ def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
         raise Unfit(str(error)) from error
     except OSError:
         raise
-    # Of all kinds, as in recovery: what is wrong with one segment, or with the code that reads it, must not
-    # keep those behind it from the store for ever. Memory too, of which this process has its own little.
+    # All kinds of errors: a defect in one segment or in the code must not hold back the segments behind it.
+    # MemoryError too, because this process has its own limit.
     except Exception as error:
         raise Unfit(f"{type(error).__name__}: {error}") from error
-    # A copy ends where reading ends: of a damaged one it would be shorter, and pass for whole.
+    # A damaged segment would give a shorter copy that looks complete.
     if history.verdict.state not in ("intact", "torn"):
         raise Unfit(history.verdict.banner)
     if not pieces:
@@ -116,7 +116,7 @@ def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
 
 
 def look(sources: Sequence[Source], shipped: Shipped) -> tuple[Shipped, list[Segment]]:
-    """The cursor without what retention took, and the closed segments that are not settled, oldest first.
+    """The cursor without the removed segments, and the closed segments that remain, oldest first.
 
     Raises OSError.
     """
@@ -140,7 +140,7 @@ def state_of(shipped: Shipped, left: Sequence[Segment], reason: str) -> Shipping
 
 
 class Shipper:
-    """``keep`` writes the cursor, and may raise OSError; ``wall_ns`` dates what is on record."""
+    """``keep``: writes the cursor, may raise OSError. ``wall_ns``: the time for entries."""
 
     def __init__(
         self,
@@ -156,21 +156,21 @@ class Shipper:
         self._keep, self._wall_ns = keep, wall_ns
         self._backoff = backoff or Backoff()
         self._leaving = False
-        #: Those that this process has not brought there, though nothing is wrong with others: name and why.
+        #: Segments that this process failed to store while others succeeded: name and reason.
         self._passed_over: dict[str, str] = {}
-        #: Oldest first, without what is settled.
+        #: Remaining segments, oldest first.
         self._left: list[Segment] = []
         self.shipped = Shipped(store=store.identity)
-        #: Of ``shipped.lost``: in no cursor that was written.
+        #: The part of ``shipped.lost`` that no written cursor has.
         self._unrecorded = 0
 
     def leave(self) -> None:
-        """The daemon has gone: only what is small is still begun, and nothing is tried twice."""
+        """After the daemon's end: begin only small segments, and try each once."""
         self._leaving = True
 
     async def run(self, found: Shipped, lost: int = 0) -> str:
-        """Until all that is closed is settled; why it is not, or nothing. ``lost`` ones are put on record
-        first. Raises OSError.
+        """Runs until no closed segment remains; returns why it stopped, or an empty text. Records ``lost``
+        segments first. Raises OSError.
         """
         self.shipped, self._unrecorded = replace(found, lost=found.lost + lost), lost
         await self._look()
@@ -188,14 +188,14 @@ class Shipper:
             await self._look()
 
     async def _look(self) -> None:
-        """What is closed now: more may have come."""
+        """Closed segments now; there may be new ones."""
         self.shipped, self._left = await trio.to_thread.run_sync(
             look, self._sources, self.shipped, abandon_on_cancel=True
         )
         self._report()
 
     async def _ship(self, segment: Segment) -> str:
-        """Why nothing more is begun, or nothing."""
+        """Why it begins no further segment, or empty."""
         try:
             cargo = await trio.to_thread.run_sync(cargo_of, segment, self._store, abandon_on_cancel=True)
         except FileNotFoundError:
@@ -250,7 +250,7 @@ class Shipper:
 
     async def _failed(self, answer: Again | Refused) -> None:
         text = f"{answer.reason}: {answer.cure}" if isinstance(answer, Refused) else answer.reason
-        # Said once: at the next start the cursor still knows it.
+        # Logged once; the cursor still has it at the next start.
         if text != self.shipped.reason:
             self._log(4, text)
         self.shipped = replace(self.shipped, failed=self.shipped.failed + 1, reason=text)
@@ -262,14 +262,14 @@ class Shipper:
         await self._save()
 
     async def _save(self) -> None:
-        """A cursor that is not written costs a request."""
+        """A failed write of the cursor costs only requests."""
         self.shipped = replace(self.shipped, wall_ns=self._wall_ns())
         self._report()
         try:
             await trio.to_thread.run_sync(self._keep, self.shipped, abandon_on_cancel=True)
         except OSError:
             return
-        # With whichever cursor has them first: the daemon hands over again what it does not hear of.
+        # The first written cursor records them: the daemon repeats unconfirmed ones.
         if self._unrecorded:
             self._daemon.send(ShipReport(recorded=self._unrecorded))
             self._unrecorded = 0

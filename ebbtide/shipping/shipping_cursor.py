@@ -1,4 +1,4 @@
-"""Which segments are closed, what is on record of them beside the journal, and what retention keeps."""
+"""Closed segments, their record beside the journal, and the segments that retention must keep."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ebbtide.shipping.shipping_destination import Store
 
 
 def closed_segments(sources: Sequence[Source]) -> list[Segment]:
-    """Those that nobody will ever write to again, oldest first: a later one with a whole header is there.
+    """Closed segments of every journal in these locations, oldest first: a later one with a whole header
+    exists.
 
-    Of every journal in these locations the segments of its path; what failed beside it, or has no header that
-    can be read, counts for nothing. Raises OSError.
+    Failed or unreadable files beside them do not count. Raises OSError.
     """
-    # The writer begins a segment only behind a sync of the one before, or carries over what that lacks: what
-    # is closed is durable.
+    # The writer begins a segment after a sync of the last one, or copies its unsynced part: closed segments
+    # are durable.
     found = find_segments(sources)
     last = max((segment.number for segment in found if segment.header is not None), default=0)
     journals = dict.fromkeys(segment.journal for segment in found if segment.header is not None)
@@ -35,16 +35,16 @@ def closed_segments(sources: Sequence[Source]) -> list[Segment]:
 
 FILE_NAME, LOCK_NAME = "shipped.json", "shipped.lock"
 FORMAT = 1
-#: An entry has some 180 bytes, and the journal's hard cap leaves room for a few thousand segments.
+#: An entry has some 180 bytes; the journal's hard cap allows a few thousand segments.
 CURSOR_BYTES_MAX = 4 * 1024 * 1024
 
-#: ``stored``: the store took the bytes and verified their checksum. ``present``: something stood there under
-#: that name already, and nobody has looked at its content. ``unfit``: it cannot be redacted, and stays here.
+#: ``stored``: the store has the bytes and verified their checksum. ``present``: the name was taken, and the
+#: content was not compared. ``unfit``: redaction fails, and the segment stays here.
 Outcome = Literal["stored", "present", "unfit"]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one segment. ``sha256`` of the bytes that were offered; empty for an unfit one."""
+    """The result for one segment. ``sha256``: of the offered bytes; empty for an unfit segment."""
 
     outcome: Outcome
     wall_ns: int
@@ -53,9 +53,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The cursor: it saves requests, and is evidence of nothing. The counts go on for the metrics.
+    """The cursor: it saves requests and proves nothing. Its counts continue in the metrics.
 
-    ``reason``: why the store has not taken what was offered last; empty where it has.
+    ``reason``: why the store refused the last offer; empty after a success.
     """
 
     store: str
@@ -64,14 +64,14 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stored: int = 0
     present: int = 0
     failed: int = 0
-    #: Removed here before they were known to be in the store.
+    #: Removed here before the store confirmed them.
     lost: int = 0
     wall_ns: int = 0
     reason: str = ""
 
 
 def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
-    """An empty one where there is none of this store: then everything is offered again. Raises nothing."""
+    """Empty without a cursor for this store: every segment is then offered again. Raises nothing."""
     with suppress(OSError, ValueError, RecursionError), open(Path(directory) / FILE_NAME, "rb") as file:
         data = file.read(CURSOR_BYTES_MAX + 1)
         found = msgspec.json.decode(data, type=Shipped)
@@ -81,20 +81,19 @@ def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
 
 
 def load_shipped_first(directories: Sequence[str | os.PathLike[str]], store: Store) -> Shipped:
-    """The newest of those that are there: the journal may have moved and come back."""
+    """The newest cursor: the journal may have moved and come back."""
     return max((load_shipped(each, store) for each in directories), key=lambda each: each.wall_ns)
 
 
 def save_shipped(directory: str | os.PathLike[str], shipped: Shipped) -> None:
-    """Durable when it returns. Raises OSError."""
+    """Durable on return. Raises OSError."""
     data = msgspec.json.format(msgspec.json.encode(shipped), indent=2) + b"\n"
     replace_file(Path(directory), FILE_NAME, data)
 
 
 class Backlog(NamedTuple):
-    """Closed segments of all journals that are not settled, as far as is known; ``keep_from_seq``: the first
-    record of the journal that is written which is in one of them, else the first of its last segment.
-    ``accounted``: all files that are there, and all segments that are settled.
+    """Closed segments of all journals that remain to be sent. ``keep_from_seq``: the first record of the
+    current journal that retention must keep. ``accounted``: all files, and all finished segments.
     """
 
     names: frozenset[str]

@@ -1,7 +1,7 @@
-"""Shipping, as the daemon sees it: a process that is started when a segment may have been closed.
+"""The daemon's side of shipping: it starts a process when a segment may be closed.
 
-Nothing of the journal passes through here, and nobody ever waits for it. A shutdown kills the process, and
-none is started before it is over: half a request is no object, and the cursor only saves requests.
+The daemon never waits for the process. A shutdown kills it and starts none until its end: a partial request
+leaves no object, and the cursor only saves requests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ebbtide.side_process import SideProcess
 
 
 class ShippingEdge(SideProcess):
-    """``locations``: where the journal may stand, the first one first."""
+    """``locations``: possible places of the journal, the first one first."""
 
     effects: Mapping[type[Order], Effect] = {}
 
@@ -39,21 +39,20 @@ class ShippingEdge(SideProcess):
         self._store, self._locations = store, tuple(locations)
         self._sources = [DirectorySource(path) for path in locations]
         self._journal_id, self._in_shutdown = journal_id, in_shutdown
-        #: No shutdown is open; unset as long as nobody has said so.
+        #: Set while no shutdown is open; unset before the first step.
         self._free = trio.Event()
         self._said, self._lost = "", 0
-        #: Not known to be in the store when retention looked last; the one of them whose removal has begun.
+        #: Not confirmed at retention's last look; and the segment of these whose removal has begun.
         self._unshipped: frozenset[str] = frozenset()
         self._removing = ""
         self._state: ShippingState | None = None
 
     def see(self, records: Sequence[Record]) -> None:
-        """An observer of steps. Asked of the system and not read from the records: a shutdown may also be
-        found at a start.
+        """An observer of steps. It reads the system's state, because a start may find a shutdown in
+        progress.
         """
         if self._in_shutdown():
-            # Whole, and not by asking it to stop: a request that is under way in a thread of its client, or a
-            # segment that is being redacted, would go on.
+            # Kill, not stop: a request in a client's thread or a redaction would go on.
             self._kill()
             if self._free.is_set():
                 self._free = trio.Event()
@@ -62,27 +61,25 @@ class ShippingEdge(SideProcess):
             self.want()
 
     def last_state(self) -> ShippingState | None:
-        """As a process has said it last; None: none has looked yet."""
+        """The last report of a process; None without any."""
         return self._state
 
     def backlog(self) -> Backlog:
-        """What retention keeps up to its hard cap. Reads files; raises OSError."""
+        """The segments that retention keeps up to its hard cap. Reads files; raises OSError."""
         return backlog(self._locations, self._sources, self._journal_id(), self._store)
 
     def looked(self, found: Backlog) -> None:
-        """Retention begins with this. A removal that failed, or was not waited for, may have happened all the
-        same: that is seen here.
-        """
+        """Before a removal. Detects a last removal that happened despite an error or a deadline."""
         if self._removing not in found.accounted:
             self.removed()
         self._unshipped, self._removing = found.names, ""
 
     def removing(self, name: str) -> None:
-        """By retention, shipped or not."""
+        """After retention removed a segment, shipped or not."""
         self._removing = name if name in self._unshipped else ""
 
     def removed(self) -> None:
-        """What was not shipped is said here, and put on record by the next process."""
+        """Logs lost segments; the next process records them."""
         if name := self._removing:
             self._removing = ""
             self._lost += 1
@@ -93,11 +90,11 @@ class ShippingEdge(SideProcess):
 
     async def _live(self) -> int:
         code = await super()._live()
-        # Killed by us; what is left is sent behind the shutdown.
+        # We killed it; the rest is sent after the shutdown.
         return EXIT_KEPT if self._in_shutdown() else code
 
     async def _send(self) -> None:
-        # A shutdown may have begun while it was being started.
+        # A shutdown may begin during the start.
         if self._in_shutdown():
             self._kill()
         job = ShipJob(store=self._store, locations=self._locations, lost=self._lost)
@@ -111,16 +108,16 @@ class ShippingEdge(SideProcess):
             return
         self._state = report.state or self._state
         self._lost -= report.recorded
-        # What every process finds anew (no client, a journal that cannot be read) is said once.
+        # Every process finds the same problem (no client, an unreadable journal): log it once.
         if report.text and report.text != self._said:
             self._said = report.text
             self._tell(report.level, report.text)
 
     def prewarm(self) -> None:
-        """What is imported late is imported in another process."""
+        """No-op: the other process imports late code."""
 
     def detach(self) -> None:
-        """The process sees its pipe end, and has a few seconds of its own."""
+        """The process sees the end of its pipe and has a few seconds left."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """It has no orders."""

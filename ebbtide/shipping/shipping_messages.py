@@ -1,4 +1,4 @@
-"""What the daemon and the shipper's process say to each other, a line of JSON each."""
+"""Messages between the daemon and the shipper's process, one JSON line each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ebbtide.shipping.shipping_destination import Store
 
 
 class ShipJob(msgspec.Struct, frozen=True, kw_only=True):
-    """``locations``: where the journal may stand; the cursor is kept in the first that can be written.
-    ``lost``: how many segments retention removed that were not known to be in the store; they are to be put
-    on record. The pipe's end says that the daemon has gone.
+    """``locations``: possible places of the journal; the cursor is in the first writable one. ``lost``: the
+    number of unconfirmed segments that retention removed, to record in the cursor. The end of the pipe
+    means that the daemon has ended.
     """
 
     store: Store
@@ -20,8 +20,8 @@ class ShipJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShipReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line for the log where ``text`` is not empty; ``state`` where it has changed; ``recorded``: so many
-    of the job's ``lost`` ones stand in the cursor now.
+    """``text``: a line for the log. ``state``: after a change. ``recorded``: so many of the job's ``lost``
+    segments are in the cursor now.
     """
 
     text: str = ""
