@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.hang import TEXTS, pod_hang
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.outage_events import (
     Attachment,
@@ -88,17 +89,13 @@ def _reason(state: StuckPodState) -> str:
     if state.phase == "gone":
         waiting = next((each.waiting for each in state.successors.values() if each.waiting), "")
         return waiting or f"{pod.owner or 'its controller'} has no Ready pod in its place"
-    if pod.terminating and pod.finalizers:
-        return f"finalizers: {', '.join(pod.finalizers)}"
-    if not state.effect:
-        return "the node is not out of service"
-    if pod.terminating:
-        return "the pod collector has not deleted it yet"
-    if pod.tolerates:
-        return "it tolerates the taint: nothing deletes it"
-    if state.effect == "NoSchedule":
-        return "the taint has effect NoSchedule: nothing deletes it"
-    return "the taint eviction controller has not deleted it yet"
+    code = pod_hang(
+        terminating=pod.terminating,
+        finalizers=pod.finalizers,
+        tolerates=pod.tolerates,
+        effect=state.effect,
+    )
+    return TEXTS[code].format(finalizers=", ".join(pod.finalizers))
 
 
 def _say(before: StuckPodState, state: StuckPodState) -> Result:
@@ -297,10 +294,8 @@ def _reason_of(state: DetachState) -> str:
     if state.error:
         return state.error
     if state.phase == "detaching":
-        return "its driver detaches it"
-    if state.tainted:
-        return "the attach-detach controller has not asked for it yet: it waits until no pod here uses it"
-    return "the node is not out of service"
+        return TEXTS["detaching"]
+    return TEXTS["detach-late" if state.tainted else "node-down"]
 
 
 def _say_of(before: DetachState, state: DetachState) -> Result:

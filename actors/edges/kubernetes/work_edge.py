@@ -13,6 +13,7 @@ from typing import Any
 import trio
 
 from ebbtide.actors.edges.kubernetes.work_view import AttachmentView, Changes, PodView, WorkView
+from ebbtide.actors.hang import ATTACHER_SECONDS, TEXTS
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
 from ebbtide.events.base import Fact, Order, Record
 from ebbtide.events.outage_events import (
@@ -32,9 +33,6 @@ from ebbtide.events.outage_events import (
 )
 from ebbtide.events.outage_events import Effect as TaintEffect
 
-#: A running attacher answers by then: it ends its driver's call after some seconds (15 by default, a minute
-#: with slow ones), and writes the result.
-ATTACHER_SECONDS = 90.0
 OVER = "the outage is over"
 
 
@@ -287,7 +285,7 @@ class WorkEdge:
         else:
             self._unheard.setdefault(uid, now)
             if now >= self._heard_at(uid) + ATTACHER_SECONDS:
-                error = f"no attacher has answered for {attachment.driver}"
+                error = TEXTS["attacher-silent"].format(driver=attachment.driver)
         return Attachment(
             name=attachment.name,
             volume=attachment.volume,

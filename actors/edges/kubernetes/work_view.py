@@ -22,6 +22,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_watch import Sees, Streamer, Watch, Watched, listed_path
 from ebbtide.actors.edges.kubernetes.known_pods import FINAL_PHASES, Annotations
 from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE
+from ebbtide.actors.hang import TEXTS, detach_hang
 from ebbtide.actors.interfaces import Tell, known_text
 from ebbtide.events.outage_events import Effect
 
@@ -32,8 +33,6 @@ VOLUMES_PATH = "/api/v1/persistentvolumes"
 PART_PODS, PART_ATTACHMENTS, PART_VOLUMES = 250, 500, 500
 #: A toleration may name the taint's value.
 OUT_OF_SERVICE_VALUE = "nodeshutdown"
-#: The finalizer of a VolumeAttachment's attacher, before the driver's name (external-attacher).
-ATTACHER_FINALIZER = "external-attacher/"
 #: A kubelet's name for a CSI driver's volume, before driver and handle with ``^`` between them.
 CSI_VOLUME = "kubernetes.io/csi/"
 #: Equal words are kept once. Emptied when full; shared words stay shared.
@@ -418,7 +417,7 @@ def refusal_text(error: _VolumeError) -> str:
     else:
         said = _GRPC_TEXT.search(error.message or "")
         code = _GRPC_NAMES.get(said[1], "") if said else ""
-    return f"its driver refuses: {code}" if code else "its driver refuses"
+    return TEXTS["driver-refuses"].format(error=f": {code}" if code else "")
 
 
 HashableT = TypeVar("HashableT", bound=Hashable)
@@ -643,12 +642,12 @@ class WorkView:
         meta, spec, said = attachment.metadata, attachment.spec, attachment.status.detach_error
         deleting = meta.deletion_timestamp is not None
         finalizers = meta.finalizers or ()
-        is_held = any(each.startswith(ATTACHER_FINALIZER) for each in finalizers)
+        hang = detach_hang(finalizers, refused=said is not None) if deleting else ""
         error = ""
-        if deleting and is_held and said is not None:
+        if hang == "driver-refuses" and said is not None:
             error = refusal_text(said)
-        elif deleting and finalizers and not is_held:
-            error = f"finalizers: {', '.join(finalizers)}"
+        elif hang == "attachment-finalizers":
+            error = TEXTS[hang].format(finalizers=", ".join(finalizers))
         return AttachmentView(
             uid=meta.uid,
             name=meta.name,
@@ -657,7 +656,7 @@ class WorkView:
             driver=self._share(spec.attacher),
             deleting=deleting,
             error=error,
-            unheard=deleting and is_held and said is None,
+            unheard=hang == "detaching" and finalizers != (),
         )
 
     def _share(self, word: HashableT) -> HashableT:

@@ -1,7 +1,6 @@
-"""Why a pod is still Terminating, or its volume still attached: rules over what the API server has.
+"""Why a pod is still Terminating, or its volume still attached, and what a person can do about it.
 
-Each rule is a function that yields causes; `RULES` is the only list of them, and its order is that in which
-they are told: the first one is the cause. A rule looks at nothing but its `Scene`.
+`causes` is a pure function of a `Scene`. `actors.hang` judges what the controller judges as well.
 """
 
 from __future__ import annotations
@@ -9,24 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from ebbtide.events.units import short_span, span_s
+from ebbtide.actors.hang import TEXTS, detach_hang, pod_hang
+from ebbtide.events.units import short_span
 
-#: The attach-detach controller's (maxWaitForUnmountDuration), which no flag changes.
+#: The attach-detach controller's maxWaitForUnmountDuration, which no flag changes.
 TIMER_SECONDS = 360.0
-#: The pod collector's round, and the attach-detach controller's is shorter: later than two of them is late.
-ROUND_SECONDS = 20.0
-#: An attacher that runs has tried, and said so, by then.
-ATTACHER_SECONDS = 60.0
+#: Two rounds of the pod collector (20 s).
+COLLECTOR_SECONDS = 40.0
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-#: What a CSI attacher holds its attachment by.
-ATTACHER_FINALIZER = "external-attacher/"
 
 
 class NodeScene(NamedTuple):
-    """``ready``: ``Ready``, ``NotReady``, ``Unknown`` or what else it says; ``heard``: how long ago its lease
-    was renewed, by this clock. ``taint``: none, ours or other, with its ``effect``. ``declared``: that it is
-    off, by whom, and for how many ``declared_seconds`` (0: as the controller has it); ``not_declared``: why a
-    statement of that kind which stands there is none; ``alive``: that this boot runs, by whom.
+    """``ready``: ``Ready``, ``NotReady``, ``Unknown``, or its other condition. ``heard``: the age of its last
+    lease renewal. ``taint``: none, ours or other, with its ``effect``. ``declared``: the person who declared
+    it off, for ``declared_seconds`` (0: the controller's default). ``not_declared``: why such a statement
+    does not count. ``alive``: the person who declared that this boot runs.
     """
 
     name: str
@@ -47,8 +43,8 @@ class NodeScene(NamedTuple):
 
 
 class PodScene(NamedTuple):
-    """``deleted``: for how many seconds its deletion has been due (less than 0: its grace goes on); None: it
-    is not Terminating. ``running``: its statuses say that a container runs. ``asked``: it is asked about.
+    """``deleted``: seconds since its deletion was due (negative: within its grace); None: not Terminating.
+    ``running``: its statuses report a running container. ``asked``: the user asked about it.
     """
 
     label: str
@@ -66,8 +62,8 @@ class PodScene(NamedTuple):
 
 
 class AttachmentScene(NamedTuple):
-    """``deleting``: for how many seconds; None: nobody has asked for its detach. ``error``: the driver's own
-    text. ``in_use``: the kubelet's last word. ``claim``: ``namespace/name``, where its volume has one.
+    """``deleting``: seconds since its detach was asked for; None: it was not. ``error``: the driver's own
+    text. ``in_use``: the kubelet's last report. ``claim``: ``namespace/name`` of its volume's claim.
     """
 
     name: str
@@ -82,8 +78,8 @@ class AttachmentScene(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """``node``: the one asked about, or the asked pod's; None: that pod has none yet. ``leader``: who holds
-    the controller's Lease, empty: nobody, None: that cannot be seen. ``unseen``: what could not be looked at.
+    """``node``: the node asked about, or the pod's; None: the pod has none. ``leader``: the holder of the
+    controller's Lease; empty: none, None: it may not be read. ``unseen``: what could not be read.
     """
 
     subject: str
@@ -103,16 +99,35 @@ class Scene(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """``code`` is stable; ``do``: what a person can do about it, in that order."""
+    """``code`` is stable. ``do``: the cures, in order."""
 
     code: str
     text: str
     do: tuple[str, ...] = ()
 
 
-def _stuck(scene: Scene) -> list[PodScene]:
-    """Terminating, and due."""
-    return [pod for pod in scene.asked if pod.deleted is not None]
+#: The cures of each cause but `node_down`.
+CURES: dict[str, str] = {
+    "node-gone": "wait a minute; after that look at kube-controller-manager, which deletes them",
+    "finalizers": "look at the controller that set them; removing them yourself skips its work",
+    "within-grace": "wait",
+    "kubelet-late": "look at the kubelet and the container runtime of {node}",
+    "collector-round": "wait",
+    "collector-late": "look at kube-controller-manager: does it run, is it 1.26 or newer",
+    "tolerates": "delete it yourself: kubectl delete pod -n {pod}",
+    "no-schedule": "delete it yourself: kubectl delete pod -n {pod}",
+    "not-evicted": "wait some seconds; after that look at kube-controller-manager",
+    "detaching": "wait",
+    "driver-refuses": "look at the attacher's log of {driver}; it tries again by itself",
+    "attacher-silent": "look at the controller pod of {driver}: does it run, was it on {node}",
+    "attachment-finalizers": "look at the controller that set them",
+    "attached-elsewhere": "ebbtide outage explain {node}",
+    "detach-late": "wait some seconds; after that look at kube-controller-manager",
+}
+
+
+def _cause(code: str, text: str, **names: str) -> Cause:
+    return Cause(code, text, (CURES[code].format_map(names),))
 
 
 def _names(labels: list[str]) -> str:
@@ -121,138 +136,105 @@ def _names(labels: list[str]) -> str:
 
 
 def node_down(scene: Scene) -> Iterator[Cause]:
-    """Nobody has put it out of service: nothing moves."""
+    """It is not out of service, so Kubernetes moves no pod and no volume."""
     node = scene.node
+    if node is not None and not node.there:
+        text = f"Node {node.name} is gone: the pod collector deletes its pods within a minute"
+        yield _cause("node-gone", text)
     if node is None or not node.is_down or node.taint != "none":
         return
     heard = f", its last heartbeat was {node.heard}" if node.heard else ""
-    # Who cannot be heard is made Unknown within a minute: NotReady is the kubelet's own word.
-    says_so = node.ready == "NotReady"
-    confirms = (
-        "its kubelet says so itself, and has not confirmed" if says_so else "its kubelet cannot confirm"
-    )
+    # Kubernetes sets Unknown within a minute of silence, so NotReady is the kubelet's own report.
+    reports = node.ready == "NotReady"
+    confirms = "reports it, and has not confirmed" if reports else "cannot confirm"
     text = (
-        f"{node.name} is {node.ready}{heard}, and it is not out of service: {confirms}"
+        f"{node.name} is {node.ready}{heard}, and it is not out of service: its kubelet {confirms}"
         " that the pods have ended, so Kubernetes keeps them and their volumes"
     )
-    if node.alive:
-        text += f"; {node.alive} has declared that it lives, so nothing proves it off while that stands"
-        do = [
-            f"ask {node.alive}, or look yourself; where it does not live, take that back:"
-            f" ebbtide outage declare {node.name} --alive --withdraw"
-        ]
-    elif node.declared:
-        do = [f"see what the controller waits for: ebbtide outage status {node.name}"]
-    else:
-        do = [
-            "make sure that the machine is off: its console, its management controller, its cloud",
-            f"then say so: ebbtide outage declare {node.name} --off",
-        ]
-    if says_so:
-        do.insert(
-            0,
-            f"see why its kubelet says so: kubectl describe node {node.name}; where the machine is off it is"
-            " Unknown within a minute",
+    do = []
+    if reports:
+        do.append(
+            f"see why its kubelet reports it: kubectl describe node {node.name}; a machine that is off"
+            " becomes Unknown within a minute"
         )
+    if node.alive:
+        text += f"; {node.alive} has declared that it is alive, so no proof counts while that is in force"
+        withdraw = f"ebbtide outage declare {node.name} --alive --withdraw"
+        do.append(f"ask {node.alive}, or check it yourself; if it is not alive, withdraw that: {withdraw}")
+    elif node.declared:
+        do.append(f"see what the controller waits for: ebbtide outage status {node.name}")
+    else:
+        do.append("make sure that the machine is off: its console, its management controller, its cloud")
+        do.append(f"then declare it: ebbtide outage declare {node.name} --off")
     if scene.leader == "":
         taint = f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute"
         do.append(
             "no outage controller leads here: start it (deploy/kubernetes/outage), or set the taint by hand"
-            f" once the machine is off: kubectl taint node {node.name} {taint}; take it away when it is back"
+            f" once the machine is off: kubectl taint node {node.name} {taint}; remove it when it is back"
         )
     do.append("or bring the node back: then its kubelet ends them")
     yield Cause("node-down", text, tuple(do))
 
 
-def node_gone(scene: Scene) -> Iterator[Cause]:
+def pods(scene: Scene) -> Iterator[Cause]:
+    """Pods that hang for another reason than a node without the taint."""
     node = scene.node
-    if node is None or node.there:
-        return
-    text = f"there is no Node {node.name} any more: the pod collector deletes its pods within a minute"
-    yield Cause(
-        "node-gone", text, ("wait a minute; after that look at kube-controller-manager, which collects them",)
-    )
-
-
-def finalizers(scene: Scene) -> Iterator[Cause]:
-    """Neither kubelet nor taint takes these away."""
-    for pod in _stuck(scene):
-        if pod.finalizers:
-            text = (
-                f"{pod.label} has finalizers: {', '.join(pod.finalizers)}; it stays until they are taken away"
-            )
-            yield Cause(
-                "finalizers",
-                text,
-                ("look at the controller that set them; taking them away yourself skips its work",),
-            )
-
-
-def alive(scene: Scene) -> Iterator[Cause]:
-    """Its kubelet lives: this is no outage."""
-    node = scene.node
-    if node is None or not node.there or node.is_down:
-        return
-    for pod in _stuck(scene):
-        assert pod.deleted is not None
-        if pod.deleted < 0:
-            text = f"{pod.label} is in its grace period, for {short_span(-pod.deleted)} more"
-            yield Cause("within-grace", text, ("wait",))
-        elif not pod.finalizers:
-            text = (
-                f"{node.name} is {node.ready}: its kubelet lives, and has not ended {pod.label}"
-                f" {short_span(pod.deleted)} after its grace"
-            )
-            yield Cause(
-                "kubelet-late", text, (f"look at the kubelet and the container runtime of {node.name}",)
-            )
-
-
-def out_of_service(scene: Scene) -> Iterator[Cause]:
-    """The taint stands: what is still there, and why."""
-    node = scene.node
-    if node is None or node.taint == "none":
-        return
     for pod in scene.asked:
-        if pod.daemon or pod.node != node.name:
+        if node is not None and node.there and not node.is_down and (pod.deleted or 0) < 0:
+            grace = short_span(-(pod.deleted or 0))
+            yield _cause("within-grace", f"{pod.label} is in its grace period, for {grace} more")
             continue
-        if pod.deleted is None:
-            yield from _not_deleted(pod, node)
-        elif not pod.finalizers and node.is_down:
-            if pod.deleted < 2 * ROUND_SECONDS:
-                text = f"within {span_s(ROUND_SECONDS)} the pod collector takes {pod.label}: the taint stands"
-                yield Cause("collector-round", text, ("wait",))
-            else:
-                text = f"{node.name} is out of service, and the pod collector has not taken {pod.label}"
-                yield Cause(
-                    "collector-late",
-                    text,
-                    ("look at kube-controller-manager: is it there, is it older than 1.26",),
-                )
-    if node.ready == "Ready":
-        text = f"{node.name} is Ready, and out of service all the same: attachments to it hang"
-        do = (
-            f"see what the controller waits for: ebbtide outage status {node.name}"
-            if node.taint == "ours"
-            else f"whoever set it has to take it away: kubectl taint node {node.name} {OUT_OF_SERVICE}-"
+        effect = node.effect if node is not None and node.taint != "none" and pod.node == node.name else ""
+        code = pod_hang(
+            terminating=pod.deleted is not None,
+            finalizers=pod.finalizers,
+            tolerates=effect in pod.tolerates,
+            effect=effect,
         )
-        yield Cause("taint-left", text, (do,))
+        hangs = f"{pod.label}: {TEXTS[code].format(finalizers=', '.join(pod.finalizers))}"
+        if code == "finalizers" or (pod.deleted is None and code != "node-down" and not pod.daemon):
+            yield _cause(code, hangs, pod=pod.label.replace("/", " "))
+        elif pod.deleted is None or node is None or not node.there:
+            continue
+        elif not node.is_down:
+            late = short_span(pod.deleted)
+            text = (
+                f"{node.name} is {node.ready}: its kubelet has not ended {pod.label} {late} after its grace"
+            )
+            yield _cause("kubelet-late", text, node=node.name)
+        elif effect and not pod.daemon:
+            yield _cause("collector-round" if pod.deleted < COLLECTOR_SECONDS else "collector-late", hangs)
 
 
-def _not_deleted(pod: PodScene, node: NodeScene) -> Iterator[Cause]:
-    if node.effect in pod.tolerates:
-        text = f"{pod.label} tolerates the out-of-service taint: nothing deletes it, and its volumes stay"
-        yield Cause(
-            "tolerates", text, (f"delete it yourself: kubectl delete pod -n {pod.label.replace('/', ' ')}",)
-        )
-    elif node.effect == "NoSchedule":
-        text = f"the taint on {node.name} is NoSchedule, which deletes nothing: {pod.label} was never deleted"
-        yield Cause(
-            "no-schedule", text, (f"delete it yourself: kubectl delete pod -n {pod.label.replace('/', ' ')}",)
-        )
-    else:
-        text = f"{node.name} is out of service: the taint eviction controller has not deleted {pod.label} yet"
-        yield Cause("not-evicted", text, ("wait some seconds; after that look at kube-controller-manager",))
+def taint_left(scene: Scene) -> Iterator[Cause]:
+    node = scene.node
+    if node is None or node.taint == "none" or node.ready != "Ready":
+        return
+    cure = (
+        f"see what the controller waits for: ebbtide outage status {node.name}"
+        if node.taint == "ours"
+        else f"its owner must remove it: kubectl taint node {node.name} {OUT_OF_SERVICE}-"
+    )
+    yield Cause("taint-left", f"{node.name} is Ready but out of service: attachments to it hang", (cure,))
+
+
+def volumes(scene: Scene) -> Iterator[Cause]:
+    node = scene.node
+    for each in scene.attachments:
+        names = {"driver": each.driver, "node": each.node}
+        if each.deleting is not None:
+            code = detach_hang(each.finalizers, refused=bool(each.error), seconds=int(each.deleting))
+            finalizers, error = ", ".join(each.finalizers), f": {each.error}"
+            why = TEXTS[code].format(finalizers=finalizers, error=error, **names)
+            since = f"being detached from {each.node} for {short_span(each.deleting)}"
+            yield _cause(code, f"{each.volume}, {since}: {why}", **names)
+        elif wanted := [pod for pod in scene.asked if each.claim in pod.claims and pod.node != each.node]:
+            text = f"{wanted[0].label} waits for {each.volume}, which is still attached to {each.node}"
+            yield _cause("attached-elsewhere", text, **names)
+        elif node is not None and node.is_down and node.taint != "none" and not scene.users(each):
+            yield _cause(
+                "detach-late", f"no pod on {each.node} uses {each.volume}, and its detach has not begun"
+            )
 
 
 def not_terminating(scene: Scene) -> Iterator[Cause]:
@@ -265,64 +247,14 @@ def not_terminating(scene: Scene) -> Iterator[Cause]:
     ]
     if left:
         text = (
-            f"{_names(left)}: not Terminating yet; Kubernetes deletes what does not tolerate"
-            " node.kubernetes.io/unreachable, by default 5 minutes after it was found unreachable"
+            f"{_names(left)}: not Terminating yet; Kubernetes deletes pods that do not tolerate"
+            " node.kubernetes.io/unreachable, by default 5 minutes after the node became unreachable"
         )
         yield Cause("not-deleted", text)
 
 
-def detaching(scene: Scene) -> Iterator[Cause]:
-    """Volumes whose detach was asked for."""
-    for each in scene.attachments:
-        if each.deleting is None:
-            continue
-        what = f"{each.volume} is being detached from {each.node} for {short_span(each.deleting)}"
-        held = [name for name in each.finalizers if name.startswith(ATTACHER_FINALIZER)]
-        if each.error:
-            text = f"{what}, and its driver {each.driver} refuses: {each.error}"
-            yield Cause(
-                "driver-refuses",
-                text,
-                (f"look at the attacher's log of {each.driver}; it tries again by itself",),
-            )
-        elif held and each.deleting >= ATTACHER_SECONDS:
-            text = (
-                f"{what}, and its attacher has said nothing: no attacher of {each.driver} runs, or it hangs"
-            )
-            yield Cause(
-                "attacher-silent",
-                text,
-                (f"look at the controller pod of {each.driver}: is it there, was it on {each.node}",),
-            )
-        elif each.finalizers and not held:
-            text = f"{what}, and has finalizers: {', '.join(each.finalizers)}"
-            yield Cause("attachment-finalizers", text, ("look at the controller that set them",))
-        else:
-            yield Cause("detaching", f"{what} by {each.driver}", ("wait",))
-
-
-def attached(scene: Scene) -> Iterator[Cause]:
-    """Volumes whose detach nobody has asked for, where they are wanted or their node is down."""
-    for each in scene.attachments:
-        if each.deleting is not None:
-            continue
-        wanted = [pod for pod in scene.asked if each.claim in pod.claims and pod.node != each.node]
-        node = scene.node
-        users = [pod for pod in scene.users(each) if pod.deleted is None]
-        if wanted:
-            text = f"{wanted[0].label} waits for {each.volume}, which is still attached to {each.node}"
-            yield Cause("attached-elsewhere", text, (f"ebbtide outage explain {each.node}",))
-        elif (
-            node is not None and node.is_down and node.taint != "none" and not users and not scene.users(each)
-        ):
-            text = f"{each.volume} has no pod on {each.node} any more, and its detach has not begun"
-            yield Cause(
-                "detach-late", text, ("wait some seconds; after that look at kube-controller-manager",)
-            )
-
-
 def nothing(scene: Scene) -> Iterator[Cause]:
-    """What is asked about does not hang."""
+    """The subject does not hang."""
     node = scene.node
     if node is not None and node.there and not node.is_down:
         well = [pod for pod in scene.asked if pod.deleted is None and pod.ready]
@@ -334,32 +266,29 @@ def nothing(scene: Scene) -> Iterator[Cause]:
         yield Cause("nothing-hangs", f"{node.name} is out of service, and nothing of it hangs any more")
     for pod in scene.asked:
         if pod.deleted is None and not pod.ready and (node is None or not node.is_down) and not pod.daemon:
-            where = f"on {pod.node}" if pod.node else "no node has it yet"
+            where = f"on {pod.node}" if pod.node else "on no node yet"
             yield Cause("not-ready", f"{pod.label} is not Terminating: {pod.waiting or 'it starts'}, {where}")
 
 
+#: In this order: the first cause is the cause.
 RULES: tuple[Callable[[Scene], Iterator[Cause]], ...] = (
     node_down,
-    node_gone,
-    finalizers,
-    alive,
-    out_of_service,
-    detaching,
-    attached,
+    pods,
+    taint_left,
+    volumes,
     not_terminating,
     nothing,
 )
 
 
 def causes(scene: Scene) -> list[Cause]:
-    """The cause first, then what else holds. One that goes without saying beside others is left out."""
+    """The cause first, then what else holds."""
     found = [cause for rule in RULES for cause in rule(scene)]
-    telling = [each for each in found if each.code != "nothing-hangs"]
-    return telling or found
+    return [each for each in found if each.code != "nothing-hangs"] or found
 
 
 def timer_text(scene: Scene, attachment: AttachmentScene) -> str:
-    """What the six-minute timer does about a volume; empty: it has no part in it."""
+    """The state of a volume's six-minute timer; empty: the timer does not apply."""
     node = scene.node
     if node is None or not node.is_down or node.name != attachment.node or node.taint != "none":
         return ""

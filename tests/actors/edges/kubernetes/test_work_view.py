@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.work_edge import ATTACHER_SECONDS, WorkEdge
+from ebbtide.actors.edges.kubernetes.work_edge import WorkEdge
 from ebbtide.actors.edges.kubernetes.work_view import (
     ATTACHMENTS_PATH,
     PODS_PATH,
@@ -24,6 +24,7 @@ from ebbtide.actors.edges.kubernetes.work_view import (
     WorkView,
     project_volume,
 )
+from ebbtide.actors.hang import ATTACHER_SECONDS
 from ebbtide.actors.interfaces import NOTICE, WARNING, Ending
 from ebbtide.events.base import Event, Fact, Record
 from ebbtide.events.outage_events import (
