@@ -1,31 +1,30 @@
-"""OutageActor: where is this node's outage? From the first suspicion to the last record, and the one taint.
+"""OutageActor: one node's outage, from the first suspicion to the last record, and the only taint.
 
     quiet -> suspected -> asking -> tainting -> recovering -> out -> untainting -> (following) -> quiet
                ^  ^        |   reading |            contacted -> quarantined
-               |  +--------|-----------+        aside: another's taint
+               |  +--------|-----------+        aside: another controller's taint
                +- switching (the machine off)     doubted -> untainting
 
-A node is *suspected* when it is not Ready, its lease is silent, or somebody says that it is off. It is put
-out of service when it is not Ready **and** a proof counts (`actors.outage_proof`), after the storm brake has
-given its permit (``asking``). The taint's order names all that it was decided from; where any of that has
-changed nothing is written, the Node is read again (``reading``), and it is decided anew. With the taint
-Kubernetes' controllers delete the pods and detach the volumes; each is followed by an actor of its own
-(`actors.outage_work`) until nothing hangs any more (``recovering``, then ``out``).
+A node is *suspected* when it is not Ready, its lease is silent, or a source reports it off. It is put out of
+service when it is not Ready **and** a proof counts (`actors.outage_proof`), after the storm brake has granted
+a permit (``asking``). The taint's order names everything it was decided from. If any of that has changed, the
+edge writes nothing, the Node is read again (``reading``), and the actor decides anew. Kubernetes' controllers
+then delete the pods and detach the volumes, and an actor follows each (`actors.outage_work`) to its end
+(``recovering``, then ``out``).
 
-The way back depends on the boot id. Any other than the one that was proved off: the taint goes at once. That
-one (``contacted``: a heartbeat, of which nobody can say yet whose): an alarm, our own NoSchedule taint, and
-the out-of-service taint goes when the kubelet reports no volume in use (``quarantined``). Which boot that was
-this journal says, or where it has lost that the note beside the taint; where neither does, nobody is blamed
-for a node that speaks, and once it is Ready the taint goes on the same condition (``doubted``).
+The way back depends on the boot id. Another boot than the one that was proved off: the taint is removed at
+once. The same boot (``contacted``: a heartbeat whose boot is not known yet): an alarm and our own NoSchedule
+taint; the out-of-service taint is removed when the kubelet reports no volume in use (``quarantined``). The
+journal names the boot that was proved off, or else the note beside the taint. Where neither does, there is no
+alarm, and the taint is removed on the same condition (``doubted``).
 
-Where nothing proves that the machine is off, and nobody has heard of the node for a time that is configured
-(by default never), the machine itself is switched off (``switching``), once in five minutes, thrice at most.
-What that command answers counts for nothing: the sources are read again, and it is a proof if they say so.
+Without a proof, and after a configured time without a sign of life (by default never), the machine itself is
+switched off (``switching``): at most three times, five minutes apart. The command's answer proves nothing;
+the sources are read again.
 
-`_consider` is the only place that decides on the taint and, through `_switch_off`, on the machine's power; a
-taint that failed is never repeated without reading the Node. In a dry run it is said what would be done, and
-nothing is: `_consider`, `_switch_off`, `_quarantine` and `_untaint` are all that changes anything. At the end
-of the file: the fallback, which gives no order but to cancel one.
+`_consider` alone decides on the taint and, through `_switch_off`, on the machine's power. A failed taint is
+never repeated before the Node is read. Only `_consider`, `_switch_off`, `_quarantine` and `_untaint` change
+the cluster; in a dry run they record the change instead. The fallback at the end can only cancel.
 """
 
 from __future__ import annotations
@@ -113,34 +112,30 @@ OutagePhase = Literal[
     "aside",
 ]
 
-#: Before the Node is read again when it could not be: that is two requests, and a hundred outages at once are
-#: to ask no more than the 20 a second that the controller allows itself.
+#: A read is two requests, and a hundred outages share the controller's 20 requests a second.
 READ_RETRY_NS = 10 * NS_PER_SECOND
-#: Before a write is made again, by how many were refused one after the other: a request may fail by chance,
-#: and missing rights or an API server that has too much to do want minutes. With what is read and recorded
-#: each taint that is refused costs some ten requests.
+#: Before the next attempt of a write, by the number of failures in a row: one request may fail by chance, but
+#: missing rights or an overloaded API server last minutes, and each refused taint costs some ten requests.
 RETRIES_NS = tuple(seconds * NS_PER_SECOND for seconds in (5, 10, 20, 40, 60))
-#: So often in a row a taint is decided anew at once when the Node has changed; somebody may change it all the
-#: time.
+#: How often in a row a taint is decided anew at once because the Node has changed.
 CHANGES_AT_ONCE = 3
-#: Before the storm brake is asked again: as long as an average node takes to be recovered elsewhere.
+#: How long an average node takes to be recovered elsewhere.
 PERMIT_RETRY_NS = 15 * NS_PER_SECOND
-#: A kubelet renews its lease and reports its boot id at its start, in either order, at most some seconds
-#: apart. A heartbeat that no new boot id has followed by then is of the boot that was proved off.
+#: A starting kubelet renews its lease and reports its boot id within some seconds of each other. After this
+#: time, a heartbeat without a new boot id belongs to the boot that was proved off.
 CONTACT_NS = 20 * NS_PER_SECOND
-#: From the end of a command to switch off to the next one. A machine goes off within seconds of it, a
-#: management controller that hangs starts itself anew within minutes; and both have to be read twice.
+#: Between two commands to switch off. A machine is off within seconds, a hung management controller restarts
+#: within minutes, and both must be read twice.
 POWER_OFF_PAUSE_NS = 300 * NS_PER_SECOND
-#: In one outage. A controller that has said three times that it did, and the machine is on, is broken.
+#: In one outage: a management controller that reported success three times is broken if the machine is on.
 POWER_OFFS_MAX = 3
-#: Of the sources, by this leader and since the last command: a management controller's proof takes two, and a
-#: machine that is off already need not be switched off.
+#: Readings of the sources before a command: a management controller's proof takes two, and a machine that is
+#: already off need not be switched off.
 READINGS_BEFORE = 2
-#: Of these the node is down: its kubelet says so, or nobody hears of it.
+#: With these the node is down: its kubelet reports it, or has stopped reporting.
 DOWN: tuple[Ready, ...] = ("False", "Unknown")
 
-
-#: Why the node is not out of service, or not back. Beside these there is what the storm brake says.
+#: Why the node is not out of service, or not back. Others begin with `BRAKE_SAYS`.
 NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_NOTE, *DRY = WAITS = (
     "the Node has no Ready condition",
     "nothing proves that the machine is off",
@@ -170,10 +165,10 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     effect: Effect = "NoExecute"
     dry_run: bool = False
     reminder_ns: int = 3600 * NS_PER_SECOND
-    #: 0: the machine is never switched off.
+    #: 0: never switch the machine off.
     power_off_ns: int = 0
     resource: BoundedDict[str, str] = {}
-    # As the Node was last read.
+    # As last read from the Node.
     boot_id: str = ""
     system_uuid: str = ""
     ready: Ready = ""
@@ -185,53 +180,52 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     status_mark: str = ""
     #: This leader has seen a heartbeat since the last one was missed.
     heard: bool = False
-    #: Who says that the node runs; not who speaks of the machine's power alone.
+    #: Sources that report a running node, without those that only know the machine's power.
     opposed: tuple[str, ...] = ()
     # This outage.
     proof: str = ""
     proof_until_ns: int = 0
-    #: What the taint was ordered for: whom to ask if it was wrong.
+    #: The proof that the taint was ordered for.
     taint_proof: str = ""
-    #: The boot that the taint is about: the one that was proved off.
+    #: The boot that was proved off.
     off_boot: str = ""
-    #: Nothing says which that was. ``off_boot`` is the one that was found, and only another one after it is
-    #: known to be another.
+    #: No record names that boot: ``off_boot`` is the boot found with the taint.
     doubt: bool = False
     permit: bool = False
     #: The count that answers the open request for a permit.
     counted: NodesCounted | None = None
     waits: str = ""
     returned: bool = False
-    #: The boot that was proved off has spoken.
+    #: The boot that was proved off has given a sign of life.
     wrong: bool = False
-    #: Our quarantine is ordered, and not taken away.
+    #: Our quarantine was ordered and not removed.
     quarantine: bool = False
-    #: The first status with which it was Ready in quarantine; None: it was not yet. A kubelet that has just
-    #: started says Ready, and no volume in use, before it has found those that are mounted (seen on a real
-    #: one, 0.9 s before it let go of one): what counts is a later status.
+    #: The first status with which it was Ready in quarantine; None: not yet. A kubelet that has just started
+    #: reports Ready and no volume in use before it has found the mounted ones (measured: 0.9 s before it
+    #: released one), so only a later status counts.
     ready_mark: str | None = None
     listed: bool = False
-    #: What still hangs: the label of each pod by UID, of each volume by attachment.
+    #: What hangs: labels of pods by UID, of volumes by attachment.
     pods: dict[str, str] = {}
     attachments: dict[str, str] = {}
-    #: Of these nothing is known any more, because their actors have failed: UIDs, and names of attachments.
+    #: UIDs of pods and names of attachments whose actors have failed.
     unknown: tuple[str, ...] = ()
-    #: All that was ever followed, so that a second list makes nobody twice.
+    #: All that was ever followed: a second list creates no actor twice.
     followed: tuple[str, ...] = ()
-    #: The ProofActor has failed: nobody says any more who opposes.
+    #: The ProofActor has failed: contradictions are not reported any more.
     blind: bool = False
-    #: Since when this leader has seen the node down, without a sign of life.
+    #: Since when this leader has seen the node down without a sign of life.
     down_ns: int = NEVER_NS
-    #: Of the sources, up to `READINGS_BEFORE`.
+    #: Up to `READINGS_BEFORE`.
     readings: int = 0
-    #: How often the machine was switched off; not again before then, and until then the permit is kept.
+    #: How often the machine was switched off. The permit is kept until ``switch_ns``, the earliest next time.
     switched: int = 0
     switch_ns: int = 0
-    #: It is not switched off any more: that is on record, or in a dry run what would be.
+    #: Recorded: it is not switched off any more, or in a dry run that it would be.
     gave_up: bool = False
-    #: The order to switch off is withdrawn, if it has not begun.
+    #: The order to switch off is withdrawn unless it has begun.
     withdrawn: bool = False
-    #: Writes since the last one that was done, and taints because the Node had changed.
+    #: Failed writes in a row, and taints in a row that found a changed Node.
     refused: int = 0
     changed: int = 0
     key: str = ""
@@ -240,16 +234,16 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     ordinal: int = 0
 
 
-#: What is known of the node and of the configuration, and what counts over all outages.
+#: Kept from one outage to the next.
 KEPT_FIELDS = (
     *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns", "resource"),
     *("boot_id", "system_uuid", "ready", "resource_version", "taint", "taint_boot", "volumes_in_use"),
     *("lease_mark", "status_mark", "heard", "opposed", "ordinal"),
 )
 
-#: In these one renewal of the lease more decides nothing: no outage, or the node is back.
+#: In these phases a renewed lease decides nothing: no outage, or the node is back.
 WELL = ("quiet", "quarantined", "doubted", "untainting", "following")
-#: In these the taint is, or may be, ours.
+#: In these phases the taint is, or may be, ours.
 TAINTED = ("recovering", "out", "contacted", "quarantined", "doubted", "untainting")
 
 
@@ -284,10 +278,10 @@ def _begin(state: OutageState, reason: str, now: int) -> Result:
 def _close(state: OutageState, outcome: OutageOutcome) -> Result:
     outcome = "proof-wrong" if state.wrong else outcome
     closed = OutageClosed(outcome=outcome, unrecovered=_hanging(state))
-    # Also where the answer is still on its way: giving back what one has not is nothing.
+    # Also without an answer yet: returning a permit that was not granted is a no-op.
     state, orders = _permit_back(replace(state, permit=state.permit or state.phase == "asking"))
     state, cancel = _withdraw_switch(state)
-    # What was proved is no field that is kept: it was for this outage. The ProofActor forgets it as well.
+    # The proof was for this outage. The ProofActor forgets it as well.
     return fresh_but(state, KEPT_FIELDS), [*cancel, *orders, closed]
 
 
@@ -299,7 +293,7 @@ def _permit_back(state: OutageState) -> Result:
 
 
 def _wait(state: OutageState, reason: str, **more: Any) -> Result:
-    """Said once for each reason."""
+    """Records each reason once."""
     decisions: list[Event] = [OutageWaits(reason=reason)] if reason != state.waits else []
     return replace(state, waits=reason, key="", **more), decisions
 
@@ -308,19 +302,28 @@ def _wait(state: OutageState, reason: str, **more: Any) -> Result:
 
 
 def _consider(state: OutageState, now: int) -> Result:
-    """From all that is known now: to be called with what was just learned, in any phase before the taint."""
+    """Decide from the present state, in any phase before the taint."""
     state = replace(state, phase="suspected", key="", wake_ns=NEVER_NS)
     if state.taint == "ours":
-        # Of an order whose outcome nobody has seen: it is there, so it is not given again.
+        # An order whose outcome is unknown has set it.
         return _out_of_service(state, now, found=True)
-    # Who is not to be tainted now holds no permit: others may be waiting for it.
+    # A node that is not tainted now holds no permit: others may wait for it.
     if state.taint == "other":
         after, orders = _permit_back(replace(state, phase="aside", wake_ns=now + state.reminder_ns))
         return after, [*orders, StoodAside()]
-    if why := _why_not(state, now):
-        if why == NOT_PROVED and _switch_ns(state) <= now:
+    why = ""
+    if state.ready == "":
+        why = NO_CONDITION
+    elif not state.proof or state.proof_until_ns <= now:
+        if _switch_ns(state) <= now:
             return _switch_off(state)
-        # A machine that was switched off counts as one that is out of service, until that was looked at.
+        why = NOT_PROVED
+    elif state.ready == "True":
+        why = IS_READY
+    elif state.dry_run:
+        why = DRY_TAINT
+    if why:
+        # A machine that was switched off counts as out of service until the sources were read.
         after, orders = (state, ()) if now < state.switch_ns else _permit_back(state)
         after, waits = _wait(after, why)
         return after, [*orders, *waits]
@@ -344,26 +347,13 @@ def _consider(state: OutageState, now: int) -> Result:
     return state, [order]
 
 
-def _why_not(state: OutageState, now: int) -> str:
-    """Why it may not be tainted now; empty: it may, if the storm brake agrees."""
-    if state.ready == "":
-        return NO_CONDITION
-    if not state.proof or state.proof_until_ns <= now:
-        return NOT_PROVED
-    if state.ready == "True":
-        return IS_READY
-    return DRY_TAINT if state.dry_run else ""
-
-
 def _ask(state: OutageState) -> Result:
     state, key = _key(state, "permit")
     return replace(state, phase="asking", key=key, counted=None), [RequestPermit(key=key, node=state.node)]
 
 
 def _switch_ns(state: OutageState) -> int:
-    """From when on the machine is to be switched off, as things stand; never, where anything speaks for it
-    that the node lives, where it is proved to be off, and where the sources have not been read.
-    """
+    """When to switch the machine off. Never with a sign of life, with a proof, or before the readings."""
     may = state.power_off_ns > 0 and not state.gave_up
     dead = state.ready in DOWN and not state.opposed and not state.blind
     if not may or not dead or state.proof or state.readings < READINGS_BEFORE:
@@ -372,7 +362,7 @@ def _switch_ns(state: OutageState) -> int:
 
 
 def _switch_off(state: OutageState) -> Result:
-    """It is time: with the storm brake's permit, and within what one outage may have of it."""
+    """Needs the machine's UUID, a permit, and less than `POWER_OFFS_MAX` commands so far."""
     why = "" if state.system_uuid else NO_MACHINE_UUID
     if state.switched >= POWER_OFFS_MAX:
         why = STILL_NOT_PROVED
@@ -401,17 +391,17 @@ def _switch_off(state: OutageState) -> Result:
 
 
 def _switch_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
-    """What it says of itself counts for nothing, but that nothing was switched."""
+    """The outcome proves nothing, except that the command was not sent."""
     if event.key != state.key:
         return state, ()
     if event.reason == CHANGED or event.result == "cancelled":
-        # Where nothing else has changed this leader had not seen for a while: its silence counts from now on.
+        # Or this leader's watch was broken for a while: the silence counts from now on.
         return _read(replace(state, switched=state.switched - 1, down_ns=now))
     return _consider(replace(state, switch_ns=now + POWER_OFF_PAUSE_NS), now)
 
 
 def _withdraw_switch(state: OutageState) -> Result:
-    """A sign of life: what waits at its barrier need not begin."""
+    """A sign of life: cancel the order if it still waits at its barrier."""
     if state.phase != "switching" or state.withdrawn:
         return state, ()
     state, key = _key(replace(state, withdrawn=True), "cancel")
@@ -420,7 +410,7 @@ def _withdraw_switch(state: OutageState) -> Result:
 
 def _contradicted(state: OutageState, event: Contradicted, now: int) -> Result:
     if event.source in POWER:
-        return state, ()  # that it is on is why it is switched off
+        return state, ()  # a machine that is on is the reason to switch it off
     return _withdraw_switch(replace(state, opposed=(*state.opposed, _of(event))))
 
 
@@ -457,12 +447,12 @@ def _permit_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
 
 
 def _taint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
-    """Done is the only word for the taint; whatever else, the Node is read before anything is decided."""
+    """After any other outcome than done, read the Node before the next decision."""
     if event.key != state.key:
         return state, ()
     if event.result == "done":
         return _out_of_service(state, now)
-    # Withdrawn before it began, or refused because something has changed: nothing was written.
+    # Cancelled before it began, or refused because the Node has changed: no write took place.
     if event.result == "cancelled":
         return _read(state)
     if event.reason == CHANGED and state.changed < CHANGES_AT_ONCE:
@@ -472,7 +462,7 @@ def _taint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
 
 
 def _refused(state: OutageState, now: int) -> tuple[OutageState, int]:
-    """A write, once more; and when the next one is made."""
+    """Count a failed write; when to try again."""
     wake_ns = now + RETRIES_NS[min(state.refused, len(RETRIES_NS) - 1)]
     return replace(state, refused=state.refused + 1, changed=0), wake_ns
 
@@ -494,11 +484,11 @@ def _read_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
     return _calm(state, now) or _consider(state, now)
 
 
-# --- what the node says, before the taint ---------------------------------------------------------
+# --- the node before the taint --------------------------------------------------------------------
 
 
 def _with_node(state: OutageState, event: NodeRead, now: int) -> OutageState:
-    """A proof does not survive a sign of life; the ProofActor says so too, but later in the step."""
+    """A sign of life voids the proof. The ProofActor records that later in the step."""
     marks = (state.lease_mark, event.lease_mark), (state.status_mark, event.status_mark)
     lives = any(old and new and old != new for old, new in marks) or event.boot_id != state.boot_id
     since_ns = now if lives or state.down_ns == NEVER_NS else state.down_ns
@@ -529,7 +519,7 @@ def _read_quiet(state: OutageState, event: NodeRead, now: int) -> Result:
 
 
 def _calm(state: OutageState, now: int) -> Result | None:
-    """Ready, and this leader has heard it: nothing is wrong."""
+    """Ready, and this leader has seen a heartbeat: a false alarm."""
     calm = state.ready == "True" and state.heard and not state.proof and state.taint == "none"
     return _close(state, "false-alarm") if calm else None
 
@@ -541,7 +531,7 @@ def _read_suspected(state: OutageState, event: NodeRead, now: int) -> Result:
         return _close(state, "rebooted")
     if closed := _calm(state, now):
         return closed
-    # A permit that is asked for, a taint that is on its way, and a read that is under way are waited for.
+    # Wait for the outcome of an open order.
     waits = state.phase != "suspected" or (state.wake_ns != NEVER_NS and state.taint == "none")
     return (state, ()) if waits else _consider(state, now)
 
@@ -550,14 +540,14 @@ def _read_aside(state: OutageState, event: NodeRead, now: int) -> Result:
     state = _with_node(state, event, now)
     if state.taint == "other":
         return state, ()
-    # Whoever it was may have started the machine again: how long it is down is counted anew.
+    # The other controller may have restarted the machine: count its down time anew.
     state = replace(state, down_ns=now if state.ready in DOWN else NEVER_NS)
     return _close(state, "left-to-other") if state.ready == "True" else _consider(state, now)
 
 
 def _heartbeat_before(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
     state = _marked(state, event, now)
-    # What waits at its barrier need not begin: it would be refused, because it names the mark of before.
+    # The order names an older mark, so the edge would refuse it.
     if state.phase == "tainting":
         return _withdraw(state)
     if state.phase == "switching":
@@ -567,7 +557,7 @@ def _heartbeat_before(state: OutageState, event: HeartbeatSeen, now: int) -> Res
 
 
 def _withdraw(state: OutageState) -> Result:
-    """Once: a heartbeat, and what it does to the proof, are heard of in one step."""
+    """Once: a heartbeat and the voided proof come in one step."""
     if not state.proof:
         return state, ()
     state, key = _key(replace(state, proof=""), "cancel")
@@ -604,18 +594,13 @@ def _with_proof(state: OutageState, event: ProofAccepted) -> OutageState:
     return replace(state, proof=f"{event.source} {event.name}".strip(), proof_until_ns=event.until_ns)
 
 
-def _proof_noted(state: OutageState, event: ProofAccepted, now: int) -> Result:
-    """Read before it was heard that nobody needs it any more: who said it first is who is named."""
-    return state, ()
-
-
 def _proof_quiet(state: OutageState, event: ProofAccepted, now: int) -> Result:
     state = _with_proof(state, event)
     return _begin(state, f"{state.proof} says that the machine is off", now)
 
 
 def _failed_before(state: OutageState, event: ActorFailed, now: int) -> Result:
-    """Without its actor no proof can be voided, so none counts; nor does anybody say who opposes."""
+    """Without the ProofActor no proof is voided, so none counts; and contradictions are unknown."""
     if event.actor != PROOF.name:
         return _actor_failed(state, event, now)
     state = replace(state, blind=True)
@@ -636,7 +621,7 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
 
 def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Result:
     out = OutOfService(effect=state.effect, proof=state.taint_proof, found=found)
-    # What is noted beside the taint is about that taint; this journal knows what it has ordered itself.
+    # The note beside a taint that was found is about that taint; the journal knows about our own.
     off_boot = (state.taint_boot if found else "") or state.off_boot
     state = replace(
         state,
@@ -650,12 +635,12 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
         key="",
         wake_ns=now + state.reminder_ns,
     )
-    # Until now pods could still be bound to it, and volumes be attached: what was listed is listed again.
+    # Until now the scheduler could still bind pods to it: list again.
     again: list[Event] = []
     if state.listed:
         state, key = _key(replace(state, listed=False), "list")
         again = [ListWork(key=key, node=state.node)]
-    # It has rebooted while the taint was on its way.
+    # It has rebooted during the write.
     if state.boot_id != state.off_boot:
         after, decisions = _rebooted(state, now)
     else:
@@ -664,25 +649,25 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
 
 
 def _recovered(state: OutageState) -> Result:
-    """Nothing hangs any more, as far as it was listed."""
+    """Close, or enter ``out``, once all that was listed is over."""
     if not state.listed or any(each not in state.unknown for each in (*state.pods, *state.attachments)):
         return state, ()
     if state.phase == "recovering":
         return replace(state, phase="out", waits=""), [WorkRecovered(unrecovered=_hanging(state))]
-    # A taint that is not known as ours keeps the node from its work: open until somebody has seen to it.
+    # Another's taint keeps the node out of service: the outage stays open until a person removes it.
     if state.phase == "following" and state.returned and state.ready == "True" and state.taint != "other":
         return _close(state, "recovered")
     return state, ()
 
 
 def _listed(state: OutageState, event: WorkListed, now: int) -> Result:
-    """Who is not followed yet. What has gone meanwhile, its own actor says."""
+    """Follow what is new. The actor of each followed pod or volume sees by itself what is gone."""
     known = dict.fromkeys(state.followed)
     places: dict[str, int] = {}
     effect = state.effect if state.phase in TAINTED else ""
     decisions: list[Event] = []
     pods, attachments = dict(state.pods), dict(state.attachments)
-    # Who is followed has its place already, and who came later comes behind it.
+    # Followed pods keep their places; later ones come behind them.
     pods_here = [pod for pod in event.pods if not pod.daemon]
     late = [pod for pod in pods_here if pod.uid not in known]
     for pod in (*(pod for pod in pods_here if pod.uid in known), *late):
@@ -720,7 +705,7 @@ def _detached(state: OutageState, event: Detached, now: int) -> Result:
 
 
 def _actor_failed(state: OutageState, event: ActorFailed, now: int) -> Result:
-    """Of whom it followed nothing will be heard: it is named, and holds nobody."""
+    """The pod or volume is not followed any more: name it, but do not wait for it."""
     if event.actor not in (STUCK_POD.name, DETACH.name):
         return state, ()
     return _recovered(replace(state, unknown=(*state.unknown, event.subject)))
@@ -754,7 +739,7 @@ def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
     if event.taint != "ours":
-        # A person, or another controller, has taken it away, or spoilt its note: it is not set again.
+        # A person or another controller has removed it or its note: do not set it again.
         state, decisions = _wait(state, _gone_text(state), phase="following")
         return replace(state, wake_ns=now + state.reminder_ns), decisions
     if state.doubt:
@@ -774,17 +759,17 @@ def _heartbeat_tainted(state: OutageState, event: HeartbeatSeen, now: int) -> Re
     state = _marked(state, event, now)
     if state.doubt:
         return state, ()
-    # A status names its boot, and one of another boot would have been read with it. A lease names none.
+    # A status names its boot, and another boot would have been read with it. A lease names none.
     if event.source == "status":
         return _same_boot(state, "it reports its status", now)
-    # The time is that of the first one, however many follow.
+    # The first heartbeat counts, however many follow.
     wake_ns = state.wake_ns if state.phase == "contacted" else now + CONTACT_NS
     return replace(state, phase="contacted", wake_ns=wake_ns), ()
 
 
 def _doubted(state: OutageState, now: int) -> Result:
-    """The boot on record may be the one that was proved off: then volumes that are attached elsewhere may be
-    mounted here. Or any later one: then nothing was wrong. The taint keeps new pods away as well.
+    """The recorded boot may be the one that was proved off: then a volume attached elsewhere may be mounted
+    here. Or a later one: then the proof was right. The taint keeps new pods away in both cases.
     """
     if state.ready != "True":
         return _recovered(state)
@@ -800,8 +785,8 @@ def _contacted_too_long(state: OutageState, event: Tick, now: int) -> Result:
 
 
 def _rebooted(state: OutageState, now: int) -> Result:
-    """Ready or not: nothing of before runs there, nobody has proved that this boot is off, and its taint
-    keeps peers from attaching what it has.
+    """Ready or not: the old pods do not run, no proof is about this boot, and the taint would detach its
+    volumes.
     """
     state, returned = _returned(state)
     after, orders = _untaint(state, now)
@@ -809,7 +794,7 @@ def _rebooted(state: OutageState, now: int) -> Result:
 
 
 def _returned(state: OutageState) -> Result:
-    """Said once. While it starts, a node is not Ready."""
+    """Recorded once. A starting node is not Ready yet."""
     if state.returned or state.ready != "True":
         return state, ()
     same = state.boot_id == state.off_boot
@@ -845,7 +830,7 @@ def _read_quarantined(state: OutageState, event: NodeRead, now: int) -> Result:
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
     if state.doubt and state.taint != "ours":
-        # Somebody has judged what we could not.
+        # A person or another controller has decided it.
         state, waits = _wait(state, _gone_text(state), phase="following", wake_ns=now + state.reminder_ns)
         after, decisions = _follow(state, now)
         return after, [*waits, *decisions]
@@ -853,7 +838,7 @@ def _read_quarantined(state: OutageState, event: NodeRead, now: int) -> Result:
 
 
 def _freed(state: OutageState, now: int) -> Result:
-    """The kubelet answers, and has had the time to know that it uses no volume any more."""
+    """Ready in two statuses, the later one without volumes in use."""
     settled = state.ready_mark not in (None, state.status_mark)
     free = state.ready == "True" and settled and not state.volumes_in_use and not state.key
     return _untaint(state, now) if free else (state, ())
@@ -873,7 +858,7 @@ def _tick_quarantined(state: OutageState, event: Tick, now: int) -> Result:
 
 
 def _untaint(state: OutageState, now: int) -> Result:
-    """All that is ours goes in one write; in a dry run it waits for somebody who does it."""
+    """Remove everything of ours in one write; in a dry run wait until another removes it."""
     state = replace(state, phase="untainting", wake_ns=NEVER_NS)
     if state.taint != "ours" and not state.quarantine:
         return _untainted(state, now)
@@ -894,7 +879,7 @@ def _untaint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
     if event.result != "done":
         state, wake_ns = _refused(state, now)
         return replace(state, key="", wake_ns=wake_ns), ()
-    # Another's stays, also one that was ours until its note was spoilt.
+    # Another's taint stays, also one that was ours until its note was changed.
     taint: TaintOwner = "other" if state.taint == "other" else "none"
     return _untainted(replace(state, taint=taint, quarantine=False), now)
 
@@ -904,7 +889,7 @@ def _untainted(state: OutageState, now: int) -> Result:
 
 
 def _read_untainting(state: OutageState, event: NodeRead, now: int) -> Result:
-    """Gone without us, or by an order whose outcome nobody has heard."""
+    """Removed by another, or by an order whose outcome is unknown."""
     state = _with_node(state, event, now)
     gone = state.taint != "ours" and not state.quarantine and not state.key
     return _untainted(state, now) if gone else (state, ())
@@ -928,19 +913,19 @@ def _heartbeat_following(state: OutageState, event: HeartbeatSeen, now: int) -> 
 
 
 def _is_off(state: OutageState) -> bool:
-    """Our taint was taken away by somebody, and the boot that was proved off has not spoken yet: what that
-    proof has led to elsewhere is no less wrong.
+    """Another has removed our taint, and the boot that was proved off has given no sign of life yet. If it
+    does, the proof was wrong all the same.
     """
     return state.boot_id == state.off_boot and not state.returned and not state.doubt
 
 
 def _follow(state: OutageState, now: int) -> Result:
-    """Our taint is gone: the node comes back, and what still hangs ends, or it goes again."""
+    """Our taint is gone: wait for the node and for what hangs, or begin another outage."""
     state, returned = _returned(state)
     spoken = state.returned or state.boot_id != state.off_boot
-    # Another boot that is not Ready yet is starting; one of which nobody hears any more is not.
+    # Another boot that is not Ready is starting; one that is Unknown is not.
     if (state.returned and state.ready == "False") or (spoken and state.ready == "Unknown"):
-        # While the last outage's attachments still hang: another outage, with its own list.
+        # Another outage with its own list, even while attachments of this one hang.
         after, decisions = _close(state, "recovered" if state.returned else "rebooted")
         again, more = _begin(after, f"Ready is {state.ready}", now)
         return again, [*decisions, *more]
@@ -971,7 +956,7 @@ def _configured(state: OutageState, event: LeaderStarted) -> OutageState:
         changed=0,
         down_ns=NEVER_NS,
         readings=0,
-        # What was only said in a dry run is still to be done.
+        # What a dry run only recorded is still to be done.
         gave_up=state.gave_up and not state.dry_run,
         wake_ns=NEVER_NS,
     )
@@ -982,24 +967,24 @@ def _started_quiet(state: OutageState, event: LeaderStarted, now: int) -> Result
 
 
 def _started_before(state: OutageState, event: LeaderStarted, now: int) -> Result:
-    """Whether the last leader's taint took place, only the Node can tell; and its proof was its own."""
+    """Only the Node shows whether the last leader's taint took place. Its proof was its own."""
     state = replace(_configured(state, event), proof="", listed=False)
-    # What was switched off, if it was, must have shown by then; this leader's clock is another.
+    # This leader's clock is another. By then the sources show a machine that was switched off.
     state = replace(state, switch_ns=now + POWER_OFF_PAUSE_NS if state.switched else 0)
-    # Nor does this leader's storm brake know of a permit that the last one's gave.
+    # The last leader's permit ended with it.
     after, orders = _read(replace(state, permit=False))
     return _with_list(after, orders)
 
 
 def _started_tainted(state: OutageState, event: LeaderStarted, now: int) -> Result:
-    """The taint stands, by the last leader's record: what hangs is listed anew, waiting begins anew."""
+    """The last leader recorded the taint: list what hangs and wait anew."""
     state = replace(_configured(state, event), listed=False)
     wake_ns = now + (CONTACT_NS if state.phase == "contacted" else state.reminder_ns)
     return _with_list(replace(state, wake_ns=wake_ns), [])
 
 
 def _started_back(state: OutageState, event: LeaderStarted, now: int) -> Result:
-    """What the last leader has ordered of the way back, and what it only said in a dry run."""
+    """Repeat the last leader's order, or give the one that its dry run only recorded."""
     state = replace(_configured(state, event), listed=False)
     state = replace(state, wake_ns=now + state.reminder_ns)
     if state.phase == "untainting":
@@ -1016,7 +1001,7 @@ def _with_list(state: OutageState, orders: Any) -> Result:
 def _afresh(
     state: OutageState, now: int, in_episode: bool, start: LeaderStarted | None
 ) -> OutageState | None:
-    """Within an outage only with a new leader, which reads the Node before anything else."""
+    """A failed actor continues in an outage only with a new leader, which reads the Node first."""
     if not in_episode:
         return fresh_but(state, KEPT_FIELDS)
     return None if start is None else state
@@ -1055,7 +1040,7 @@ OUTAGE = ActorType(
         Row(f"{_TAINTED} doubted following", LeaderStarted, _started_tainted, decides=(ListWork,)),
         Row("quarantined untainting", LeaderStarted, _started_back,
             decides=(ListWork, OutageWaits, SetQuarantine, RemoveTaint)),
-        # --- what the node says
+        # --- the Node
         Row("quiet", NodeRead, _read_quiet, f"= {_CONSIDERED}", decides=_BEGIN),
         Row(_BEFORE, NodeRead, _read_suspected, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
         Row("aside", NodeRead, _read_aside, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
@@ -1079,7 +1064,7 @@ OUTAGE = ActorType(
         # --- the proof
         Row("quiet", ProofAccepted, _proof_quiet, _CONSIDERED, decides=_BEGIN),
         Row(f"{_BEFORE} aside", ProofAccepted, _proof, f"= {_CONSIDERED}", decides=_CONSIDER),
-        Row(_WAITING, ProofAccepted, _proof_noted),
+        ignored(_WAITING, ProofAccepted),
         Row(f"{_BEFORE} aside quiet", ProofVoided, _no_proof, "= quiet",
             decides=(CancelOrder, OutageWaits, *_CLOSE)),
         ignored(_WAITING, ProofVoided),
@@ -1128,19 +1113,18 @@ OUTAGE = ActorType(
 
 # --- the fallback ---------------------------------------------------------------------------------
 #
-# What stands in the OutageActor's place when that has failed can do one thing: not taint, and not switch off.
-# It withdraws such an order that has not begun, says what stands, and says it again. What it could do beside
-# (take the taint back) needs the judgement that has just failed; another leader begins anew by reading the
-# Node.
+# After the OutageActor failed: cancel a taint or a power-off that has not begun, and record whether the taint
+# is set, again and again. Removing the taint needs the judgement that has just failed; another leader begins
+# anew by reading the Node.
 
 FALLBACK_NAME = "OutageFallbackActor"
 
 
 class OutageFallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: Literal["watching", "engaged"] = "watching"
-    #: In an outage; outside one a failed OutageActor goes on anew with the next fact, and nothing is left.
+    #: Outside an outage a failed OutageActor continues with the next fact.
     open: bool = False
-    #: Of the last order to taint, or to switch off.
+    #: Key of the last taint or power-off.
     write_key: str = ""
     tainted: bool = False
     reminder_ns: int = 3600 * NS_PER_SECOND
