@@ -1,18 +1,17 @@
-"""ProofActor: is this machine proved to be off, and does anything speak against it?
+"""ProofActor: is this machine proved to be off, and does any source contradict it?
 
-    idle -> asking <-> pausing                 (whether the sources are being read)
-    open -> proved -> contradicted -> open     (what follows from what they said)
+    idle -> asking <-> pausing                 (reading the sources)
+    open -> proved -> contradicted -> open     (what follows from their answers)
 
-From the first suspicion on every source is read, again and again, until the node is out of service or the
-outage is over. A statement that the machine is off counts if it is about this machine (`_stranger`), about
-the boot on record, and was asked for after the last heartbeat that this leader saw; a management controller
-has to say it twice. It is voided by a later heartbeat, by another boot, by its age, and by anybody who says
-that the machine runs: that stands until the same source says otherwise or its time is over. A person's word
-stays where it was written and is read again and again, and counts once (`Declaration`).
+From the first suspicion on, every source is read again and again, until the node is out of service or the
+outage is over. An answer that the machine is off counts if it is about this machine (`_stranger`) and the
+recorded boot, and was asked for after the last heartbeat that this leader saw. A management controller must
+report it twice. A later heartbeat, another boot, its age, or a source that reports a running machine voids a
+proof. Such a contradiction lasts until the same source reports otherwise, or until its time is over. A
+person's statement stays on the Node, is read again and again, and counts once (`Declaration`).
 
-Nothing is measured between two machines' clocks: heartbeats are marks that are equal or not, and every time
-is this process's own. A new leader has seen nothing, so it begins with no proof, and with its own start as
-the last heartbeat.
+No time is compared between two machines' clocks: heartbeats are marks that are equal or not, and every time
+is this process's own. A new leader begins without a proof, with its own start as the last heartbeat.
 """
 
 from __future__ import annotations
@@ -60,41 +59,38 @@ NAME = "ProofActor"
 Reading = Literal["idle", "asking", "pausing"]
 ProofStatus = Literal["open", "proved", "contradicted"]
 
-#: Between the end of one reading of the sources and the next. Two readings of a management controller are so
-#: far apart: many switch off and on again within a restart, which takes them less than this.
+#: Between two readings of the sources. A forced restart shows Off for less than this.
 READ_PAUSE_NS = 5 * NS_PER_SECOND
-#: Later pauses, by how many readings there were: often while it is decided whether the node is NotReady,
-#: which takes a minute, and for one more; for an hour as often as a person looks; then to find it at all.
-#: A reading costs three records, and a node may stay away for weeks.
+#: Later pauses, by the number of readings: often for two minutes, in which the node becomes NotReady; then
+#: for an hour. A reading costs three records, and a node may stay away for weeks.
 LATER_PAUSES_NS = ((24, 30 * NS_PER_SECOND), (144, 300 * NS_PER_SECOND))
-#: A management controller shows Off for a moment in a forced restart, so one reading is none.
+#: These show Off for a moment in a forced restart, so one reading is no proof.
 TWICE: tuple[Source, ...] = ("redfish", "ipmi")
-#: These speak of the machine's power alone: where they say On its system may be dead.
+#: These know only the machine's power: a machine that is on may be dead.
 POWER: tuple[Source, ...] = (*TWICE, "cloud")
-#: Who does not reach a node knows nothing of it: these can only contradict, or take that back.
+#: A peer that cannot reach a node proves no outage: these only contradict.
 NO_PROOF: tuple[Source, ...] = ("peer", "kubelet")
-#: A statement that stays where it was written must name the boot that it is about: it may be an old one.
+#: These stay where they were written and may be old, so they must name the boot.
 NAMES_BOOT: tuple[Source, ...] = ("certificate", "declared")
-#: These stand on the Node: where one does not any more, or says less, its author has taken it back.
+#: These are on the Node: its author withdraws one by removing it.
 STATED: tuple[Source, ...] = ("certificate", "declared", "cloud-taint")
-#: How long it counts that a source has said that the machine runs, unless it takes that back. Long, because
-#: a wrong proof costs data and a late one time; not for ever, because a source may be gone for good.
+#: How long a contradiction lasts unless its source withdraws it. Long, because a wrong proof costs data and a
+#: late one only time; not for ever, because a source may be gone for good.
 CONTRADICTION_NS = 600 * NS_PER_SECOND
-#: How long a person's statement counts who has not said: a night's work is not forgotten as long.
+#: How long a person's statement counts by default.
 DECLARED_NS = 3600 * NS_PER_SECOND
 
-
-#: The word of the order that switches the machine off: when it is over, the sources are to be read.
+#: In the key of the order to switch the machine off: after it, read the sources.
 POWER_OFF = "power-off"
 
-#: Why a contradiction stands no longer.
+#: Why a contradiction ended.
 SAYS_OTHERWISE, REBOOTED, TOO_LONG_AGO = (
     "it says otherwise now",
     "the node has another boot id",
     "it was said too long ago",
 )
 
-#: Why a statement that the machine is off does not count.
+#: Why an answer that the machine is off does not count.
 REFUSALS = NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTLIVED, ASKED_BEFORE, OVER = (
     "it does not say which machine it is about",
     "it is about another machine",
@@ -107,7 +103,7 @@ REFUSALS = NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTLIVED, ASKED_BEFOR
 
 
 class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A source's statement. ``first_ns``: when it was first asked and has said the same since."""
+    """A source's answer. ``first_ns``: the begin of the first of an unbroken row of such answers."""
 
     source: Source
     name: str
@@ -117,9 +113,9 @@ class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a person has written on the Node, from when it first counted until it is taken back: read again it
-    is the same statement, whatever has come between. ``at``, ``mark`` and ``valid_seconds`` tell it from the
-    next one. ``seen_ns``: when it was read last; of its time a new leader gives it what was left then.
+    """A person's statement on the Node, from when it first counted until it is withdrawn. ``at``, ``mark``
+    and ``valid_seconds`` distinguish it from the next one. ``seen_ns``: the last reading; a new leader grants
+    the time that was left then.
     """
 
     at: str
@@ -135,33 +131,33 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     reading: Reading = "idle"
     node: str = ""
     proof_ns: int = 60 * NS_PER_SECOND
-    #: Who this machine is, as the Node says.
+    # As the Node identifies this machine.
     node_uid: str = ""
     system_uuid: str = ""
     provider_id: str = ""
     boot_id: str = ""
     lease_mark: str = ""
     status_mark: str = ""
-    #: When this leader saw the last one; its start, if it has seen none.
+    #: The last one that this leader saw, or its start.
     heartbeat_ns: int = 0
-    #: What says off and fits, accepted or not yet, by source and name.
+    #: Answers that the machine is off and that fit, accepted or not yet, by source and name.
     off: dict[str, Off] = {}
-    #: Who says on, and until when that stands.
+    #: Contradicting sources, and until when each counts.
     on: dict[str, int] = {}
     #: The accepted one, by source and name.
     proof: str = ""
-    #: By source and name, also of those that count no more.
+    #: By source and name, also those that do not count any more.
     declared: dict[str, Declaration] = {}
-    #: Why a source was refused, said once for each reason.
+    #: Why a source was refused: recorded once for each reason.
     refused: dict[str, str] = {}
     read_key: str = ""
     pause_until_ns: int = NEVER_NS
-    #: Since the last renewal that was missed.
+    #: Since the last missed renewal.
     readings: int = 0
     ordinal: int = 0
 
 
-#: Who this machine is, and who has said that it runs: that is not forgotten because this actor has failed.
+#: A failed actor keeps the machine's identity and the contradictions.
 KEPT_FIELDS = (
     *("node", "proof_ns", "node_uid", "system_uuid", "provider_id", "boot_id", "lease_mark", "status_mark"),
     *("on", "declared", "ordinal"),
@@ -180,11 +176,11 @@ def _of(event: EvidenceRead) -> str:
     return f"{event.source} {event.name}".strip()
 
 
-# --- what a source says -------------------------------------------------------------------------
+# --- a source's answer --------------------------------------------------------------------------
 
 
 def _stranger(state: ProofState, event: EvidenceRead) -> str:
-    """Why this may be another machine; empty: it is ours."""
+    """Why the answer may be about another machine; empty: it is about this one."""
     known = {
         "systemUUID": state.system_uuid,
         "providerID": state.provider_id,
@@ -197,7 +193,7 @@ def _stranger(state: ProofState, event: EvidenceRead) -> str:
 
 
 def _read_again(state: ProofState, event: EvidenceRead) -> Declaration | None:
-    """The person's statement that this is, if it has counted before."""
+    """The same statement, if it has counted before."""
     known = state.declared.get(_of(event))
     same = known and (known.at, known.mark, known.valid_seconds) == (
         event.at,
@@ -208,7 +204,7 @@ def _read_again(state: ProofState, event: EvidenceRead) -> Declaration | None:
 
 
 def _objection(state: ProofState, event: EvidenceRead, now: int) -> str:
-    """Why a statement that this machine is off does not count; empty: it does."""
+    """Why an answer that the machine is off does not count; empty: it counts."""
     if why := _stranger(state, event):
         return why
     if event.boot_id and event.boot_id != state.boot_id:
@@ -231,18 +227,18 @@ def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
     if event.verdict == "off":
         return _says_off(state, event, who, now)
     off = {each: said for each, said in state.off.items() if each != who}
-    # Under whichever boot: one that the Node does not show yet is a node that has rebooted.
+    # A contradiction counts under any boot: a boot that the Node does not show yet is a reboot.
     if event.verdict == "unknown" and event.source in STATED:
-        # One that a sign of life has voided stays void, should the same words come back.
+        # A statement that a sign of life has voided stays void if it comes back.
         declared = {each: said for each, said in state.declared.items() if each != who or said.outlived}
         return _taken_back(replace(state, off=off, declared=declared), who)
     if event.verdict == "unknown" or _stranger(state, event):
-        # Not to be reached is no contradiction, and no proof any more either way once its time is over: what
-        # a source has said goes on to count, but two readings in a row are not these.
+        # An unreachable source does not contradict. Its proof counts until its time is over, but a row of two
+        # readings is broken.
         kept = state.off if who == state.proof else off
         return replace(state, off=kept), ()
     fresh = who not in state.on
-    # What was said before it has to be said again.
+    # Earlier answers do not count any more.
     state = replace(state, off={}, on={**state.on, who: now + CONTRADICTION_NS})
     what = "the machine is on" if event.source in POWER else "the node runs"
     said: list[Event] = [Contradicted(source=event.source, name=event.name, what=what)] if fresh else []
@@ -251,7 +247,7 @@ def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
 
 
 def _taken_back(state: ProofState, who: str) -> Result:
-    """Another that counts takes its place."""
+    """Void the proof, and accept another if one counts."""
     if who != state.proof:
         return state, ()
     state, voided = _voided(state, f"{who} was taken back")
@@ -269,7 +265,7 @@ def _says_off(state: ProofState, event: EvidenceRead, who: str, now: int) -> Res
             return state, ()
         refused = ProofRefused(source=event.source, name=event.name, reason=why)
         return replace(state, refused={**state.refused, who: why}), [refused]
-    # Whoever said on and says off now has taken that back.
+    # A source that reported on and now reports off has withdrawn its contradiction.
     state, ended = _ended(state, tuple(each for each in state.on if each == who), SAYS_OTHERWISE)
     if event.source in NO_PROOF:
         return state, ended
@@ -300,7 +296,7 @@ def _says_off(state: ProofState, event: EvidenceRead, who: str, now: int) -> Res
 
 
 def _ended(state: ProofState, who: tuple[str, ...], reason: str) -> tuple[ProofState, list[Event]]:
-    """What these said does not contradict any more."""
+    """End these contradictions."""
     parts = [each.partition(" ") for each in who]
     said = [
         ContradictionEnded(source=cast(Source, source), name=name, reason=reason) for source, _, name in parts
@@ -314,7 +310,7 @@ def _is_proof(said: Off) -> bool:
 
 
 def _weigh(state: ProofState, who: str = "") -> Result:
-    """The newest statement is the proof, if nobody contradicts; else any that counts."""
+    """Accept the newest answer, or without ``who`` any that counts. None with a contradiction."""
     if state.on:
         return replace(state, proof=""), ()
     candidates = [each for each, said in state.off.items() if _is_proof(said)]
@@ -330,11 +326,11 @@ def _voided(state: ProofState, reason: str) -> Result:
     return replace(state, proof=""), [ProofVoided(reason=reason)] if state.proof else []
 
 
-# --- what the node says --------------------------------------------------------------------------
+# --- the node --------------------------------------------------------------------------------------
 
 
 def _heart_beat(state: ProofState, now: int, reason: str) -> Result:
-    """All that was said before is about a time when it ran."""
+    """All earlier answers are about a time when it ran."""
     declared = {who: replace(each, outlived=True) for who, each in state.declared.items()}
     return _voided(replace(state, heartbeat_ns=now, off={}, declared=declared, refused={}), reason)
 
@@ -360,7 +356,7 @@ def _node_read(state: ProofState, event: NodeRead, now: int) -> Result:
         state, ended = _ended(state, tuple(state.on), REBOOTED)
         state, voided = _heart_beat(state, now, REBOOTED)
         return state, [*ended, *voided]
-    # Found and not seen: it came while no leader, or another one, was watching.
+    # A heartbeat that came while no leader, or another one, was watching.
     marks = (before.lease_mark, state.lease_mark), (before.status_mark, state.status_mark)
     if any(old and old != new for old, new in marks):
         return _heart_beat(state, now, "the node has given a sign of life")
@@ -368,8 +364,8 @@ def _node_read(state: ProofState, event: NodeRead, now: int) -> Result:
 
 
 def _missed(state: ProofState, event: HeartbeatMissed, now: int) -> Result:
-    """From now on it may be off, and the sources are read often again: not from a heartbeat on, since a node
-    that is not Ready for days, and lives, gives one every ten seconds.
+    """It may be off: read the sources often again. Not after a heartbeat, since a live node that is not Ready
+    for days sends one every ten seconds.
     """
     pause_until_ns = now if state.reading == "pausing" else state.pause_until_ns
     mark = state.lease_mark or event.mark
@@ -398,10 +394,10 @@ def _began(state: ProofState, event: OutageBegan, now: int) -> Result:
 
 def _order_ended(state: ProofState, event: OrderEnded, now: int) -> Result:
     if parse_order_key(event.key).what == POWER_OFF:
-        # Whatever became of that: who can say so is the sources, which are read often from now on.
+        # Whatever its outcome, read the sources often from now on.
         pause_until_ns = now if state.reading == "pausing" else state.pause_until_ns
         return replace(state, readings=0, pause_until_ns=pause_until_ns), ()
-    # Whatever became of it: what a source did not say is no proof, and it is asked again.
+    # Whatever the outcome: a source that did not answer is read again.
     if event.key != state.read_key:
         return state, ()
     return replace(state, reading="pausing", read_key="", pause_until_ns=now + _pause_ns(state)), ()
@@ -409,15 +405,15 @@ def _order_ended(state: ProofState, event: OrderEnded, now: int) -> Result:
 
 def _pause_ns(state: ProofState) -> int:
     if any(not _is_proof(said) for said in state.off.values()):
-        return READ_PAUSE_NS  # of two readings the second is due
+        return READ_PAUSE_NS  # the second of two readings
     if state.proof:
-        return max(READ_PAUSE_NS, state.proof_ns // 2)  # renewed before its time is over
+        return max(READ_PAUSE_NS, state.proof_ns // 2)  # before its time is over
     later = [pause_ns for count, pause_ns in LATER_PAUSES_NS if state.readings >= count]
     return later[-1] if later else READ_PAUSE_NS
 
 
 def _tick(state: ProofState, event: Tick, now: int) -> Result:
-    """Statements whose time is over; then the next reading, if its time has come."""
+    """End what is too old, then begin the next reading if it is due."""
     ended = [each for each, said in state.off.items() if said.until_ns <= now]
     off = {each: said for each, said in state.off.items() if each not in ended}
     state = replace(state, off=off)
@@ -436,18 +432,18 @@ def _tick(state: ProofState, event: Tick, now: int) -> Result:
 
 
 def _rest(state: ProofState, event: Event, now: int) -> Result:
-    """Out of service, or over: nobody needs a proof."""
+    """Out of service, or over: no proof is needed."""
     return replace(state, reading="idle", read_key="", pause_until_ns=NEVER_NS, readings=0), ()
 
 
 def _closed(state: ProofState, event: OutageClosed, now: int) -> Result:
     state, _ = _rest(state, event, now)
-    # Not `on`: the next suspicion may come within seconds, and who says that it runs need not say it twice.
+    # Contradictions stay: the next suspicion may come within seconds.
     return replace(state, off={}, proof="", refused={}), ()
 
 
 def _started(state: ProofState, event: LeaderStarted, now: int) -> Result:
-    """What another process observed, this one has not; and its clock was another."""
+    """Another process observed the proof, by another clock."""
     state, voided = _voided(state, "another leader observed it")
     reading = state.reading
     declared = {
@@ -461,7 +457,7 @@ def _started(state: ProofState, event: LeaderStarted, now: int) -> Result:
         proof_ns=event.settings.proof_seconds * NS_PER_SECOND,
         heartbeat_ns=now,
         off={},
-        # Who has said that it runs is believed until they take it back; for how long, is counted anew.
+        # Contradictions stay, and their time begins anew.
         on=dict.fromkeys(state.on, now + CONTRADICTION_NS),
         refused={},
         read_key="",
@@ -478,14 +474,14 @@ def _deadline(state: ProofState) -> int:
 
 
 def _afresh(state: ProofState, now: int, in_episode: bool, start: LeaderStarted | None) -> ProofState | None:
-    """Within an outage only with a new leader: a bug that stays must not cost a record a second."""
+    """In an outage only with a new leader: a lasting defect must not cost a record a second."""
     if in_episode and start is None:
         return None
     reading: Reading = "pausing" if in_episode else "idle"
     return fresh_but(state, KEPT_FIELDS, reading=reading, heartbeat_ns=now)
 
 
-#: The defaults of the configuration and of the state are one.
+#: The state's default is the configuration's.
 assert ProofState().proof_ns == OutageSettings().proof_seconds * NS_PER_SECOND
 
 _SAID = (ProofAccepted, ProofRefused, ProofVoided, Contradicted, ContradictionEnded)

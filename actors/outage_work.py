@@ -1,13 +1,12 @@
-"""StuckPodActor and DetachActor: what hung on the node, one actor a pod and one an attachment, to the end.
+"""StuckPodActor and DetachActor: one actor a pod and one a VolumeAttachment of the node, to its end.
 
     StuckPodActor    bound -> terminating -> gone -> over
     DetachActor      attached -> detaching -> over
 
-They order nothing. Kubernetes deletes the pods and the attachments (the taint eviction controller, the pod
-collector, the attach-detach controller with the drivers' attachers); these two say of each what it waits for
-whenever that changes, and when it is over. A pod is over when its object is gone and, where a controller
-makes it again, another one of its owner is Ready elsewhere: under the same name, or as one more of the new
-ones than there are lost ones before it (``place``), so that no new pod counts for two.
+They give no orders. Kubernetes deletes the pods and the attachments; these actors record what each waits for
+(`actors.hang`) whenever that changes, and when it is over. A pod is over when its object is gone and, if a
+controller creates it again, another pod of its owner is Ready elsewhere: under the same name, or beyond the
+new pods that earlier lost pods count for (``place``).
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ PodPhase = Literal["fresh", "bound", "terminating", "gone", "over"]
 
 
 class Successor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A new pod of its owner. ``node``: where it is Ready; empty: it is not."""
+    """A new pod of its owner. ``node``: where it is Ready; empty: not Ready."""
 
     node: str = ""
     waiting: str = ""
@@ -63,11 +62,11 @@ class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     phase: PodPhase = "fresh"
     pod: LostPod | None = None
     place: int = 0
-    #: Were there already, so that they are nobody's successors.
+    #: The owner's pods that existed before: no successors.
     elsewhere: tuple[str, ...] = ()
     #: By UID.
     successors: dict[str, Successor] = {}
-    #: The taint's effect; empty: it does not stand yet.
+    #: The taint's effect; empty: no taint yet.
     effect: str = ""
     since_ns: int = 0
 
@@ -82,7 +81,7 @@ def _bound(state: StuckPodState, pod: LostPod) -> Result:
 
 
 def _reason(state: StuckPodState) -> str:
-    """A function of the state, so that no sentence is kept to know whether it has changed."""
+    """A function of the state, so that a change is found without keeping the text."""
     pod = state.pod
     if pod is None:
         return ""
@@ -99,7 +98,7 @@ def _reason(state: StuckPodState) -> str:
 
 
 def _say(before: StuckPodState, state: StuckPodState) -> Result:
-    """Once for each reason."""
+    """Record each reason once."""
     assert state.pod is not None
     reason = _reason(state)
     return state, [PodWaits(uid=state.pod.uid, reason=reason)] if reason != _reason(before) else ()
@@ -114,7 +113,7 @@ def _pod_gone(state: StuckPodState, event: Event, now: int) -> Result:
 
 
 def _pod_listed(state: StuckPodState, event: WorkListed, now: int) -> Result:
-    """A new leader's list: what is not in it has gone meanwhile."""
+    """A new leader's list. A pod that is missing in it is gone."""
     assert state.pod is not None
     found = next((pod for pod in event.pods if pod.uid == state.pod.uid), None)
     return _pod_gone(state, event, now) if found is None else _bound(state, found)
@@ -161,7 +160,7 @@ def _tainted_pod(state: StuckPodState, event: OutOfService, now: int) -> Result:
 
 
 def _node_back(state: StuckPodState, event: NodeReturned, now: int) -> Result:
-    """It was spared, and its kubelet runs it again."""
+    """The taint did not delete it, and its kubelet runs it again."""
     assert state.pod is not None
     return _over(state, state.pod.uid, "", now)
 
@@ -198,9 +197,8 @@ STUCK_POD = ActorType(
 
 AttachmentPhase = Literal["fresh", "attached", "detaching", "over"]
 
-
-#: What it waits for an unmount before it detaches without one, less what one watch may be behind another:
-#: measured 360.0 s from the pod's end to the detach. Nothing usual takes nearly as long.
+#: The attach-detach controller's wait for an unmount (measured: 360.0 s from the pod's end), less the delay
+#: of one watch against another.
 TIMER_NS = (360 - 10) * NS_PER_SECOND
 
 
@@ -212,17 +210,17 @@ class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     error: str = ""
     tainted: bool = False
     since_ns: int = 0
-    #: UIDs of the pods that use it and are not Terminating, and since when there is none.
+    #: UIDs of its users that are not Terminating, and since when it has none.
     users: tuple[str, ...] = ()
     unused_ns: int = 0
-    #: The timer may detach it, and has.
+    #: The six-minute timer may detach it; it has.
     timed: bool = False
     forced: bool = False
 
 
 def may_time_out(unique_name: str, ready: Ready, taint: TaintOwner, in_use: tuple[str, ...]) -> bool:
-    """Whether the timer is all that can detach it: the node is not Ready, no out-of-service taint stands,
-    and its kubelet has not reported, while it could, that it uses the volume no more.
+    """Whether only the six-minute timer can detach it: the node is not Ready and has no out-of-service taint,
+    and its kubelet last reported the volume in use.
     """
     return ready != "True" and taint == "none" and (not unique_name or unique_name in in_use)
 
@@ -249,7 +247,7 @@ def _left(state: DetachState, event: AttachmentLeft, now: int) -> Result:
 def _seen(state: DetachState, found: Attachment, now: int) -> Result:
     after = replace(state, phase="detaching" if found.deleting else "attached", error=found.error)
     forced: list[Event] = []
-    # Asked to be detached just now, by whomever; one that is found so has been for nobody knows how long.
+    # The detach was asked for just now. Of an attachment that is found so the time is unknown.
     if state.phase == "attached" and found.deleting:
         after, forced = _forced(after, now)
     after, waits = _say_of(state, after)
@@ -284,7 +282,7 @@ def _node_seen(state: DetachState, event: NodeRead, now: int) -> Result:
 
 
 def _watched_anew(state: DetachState, event: LeaderStarted, now: int) -> Result:
-    """This leader has another clock, and has seen nothing yet."""
+    """This leader has another clock and has seen no pod yet."""
     return replace(state, since_ns=now, unused_ns=now), ()
 
 
@@ -308,7 +306,7 @@ def _attachment_read(state: DetachState, event: AttachmentRead, now: int) -> Res
 
 
 def _attachment_gone(state: DetachState, event: Event, now: int) -> Result:
-    # Without its deletionTimestamp having been seen: it came and went between two looks.
+    # It may be gone before its deletionTimestamp was seen.
     after, forced = _forced(state, now) if state.phase == "attached" else (state, [])
     gone = Detached(
         name=state.name,
@@ -333,7 +331,7 @@ def _tainted_attachment(state: DetachState, event: OutOfService, now: int) -> Re
 
 
 def _kept(state: DetachState, event: NodeReturned, now: int) -> Result:
-    """Nobody has asked to detach it: a pod that was spared goes on with it."""
+    """No detach was asked for: a pod that still runs here keeps it."""
     kept = Detached(name=state.name, elapsed_ns=max(0, now - state.since_ns), kept=True)
     return replace(state, phase="over"), [kept]
 
