@@ -1,9 +1,9 @@
-"""The daemon's log: one line a transition, told once its record is written and its orders are out.
+"""The daemon's log: one line a transition, after its record is written and its orders are out.
 
-The sentences are those of `events.base.Event`, made from events alone, so that a journal read later gives the
-same lines; only records above the resume point are logged, and once. A line goes to the system journal with
-fields for programs where that listens (``journalctl EBBTIDE_POD=shop/web-0`` finds every line about a pod),
-else to standard error; the begin of a shutdown goes to the machine's console as well.
+The lines are made from events alone (`events.base.Event`), so a journal read later gives the same lines. Each
+record above the resume point is logged once. A line goes to the system journal with fields
+(``journalctl EBBTIDE_POD=shop/web-0``), or else to standard error. The begin of a shutdown goes to the
+machine's console as well.
 """
 
 from __future__ import annotations
@@ -36,30 +36,29 @@ from ebbtide.events.record.format import visible
 from ebbtide.events.units import offset
 from ebbtide.otel.span import span_of
 
-#: Takes a line with its level as `Tell` does, and with the fields that a program reads beside it.
+#: As `Tell`, with the line's fields for programs.
 Report = Callable[[int, str, Mapping[str, str]], None]
 
 
 def without_fields(tell: Tell) -> Report:
-    """For whoever only shows lines to people."""
+    """A `Report` that drops the fields."""
     return lambda level, line, fields: tell(level, line)
 
 
 class LineContext:
-    """``names``, and when the shutdown began; one may go on from an earlier process."""
+    """The names, and the begin of the shutdown, which may be an earlier process's."""
 
     def __init__(self, began_ns: int = 0, labels: Mapping[str, str] | None = None) -> None:
         self.names = Names(labels)
         self.began_ns = began_ns
 
 
-#: What a line's time since is counted from: a shutdown, an outage, and where another process began that, the
-#: start of ours, whose clock is another one.
+#: A line's time counts from the last of these. A leader's start counts because its clock is another one.
 COUNTED_FROM = (ShutdownBegan, OutageBegan, LeaderStarted)
 
 
 def log_lines(lines: LineContext, records: Sequence[Record]) -> Iterator[Message]:
-    """The lines of these records: never more than one line an entry."""
+    """The lines of these records."""
     return (line for record in records for line in log_lines_of(lines, record))
 
 
@@ -87,7 +86,7 @@ def failure_line(label: str, error: Exception) -> str:
     return visible(f"{label} failed at {places}: {type(error).__name__}: {error}"[:FAILURE_CHARACTERS_MAX])
 
 
-#: A line is told soon after its record: two shutdowns stand in one step, a third is far away.
+#: A line follows its record soon: one step may have two shutdowns, not a third.
 TRACE_IDS_MAX = 4
 
 
@@ -107,14 +106,14 @@ class TraceIds:
             del self._ids[next(iter(self._ids))]
 
     def of(self, episode: int) -> str:
-        """Empty for one that is not known."""
+        """Empty for an unknown one."""
         return self._ids.get(episode, "")
 
 
 def journald_fields(record: Record, names: Names, journal_id: bytes, trace: str) -> dict[str, str]:
-    """What stands beside a line for programs: which event, which pod, which span of which trace.
+    """A line's fields for programs: event, pod, container, shutdown, trace and span.
 
-    Names as the system journal likes them, without our prefix. ``trace``: the id of its shutdown.
+    The names have the system journal's form, without our prefix. ``trace``: the id of the shutdown's trace.
     """
     event = record.event
     uid = event.pod_uid
@@ -154,16 +153,16 @@ class Log:
         self._arrived.set()
 
     def keep_failure(self, label: str, error: Exception) -> None:
-        """An actor's, in the middle of the step that records it."""
+        """An actor's failure, during the step that records it."""
         self._failures.append(failure_line(label, error))
 
     async def run(self) -> None:
-        """Write the lines of what is on record, until cancelled."""
+        """Write the lines of recorded events, until cancelled."""
         try:
             while True:
                 await self._arrived.wait()
-                # A line about what is on no record would be one that no journal can explain. But rather that
-                # than none: a disk that hangs is when people read the log. A little longer than orders wait.
+                # No line before its record, which explains it. But people read the log when a disk hangs, so
+                # the wait has an end, a little after the orders' own.
                 with trio.move_on_after(2 * bounds.now.barrier_seconds):
                     await self._wait_written(self._unwritten[-1].seq)
                 # The orders that waited for the same write go first: a hundred lines in the log must not
@@ -171,7 +170,7 @@ class Log:
                 await trio.lowlevel.checkpoint()
                 self._write_all()
         finally:
-            # The daemon leaves in the step that says why: without this its last line would be missing.
+            # The daemon leaves in the step that has its reason: this writes the last line.
             self._write_all()
 
     def _write_all(self) -> None:
@@ -184,21 +183,19 @@ class Log:
                 self._to(level, line, self._fields(record))
 
 
-# The machine's console: what whoever stands before it must know within a second of a shutdown's begin. Only
-# where the daemon runs as a unit; elsewhere its lines are on a terminal already.
-
+# The machine's console shows the begin of a shutdown within a second, where the daemon runs as a unit.
 
 CONSOLE_PATH = "/dev/console"
 
-#: Tags of the events that are shown there.
+#: Tags of the events for the console.
 CONSOLE_EVENTS = frozenset(tag for tag, kind in TYPES.items() if kind.console)
 
 
 def show_on_console(line: str, path: str = CONSOLE_PATH) -> None:
-    """One line. Never waits and never raises: a console that is not there, or does not take it, loses it."""
+    """One line. Never waits and never raises: without a console that takes it, the line is lost."""
     with suppress(OSError):
-        # NOCTTY: a daemon that got the console as its terminal would be hung up with it. NONBLOCK: a serial
-        # console with flow control, and nobody at the other end, would hold the shutdown here.
+        # NOCTTY: the console must not become our terminal, which would hang us up. NONBLOCK: a serial console
+        # with flow control and without a reader would hold the shutdown.
         descriptor = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             # Line breaks on both sides: the cursor may stand behind half a line of the boot's messages.
@@ -208,13 +205,12 @@ def show_on_console(line: str, path: str = CONSOLE_PATH) -> None:
 
 
 # The system journal in its native protocol: a datagram of ``NAME=value`` lines, a value with a line feed by
-# its length. Spoken only where the service manager connected our standard error to it (systemd.exec(5),
-# ``JOURNAL_STREAM``): whoever sent that to a file wants the lines there.
-
+# its length. Used only where the service manager connected our standard error to it (systemd.exec(5),
+# ``JOURNAL_STREAM``).
 
 JOURNALD_SOCKET = "/run/systemd/journal/socket"
 
-#: Ours, in front of every field's name but the journal's own.
+#: In front of the names of our fields.
 FIELD_PREFIX = "EBBTIDE_"
 
 IDENTIFIER = "ebbtide"
@@ -224,7 +220,7 @@ VALUE_BYTES_MAX = 4096
 
 
 class SystemJournal:
-    """A socket to it. Sending never waits: late in a shutdown its reader has gone, and the pods go first."""
+    """Sending never waits: late in a shutdown the reader has gone, and the pods go first."""
 
     def __init__(self, path: str = JOURNALD_SOCKET) -> None:
         self._path = path
@@ -232,7 +228,7 @@ class SystemJournal:
         self._socket.setblocking(False)
 
     def send(self, level: int, line: str, fields: Mapping[str, str]) -> bool:
-        """Whether it was taken."""
+        """False where the socket did not take it."""
         rows = {"MESSAGE": line, "PRIORITY": str(level), "SYSLOG_IDENTIFIER": IDENTIFIER}
         rows |= {FIELD_PREFIX + name: value for name, value in fields.items()}
         with suppress(OSError):
@@ -252,8 +248,8 @@ def _journald_field(name: str, value: str) -> bytes:
 
 
 def is_connected_to_journald(stream: str, descriptor: int) -> bool:
-    """Whether ``descriptor`` is what ``JOURNAL_STREAM`` (device:inode) names."""
-    # The variable alone is no answer: it is inherited by a child whose standard error goes elsewhere.
+    """Whether ``JOURNAL_STREAM`` (device:inode) names ``descriptor``."""
+    # A child inherits the variable even where its standard error goes elsewhere.
     with suppress(OSError, ValueError):
         device, inode = map(int, stream.split(":"))
         status = os.fstat(descriptor)
@@ -261,23 +257,23 @@ def is_connected_to_journald(stream: str, descriptor: int) -> bool:
     return False
 
 
-#: A pipe that has room takes this much at once (PIPE_BUF), so that a write never waits.
+#: A pipe with room takes this much at once (PIPE_BUF): the write never waits.
 LINE_BYTES_MAX = 4095
 
 
 def write_stderr(level: int, line: str) -> None:
-    """The log's lines: with a level where the service manager reads them, plain elsewhere."""
+    """A line with its level for the service manager, a plain line elsewhere."""
     prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
     data = f"{prefix}{line}".encode(errors="replace")[:LINE_BYTES_MAX] + b"\n"
-    # Asked whether there is room, since standard error is shared and cannot be made non-blocking by us alone.
-    # Late in a shutdown its reader has gone, or does not read: the line is lost, the pods go first.
+    # Standard error is shared, so it must stay blocking: select shows whether it has room. Without room, as
+    # late in a shutdown, the line is lost: the pods go first.
     with suppress(OSError):
         if select.select([], [sys.stderr], [], 0)[1]:
             os.write(sys.stderr.fileno(), data)
 
 
 class LogOutput:
-    """``tell`` for remarks, ``report`` for what stands in the journal."""
+    """``tell`` for remarks, ``report`` for lines about records."""
 
     def __init__(self) -> None:
         connected = is_connected_to_journald(os.environ.get("JOURNAL_STREAM", ""), sys.stderr.fileno())
@@ -287,8 +283,8 @@ class LogOutput:
         self.report(level, line, {})
 
     def report(self, level: int, line: str, fields: Mapping[str, str]) -> None:
-        """A unit's lines go to the journal with their fields, some to the console as well."""
-        # Standard error is a stream to the same journal, through another socket: it may take the line yet.
+        """A unit's lines go to the system journal with their fields, some to the console as well."""
+        # Standard error goes to the same journal through another socket, which may still take the line.
         if self._journal is None or not self._journal.send(level, line, fields):
             write_stderr(level, line)
         if self._journal is not None and fields.get("EVENT") in CONSOLE_EVENTS:
