@@ -1,8 +1,8 @@
-"""The journal as log records, each beside the span that it is about, also what became known after its end.
+"""The journal as log records, each with its span, also about events after the span's end.
 
-A span says only what stood in the journal until its end. Everything else (a straggler that ended late, a
-status that was delivered at the next boot, a daemon that came back) is a record here, with the same ids.
-Pure and incremental, as the traces are: the same records give the same bytes.
+A span has only the events until its end. Later ones (a late straggler, a status that was delivered at the
+next boot, a daemon that came back) are records here, with the same ids. Pure and incremental like the traces:
+the same records give the same bytes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SEVERITIES = {
     DEBUG: (5, "DEBUG"),
 }
 
-#: What is worth a record outside of the journal: DEBUG is the journal's own bookkeeping.
+#: DEBUG is the journal's own bookkeeping.
 LEVEL_MAX = INFO
 
-#: A step is about no more than the shutdown that it closes and the one that it opens.
+#: A step belongs at most to the shutdown that it closes and the one that it opens.
 TRACES_MAX = 2
 
 EVENT_PREFIX = "ebbtide."
@@ -40,7 +40,7 @@ Kept = TypeVar("Kept")
 
 
 class LogRecord(NamedTuple):
-    """``time_ns``: wall clock. ``seq``: it may be sent as soon as that record is durable."""
+    """``time_ns``: wall clock. ``seq``: the record that must be durable before an export."""
 
     time_ns: int
     trace_id: bytes
@@ -55,27 +55,27 @@ class LogRecord(NamedTuple):
 
 
 class Logs:
-    """Fed with whole steps in order, from anywhere outside of a shutdown."""
+    """Takes whole steps in order, from anywhere outside of a shutdown."""
 
     def __init__(self) -> None:
         self._names = Names()
-        #: By number, of the last shutdowns that were seen to begin.
+        #: By number, of the last shutdowns with a known begin.
         self._trace_ids: dict[int, bytes] = {}
         #: Pods of the open shutdown whose stop has begun, by UID.
         self._begun: dict[str, None] = {}
         self._fact: RawRecord | None = None
         self._resources: dict[int, Resource] = {}
-        #: No version of a projection is asked for: a record is what this program says of it.
+        #: A log record depends on no projection version.
         self.refused: dict[int, int] = {}
 
     def feed(self, header: Header, records: Sequence[RawRecord], journal_id: bytes) -> list[LogRecord]:
-        """What is said of the records of shutdowns; a type that this version does not know says nothing."""
+        """The log records of shutdowns; an unknown type makes none."""
         made: list[LogRecord] = []
         for raw in records:
             if not raw.cause:
                 self._fact = raw
-            # A shutdown's first record is its fact, whose hash gives the trace: of one that was not seen to
-            # begin nothing can be said, because no record would find its span.
+            # A shutdown's first record is its fact, whose hash gives the trace. Without it there is no trace
+            # id to refer to.
             first = self._fact
             begins = raw.episode and raw.episode not in self._trace_ids
             if begins and first is not None and first.seq == raw.episode:
@@ -88,7 +88,7 @@ class Logs:
         return made
 
     def resource(self, episode: int) -> Resource:
-        """What a shutdown's records have in common: the same as its spans. Raises KeyError."""
+        """The common attributes of a shutdown's records: the same as of its spans. Raises KeyError."""
         return self._resources[episode]
 
     def _record(self, header: Header, raw: RawRecord) -> LogRecord | None:
@@ -100,7 +100,7 @@ class Logs:
             self._resources[raw.episode] = with_given(self._resources[raw.episode], event.resource)
         if isinstance(event, PodStopBegan):
             self._begun[event.uid] = None
-        # Described before anything is left out: names are learned also from what gives no record.
+        # Describe first: names also come from events without a log record.
         message = event.describe(self._names, Stamp(raw.mono_ns, raw.wall_ns))
         trace = self._trace_ids.get(raw.episode)
         if message.level > LEVEL_MAX or trace is None:
@@ -126,7 +126,7 @@ class Logs:
 
 
 def _keep(kept: dict[int, Kept], episode: int, value: Kept, count_max: int) -> None:
-    """The oldest one goes."""
+    """Drops the oldest one."""
     kept[episode] = value
     if len(kept) > count_max:
         del kept[next(iter(kept))]

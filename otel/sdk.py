@@ -1,12 +1,10 @@
-"""Spans in the types of OpenTelemetry's SDK, which every exporter of the ecosystem takes, and as OTLP's JSON,
-which they read from files. What goes beside them is in `otel.sdk_beside`: whoever only wants spans does not
-load its messages.
+"""Spans in the types of OpenTelemetry's SDK, for every exporter, and as OTLP's JSON, for files.
+`otel.sdk_beside` has logs and metrics, so that plain spans do not load their messages.
 
-Every id, time and attribute is given: nothing is taken from the environment, the clock or this process, as
-the SDK would of its own accord (`Resource.create`). So the same spans give the same bytes, wherever and
-however often they are encoded.
+Every id, time and attribute comes from the span, none from the environment, the clock or this process
+(`Resource.create` would). So the same spans always give the same bytes.
 
-This imports the SDK. Only the exporter and the verbs that export load it, never the daemon.
+This imports the SDK. Only the exporter and the export verbs load it, never the daemon.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _UNSET = Status(StatusCode.UNSET)
 
 
 class _Resource(sdk.Resource):
-    """Its hash is made once: the encoder asks for that of each span, and writes JSON each time for it."""
+    """Keeps its hash: the encoder asks for it at each span, and writes JSON for it."""
 
     def __init__(self, attributes: dict[str, AttributeValue]) -> None:
         super().__init__(attributes, SCHEMA_URL)
@@ -44,12 +42,12 @@ class _Resource(sdk.Resource):
 
 
 def sdk_resource(resource: Resource) -> sdk.Resource:
-    """Never by `Resource.create`: that adds what it finds in the environment and on this machine."""
+    """Not by `Resource.create`: it adds attributes of the environment and of this machine."""
     return _Resource(dict(resource.attributes))
 
 
 def readable_spans(spans: Sequence[Span], resource: Resource) -> list[ReadableSpan]:
-    """What a `SpanExporter` takes: all of one resource, in the same order."""
+    """The input of a `SpanExporter`: all of one resource, in the same order."""
     of_resource = sdk_resource(resource)
     scope = InstrumentationScope(resource.scope, str(resource.version), SCHEMA_URL)
     return [_readable(span, of_resource, scope) for span in spans]
@@ -73,14 +71,14 @@ def _readable(span: Span, resource: sdk.Resource, scope: InstrumentationScope) -
 
 
 def _status(span: Span) -> Status:
-    # A description belongs to an error alone; the SDK leaves it out of any other, and logs that it did.
+    # Only an error has a description; for other spans the SDK drops it with a warning.
     if span.status == "error":
         return Status(StatusCode.ERROR, span.status_text)
     return Status(StatusCode.OK)
 
 
 def span_context(trace_id: bytes, span_id: bytes) -> SpanContext:
-    """Sampled, and known not to come from another program."""
+    """Sampled, and from this program."""
     return SpanContext(
         int.from_bytes(trace_id, "big"), int.from_bytes(span_id, "big"), is_remote=False, trace_flags=_SAMPLED
     )
@@ -88,12 +86,12 @@ def span_context(trace_id: bytes, span_id: bytes) -> SpanContext:
 
 # --- JSON --------------------------------------------------------------------------------------
 
-#: In hex where protobuf's own JSON has base64 (OTLP specification, "JSON Protobuf Encoding").
+#: In hex, unlike protobuf's own JSON (OTLP specification, "JSON Protobuf Encoding").
 _IDS = ("traceId", "spanId", "parentSpanId")
 
 
 def encode_traces_json(spans: Sequence[Span], resource: Resource) -> bytes:
-    """The request that a collector would get, as OTLP/JSON in one line."""
+    """A collector's request as OTLP/JSON in one line."""
     request = encode_spans(readable_spans(spans, resource))
     document = json_format.MessageToDict(request, use_integers_for_enums=True)
     for message in _with_ids(document):

@@ -1,11 +1,11 @@
-"""Log records and metrics in the types of OpenTelemetry's SDK, for a collector that gets them beside the
+"""Log records and metrics in the types of OpenTelemetry's SDK, for a collector that takes them beside the
 spans.
 
-The same records give the same bytes. Sums are cumulative from the first record that was folded, so a
-collector sees a restart of the daemon, or a reboot, as what it is for them: nothing.
+The same records give the same bytes. Sums are cumulative from the first folded record, so a restart or a
+reboot does not reset them.
 
-This imports the SDK's parts for both. The exporter loads it at its start: nothing is imported while a machine
-goes down.
+This imports the SDK's parts for both. The exporter loads it at its start: no import while a machine goes
+down.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOGS_SCOPE = "ebbtide.log"
 
 
 def readable_logs(records: Sequence[LogRecord], resource: Resource) -> list[ReadableLogRecord]:
-    """What a `LogRecordExporter` takes: all of one resource, in the same order."""
+    """The input of a `LogRecordExporter`: all of one resource, in the same order."""
     of_resource = sdk_resource(resource)
     scope = InstrumentationScope(LOGS_SCOPE, str(resource.version), SCHEMA_URL)
     return [ReadableLogRecord(_log_record(record), of_resource, scope) for record in records]
@@ -42,8 +42,8 @@ def readable_logs(records: Sequence[LogRecord], resource: Resource) -> list[Read
 
 def _log_record(record: LogRecord) -> SdkLogRecord:
     span = NonRecordingSpan(span_context(record.trace_id, record.span_id))
-    # The observed time is the record's own: there is no clock here, and a later one would say nothing more.
-    # Without one the SDK would put in its own, and the same record would have two.
+    # The observed time is the record's own. Without one the SDK would use its clock, and the same record
+    # would have two times.
     return SdkLogRecord(
         timestamp=record.time_ns,
         observed_timestamp=record.time_ns,
@@ -67,7 +67,7 @@ _CUMULATIVE = sdk.AggregationTemporality.CUMULATIVE
 def metrics_data(
     meters: Meters, around: ReadContext, resource: Resource, prefix: str = ""
 ) -> sdk.MetricsData:
-    """What a `MetricExporter` takes. ``around.now_wall_ns`` is when they were read."""
+    """The input of a `MetricExporter`. ``around.now_wall_ns``: the time of reading."""
     scope = InstrumentationScope(METRICS_SCOPE, str(resource.version), SCHEMA_URL)
     metrics = []
     for metric in CATALOG:
@@ -94,8 +94,7 @@ def _data(
                     sum=value.sum_ns / NS_PER_SECOND,
                     bucket_counts=value.counts,  # each its own, unlike in Prometheus' text
                     explicit_bounds=BOUNDS_SECONDS,
-                    # Not known of what is cumulative over boots; OTLP has them optional, and so has the
-                    # encoder.
+                    # Unknown for sums over boots, and optional in OTLP and for the encoder.
                     min=None,  # type: ignore[arg-type]
                     max=None,  # type: ignore[arg-type]
                 )
@@ -103,7 +102,7 @@ def _data(
             ],
             _CUMULATIVE,
         )
-    # What is of a moment has no begin: with one, a back end would take it for a sum since then.
+    # A gauge has no begin: with one, a back end would take it for a sum.
     of_moment = metric.kind == "gauge"
     points = [
         sdk.NumberDataPoint(

@@ -1,14 +1,12 @@
-"""A span: its data, the ids that follow from the journal alone, and which span a record belongs to.
+"""A span: its data, its ids, which follow from the journal alone, and the span of a record.
 
-Everything in a finished span comes from the journal, so its bytes are the same whenever and wherever it is
-made.
+A finished span depends on the journal alone, so its bytes are always the same.
 
-Everything that goes into the hash of an id is length-prefixed, so that no two inputs run together to the
-same bytes, and has a domain, so that no id of one kind is one of another. A span that belongs to an order
-has its id from the order's key: whoever carries the order out can pass the context on (`traceparent`)
-before the span exists, and a log line can name a span that is not finished.
+Each part of an id's hash has a length prefix, so that different parts never give the same bytes, and each
+kind of id has a domain. An order's span has its id from the order's key: the order's executor can pass the
+context on (`traceparent`) before the span exists, and a log line can name an unfinished span.
 
-Nothing here needs an OpenTelemetry package: the daemon imports it.
+This module needs no OpenTelemetry package: the daemon imports it.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ from typing import Literal, NamedTuple
 from ebbtide.events.base import Event, Order, shutdown_trace_id
 from ebbtide.events.decisions import PodEnded, PodPlanned, PodRejected
 
-#: A value of an attribute, as OTLP knows them.
+#: A value of an attribute, as in OTLP.
 AttributeValue = str | int | bool | tuple[str, ...]
 Attributes = tuple[tuple[str, AttributeValue], ...]
 Status = Literal["unset", "ok", "error"]
 
 
 class SpanLink(NamedTuple):
-    """A span of another trace (or of this one) that belongs to the same matter."""
+    """A related span of another trace, or of this one."""
 
     trace_id: bytes
     span_id: bytes
@@ -36,7 +34,7 @@ class SpanLink(NamedTuple):
 
 
 class SpanEvent(NamedTuple):
-    """Something that happened within a span. ``time_ns``: wall clock."""
+    """An event within a span. ``time_ns``: wall clock."""
 
     name: str
     time_ns: int
@@ -46,9 +44,8 @@ class SpanEvent(NamedTuple):
 class Span(NamedTuple):
     """``trace_id`` has 16 bytes, ``span_id`` and ``parent_id`` 8 (``parent_id`` is empty for a root).
 
-    Times are wall-clock nanoseconds: the anchor plus the monotonic difference. ``seq`` is the record that
-    ended it: the span may be sent as soon as that is durable. ``episode``: the number of its shutdown's first
-    record.
+    Times are wall-clock nanoseconds: the anchor plus the monotonic difference. ``seq``: the record that ended
+    it, which must be durable before an export. ``episode``: the number of its shutdown's first record.
     """
 
     trace_id: bytes
@@ -67,9 +64,9 @@ class Span(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """What a shutdown's, or an outage's, spans have in common, frozen when it began.
+    """The common attributes of an episode's spans, constant since its begin.
 
-    ``scope`` is the instrumentation scope, its ``version`` that of the projection.
+    ``scope`` is the instrumentation scope, its ``version`` the projection's.
     """
 
     attributes: Attributes
@@ -79,7 +76,7 @@ class Resource(NamedTuple):
 
 # --- ids ------------------------------------------------------------------------------------------
 
-#: Domains of the hashes. A change of one is a change of every id: never without a new projection version.
+#: Domains of the hashes. A change of one changes every id: it needs a new projection version.
 SPAN_DOMAIN = b"ebbtide.span.v1"
 BOOT_DOMAIN = b"ebbtide.boot.v1"
 
@@ -88,13 +85,13 @@ _LENGTH_BYTES = 4
 
 
 def length_prefixed(*parts: bytes) -> bytes:
-    """Parts as one string of bytes that no other parts give."""
+    """Parts as bytes that no other parts give."""
     return b"".join([len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts])
 
 
 @lru_cache(maxsize=256)
 def _length_prefixed_text(text: str) -> bytes:
-    """Of roles and attempts, which are few."""
+    """For roles and attempts, which are few."""
     return length_prefixed(text.encode())
 
 
@@ -114,10 +111,10 @@ def span_id_of(trace: bytes, role: str, key: str, attempt: int = 0) -> bytes:
 
 
 class SpanIds:
-    """The span ids of one trace. What they have in common is hashed once."""
+    """The span ids of one trace. Hashes their common part once."""
 
     def __init__(self, trace: bytes) -> None:
-        # Copied for each id: a shutdown of a thousand pods has ten thousand, and they begin alike.
+        # Copy it for each id: a shutdown of a thousand pods has ten thousand, with one begin.
         self._begun = hashlib.sha256(length_prefixed(SPAN_DOMAIN, trace))
 
     def of(self, role: str, key: str, attempt: int = 0) -> bytes:
@@ -133,7 +130,7 @@ HOOK_ROLE, STOP_ROLE, KILL_ROLE = "hook", "stop", "kill"
 
 
 def hook_span_id(trace: bytes, order_key: str) -> bytes:
-    """The id of the span of a preStop hook that runs (``RunHook``), before it exists."""
+    """The id of a preStop hook's span (``RunHook``), before it exists."""
     return span_id_of(trace, HOOK_ROLE, order_key)
 
 
@@ -146,9 +143,7 @@ def traceparent(trace: bytes, span: bytes) -> str:
 
 
 # --- which span a record belongs to ---------------------------------------------------------------
-#
-# A line of the log can name a span that is not finished. It names none that will never be: a line about a pod
-# that may not get a span stands beside the shutdown's.
+# A log line can name an unfinished span, but never a span that will not exist: then it names the shutdown's.
 
 ROOT_ROLE, POD_ROLE, WAVE_ROLE, REJECT_ROLE = "shutdown", "pod", "wave", "reject"
 
@@ -156,17 +151,17 @@ ROOT_ROLE, POD_ROLE, WAVE_ROLE, REJECT_ROLE = "shutdown", "pod", "wave", "reject
 def span_of(trace_id: bytes, event: Event, begun: Container[str] = ()) -> bytes:
     """The order's own span, else its pod's, its wave's, or the shutdown's. ``trace_id`` has 16 bytes.
 
-    ``begun``: UIDs of pods whose stop is known to have begun in this shutdown, if somebody keeps them.
+    ``begun``: UIDs of pods whose stop is known to have begun in this shutdown, if kept.
     """
     ids, uid = SpanIds(trace_id), event.pod_uid
     if isinstance(event, Order) and event.span_role:
         return ids.of(event.span_role, event.key)
-    # Never planned, so it has no span as a pod: its rejection is one.
+    # Without a plan there is no span as a pod: the rejection is one.
     if isinstance(event, PodRejected):
         return ids.of(REJECT_ROLE, uid)
     if uid:
-        # A pod has no span until its stop begins, and never one if the machine went down before that: a line
-        # that named it would lead nowhere. An end that nobody saw, after no time, may be of such a pod.
+        # A pod has no span until its stop begins, and never if the machine goes down before. An unobserved
+        # end after no time may be of such a pod.
         has_no_span = isinstance(event, PodPlanned)
         if isinstance(event, PodEnded):
             has_no_span = event.outcome == "unknown" and not event.elapsed_ns and uid not in begun

@@ -1,10 +1,10 @@
-"""Which pods and hooks a shutdown's time went to, in the manner of ``systemd-analyze blame``.
+"""Which pods and hooks took a shutdown's time, in the manner of ``systemd-analyze blame``.
 
-Two figures a line. ``took``: from its begin to its end: a hook from its start to its result, a stop from
-the signal's order to the exit that was observed (with SIGKILL in between, or without). ``alone``: the part
-of it in which its wave, or after the last wave the release, waited for nothing else: no other pod of the
-wave, and no other container of the same pod. That is what the shutdown would have saved had it ended
-together with the next slowest. Both follow from the record; neither is an estimate.
+Two figures a line. ``took``: from begin to end: a hook from its start to its result, a stop from the signal's
+order to the observed exit (with or without SIGKILL). ``alone``: the part in which its wave, or after the last
+wave the release, waited for this alone: for no other pod of the wave, and no other container of the same pod.
+The shutdown would have saved this time if it had ended together with the next slowest. Both follow from the
+record; neither is an estimate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Interval = tuple[int, int]
 
 
 class Cost(NamedTuple):
-    """One part of a pod's stop, and how much of it was waited for alone (nanoseconds)."""
+    """One part of a pod's stop, and for how long only it was waited for (nanoseconds)."""
 
     pod: PodRecord
     part: StopPart
@@ -51,10 +51,10 @@ def blame(shutdown: ShutdownRecord, *, wave: int | None = None) -> list[Cost]:
 
 
 def _alone(shutdown: ShutdownRecord) -> dict[str, list[Interval]]:
-    """When each pod was the only one that was waited for: at its wave's end, and after the last wave."""
+    """When each pod was the only one left: at its wave's end, and after the last wave."""
     begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
     stopped = [pod for pod in shutdown.pods if pod.began_ns is not None]
-    # Each wave waits for its own pods, and the release for whoever is left after the last of them.
+    # Each wave waits for its own pods, and the release for the rest.
     waits = []
     for wave in begun:
         uids = dict.fromkeys(wave.pods)  # there may be a thousand
@@ -68,7 +68,7 @@ def _alone(shutdown: ShutdownRecord) -> dict[str, list[Interval]]:
     for pods, began_ns, ended_ns in waits:
         ends = {pod.uid: min(pod_end_ns(pod, shutdown), ended_ns) for pod in pods}
         last = max(ends, key=lambda each: ends[each], default="")
-        # It was alone since the one before it had gone. Of two that outlasted the wait none was.
+        # It was alone after the one before it had ended. Of two that outlasted the wait none was.
         others_ns = max((end for uid, end in ends.items() if uid != last), default=began_ns)
         begin_ns = max(began_ns, others_ns)
         if last and begin_ns < ends[last]:
@@ -79,7 +79,7 @@ def _alone(shutdown: ShutdownRecord) -> dict[str, list[Interval]]:
 def _shares(parts: Sequence[StopPart], alone: Sequence[Interval]) -> Iterator[tuple[StopPart, int]]:
     """A moment counts for a part only if no other part of the pod runs in it."""
     shares = [0] * len(parts)
-    # Between two edges nothing begins or ends, so that one look says who runs in all of it.
+    # Between two edges the set of running parts is constant.
     edges = sorted({edge: None for part in parts for edge in (part.began_ns, part.ended_ns)})
     for begin_ns, end_ns in pairwise(edges):
         running = [at for at, part in enumerate(parts) if part.began_ns <= begin_ns < part.ended_ns]

@@ -44,9 +44,9 @@ LAST = "last"
 
 
 class NoSuchShutdown(LookupError):
-    """The journal tells of no shutdown of this name: ask for ``last``, ``-1``, ``-2``, … or an id of it.
+    """The journal has no shutdown of this name: ask for ``last``, ``-1``, ``-2``, … or an id.
 
-    ``count``: how many it tells of.
+    ``count``: how many it has.
     """
 
     def __init__(self, text: str, count: int) -> None:
@@ -55,7 +55,7 @@ class NoSuchShutdown(LookupError):
 
 
 class HasShutdownId(Protocol):
-    """Whatever has a shutdown's id."""
+    """A value with a shutdown's id."""
 
     @property
     def id(self) -> str: ...
@@ -64,23 +64,22 @@ class HasShutdownId(Protocol):
 HasShutdownIdT = TypeVar("HasShutdownIdT", bound=HasShutdownId)
 
 
-#: Less of an id is more likely a slip; as git has it.
+#: A shorter begin of an id is probably a slip, as in git.
 BEGIN_LENGTH_MIN = 4
 
 
 def pick(found: Iterable[HasShutdownIdT], name: str, kind: str = "shutdown") -> HasShutdownIdT:
-    """The one that is called so: ``last``, ``-1``, ``-2``, … or its id, of which the begin or the number
-    behind the dash is enough where only one has it. ``kind``: what they are. Keeps no more of them than it
-    must.
+    """The one with this name: ``last``, ``-1``, ``-2``, … or its id; a unique begin, or the number behind the
+    dash, is enough. ``kind``: what they are. Keeps as few of them as it can.
 
-    Raises NoSuchShutdown, which says how many there are.
+    Raises NoSuchShutdown with their count.
     """
     digits = name.removeprefix("-")
     back = 1 if name == LAST else 0
-    # Ten digits and more may be too long for a number, or for a queue's length; no journal has so many.
+    # Ten digits and more may overflow a queue's length; no journal has so many.
     if digits != name and digits.isascii() and digits.isdecimal() and len(digits) < 10:
         back = int(digits)
-    # An id may be that of the first of many, and ``-3`` is known only at the end: one pass serves for both.
+    # An id may match the first of many, and ``-3`` is known only at the end: one pass serves both.
     latest: deque[HasShutdownIdT] = deque(maxlen=back or 1)
     count, alike = 0, list[HasShutdownIdT]()
     for each in found:
@@ -113,16 +112,16 @@ class NoJournal(LookupError):
 
 
 class Unreadable(Event, frozen=True, kw_only=True, gc=False):
-    """What stands in the place of an event of another version, or of one that was miswritten.
+    """In place of an event of another version, or of a damaged one.
 
-    ``data`` is its payload as plain values, or hexadecimal digits.
+    ``data``: its payload as plain values, or hexadecimal digits.
     """
 
     tag: str
     data: Any
 
 
-#: What a journal's wall clock counts from.
+#: The epoch of a journal's wall clock.
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -135,7 +134,7 @@ AccountT = TypeVar("AccountT", bound="EpisodeRecord")
 
 
 class JournalEpisode(Generic[AccountT]):
-    """Something that a journal tells of. ``account`` is its record (`events.record`)."""
+    """A shutdown or an outage of a journal. ``account`` is its record (`events.record`)."""
 
     def __init__(self, journal: Journal, account: AccountT) -> None:
         self.journal = journal
@@ -156,7 +155,7 @@ class JournalEpisode(Generic[AccountT]):
         return utc(self.account.started_wall_ns)
 
     def at(self, moment_ns: int) -> datetime:
-        """A moment of its record, nanoseconds since it began, by the wall clock of then, in UTC."""
+        """A moment of its record, nanoseconds since its begin, by the wall clock of then, in UTC."""
         return utc(self.account.started_wall_ns + moment_ns)
 
     def records(self) -> Iterator[Record]:
@@ -166,7 +165,7 @@ class JournalEpisode(Generic[AccountT]):
     def raw(self) -> Iterator[RawRecord]:
         """Its records with their payloads still encoded."""
         for raw in self.journal.history().raw():
-            # Not to the end: behind a shutdown there may be months of others.
+            # Not to the end: months of other shutdowns may follow.
             if raw.seq > self.account.last_seq:
                 return
             if raw.episode == self.account.first_seq:
@@ -187,9 +186,9 @@ class Outage(JournalEpisode["OutageRecord"]):
 
 
 class Journal:
-    """A journal by its locations. Each reading starts anew, so a journal that is being written may grow.
+    """A journal by its locations. Each reading starts anew, so the journal may grow.
 
-    ``boot_id`` is the reader's: with it a shutdown whose boot is over counts as cut short, not as running.
+    ``boot_id``: the reader's. With it a shutdown of another boot counts as cut short, not as running.
     """
 
     def __init__(self, sources: Sequence[Source], *, journal: str = "", boot_id: str | None = None) -> None:
@@ -215,17 +214,17 @@ class Journal:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether it is intact, and what could be used where it is not; reads it to the end, once."""
+        """Whether it is intact, and which part is usable; reads it to the end, once."""
         if self._verdict is None:
             self._verdict = self.history().read()
         return self._verdict
 
     def history(self, *, from_checkpoint: bool = False, logics: Collection[str] | None = None) -> History:
-        """The records as the journal's own reader hands them out (`events.reader`)."""
+        """The records from the journal's own reader (`events.reader`)."""
         return History(self._sources, journal=self._journal, from_checkpoint=from_checkpoint, logics=logics)
 
     def records(self) -> Iterator[Record]:
-        """Every event in its place, in order. What cannot be read is an `Unreadable`."""
+        """Every event in its place, in order. An `Unreadable` replaces an unreadable one."""
         return map(readable, self.history().raw())
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
@@ -233,7 +232,7 @@ class Journal:
         # Not above: `journal ls` chooses by name, too, and never makes a whole record.
         from ebbtide.events.record.episodes import shutdown_records
 
-        # Read to its end it has its verdict as well; half of it says nothing, and `verdict` reads again.
+        # A full read has the verdict as well; after a partial one `verdict` reads again.
         history = self.history()
         yield from shutdown_records(history, boot_id=self._boot_id)
         self._verdict = history.verdict
@@ -247,7 +246,7 @@ class Journal:
         return pick(self.shutdowns(), name)
 
     def outage_records(self) -> Iterator[OutageRecord]:
-        """The same of a journal of outages; of any other there is none."""
+        """The same for a journal of outages; other journals have none."""
         from ebbtide.events.record.episodes import outage_records
 
         history = self.history()
@@ -268,11 +267,11 @@ class Journal:
 
 
 def readable(raw: RawRecord) -> Record:
-    """A record with its event; an `Unreadable` in the place of one that this version cannot read."""
+    """A record with its event, or with an `Unreadable` in its place."""
     try:
         return decode_record(raw)
     except (UnknownType, BadPayload):
-        # The rest of the record is whole, and says when it was and who wrote it.
+        # The rest of the record is whole, with its time and its author.
         event = Unreadable(tag=raw.tag, data=plain_payload(raw.payload))
         blank = raw._replace(tag=Tick.__name__, payload=_BLANK_PAYLOAD)
         return replace(decode_record(blank), event=event)
@@ -286,8 +285,8 @@ def open_journal(
 ) -> Journal:
     """A journal from its directory or packed file, or from several that a failing disk spread it over.
 
-    ``journal`` chooses among several journals in one place by its id, or the begin of it (default: the
-    newest). Raises NoJournal, events.pack.NotPacked, OSError.
+    ``journal`` chooses among several journals in one place by the begin of an id (default: the newest).
+    Raises NoJournal, events.pack.NotPacked, OSError.
     """
     from ebbtide.events.pack import source_at
 

@@ -125,7 +125,7 @@ class Replayer:
         self._diverge(raw, BACKWARDS, recorded(raw)._replace(mono_ns=before_ns))
 
     def believe(self, step: Sequence[RawRecord]) -> list[Side]:
-        """Execute a whole step without comparing, and go on behind it; what is produced. Raises as `feed`."""
+        """Execute a whole step without comparison; returns its records. Raises as `feed`."""
         produced: list[Side] = []
         for raw in step:
             records = self._believe(raw)
@@ -136,9 +136,9 @@ class Replayer:
         return produced
 
     def _believe(self, raw: RawRecord) -> list[BareRecord]:
-        """What came from outside did happen, and what a process kept of itself is what it went on from."""
-        # The fact at which a step was found to differ has been stepped already. Twice would do its effects
-        # twice, and everything behind it would differ as well.
+        """Outside events did happen, and a process continued from its own state."""
+        # The first different step's fact is stepped already. A second time would repeat its effects, and
+        # change everything behind it.
         if raw.seq == self._taken_seq:
             return []
         try:
@@ -155,8 +155,8 @@ class Replayer:
         return []
 
     def _fact(self, raw: RawRecord) -> None:
-        # Before a checkpoint nothing says under which logic a fact is stepped: to guess would call an
-        # honest journal divergent, or worse, another one identical.
+        # Before a checkpoint the logic is unknown: a guess could call an honest journal divergent, or another
+        # one identical.
         field = ""
         if raw.cause or raw.actor != EDGE or raw.seq != self.system.next_seq:
             field = NO_FACT
@@ -168,12 +168,12 @@ class Replayer:
         self._taken_seq, self._mono_ns, self._wall_ns = raw.seq, raw.mono_ns, raw.wall_ns
         self._pending = self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
         self._at = 1
-        # Of the fact's own record only this follows from the state: what else it says came from outside.
+        # In the fact's own record only this follows from the state: the rest came from outside.
         if self._pending[0][3] != raw.episode or raw.flags != (len(self._pending) == 1):
             self._differs(raw)
 
     def _differs(self, raw: RawRecord) -> None:
-        """Where a decision is missing, or one too many, the one before has the wrong mark, not the blame."""
+        """If a decision is missing, or one too many, the one before has the wrong mark, not the fault."""
         if self._marked is not None:
             self._mono_ns = self._marked.produced.mono_ns
         produced, there = self._side(self._at - 1), recorded(raw)
@@ -196,14 +196,14 @@ class Replayer:
             self.system = restore(mark, raw.seq + 1)
             self._fresh = False
             return
-        # Bytes first, values only where these differ: it holds every actor, and is nearly always equal.
+        # Bytes first, values only on a difference: a checkpoint is large, and nearly always equal.
         mine = without_new_blank_actors(take_checkpoint(self.system), mark)
         self.system.next_seq = raw.seq + 1
         if encode_event(mine) != raw.payload and not checkpoints_alike(mark, mine):
             self._diverge(raw, checkpoint_field(mark, mine), recorded(raw)._replace(data=_plain(mine)))
 
     def finish(self) -> Divergence | None:
-        """At the end: did the journal stop in the middle of what its last fact leads to? Raises as `feed`."""
+        """At the end: did the journal stop within a step? Raises as `feed`."""
         if self.divergence is None and self._at < len(self._pending):
             seq = self.system.next_seq - len(self._pending) + self._at
             self._mono_ns = self._marked.produced.mono_ns if self._marked else self._mono_ns
@@ -218,7 +218,7 @@ class Replayer:
         self.divergence = Divergence(raw.seq, field, recorded(raw), produced)
 
     def _side(self, at: int) -> Side:
-        """What is produced at this place of the step at hand."""
+        """The produced record at this place of the current step."""
         last = at == len(self._pending) - 1
         return _side(self._pending[at], self._mono_ns, self._wall_ns, last=last)
 
@@ -248,19 +248,19 @@ def recorded(raw: RawRecord) -> Side:
     return Side(raw.cause, raw.actor, raw.tag, data, raw.episode, raw.mono_ns, raw.wall_ns, last)
 
 
-# Where two records differ: the first part that is not the same, by name.
+# Where two records differ: the name of the first different part.
 #
-# Of two envelopes that is a part of the envelope, of two events a field. Of two digests or checkpoints, which
-# hold the states of all actors, it is the actor and the field of its state.
+# A part of the envelope, or a field of the event. For digests and checkpoints, which have the states of all
+# actors, the actor and the field of its state.
 
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Side(NamedTuple):
-    """One side of a comparison: what a record says, its data as plain values. Type "" is "nothing".
+    """One side of a comparison: a record, its data as plain values. Type "": no record.
 
-    ``mono_ns`` and ``wall_ns`` are its stamps, ``last`` whether it ends its step.
+    ``mono_ns`` and ``wall_ns`` are its stamps, ``last``: it ends its step.
     """
 
     cause: int

@@ -1,13 +1,13 @@
-"""How long stopping takes, where some were killed before it was over: the Kaplan-Meier estimate, exactly.
+"""How long stopping takes, if some were killed before: the exact Kaplan-Meier estimate.
 
-A pod that was killed after 20 s did not take 20 s; it is *censored*: it would have taken more. To leave it
-out would make stopping look quicker than it is, and so would counting it as 20 s. The estimate multiplies,
-over each time at which pods ended by themselves, the share of those still there that did not end then; what
-was killed counts as still there up to its time (Kaplan and Meier, 1958). Where the longest times are all
-censored the curve does not come down to 0, and a quantile below its end is *not reached*: nobody can say it.
+A pod that was killed after 20 s would have taken more: it is *censored*. Without it, or counted as 20 s,
+stopping would look too quick. The estimate multiplies, over each time at which pods ended by themselves, the
+share of the remaining ones that did not end then; a killed pod remains up to its time (Kaplan and Meier,
+1958). If the longest times are all censored the curve stays above 0, and a quantile below its end is *not
+reached*.
 
-All is in whole numbers, so that every machine gives the same answer, and all that counts is how many ended,
-or were censored, after each time: counts of many journals add up in any order.
+Whole numbers give the same answer on every machine. Only the counts of ended and censored stops by time
+matter, so counts of many journals add up in any order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MEDIAN, P95 = Fraction(1, 2), Fraction(19, 20)
 
 
 class Observation(NamedTuple):
-    """``ended`` False: it was killed, or no longer seen, after that time."""
+    """``ended`` False: it was killed, or its record ended, after that time."""
 
     ns: int
     ended: bool
@@ -42,7 +42,7 @@ def count_stops(observations: Iterable[Observation]) -> StopCounts:
 
 
 def merge_counts(parts: Iterable[StopCounts]) -> StopCounts:
-    """Of all of them together; in whichever order and groups they come, it is the same."""
+    """The sum, which is the same for any order and groups."""
     whole = StopCounts(Counter(), Counter())
     for part in parts:
         whole.ended.update(part.ended)
@@ -64,13 +64,13 @@ class Survival(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the curve comes down to 0: the longest of all ended by itself."""
+        """Whether the curve reaches 0: the longest stop ended by itself."""
         return self.longest_ns is not None
 
 
 def survival(counts: StopCounts) -> Survival:
     p50_ns, p95_ns = quantiles_ns(counts, (MEDIAN, P95))
-    # At equal times those that ended come first: who was killed then was still there.
+    # At equal times the ended ones come first: the killed ones were still there.
     ended_ns = max(counts.ended, default=None)
     complete = ended_ns is not None and max(counts.censored, default=-1) < ended_ns
     censored = counts.censored.total()
@@ -78,20 +78,19 @@ def survival(counts: StopCounts) -> Survival:
     return Survival(total, censored, p50_ns, p95_ns, ended_ns if complete else None, ended_ns)
 
 
-#: Behind the binary point. What is rounded away in a step for each of 2**40 stops stays below all that tells
-#: two steps of their curve apart, so that what is not decided by it is a tie, or as good as one.
+#: Behind the binary point. The rounding of 2**40 stops stays below the distance of two steps of their curve,
+#: so only a tie stays undecided.
 _BITS = 128
 
 
 def quantiles_ns(counts: StopCounts, of: Sequence[Fraction]) -> list[int | None]:
     """The times within which these shares have ended, in rising order below 1; None: not reached.
 
-    Takes time for as many stops as there are, and to sort their times.
+    Takes linear time, and a sort of the times.
     """
-    # As fractions the shares would grow by some digits a step, and the time with the square. Between two
-    # times at which somebody was killed the product telescopes: the share is that of those still there, times
-    # a factor for each who was killed before. Of that factor the bounds are carried, rounded down and up;
-    # only where the share that is looked for lies between them the factor itself is worked out.
+    # Exact fractions would take quadratic time. Between two times with a kill the product telescopes: the
+    # share of the remaining ones, times a factor for each kill before. Carry bounds of that factor, rounded
+    # down and up; work it out only if the share lies between them.
     found: list[int | None] = []
     total = left = counts.ended.total() + counts.censored.total()
     low = high = 1 << _BITS
@@ -117,12 +116,12 @@ def quantiles_ns(counts: StopCounts, of: Sequence[Fraction]) -> list[int | None]
 
 
 def _left_at_most(total: int, of: Fraction, low: int) -> int:
-    """With more still there than these that share has not ended, also if the factor is at its lower bound."""
+    """With more remaining than these the share has not ended, even at the factor's lower bound."""
     return (total * (of.denominator - of.numerator) << _BITS) // (of.denominator * low)
 
 
 def _is_down(left: int, total: int, of: Fraction, high: int, killed: Sequence[tuple[int, int]]) -> bool:
-    """Whether that share has ended: at the factor's upper bound, or at what it is the product of."""
+    """Whether that share has ended: at the factor's upper bound, or at the exact product."""
     here, there = left * of.denominator, total * (of.denominator - of.numerator)
     if here * high <= there << _BITS:
         return True
@@ -132,7 +131,7 @@ def _is_down(left: int, total: int, of: Fraction, high: int, killed: Sequence[tu
 
 
 def _product(numbers: Sequence[int]) -> int:
-    """In halves: one factor after the other takes the square of the time."""
+    """In halves: one factor after the other takes quadratic time."""
     if len(numbers) < 2:
         return numbers[0] if numbers else 1
     middle = len(numbers) // 2

@@ -1,9 +1,8 @@
-"""Shutdowns as flat rows: what a fleet's journals are asked with, in SQL (docs/fleet.md).
+"""Shutdowns as flat rows, to query a fleet's journals in SQL (docs/fleet.md).
 
-Six tables, each with the node, the shutdown's id and its start, so that any of them stands by itself; four of
-outages, in the same way. Rows
-are made from one record at a time: what a table says is what every other verb says. Durations are whole
-milliseconds, cut; moments within a shutdown count from its signal. What nobody recorded is None.
+Six tables, each with the node, the shutdown's id and its start, so that each is complete by itself; four of
+outages, likewise. Rows come from one record at a time, the same as for every verb. Durations are whole
+milliseconds, cut; moments within a shutdown count from its signal. An unrecorded value is None.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ class Table(NamedTuple):
 
 
 class InPod(NamedTuple):
-    """A pod, and something of it: a hook, a container, or nothing."""
+    """A pod, and a part of it: a hook, a container, or none."""
 
     pod: PodRecord
     it: Any
 
 
-# Whole milliseconds and no fractions: sums over a fleet come out the same in every database.
+# Whole milliseconds: sums over a fleet are the same in every database.
 
 
 def _ms(duration_ns: int | None) -> int | None:
@@ -82,15 +81,15 @@ def _cause(_: ShutdownRecord, at: InPod) -> str:
 
 # --- what is in each table ---------------------------------------------------------------------
 
-# A table is joined with another by these. Without the node and the start in each, every question of a fleet
-# ("which node?", "since when?") would need a join.
+# For joins. Node and start are in each table, or most questions of a fleet ("which node?", "since when?")
+# would need a join.
 KEY = (
     Column("node", "text", "the node's name", lambda shutdown, _: shutdown.node),
     Column(
         "shutdown", "text", "the shutdown's id, as in `ebbtide journal ls`", lambda shutdown, _: shutdown.id
     ),
     Column("started", "time", "the signal, by the wall clock", lambda shutdown, _: shutdown.started_wall_ns),
-    # Two nodes' shutdowns may have one id, which begins with eight digits of the journal's.
+    # Two nodes' shutdowns may share an id, which begins with eight digits of the journal's.
     Column("journal_id", "text", "of its journal, all 32 digits", lambda shutdown, _: shutdown.journal_id),
 )
 
@@ -120,12 +119,12 @@ SHUTDOWN = (
         lambda a, _: a.by.certificate and a.by.certificate.safe,
     ),
     Column("last_wave", "int", "the last one that began, -1 if none", lambda a, _: a.last_wave),
-    # Who only looked back, from the next boot, had no part in it.
+    # Without the next boot's daemon, which only closed it.
     Column(
         "daemons",
         "int",
         "its processes: more than one is a crash",
-        # One of another boot found a cancelled shutdown unsettled: the power went, and no daemon by itself.
+        # A daemon of another boot means a power cut, no crash of a daemon.
         lambda a, _: sum(each.boot_id == a.boot_id and not each.came_after for each in a.processes),
     ),
     Column("pods", "int", "all pods", lambda a, _: len(a.pods)),
@@ -162,8 +161,8 @@ POD_KEY = (
     ),
 )
 
-# What the plan gave stands beside what the spec asks for: where a pod was killed, their difference is the
-# first thing to ask about. Moments count from the signal, so that pods of two nodes can be compared.
+# The plan's grace is beside the spec's: after a kill their difference is the first question. Moments count
+# from the signal, so that pods of two nodes are comparable.
 POD = (
     *POD_KEY,
     Column("priority", "int", "the pod's, if it has one", lambda _, at: at.pod.priority),
@@ -338,5 +337,5 @@ OUTAGE_TABLES: tuple[Table, ...] = (
     Table("outage_statements", "one row a proof that counted, or did not", lambda a: a.statements, STATEMENT),
 )
 
-#: By what a journal tells of.
+#: By a record's type.
 TABLES_OF: dict[type[Any], tuple[Table, ...]] = {ShutdownRecord: TABLES, OutageRecord: OUTAGE_TABLES}

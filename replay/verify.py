@@ -1,10 +1,9 @@
-"""Is a whole journal a function of its facts? One pass over it, in whole steps, in the memory of a step.
+"""Is a whole journal a function of its facts? One pass, in whole steps, in the memory of a step.
 
-What cannot be read is not called identical: an intact prefix verifies, and the verdict says where it ends.
+Unreadable records are not identical: an intact prefix verifies, and the verdict gives its end.
 
-That says that a journal is consistent, and not whose it is: whoever can write the files can make another one
-that is consistent, too. A `NotedHead`, which somebody kept elsewhere, says that up to its record it is as it
-was.
+This proves a consistent journal, not its author: with write access anyone can make another consistent one. A
+`NotedHead`, kept elsewhere, proves the journal up to its record.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from ebbtide.events.reader import Batch, History
 from ebbtide.events.recovery import Verdict
 from ebbtide.replay.replayer import Divergence, Replayer
 
-#: A journal in such a state has records that nobody could read: that they agree cannot be said.
+#: Such a journal has unreadable records, so their agreement is unknown.
 HIDES = ("corrupt", "incompatible")
 
 
-#: ``there``: the journal has that record with that hash, so that all up to it is as it was. ``other``: it has
-#: another one in its place, or none. ``gone``: it begins behind it, as after retention.
+#: ``there``: the journal has that record with that hash, so all up to it is unchanged. ``other``: another
+#: record is in its place, or none. ``gone``: the journal begins behind it, as after retention.
 HeadState = Literal["there", "other", "gone"]
 
 _HASH_DIGITS, _TRACE_DIGITS = 64, 32
 
 
 class NotedHead(NamedTuple):
-    """A record as it was noted outside of the journal: by its chain hash, or by its shutdown's trace id.
+    """A record noted outside of the journal: by its chain hash, or by its shutdown's trace id.
 
-    ``seq`` 0: the number was not noted. ``digits`` are hexadecimal.
+    ``seq`` 0: without the number. ``digits`` are hexadecimal.
     """
 
     seq: int
@@ -50,7 +49,7 @@ class NotedHead(NamedTuple):
     def state(self, found_seq: int, verdict: Verdict) -> HeadState:
         if found_seq:
             return "there"
-        # Without its number nobody can say whether it should be here or stood before the begin.
+        # Without its number it may be missing, or have been before the begin.
         begins_later = verdict.first_seq > (self.seq or 1)
         return "gone" if begins_later else "other"
 
@@ -70,9 +69,8 @@ def parse_head(text: str) -> NotedHead:
 class Verification(NamedTuple):
     """``events`` were executed, of ``episodes`` shutdowns.
 
-    ``failure`` is why re-execution stopped before the end, at record ``stopped_seq``, which cannot be
-    decoded; ``verdict`` is what a reader can say of the journal's end. ``noted_seq`` is the record that a
-    noted head is of, 0 for none.
+    ``failure``: why re-execution stopped at the undecodable record ``stopped_seq``; ``verdict``: of the
+    journal's end. ``noted_seq``: the noted head's record, 0 for none.
     """
 
     episodes: int
@@ -85,16 +83,16 @@ class Verification(NamedTuple):
 
     @property
     def identical(self) -> bool:
-        """Every decision as recorded, and nothing that could not be looked at. A torn tail never counted."""
+        """Every decision as recorded, and every record readable. A torn tail never counted."""
         return self.divergence is None and self.failure is None and self.verdict.state not in HIDES
 
 
 def verify(history: History, only: int = 0, noted: NotedHead | None = None) -> Verification:
-    """Execute as far as it agrees; read on to the end for the verdict's sake.
+    """Execute up to the first difference; read on for the verdict.
 
-    ``only`` is the number of the first record of the one shutdown that is asked about (0: of all): what
-    diverges only after it says nothing against it. ``noted`` is looked for. ``history`` needs the logic
-    logics of this version (`events.segment.LOGICS`), so that what has another is refused. Raises OSError.
+    ``only``: the number of the first record of one shutdown (0: all): a later divergence does not count.
+    ``noted``: the head to find. ``history`` needs this version's logics (`events.segment.LOGICS`), so that it
+    refuses another. Raises OSError.
     """
     replayer, clock = Replayer(), _Clock()
     episodes: dict[int, None] = {}
@@ -108,11 +106,11 @@ def verify(history: History, only: int = 0, noted: NotedHead | None = None) -> V
         if noted is not None and not noted_seq:
             noted_seq = next((raw.seq for raw in records if noted.is_of(raw)), 0)
         if not replayer.events and records[0].seq != 1 and records[0].tag != Checkpoint.__name__:
-            # Where the journal's begin is lost, what is left of it can be looked at, and not executed.
+            # Without its begin a journal can be read, not executed.
             executes = False
         if executes:
-            # Whichever comes first: another decision, or a time before the last one. A record that replays
-            # may have a time that nobody wrote, because the logic takes every time for true.
+            # The first of: another decision, or a time before the last one. The logic trusts every time, so a
+            # record that replays may have a forged time.
             back = clock.goes_back(batch)
             try:
                 replayer.feed(records if back is None else records[: back[0]])
@@ -143,15 +141,15 @@ def verify(history: History, only: int = 0, noted: NotedHead | None = None) -> V
 
 
 class _Clock:
-    """Within a boot the monotonic clock never goes back, neither in a process nor from one to the next."""
+    """Within a boot the monotonic clock never goes back, also between processes."""
 
     def __init__(self) -> None:
         self._boot_id, self._mono_ns = "", 0
 
     def goes_back(self, batch: Batch) -> tuple[int, int] | None:
-        """The first record of these whose time is before that of the one in front of it, and that time."""
-        # The first record counts, too, because a restart within a boot goes on with the same clock. This is
-        # asked of every record there is; so none is looked at by itself before one is known to be wrong.
+        """The first record with a time before its predecessor's, and that time."""
+        # With the first record: a restart within a boot continues the same clock. For speed look at single
+        # records only after a find.
         mono_ns = [raw.mono_ns for raw in batch.records]
         same_boot = batch.header.identity.boot_id == self._boot_id
         before_ns = [self._mono_ns if same_boot else mono_ns[0], *mono_ns[:-1]]

@@ -1,8 +1,7 @@
-"""Why: one cause for each pod that did not end by itself, like ones in a group, and the verdict they lead to.
+"""One cause for each pod that did not end by itself, groups of like warnings, and the headline.
 
-A shutdown in which a hundred pods were killed has one cause or two, and a hundred and more warnings that
-follow from them. A cause is a pure function of the record; wherever one is told (headline, warnings, blame, a
-pod's reason, JSON), it is told from here. First the causes of a pod, then the groups, last the headline.
+A shutdown with a hundred killed pods has one cause or two, and a hundred warnings. A cause is a pure function
+of the record; headline, warnings, blame, a pod's reason and JSON use this one.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ CauseCode = Literal[
 
 
 class Cause(NamedTuple):
-    """``code`` is stable, ``text`` is its sentence, ``detail`` what else was said of it, in foreign words."""
+    """``code`` is stable, ``text`` is its sentence, ``detail`` a foreign error text."""
 
     code: CauseCode
     text: str
@@ -63,7 +62,7 @@ class Cause(NamedTuple):
 
 
 class CauseRow(NamedTuple):
-    """``find`` gives the detail ("" where there is none), or None where this is not the cause."""
+    """``find`` returns the detail (or ""), or None if this is not the cause."""
 
     code: CauseCode
     fates: tuple[PodOutcome, ...]
@@ -76,7 +75,7 @@ def _stop_refusal(pod: PodRecord) -> str | None:
 
 
 def _delete_refusal(pod: PodRecord) -> str | None:
-    """One that was handed over and told to stop had its time all the same."""
+    """A pod that was handed over and signalled had its time."""
     told = any(each.signalled_ns is not None for each in pod.containers)
     return pod.refused if pod.refused and not told else None
 
@@ -90,15 +89,15 @@ def _where(holds: Callable[[PodRecord], bool]) -> Callable[[PodRecord], str | No
 
 
 def ignored_stop(pod: PodRecord) -> bool:
-    """When it was looked at before SIGKILL, a container's first process ignored the stop signal."""
-    # Only the first process counts: it is the one that the stop signal goes to.
+    """Just before SIGKILL, a container's first process ignored the stop signal."""
+    # Only the first process: it gets the stop signal.
     signals = {each.name: each.stop_signal for each in pod.containers}
     firsts = ((taken.container, taken.processes[0]) for taken in pod.autopsies if taken.processes)
     return any(signals.get(name, "SIGTERM") in first.signals_ignored for name, first in firsts)
 
 
 def _killed_elsewhere(pod: PodRecord) -> bool:
-    """Neither we nor a kubelet had a SIGKILL for it."""
+    """Neither we nor a kubelet sent SIGKILL."""
     ends = pod.containers
     return bool(ends) and all(each.killed_ns is None and each.asked_ns is None for each in ends)
 
@@ -116,12 +115,12 @@ BAD_FATES: tuple[PodOutcome, ...] = (*_KILLED, *_FAILED, *_UNKNOWN)
 
 
 def _unknown(code: CauseCode, words: str) -> CauseRow:
-    """The actors' own words say so; what stands around them are names."""
+    """The actors' own words; the rest of the reason has names."""
     return CauseRow(code, _UNKNOWN, words, _where(lambda pod: words in pod.reason))
 
 
-#: The only list of them; the first row that holds is the cause. What kept a pod from being asked at all comes
-#: before what it did with its time, and that before how much time it was.
+#: The first row that holds is the cause: first a refused request, then the pod's behaviour, then too little
+#: time.
 CAUSES: tuple[CauseRow, ...] = (
     CauseRow("stop-refused", BAD_FATES, "the runtime refused the stop signal", _stop_refusal),
     CauseRow("delete-refused", BAD_FATES, "the API server did not take the delete", _delete_refusal),
@@ -157,7 +156,7 @@ CAUSES: tuple[CauseRow, ...] = (
 
 
 def cause_of(pod: PodRecord) -> Cause | None:
-    """Why it did not end by itself; None: it did, or it was not to end. One without a fate is unknown."""
+    """Why it did not end by itself; None: it did, or was not to end. A pod without a fate is unknown."""
     fate = pod.outcome or "unknown"
     for row in CAUSES:
         detail = row.find(pod) if fate in row.fates else None
@@ -166,7 +165,7 @@ def cause_of(pod: PodRecord) -> Cause | None:
     return None
 
 
-#: Causes of which a pod's end, as the actors put it, speaks last or not at all, and the words that it has.
+#: Causes that the actors' reason names late or not at all, and their words in it.
 _SAID_LATE: dict[CauseCode, str] = {
     "stop-refused": " did not reach ",
     "delete-refused": "",
@@ -175,7 +174,7 @@ _SAID_LATE: dict[CauseCode, str] = {
 
 
 def reason_text(pod: PodRecord) -> str:
-    """Its reason in the record's words, with the cause before all else."""
+    """Its reason in the record's words, with the cause first."""
     cause = cause_of(pod)
     if cause is None or cause.code not in _SAID_LATE:
         return pod.reason
@@ -187,7 +186,7 @@ def reason_text(pod: PodRecord) -> str:
 
 # --- groups ------------------------------------------------------------------------------------
 
-#: What tells two of a kind apart: quoted names, ``namespace/name`` and paths, ids, numbers. Words stay.
+#: Differences of two texts of a kind: quoted names, ``namespace/name`` and paths, ids, numbers.
 _VARIES = re.compile(
     r'"[^"]*"|\'[^\']*\'|[\w.-]*/[\w./-]+|\b(?=[a-f]*\d)[0-9a-f]{7,}(?:-[0-9a-f]{4,})*\b|\d+(?:[.,:]\d+)*'
 )
@@ -197,16 +196,16 @@ _COUNTED = re.compile(rf"{_ELIDED} (pod|wave|effect|delete|signal|record|event)s
 
 
 def shape(text: str, names: Iterable[str] = ()) -> str:
-    """``text`` without what differs from one of a kind to the next; ``names`` are left out as well."""
-    # Only those that are in it: to make a pattern takes longer than to use it, and most texts have no name.
+    """``text`` without numbers, paths and these ``names``."""
+    # Only names in the text: to make a pattern takes longer than to use it, and most texts have no name.
     for name in sorted((each for each in names if each and each in text), key=len, reverse=True):
         text = re.sub(rf"(?<![\w/-]){re.escape(name)}(?![\w/-])", _ELIDED, text)
     return _COUNTED.sub(rf"{_ELIDED} \1", _VARIES.sub(_ELIDED, text))
 
 
 class CauseGroup(RecordPart):
-    """Warnings of one cause. ``count`` of ``pods`` (UIDs, in inventory order), or of ``notices`` where it is
-    about none; ``sentence`` is without the count.
+    """Warnings of one cause. ``count`` of ``pods`` (UIDs, in inventory order), or of ``notices`` without a
+    pod; ``sentence`` is without the count.
     """
 
     code: str
@@ -215,7 +214,7 @@ class CauseGroup(RecordPart):
     count: int
     pods: tuple[str, ...]
     notices: tuple[Notice, ...]
-    #: The pod's name, where it is about one.
+    #: The one pod's name.
     label: str = ""
 
     @property
@@ -226,7 +225,7 @@ class CauseGroup(RecordPart):
         return self.sentence if self.count == 1 else f"{self.sentence}; {self.count - 1} more like it"
 
 
-#: Of a warning that is no pod's fate and no hook's; what is not here is mixed.
+#: For warnings other than fates and hooks; the default is mixed.
 _NOTICE_SEVERITIES: dict[str, Severity] = {
     "lock-not-held": "bad",
     "lock-lost": "bad",
@@ -253,7 +252,7 @@ _HOOK_NOTICES = tuple(code for code, _ in _HOOK_TEXTS.values())
 
 
 class _Found(NamedTuple):
-    """One pod, or one notice, before it is put with its like."""
+    """One pod, or one notice, before grouping."""
 
     code: str
     kind: int  # its place among those of one severity: the machine, pods, hooks, what is left
@@ -265,7 +264,7 @@ class _Found(NamedTuple):
 
 
 def cause_groups(shutdown: ShutdownRecord) -> tuple[CauseGroup, ...]:
-    """Every warning, like ones together: the gravest first, then what most pods have."""
+    """Every warning, like ones together: the gravest first, then the largest group."""
     labels = {pod.uid: pod.label for pod in shutdown.pods}
     by_pod: dict[tuple[str, str], list[Notice]] = {}
     for notice in shutdown.notices:
@@ -286,7 +285,7 @@ def cause_groups(shutdown: ShutdownRecord) -> tuple[CauseGroup, ...]:
         group = CauseGroup(
             code=first.code,
             severity=min((each.severity for each in members), key=SEVERITY_ORDER.index),
-            # Foreign words that differ within the group are left out, so that nobody takes one's for all.
+            # Foreign texts that differ within the group are left out.
             sentence=first.sentence if len(sentences) == 1 or not pods else first.key,
             count=len(pods) or len(members),
             pods=pods,
@@ -304,12 +303,12 @@ def _names_of(pod: PodRecord) -> tuple[str, ...]:
 
 
 def cause_key(pod: PodRecord, cause: Cause) -> str:
-    """Its sentence without what is this pod's alone: the same for pods of one group."""
+    """Its sentence without this pod's own words: the same for pods of one group."""
     return cause._replace(detail=shape(cause.detail, _names_of(pod))).sentence
 
 
 def _fates(shutdown: ShutdownRecord) -> Iterator[_Found]:
-    """Pods that did not end by themselves; one of a shutdown that goes on has no fate yet."""
+    """Pods that did not end by themselves; an open pod of a running shutdown has no fate yet."""
     many = shutdown.summary.is_killing
     for pod in shutdown.pods:
         if pod.outcome is None and shutdown.outcome == "running":
@@ -322,7 +321,7 @@ def _fates(shutdown: ShutdownRecord) -> Iterator[_Found]:
 
 
 def _hooks(shutdown: ShutdownRecord) -> Iterator[_Found]:
-    """Hooks that did not do what they are for, also of pods that ended by themselves."""
+    """Failed hooks, also of pods that ended by themselves."""
     for pod in shutdown.pods:
         for hook in pod.hooks:
             code, how = _HOOK_TEXTS.get(hook.result or "", ("", ""))
@@ -360,7 +359,7 @@ KIND_TEXTS = {
     "unknown": "shutdown",
 }
 
-#: A pod's fate: what is said of one pod, and of many.
+#: A pod's fate: text for one pod, and for many.
 FATE_TEXTS: dict[PodOutcome, tuple[str, str]] = {
     "graceful": ("ended by itself", "ended by themselves"),
     "killed": ("was killed", "were killed"),
@@ -372,10 +371,10 @@ FATE_TEXTS: dict[PodOutcome, tuple[str, str]] = {
 
 
 def headline(shutdown: ShutdownRecord) -> str:
-    """A line that begins with what went wrong, where it did, and says what became of machine and pods."""
+    """A line that begins with the fault, if there is one, then the fate of machine and pods."""
     first = next(iter(cause_groups(shutdown)), None)
     cause = ""
-    # What the fates, or the machine's end, say as well is told once; of one pod the cause tells whose.
+    # Do not repeat a cause that the fates or the machine's end already name; for one pod the cause names it.
     said = first is not None and first.code in ("no-fate", "begin-lost") and not first.label
     if first is not None and shutdown.severity != "good" and not said:
         cause = f"{first.text}. "
@@ -404,7 +403,7 @@ def _lost_its_begin(shutdown: ShutdownRecord) -> bool:
 
 
 def _end_text(shutdown: ShutdownRecord) -> str:
-    """What became of the machine."""
+    """The machine's end."""
     since = f"{span(shutdown.last_ns)} after the signal"
     begun = shutdown.last_wave >= 0
     reached = f"wave {shutdown.last_wave}, {since}" if begun else since

@@ -1,8 +1,8 @@
-"""How bad a shutdown was, in one word: its mark and its colour wherever it is shown, and what stands first.
+"""How bad a shutdown was, in one word: its sign, its colour, and its place in lists.
 
-The outcome says what became of the machine; a machine that went down as asked may have killed every pod on
-its way. So a verdict is always both. It follows from a shutdown's summary alone: the list of shutdowns, the
-report and the daemon's status cannot disagree.
+The outcome is about the machine; a machine that went down in order may have killed every pod. So a verdict
+has both. It follows from a shutdown's summary alone: the list of shutdowns, the report and the daemon's
+status cannot disagree.
 """
 
 from __future__ import annotations
@@ -13,25 +13,24 @@ from typing import Literal, NamedTuple
 
 from ebbtide.events.decisions import EpisodeOutcome
 
-#: good: every pod ended by itself; mixed: some did not; bad: somebody should look before anything else.
+#: good: every pod ended by itself; mixed: some did not; bad: look at it first.
 Severity = Literal["good", "mixed", "bad"]
 
-#: The sign that stands beside the colour, for who sees none.
+#: The sign beside the colour.
 SEVERITY_SIGNS: dict[Severity, str] = {"good": "✓", "mixed": "!", "bad": "✕"}
 
-#: Of these the worst comes first.
+#: The worst first.
 SEVERITY_ORDER: tuple[Severity, ...] = ("bad", "mixed", "good")
 
-#: With a larger share of its pods killed a shutdown was bad. A pod or two that are slow to end are an
-#: ordinary night of a node; what more than a quarter have in common is not theirs: a runtime, a grant, a
-#: period.
+#: A larger share of killed pods is bad. A slow pod or two are an ordinary night; a fault of more than a
+#: quarter is not theirs: a runtime, a grant, a period.
 KILLED_SHARE_BAD = Fraction(1, 4)
 
 
 class Summary(NamedTuple):
-    """What the severity follows from. ``pods`` has a count by fate; ``gone``: so many of the unknown ones
-    have ended, and only how is not known, or are the next shutdown's. ``lock_lost``: it was not held at the
-    signal, or lost on the way. ``headless``: the record of its begin is lost.
+    """The input of the severity. ``pods`` has a count by fate; ``gone``: how many of the unknown ones have
+    ended, or are the next shutdown's. ``lock_lost``: not held at the signal, or lost later. ``headless``: the
+    record of its begin is lost.
     """
 
     outcome: EpisodeOutcome
@@ -45,25 +44,25 @@ class Summary(NamedTuple):
 
     @property
     def killed_share(self) -> Fraction:
-        """Of the pods that were to be ended; a pod that was rejected or spared was not."""
+        """Of the pods that were to end, without rejected and spared ones."""
         stopped = sum(self.count(fate) for fate in ("graceful", "killed", "failed", "unknown"))
         return Fraction(self.count("killed"), stopped) if stopped else Fraction(0)
 
     @property
     def is_killing(self) -> bool:
-        """So many were killed that it is not about single pods."""
+        """Too many were killed for a fault of single pods."""
         return self.killed_share > KILLED_SHARE_BAD
 
 
 class SeverityRow(NamedTuple):
-    """Where ``holds``, the shutdown is at least so bad. ``because`` says why, in words."""
+    """If it ``holds``, the shutdown is at least so bad. ``because`` is the reason in words."""
 
     severity: Severity
     because: str
     holds: Callable[[Summary], bool]
 
 
-#: The only place that decides it; the first row that holds.
+#: The first row that holds decides.
 SEVERITY_TABLE: tuple[SeverityRow, ...] = (
     SeverityRow(
         "bad",
@@ -72,7 +71,7 @@ SEVERITY_TABLE: tuple[SeverityRow, ...] = (
     ),
     SeverityRow("bad", "the delay lock was not held, or was lost", lambda it: it.lock_lost),
     SeverityRow("bad", "a pod could not be ended", lambda it: it.count("failed") > 0),
-    # While it goes on every pod that has not ended counts as unknown.
+    # In a running shutdown every open pod counts as unknown.
     SeverityRow(
         "bad",
         "of a pod nobody knows whether it has ended",

@@ -78,7 +78,7 @@ class ContainerRecord(RecordPart):
     running: bool = True
     #: When the kubelet began to end it, by request or by itself.
     asked_ns: int | None = None
-    #: When the order for its stop signal was given.
+    #: The time of the order for its stop signal.
     signalled_ns: int | None = None
     #: The runtime refused the signal, and why.
     stop_refused: bool = False
@@ -101,7 +101,7 @@ class AutopsyRecord(RecordPart):
 
 
 class PodRecord(RecordPart):
-    """One pod. ``grace_seconds`` is what the plan gave it, ``wanted_grace_seconds`` what its spec asks for.
+    """One pod. ``grace_seconds`` is the plan's, ``wanted_grace_seconds`` its spec's.
 
     ``outcome`` None: the record ends before its fate. ``wave`` -1: it has no part in the plan, because it was
     rejected, was listed too late, or was left on its way down by an earlier shutdown.
@@ -151,7 +151,7 @@ class WaveRecord(RecordPart):
 
     index: int
     priority: int
-    #: The plan's share of the grant, and what the wave really had (elastic budgets hand time on).
+    #: The plan's share of the grant, and the wave's real period (elastic budgets pass time on).
     planned_ns: int
     period_ns: int | None = None
     began_ns: int | None = None
@@ -201,7 +201,7 @@ class ProcessRecord(RecordPart):
 
 
 class OrderRecord(RecordPart):
-    """An order that stands beside the waves: announcing the node, delivering statuses, the release."""
+    """An order beside the waves: announcing the node, delivering statuses, the release."""
 
     what: SideOrder | Literal[""]
     seq: int = 0

@@ -1,10 +1,10 @@
-"""An outage as a trace: from the first suspicion to its end, and below that what was proved and waited for.
+"""An outage as a trace: from the first suspicion to its end; below it the proofs and the waits.
 
-A span is made once it has ended, as of a shutdown. The root is an error where a proof was wrong: the boot
-that was proved off has spoken after the taint. What was said beside is an event of the root.
+A span is made when it ends, as in a shutdown's trace. The root is an error if a proof was wrong: the boot
+that was proved off gave a sign of life after the taint. Other statements are events of the root.
 
-How the node's last boot ended comes late, often after the outage's end. It is a span of its own, of no time,
-with a link to the shutdown's trace: what has ended is never changed.
+The report on the node's last boot comes late, often after the outage's end. It is a span of its own, of no
+time, with a link to the shutdown's trace: a finished span never changes.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ ROOT = "outage"
 SUSPICION, PROOF, POD, ATTACHMENT, RETURN = "suspicion", "proof", "pod", "attachment", "return"
 LAST_BOOT = "last boot"
 
-#: Another's, in hexadecimal. In a redacted journal there may be something else in its place.
+#: Another trace's, in hexadecimal. A redacted journal may have another text in its place.
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
-#: Beside those of orders.
+#: Beside the spans of orders.
 SPANS = (ROOT, SUSPICION, PROOF, POD, ATTACHMENT, RETURN, LAST_BOOT)
 
-#: Orders that change the cluster, or a machine: one that was not carried out is an error, unless only because
-#: something had changed, and it is decided anew.
+#: Orders that change the cluster, or a machine: a failure is an error, except after a change of the Node,
+#: when the actor decides anew.
 WRITES = ("taint", "quarantine", "untaint", "power off")
 
 
@@ -66,7 +66,7 @@ class OutageTrace(EpisodeTrace):
     def __init__(self, first: RawRecord, episode: int, header: Header) -> None:
         super().__init__(ROOT, first, episode, header)
         self.root.attributes[at.EPISODE] = episode_id(header.journal_id, episode)
-        #: While it is suspected, and not out of service.
+        #: While the node is suspected, and not out of service.
         self.suspicion: OpenSpan | None = self.begin(SUSPICION, "", self.root.span_id)
         self.proofs: dict[str, OpenSpan] = {}
         self.orders: dict[str, OpenSpan] = {}
@@ -82,10 +82,10 @@ class OutageTrace(EpisodeTrace):
             self.suspicion = None
 
     def step_ended(self) -> None:
-        """Nothing is learned from a step's end."""
+        """A step's end means no change here."""
 
     def abandon(self) -> None:
-        """The record has a gap: nobody knows what became of it."""
+        """The record has a gap, so the outcome is unknown."""
         close(self, "open", cut=True)
 
 
@@ -136,7 +136,7 @@ def proof_was_wrong(trace: OutageTrace, event: ProofWasWrong) -> None:
 
 
 def abandoned(trace: OutageTrace, event: OutageAbandoned) -> None:
-    """Said again at every reminder: once is enough."""
+    """Every reminder repeats it: once is enough."""
     if not any(each.name == "abandoned" for each in trace.root.events):
         trace.note("abandoned", ((at.TAINTED, event.tainted),))
 
@@ -152,13 +152,13 @@ def closed(trace: OutageTrace, event: OutageClosed) -> None:
 
 
 def close(trace: OutageTrace, outcome: str, *, cut: bool = False) -> None:
-    """What is still open ends here, the outage's own span last."""
+    """Ends all open spans, the outage's own last."""
     trace.end_suspicion()
     if trace.returned is not None:
         trace.end(trace.returned)
     for proof in trace.proofs.values():
         trace.end(proof)
-    # What hangs now was not seen to its end, and an order's outcome is not waited for.
+    # Open waits have no observed end, and no order's outcome delays the root.
     for span in list(trace.opened.values()):
         if span is not trace.root:
             trace.end(span, ((at.CUT, True),))
@@ -179,7 +179,7 @@ def close(trace: OutageTrace, outcome: str, *, cut: bool = False) -> None:
 
 
 def proof_accepted(trace: OutageTrace, event: ProofAccepted) -> None:
-    """It counts from now on; observed once more it goes on."""
+    """It counts from now on; a later observation continues it."""
     who = who_of(event)
     if who not in trace.proofs:
         trace.proofs[who] = trace.begin(PROOF, who, trace.root.span_id, ((at.WHO, who),))
@@ -195,7 +195,7 @@ def proof_voided(trace: OutageTrace, event: ProofVoided) -> None:
 
 
 def ordered(trace: OutageTrace, event: Any) -> None:
-    """From its record to its outcome: what lies between is the wait for the API server too."""
+    """From its record to its outcome, the wait for the API server included."""
     assert isinstance(event, Order)
     if isinstance(event, SetTaint):
         trace.boots.gone(event)
@@ -273,7 +273,7 @@ def detached(trace: OutageTrace, event: Detached) -> None:
         trace.end(span, attributes)
 
 
-#: What may come after the end, and is a span all the same.
+#: Events that may come after the end and still make a span.
 LATE = ("LastBootStated",)
 
 #: Events of the outage's own span: name and attributes.

@@ -1,8 +1,7 @@
-"""Waves, pods and containers: when each began, what became of it, and whether a deadline was missed.
+"""Waves, pods and containers: their begins, their outcomes, and missed deadlines.
 
-Below a pod: its hooks, the time from the stop signal to the exit, and what SIGKILL found. A span that
-belongs to an order has the order's key, so that whoever carried it out could name it beforehand
-(`otel.span.span_id_of`).
+Below a pod: its hooks, the time from the stop signal to the exit, and SIGKILL. An order's span has the
+order's key, so that its executor can name the span beforehand (`otel.span.span_id_of`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ NAMES_MAX = 64
 #: Termination modes in which the kubelet ends a pod.
 BY_KUBELET = ("api", "observe")
 
-#: Outcomes of a pod that are errors whatever led to them.
+#: Outcomes of a pod that are always errors.
 POD_ERRORS: dict[str, at.Error] = {"killed": "killed", "failed": "survived-sigkill"}
 
 
@@ -77,12 +76,12 @@ def wave_ended(trace: Trace, event: WaveEnded) -> None:
     if event.mounted:
         mounted = tuple(facts_of(trace, uid).label for uid in event.mounted[:NAMES_MAX])
         attributes = (*attributes, (at.WAVE_MOUNTED, mounted))
-    # A wave of 0 s is signalled and not waited for: it misses nothing.
+    # A wave of 0 s is signalled without a wait: it misses no deadline.
     had_time = wave.attributes[at.PERIOD] != 0
     if event.outcome != "overran" or not had_time or trace.asked_to_stop:
         trace.end(wave, attributes)
         return
-    # Three by name: this is the line that a back end shows in its list. All stand in the attributes.
+    # Three by name: a back end shows this line in its list. The attributes have all.
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     missed_by = f"{counted(len(names), 'pod')}: {shown}" if names else "nobody"
     if event.mounted and not names:
@@ -91,7 +90,7 @@ def wave_ended(trace: Trace, event: WaveEnded) -> None:
 
 
 def wave_failed(trace: Trace, subject: str) -> None:
-    """Its actor has failed: nobody will say how it ended."""
+    """Its actor has failed, so no event will report its end."""
     wave = trace.open_waves.pop(int(subject), None) if subject.isdecimal() else None
     if wave is not None:
         trace.end(wave, ((at.WAVE_OUTCOME, "failed"),))
@@ -121,13 +120,13 @@ def pod_planned(trace: Trace, event: PodPlanned) -> None:
 
 
 def facts_of(trace: Trace, uid: str) -> PodFacts:
-    """A pod that was never planned has nothing but its UID."""
+    """A pod without a plan has only its UID."""
     return trace.pods.get(uid) or PodFacts(uid, ((at.POD_UID, uid),), ())
 
 
 def pod_stop_began(trace: Trace, event: PodStopBegan) -> None:
-    # The fallback may say it once more in the same step, with a truer grace. The first record counts: from it
-    # the span has its id and its parent, and somebody may have been told them.
+    # The fallback may repeat it in the same step, with a truer grace. The first record counts: it gave the
+    # span its id and its parent, which another program may have already.
     if event.uid in trace.open_pods:
         return
     facts = facts_of(trace, event.uid)
@@ -136,7 +135,7 @@ def pod_stop_began(trace: Trace, event: PodStopBegan) -> None:
     pod.subject = facts.workload
     trace.open_pods[event.uid] = pod
     for former in trace.carried.pop(event.uid, ()):
-        # A hook or stop that the cancelled shutdown before began, and this one waits for.
+        # The cancelled shutdown began this hook or stop, and this one waits for it.
         role, container = former.place
         again = trace.begin(role, former.key, pod.span_id, (*former.attributes, (at.CONTINUED, True)))
         again.links.append(former.link)
@@ -149,7 +148,7 @@ def pod_ended(trace: Trace, event: PodEnded) -> None:
     pod = trace.open_pods.pop(event.uid, None)
     fate: Attributes = ((at.POD_OUTCOME, event.outcome), (at.REASON, event.reason))
     if pod is None:
-        # Spared by a cancel, found too late, or its wave never came. Of a power cut there is nothing to say.
+        # Spared by a cancel, found too late, or its wave never came. A power cut needs no span.
         if not trace.gone:
             facts = facts_of(trace, event.uid)
             attributes = (*facts.names, (at.WAVE, event.wave), *facts.plan)
@@ -160,7 +159,7 @@ def pod_ended(trace: Trace, event: PodEnded) -> None:
         return
     if trace.gone:
         fate = (*fate, (at.CUT, True))
-    # What still runs of a pod that has ended on record ends with it, unseen: a span outlives no parent.
+    # Open children of an ended pod end with it, unseen: a span outlives no parent.
     for child in pod.children.values():
         if event.outcome == "failed" and child.name in (STOP_ROLE, KILL_ROLE):
             trace.fail(child, "survived-sigkill", event.reason, ((at.CUT, True),))
@@ -177,10 +176,10 @@ def _end_pod(trace: Trace, pod: OpenSpan, error: at.Error | None, reason: str, f
 
 
 def _why(trace: Trace, event: PodEnded) -> str:
-    """Its reason with the cause first: what kept it from being asked to end, before what was done then."""
+    """Its reason with the cause first: a refused request comes before the rest."""
     if trace.version < SUBJECTS_FROM_VERSION:
         return event.reason
-    # As the record has it (`events.record.causes`), from what is known until here.
+    # Like `events.record.causes`, from what is known until here.
     stops, parts = trace.refusals.get(event.uid, {}), event.reason.split("; ")
     cause = ""
     if refused := [why for why in stops.values() if why]:
@@ -193,7 +192,7 @@ def _why(trace: Trace, event: PodEnded) -> str:
 
 
 def _pod_error(trace: Trace, event: PodEnded) -> at.Error | None:
-    # What a power cut took, or people asked not to wait for, missed no deadline.
+    # No missed deadline after a power cut, or when people gave up the wait.
     if event.outcome == "unknown" and not trace.gone and not trace.asked_to_stop:
         return "deadline-missed"
     return POD_ERRORS.get(event.outcome)
@@ -213,10 +212,10 @@ def pod_rejected(trace: Trace, event: PodRejected) -> None:
 
 # --- containers -----------------------------------------------------------------------------------
 
-#: Results of a hook that are failures: it failed, or its deadline was missed.
+#: Results of a failed hook, or of a missed deadline.
 HOOK_ERRORS: dict[str, at.Error] = {"failed": "hook-failed", "timed-out": "hook-timed-out"}
 
-#: What a runtime says of a container that SIGKILL ended: 128 + 9, or nothing.
+#: A runtime's exit codes after SIGKILL: 128 + 9, or none.
 KILLED_CODES = (None, 137)
 
 
@@ -226,7 +225,8 @@ def _open_children(trace: Trace, uid: str) -> dict[tuple[str, str], OpenSpan]:
 
 
 def begin_below_pod(trace: Trace, role: str, uid: str, container: str, key: str) -> OpenSpan | None:
-    """Below its pod. The second of its kind for a container is a retry of the first, which ends unheard.
+    """Below its pod. The second of its kind for a container is a retry of the first, which ends without an
+    outcome.
 
     ``container`` empty: it is about the pod as a whole.
     """
@@ -249,7 +249,7 @@ def begin_below_pod(trace: Trace, role: str, uid: str, container: str, key: str)
 
 
 def hook_started(trace: Trace, event: HookStarted) -> None:
-    """The order, if it has one, follows at once and gives the span its key."""
+    """The order, if there is one, follows at once and gives the span its key."""
     limit_ns = max(0, event.until_ns - trace.raw.mono_ns)
     trace.hook = ((at.HOOK_KIND, event.kind), (at.HOOK_UNTIL, milliseconds(limit_ns)))
     if event.kind not in ("exec", "httpGet"):
@@ -267,8 +267,8 @@ def _begin_hook(trace: Trace, uid: str, container: str, key: str) -> None:
 
 
 def container_outcome(trace: Trace, event: OrderEnded) -> None:
-    """A hook's exit code stands in the order's outcome, which comes before the actor's own event; of a stop
-    signal only this says whether it was sent.
+    """The order's outcome has a hook's exit code, and comes before the actor's own event. It alone shows
+    whether a stop signal was sent.
     """
     if event.result == "done":
         trace.unmet.pop(event.key, None)
@@ -319,7 +319,7 @@ def kill_ordered(trace: Trace, event: KillContainer) -> None:
         return
     trace.unmet[event.key] = None
     stop = _open_children(trace, event.uid).get((STOP_ROLE, event.container))
-    # Below the stop that it ends: the time that was waited for nothing is then the part before it.
+    # Below the stop that it ends: the stop's time before it was a wait without effect.
     if stop is not None:
         span.parent_id = stop.span_id
     span.attributes.update(trace.findings.pop((event.uid, event.container), ()))
@@ -329,8 +329,8 @@ def autopsy_taken(trace: Trace, event: AutopsyTaken) -> None:
     stop = _open_children(trace, event.uid).get((STOP_ROLE, event.container))
     if stop is None:
         return
-    # Of each process what the kernel says. Its last lines stay in the journal: what a program wrote may hold
-    # anybody's data, and a back end is often somebody else's.
+    # Only the kernel's data of each process. Its last lines stay in the journal: they may be private, and
+    # other people may run the back end.
     for process in event.processes:
         what: Attributes = (
             (at.PID, process.pid),
@@ -341,7 +341,7 @@ def autopsy_taken(trace: Trace, event: AutopsyTaken) -> None:
             (at.CONNECTIONS, process.connections),
         )
         stop.note("autopsy", trace.now_ns, what)
-    # The container's first process is the one that has the stop signal: its state tells why it was killed.
+    # The stop signal goes to the container's first process: its state explains the kill.
     for process in event.processes[:1]:
         trace.findings[(event.uid, event.container)] = _process_state(process)
 
@@ -366,9 +366,9 @@ def container_exited(trace: Trace, event: ContainerExited) -> None:
     stop = children.pop((STOP_ROLE, event.container), None)
     pod = trace.open_pods.get(event.uid)
     if kill is None and stop is None and pod is not None and facts_of(trace, event.uid).by_kubelet:
-        # Whom we have not signalled has no span for it: its end is an event of its pod.
+        # A container without our signal has no span: its end is an event of its pod.
         pod.note("container.exited", trace.now_ns, ((at.CONTAINER, event.container), *how))
-    # By our SIGKILL or by another's. A runtime may say it with a code, an adopted process says nothing.
+    # By our SIGKILL or by another's. A runtime may report a code; an adopted process has none.
     met = kill is not None and not (event.gone and kill.key in trace.unmet)
     ordered = met and event.exit_code in KILLED_CODES
     killed = event.signal == "SIGKILL" if event.signal else ordered

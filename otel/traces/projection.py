@@ -1,12 +1,10 @@
-"""The journal as traces: an incremental fold over its records that gives each span once, when it has ended.
+"""The journal as traces: an incremental fold over its records that returns each span once, when it has ended.
 
-It does not matter how the records are divided into batches, in which process, or when: the same records
-give the same spans. It may begin anywhere outside of a shutdown, such as at the checkpoint of a segment; a
-shutdown that it did not see begin is passed over.
+The same records give the same spans, in any batches, in any process, at any time. It may begin anywhere
+outside of a shutdown, such as at a segment's checkpoint; it skips a shutdown without its begin.
 
-`HANDLERS` says which records a shutdown's trace needs, and which function takes each: one row an event
-type. All others cost nothing. An outage's are in `outage_trace`; which of the two a journal is of, its
-logic says (`KINDS`).
+`HANDLERS` maps each event type of a shutdown's trace to its function, and `outage_trace` has those of an
+outage; the journal's logic chooses (`KINDS`). Other types cost no time.
 """
 
 from __future__ import annotations
@@ -89,16 +87,16 @@ HANDLERS: dict[str, Handler] = {
 
 
 class Kind(NamedTuple):
-    """What the episodes of one set of actors become."""
+    """How the episodes of one kind of journal become traces."""
 
     handlers: Mapping[str, Callable[[Any, Any], None]]
     begin: Callable[[RawRecord, int, Header, Any], EpisodeTrace]
-    #: A step has been read.
+    #: After each step.
     end_step: Callable[[Any], None]
     #: The journal has a gap.
     abandon: Callable[[Any], None]
     resource: Callable[[Header, bytes], Resource]
-    #: What is told of an episode after its end.
+    #: Types that count after an episode's end.
     late: tuple[str, ...] = ()
 
 
@@ -119,10 +117,10 @@ def _begin_outage(first: RawRecord, episode: int, header: Header, former: object
     return OutageTrace(first, episode, header)
 
 
-#: What this code can project. A shutdown that recorded another version needs the program that wrote it.
+#: The versions of this code. A shutdown with another version needs the program that wrote it.
 VERSIONS = tuple(range(FIRST_PROJECTION_VERSION, PROJECTION_VERSION + 1))
 
-#: Shutdowns whose resource is remembered, the latest ones.
+#: Remembers the resources of so many latest shutdowns.
 RESOURCES_MAX = 4096
 
 #: Written at a segment's begin, with stamps of another moment.
@@ -152,9 +150,8 @@ class Projection:
     def feed(self, header: Header, records: Sequence[RawRecord], journal_id: bytes) -> list[Span]:
         """The spans that end in these records, in the order of their ends.
 
-        ``records`` are whole steps in order, as `events.reader.Batch` has them with their ``header``; of a
-        step that closes one shutdown and opens the next, each record goes to its own. Raises
-        events.codec.BadPayload.
+        ``records`` are whole steps in order, as in `events.reader.Batch` with their ``header``; if a step
+        closes one shutdown and opens the next, each record goes to its own. Raises events.codec.BadPayload.
         """
         spans: list[Span] = []
         kind = KINDS[header.of_outages]
@@ -168,7 +165,7 @@ class Projection:
             late = trace is not None and trace.over and not raw.episode and raw.tag in kind.late
             if trace is None or (trace.over and not late):
                 continue
-            # The monotonic clock starts anew with each boot; then only the record's own wall time is left.
+            # The monotonic clock starts anew with each boot: between boots only the wall clock measures.
             same = boot_id == trace.boot_id
             trace.now_ns = raw.mono_ns + trace.offset_ns if same else raw.wall_ns
             handler = handlers.get(raw.tag)
@@ -188,7 +185,7 @@ class Projection:
         return spans
 
     def resource(self, episode: int) -> Resource:
-        """What a shutdown's spans have in common. Raises KeyError, and UnknownProjection."""
+        """The common attributes of a shutdown's spans. Raises KeyError, and UnknownProjection."""
         if episode in self.refused:
             raise UnknownProjection(episode, self.refused[episode])
         return self._resources[episode]
@@ -200,8 +197,8 @@ class Projection:
         if former is not None and not former.over:  # the journal has a gap
             kind.abandon(former)
             self._take(former, spans)
-        # The fact that opens an episode is its first record, even where it still belonged to another. Without
-        # it there is no trace id, and no span of this shutdown would be anybody's.
+        # The fact that opens an episode is its first record, even if it still belonged to another. Without it
+        # there is no trace id, and so no span.
         if first is None or first.seq != raw.episode:
             return None
         self._resources[raw.episode] = kind.resource(header, journal_id)
@@ -211,8 +208,7 @@ class Projection:
 
     def _take(self, trace: EpisodeTrace, spans: list[Span]) -> None:
         ended, trace.finished = trace.finished, []
-        # Of another version nothing is given at all: half of a trace by other rules could not be told from a
-        # whole one, and the ids of its spans would be taken.
+        # No span at all for another version: half of a trace would look whole, and would take its spans' ids.
         if trace.version in VERSIONS:
             spans += ended
         else:
@@ -220,7 +216,7 @@ class Projection:
 
 
 def resource_of(header: Header, journal_id: bytes) -> Resource:
-    """What is constant for a shutdown, from the segment in which it began."""
+    """The constants of a shutdown, from the segment of its begin."""
     names = header.identity
     attributes: Attributes = (
         *_service(header, journal_id),
@@ -233,15 +229,15 @@ def resource_of(header: Header, journal_id: bytes) -> Resource:
 
 
 def with_given(resource: Resource, given: Mapping[str, str]) -> Resource:
-    """With what the configuration says of the node beside it, such as its cluster."""
+    """With the configured attributes of the node, such as its cluster."""
     known = dict(resource.attributes)
-    # What the journal knows is not overwritten, but for the name under which all of it is found.
+    # The journal's values win, except for the service's name.
     known |= {name: value for name, value in given.items() if name not in known or name == at.SERVICE_NAME}
     return resource._replace(attributes=tuple(known.items()))
 
 
 def outage_resource(header: Header, journal_id: bytes) -> Resource:
-    """The same of an outage: of the node, and not of whichever machine the controller ran on."""
+    """The same for an outage: about the node, not the controller's machine."""
     names = header.identity
     node: Attributes = ((at.NODE_NAME, names.node), (at.NODE_UID, names.machine_id))
     return Resource((*_service(header, journal_id), *node), FIRST_PROJECTION_VERSION, OUTAGE_SCOPE)

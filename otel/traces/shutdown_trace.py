@@ -70,7 +70,7 @@ from ebbtide.otel.traces.trace import (
 
 NEXT_BOOT = "next boot"
 
-#: Roles that go on with their pod in the next shutdown.
+#: Roles that continue with their pod in the next shutdown.
 CONTINUED_ROLES = (HOOK_ROLE, STOP_ROLE, KILL_ROLE)
 
 
@@ -91,9 +91,9 @@ def shutdown_began(trace: Trace, event: ShutdownBegan) -> None:
 
 
 def shutdown_released(trace: Trace) -> None:
-    """The first release ends the shutdown. What comes after it has spans of its own."""
-    # Where the fallback was first, pods may be there whose end follows in this very step: they are counted
-    # before the root is finished, because afterwards nothing can be written into it.
+    """The first release ends the shutdown. Later work has spans of its own."""
+    # If the fallback was first, some pods end in this very step: count them before the root is finished,
+    # because nothing can change it afterwards.
     if trace.open_pods:
         trace.left_behind(len(trace.open_pods))
     _end_root(trace, "complete", trace.now_ns)
@@ -125,9 +125,9 @@ def _end_root(trace: Trace, outcome: str, end_ns: int, *, cut: bool = False) -> 
 
 
 def shutdown_closed(trace: Trace, event: EpisodeClosed) -> None:
-    """What is still open ends here, or where the record of its boot ended."""
+    """Open spans end here, or at the end of their boot's record."""
     if event.followed:
-        # The next shutdown waits for the same hooks and signals: there they are spans again, linked to these.
+        # The next shutdown waits for the same hooks and signals, with new spans linked to these.
         trace.carried = {uid: _spans_to_continue(trace, pod) for uid, pod in trace.open_pods.items()}
     if trace.gone and trace.start is not None:
         _next_boot(trace, event.outcome, trace.start)
@@ -136,11 +136,11 @@ def shutdown_closed(trace: Trace, event: EpisodeClosed) -> None:
 
 def close_trace(trace: Trace, outcome: str, end_ns: int, *, gone: bool) -> None:
     """Everything ends, the shutdown's own span last."""
-    # A cancel that a boot's end overtook was not carried through: it is cut like everything else.
+    # The boot ended before the cancel was complete: cut it like the rest.
     cancel = trace.named.pop("cancel", None)
     if cancel is not None and not gone:
         trace.end(cancel)
-    # The root last: whoever sends spans in the order of their ends knows by it that a trace is whole.
+    # The root last: it shows an exporter that the trace is whole.
     for span in list(trace.opened.values()):
         if span is not trace.root:
             trace.end(span, ((at.CUT, True),), end_ns)
@@ -158,7 +158,7 @@ def _spans_to_continue(trace: Trace, pod: OpenSpan) -> list[CarriedSpan]:
 
 
 def _next_boot(trace: Trace, outcome: str, start: DaemonStart) -> None:
-    """The time without a daemon, in a trace of its own: hours of it would leave nothing to see here."""
+    """The time without a daemon is a trace of its own: hours of it would hide the rest here."""
     trace_id = boot_trace_id(start.raw.hash)
     trace.finished.append(
         Span(
@@ -185,29 +185,29 @@ def _next_boot(trace: Trace, outcome: str, start: DaemonStart) -> None:
 
 
 def daemon_started(trace: Trace, event: DaemonStarted) -> None:
-    """Where the record before it ends is known only now."""
+    """Only now the end of the record before it is known."""
     moved = event.boot_id != trace.boot_id
     trace.start = DaemonStart(trace.raw, event.boot_id, trace.last_ns, moved=moved)
 
 
 def end_daemon_start(trace: Trace) -> None:
-    """A start in another boot ends the shutdown, even where no actor is left to say so."""
+    """A start in another boot ends the shutdown, also without an actor's event."""
     start, trace.start = trace.start, None
     if start is not None and start.moved and not trace.over:
         close_trace(trace, "complete" if trace.root.over else "truncated", start.cut_ns, gone=True)
 
 
 def abandon_trace(trace: Trace) -> None:
-    # Nothing closed it: what is between this and the next shutdown is missing from the journal.
+    # Without a close: the journal lacks the part up to the next shutdown.
     close_trace(trace, "truncated", trace.last_ns, gone=True)
 
 
 def shutdown_resumed(trace: Trace, event: Resumed) -> None:
-    """The same shutdown goes on in another process: the time between the two is a span."""
+    """The same shutdown continues in another process: the time between the two is a span."""
     if trace.start is None or trace.start.moved:
         return
     span = trace.begin("resume", "", trace.root.span_id, ((at.ACTION, event.action),))
-    # From the former process's last record on: nobody can say when exactly it died.
+    # From the former process's last record on: the moment of its death is unknown.
     span.start_ns = trace.start.cut_ns
     span.links.append(trace.link(trace.root.span_id, "shutdown"))
     trace.end(span)
@@ -244,13 +244,12 @@ def deadline_moved(trace: Trace, event: DeadlineMoved) -> None:
 
 
 # --- orders for the node as a whole ---------------------------------------------------------------
-#
-# Each is the span of one order, from its record to its outcome. An order whose outcome was lost with a daemon
-# is given once more: that is another span, linked to the one before.
+# Each is the span of one order, from its record to its outcome. If a daemon died before the outcome, the next
+# one repeats the order: another span, linked to the first.
 
 
 def begin_for_node(trace: Trace, order: Order, attributes: Attributes, parent: bytes | None = None) -> None:
-    """Below the shutdown, or ``parent``. The next of its kind after one that was lost is a retry."""
+    """Below the shutdown, or ``parent``. The next of its kind after a lost one is a retry."""
     role, key = order.span_role, order.key
     before = trace.lost.pop(role, b"")
     below = trace.root.span_id if parent is None else parent
@@ -296,7 +295,7 @@ def plan_made(trace: Trace, event: PlanMade) -> None:
 
 
 def pods_ended(trace: Trace, event: PodsEnded) -> None:
-    """From here on only statuses are waited for."""
+    """From here on the shutdown waits only for statuses."""
     trace.left_behind(len(event.unfinished))
     if "flush" not in trace.named:
         trace.named["flush"] = trace.begin("flush", "", trace.root.span_id)
@@ -320,8 +319,7 @@ def release_ordered(trace: Trace, event: ReleaseLock) -> None:
 
 
 # --- a Kubernetes node ----------------------------------------------------------------------------
-#
-# In mode process none of this is on record, so that its traces are what they were.
+# Mode process has none of this on record, so its traces stay the same.
 
 
 # --- who ends the pods -------------------------------------------------------------------------
@@ -359,7 +357,7 @@ def _health(trace: Trace, part: str, *, answers: bool, error: str) -> None:
 
 
 def delete_ordered(trace: Trace, event: DeletePod) -> None:
-    """The call alone: what the kubelet then does is the pod's own span."""
+    """The call alone: the kubelet's work is the pod's own span."""
     grace_ms = milliseconds(event.grace_seconds * NS_PER_SECOND)
     given: Attributes = ((at.GRACE, grace_ms), (at.AFTER_TAINT, event.after_taint), (at.ORDER, event.key))
     span = begin_below_pod(trace, event.span_role, event.uid, "", event.key)

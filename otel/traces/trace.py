@@ -1,11 +1,9 @@
-"""One shutdown's trace while its records are being read: the spans that are open, and those that have just
-ended.
+"""One shutdown's trace during the reading: its open spans, and those that have just ended.
 
-A span is made once, when it ends, from what stood in the journal until then. What becomes of it afterwards
-is never written into it: another reader, at another time, must make the same bytes.
+A span is made once, at its end, from the records up to there. Later events never change it: another reader,
+at another time, must make the same bytes.
 
-`EpisodeTrace` adds the root span, and `Trace` what the functions of `otel.traces.pod_spans` and
-`otel.traces.shutdown_trace` must remember from one record to the next.
+`EpisodeTrace` adds the root span, and `Trace` the memory of `pod_spans` and `shutdown_trace`.
 """
 
 from __future__ import annotations
@@ -30,21 +28,21 @@ from ebbtide.otel.span import (
     trace_id_of,
 )
 
-#: Of one span; as many as OpenTelemetry's own SDKs keep.
+#: Of one span, as in OpenTelemetry's own SDKs.
 EVENTS_MAX = 128
 
 #: Jaeger corrects a span without length, and then takes its copies for different spans.
 LENGTH_NS_MIN = 1
 
 
-#: The first version in which a name says whom the span is about.
+#: The first version whose names have a subject.
 SUBJECTS_FROM_VERSION = 2
 #: By role, the attribute that ends such a name.
 DETAILS = {HOOK_ROLE: at.HOOK_KIND, STOP_ROLE: at.SIGNAL}
 
 
 class OpenSpan:
-    """A span that has begun. ``children`` are those that cannot outlive it, by role and container."""
+    """A span that has begun. ``children``: spans that cannot outlive it, by role and container."""
 
     __slots__ = (
         "attributes",
@@ -62,9 +60,9 @@ class OpenSpan:
     )
 
     def __init__(self, name: str, key: str, span_id: bytes, parent_id: bytes, start_ns: int) -> None:
-        #: Its role: what its id, and all rules, go by.
+        #: Its role, which decides its id and all rules.
         self.name = name
-        #: Whom it is about, in a word that is as bounded as the workloads of a cluster.
+        #: Its workload, or another bounded name.
         self.subject = ""
         self.key = key
         self.span_id = span_id
@@ -83,10 +81,10 @@ class OpenSpan:
         return " ".join(str(part) for part in (self.name, self.subject, detail) if part)
 
     def note(self, name: str, time_ns: int, attributes: Attributes = ()) -> None:
-        """Something that happened within it; nothing once it is over."""
+        """Adds an event; ignored after the span's end."""
         if self.over:
             return
-        # Counted, where there are too many: a back end that cuts them itself says nothing of it.
+        # Count the rest: a back end cuts them without a sign.
         if len(self.events) < EVENTS_MAX:
             self.events.append(SpanEvent(name, time_ns, attributes))
         else:
@@ -94,11 +92,11 @@ class OpenSpan:
 
 
 class Spans:
-    """``raw`` and ``now_ns`` (wall clock) are of the record that is being read."""
+    """``raw`` and ``now_ns`` (wall clock) are of the current record."""
 
     def __init__(self, trace_id: bytes, episode: int, first: RawRecord) -> None:
         self.trace_id = trace_id
-        #: Until its first decision says which one was recorded.
+        #: Until its first decision records one.
         self.version = FIRST_PROJECTION_VERSION
         self.episode = episode
         self.raw = first
@@ -109,7 +107,7 @@ class Spans:
         self._attempts: dict[tuple[str, str], int] = {}
 
     def begin(self, name: str, key: str, parent: bytes, attributes: Attributes = ()) -> OpenSpan:
-        """A span begins now. A key that was there already gives another attempt, never the same id."""
+        """A span begins now. A repeated key gives another attempt, never the same id."""
         attempt = self._attempts.get((name, key), 0)
         self._attempts[(name, key)] = attempt + 1
         span_id = self._ids.of(name, key, attempt)
@@ -120,7 +118,7 @@ class Spans:
     def begin_again(
         self, name: str, key: str, parent: bytes, attributes: Attributes, before: bytes
     ) -> OpenSpan:
-        """A span that may be a retry: ``before`` is the id of the one that it links to, or empty."""
+        """A span that may be a retry: ``before`` is the id to link to, or empty."""
         made = self.begin(name, key, parent, attributes)
         if before:
             made.links.append(self.link(before, "retry"))
@@ -134,7 +132,7 @@ class Spans:
         status: Status = "unset",
         text: str = "",
     ) -> None:
-        """The span is over; a second end changes nothing."""
+        """Ends the span; a second end is a no-op."""
         if span.over:
             return
         span.over = True
@@ -142,7 +140,7 @@ class Spans:
         span.attributes.update(attributes)
         if span.dropped:
             span.attributes[at.DROPPED] = span.dropped
-        # Never before its begin, whatever the clocks of two boots say.
+        # Never before its begin, whatever the clocks of two boots show.
         end_ns = self.now_ns if end_ns is None else end_ns
         self.finished.append(
             Span(
@@ -170,13 +168,13 @@ class Spans:
         attributes: Attributes = (),
         end_ns: int | None = None,
     ) -> None:
-        """It ends with an error: for people ``text`` says which, for queries ``error``."""
+        """It ends with an error: ``text`` for people, ``error`` for queries."""
         self.end(span, (*attributes, (at.ERROR_TYPE, error)), end_ns, "error", text)
 
     def point(
         self, name: str, key: str, parent: bytes, attributes: Attributes = (), subject: str = ""
     ) -> None:
-        """A span of no time: something that is worth a line of its own."""
+        """A span of no time: an event that needs a line of its own."""
         span = self.begin(name, key, parent, attributes)
         span.subject = subject
         self.end(span)
@@ -192,7 +190,7 @@ ROOT = "shutdown"
 
 
 class CarriedSpan(NamedTuple):
-    """A hook or stop that goes on in the next shutdown. ``place``: its role and container."""
+    """A hook or stop that continues in the next shutdown. ``place``: its role and container."""
 
     place: tuple[str, str]
     key: str
@@ -201,9 +199,9 @@ class CarriedSpan(NamedTuple):
 
 
 class PodFacts(NamedTuple):
-    """A pod as it was planned: what each of its spans says, and what only its own says.
+    """A planned pod: ``names`` for all of its spans, ``plan`` for its own.
 
-    ``by_kubelet``: not we end it. ``workload``: ``namespace/name`` without what is drawn or counted.
+    ``by_kubelet``: the kubelet ends it. ``workload``: ``namespace/name`` without random and counted parts.
     """
 
     label: str
@@ -214,13 +212,13 @@ class PodFacts(NamedTuple):
 
 
 class DaemonStart:
-    """A start of the daemon in the middle: ``cut_ns`` is where the record before it ends."""
+    """A daemon's start during a shutdown: ``cut_ns`` is the end of the record before it."""
 
     def __init__(self, raw: RawRecord, boot_id: str, cut_ns: int, *, moved: bool) -> None:
         self.raw = raw
         self.boot_id = boot_id
         self.cut_ns = cut_ns
-        #: Another boot: whatever was still open went with the last one.
+        #: Another boot: all open spans ended with the last one.
         self.moved = moved
 
 
