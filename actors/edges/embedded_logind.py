@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import trio
 
-from ebbtide.actors.interfaces import Effect, Ending, Outlet, StartState
+from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, StartState
 from ebbtide.actors.simulated_logind import InProgress, ShutdownSignal, SimulatedLogind
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
@@ -53,7 +53,7 @@ class Down(NamedTuple):
     timed_out: bool
 
 
-class EmbeddedLogindEdge:
+class EmbeddedLogindEdge(Edge):
     """``grant_seconds``: the limit until a drop-in raises it."""
 
     def __init__(self, grant_seconds: int = GRANT_SECONDS_DEFAULT) -> None:
@@ -113,16 +113,6 @@ class EmbeddedLogindEdge:
                 self.released.set()
             else:
                 await outlet.put(event)
-
-    def prewarm(self) -> None:
-        """No late imports."""
-
-    def detach(self) -> None:
-        """All is in this process."""
-
-    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """All ends with its process."""
-        return None
 
     # --- as logind sees it: its timer, its subscriber, its final unit ----------------------------
 

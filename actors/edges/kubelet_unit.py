@@ -32,7 +32,7 @@ from ebbtide.actors.edges.documents import object_of_file
 from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, ask_once, system_bus_address
 from ebbtide.actors.edges.linux.proc import read_stat
 from ebbtide.actors.edges.service_manager import SYSTEMD
-from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell
+from ebbtide.actors.interfaces import WARNING, Edge, Effect, Ending, Outlet, Tell
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import AwaitUnmounts, CheckMounts, StartKubelet, StopKubelet
@@ -55,7 +55,7 @@ KUBELET_ROOT = Path("/var/lib/kubelet")
 MOUNT_TABLE = Path("/proc/self/mountinfo")
 
 
-class KubeletEdge:
+class KubeletEdge(Edge):
     """``unit``: as the service manager names it. ``root``: the kubelet's folder.
 
     ``mount_table``: the node's; ``/proc/1/mountinfo`` in a container that shares the node's processes.
@@ -118,12 +118,6 @@ class KubeletEdge:
             self._asked.set()
             await trio.sleep(HEALTH_SECONDS)
         self._asked.set()
-
-    def prewarm(self) -> None:
-        """A shutdown needs no more than what runs already."""
-
-    def detach(self) -> None:
-        """A stopped kubelet stays stopped: the next daemon knows it from the journal."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """Every order may be repeated. `AwaitUnmounts` then has its whole time again; its wave has a deadline

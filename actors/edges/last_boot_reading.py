@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import trio
 
-from ebbtide.actors.interfaces import Effect, Ending, Outlet
+from ebbtide.actors.interfaces import Edge, Effect, Outlet
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.facts import LastBootRead
@@ -72,7 +72,7 @@ def this_machine() -> Machine:
     return Machine(INIT_ROOT)
 
 
-class LastBootEdge:
+class LastBootEdge(Edge):
     """``ended_boot``: the boot to ask about; empty: none. ``boot_id``: the present one. ``folder`` outlives a
     boot.
 
@@ -99,12 +99,6 @@ class LastBootEdge:
     def prewarm(self) -> None:
         """After arming there is time to read."""
         self._armed.set()
-
-    def detach(self) -> None:
-        """The sign of life stays."""
-
-    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        return None
 
 
 async def read_last_boot(machine: Machine, folder: Path, boot_id: str) -> LastBootRead:

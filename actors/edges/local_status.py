@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import trio
 
-from ebbtide.actors.interfaces import Effect, Ending, Outlet
+from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import AnnounceNode, DeliverStatuses
 from ebbtide.events.files import read_own, write_atomically
@@ -43,7 +43,7 @@ class NodeObject(msgspec.Struct, kw_only=True):
     pods: dict[str, PodStatus]
 
 
-class LocalStatusEdge:
+class LocalStatusEdge(Edge):
     """Carries out `AnnounceNode` and `DeliverStatuses` on a file."""
 
     def __init__(self, state_dir: Path) -> None:
@@ -62,12 +62,6 @@ class LocalStatusEdge:
     async def run(self, outlet: Outlet) -> None:
         """No other process changes the file."""
         await trio.sleep_forever()
-
-    def prewarm(self) -> None:
-        """No late imports."""
-
-    def detach(self) -> None:
-        """The file stays."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """Both effects may be repeated."""

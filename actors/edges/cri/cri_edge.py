@@ -17,7 +17,7 @@ import trio
 
 from ebbtide.actors.edges.cri.cri_pods import inventory_file, table_file
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext, error_text
+from ebbtide.actors.interfaces import WARNING, Edge, Effect, Ending, Outlet, Tell, TraceContext, error_text
 from ebbtide.events import bounds
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
@@ -36,7 +36,7 @@ RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 AWAKE = "ebbtide.actors.edges.cri.cri_runtime"
 
 
-class CriEdge:
+class CriEdge(Edge):
     """Carries out signals, kills, hooks, autopsies and inventories.
 
     ``endpoint``: the runtime's socket as a gRPC target (``unix:///run/containerd/containerd.sock``).
@@ -113,9 +113,6 @@ class CriEdge:
     def prewarm(self) -> None:
         """Import gRPC, connect, and fill the table."""
         self._wanted.set()
-
-    def detach(self) -> None:
-        """Cancelling ends no container: a stop goes on in the runtime."""
 
     def pass_on(self, context: TraceContext) -> None:
         """Give every call of an order that order's trace context."""

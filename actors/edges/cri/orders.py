@@ -25,9 +25,8 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import trio
 
@@ -55,7 +54,7 @@ from ebbtide.actors.edges.process.hooks import TIMED_OUT
 from ebbtide.actors.interfaces import Ending, Outlet, TraceContext
 from ebbtide.events import bounds
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND, Order
-from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy
+from ebbtide.events.decisions import KillContainer, RunHook, SendSignal
 from ebbtide.events.facts import AutopsyTaken
 from ebbtide.events.units import size_text
 from ebbtide.events.values import ProcessReport
@@ -88,12 +87,6 @@ class ContainerOrders:
         self._stops = stops
         self._sandboxes = sandboxes
         self._context = context
-        self._handlers: Mapping[type[Order], Callable[[Any, Outlet], Awaitable[Ending]]] = {
-            SendSignal: self._send_signal,
-            KillContainer: self._kill_container,
-            TakeAutopsy: self._take_autopsy,
-            RunHook: self._run_hook,
-        }
 
     async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
         """Waits for the table, for a bounded time. If the kubelet has started the container again meanwhile,
@@ -108,20 +101,22 @@ class ContainerOrders:
         given = self._table.given.get(key)
         if meant is not None and given is not None and given.id != meant.id:
             return Ending() if isinstance(order, (SendSignal, KillContainer)) else self._unknown()
-        return await self._handlers[type(order)](order, outlet)
-
-    async def _send_signal(self, order: SendSignal, outlet: Outlet) -> Ending:
-        entry = await self._running(order, outlet)
-        if isinstance(entry, Ending):
-            return entry
         context = self._context(order.key)
-        return await self._stops.signal(entry, order.signal, context, outlet)
-
-    async def _kill_container(self, order: KillContainer, outlet: Outlet) -> Ending:
-        entry = await self._running(order, outlet)
-        if isinstance(entry, Ending):
-            return entry
-        return await self._stops.kill(entry, self._context(order.key))
+        if isinstance(order, SendSignal | KillContainer):
+            entry = await self._running(order, outlet)
+            if isinstance(entry, Ending):
+                return entry
+            if isinstance(order, KillContainer):
+                return await self._stops.kill(entry, context)
+            return await self._stops.signal(entry, order.signal, context, outlet)
+        found = self._table.find(*key)
+        if isinstance(order, RunHook) and found is not None:
+            return await self._hooks.run(found, order, context, outlet)
+        if found is None or not found.running:
+            return self._unknown()
+        processes = await examine_container(found)
+        await outlet.put(AutopsyTaken(uid=order.uid, container=order.container, processes=processes))
+        return Ending()
 
     async def _running(self, order: SendSignal | KillContainer, outlet: Outlet) -> ContainerEntry | Ending:
         """The container to stop, or the outcome: it has ended, and its end is reported."""
@@ -153,20 +148,6 @@ class ContainerOrders:
         self._inventory.expected.drop(*key)
         await outlet.put(found_gone(*key, code))
         return Ending()
-
-    async def _take_autopsy(self, order: TakeAutopsy, outlet: Outlet) -> Ending:
-        entry = self._table.find(order.uid, order.container)
-        if entry is None or not entry.running:
-            return self._unknown()
-        processes = await examine_container(entry)
-        await outlet.put(AutopsyTaken(uid=order.uid, container=order.container, processes=processes))
-        return Ending()
-
-    async def _run_hook(self, order: RunHook, outlet: Outlet) -> Ending:
-        entry = self._table.find(order.uid, order.container)
-        if entry is None:
-            return self._unknown()
-        return await self._hooks.run(entry, order, self._context(order.key), outlet)
 
     def _unknown(self) -> Ending:
         return Ending("failed", UNKNOWN_CONTAINER if self._warm.is_set() else RUNTIME_AWAY)

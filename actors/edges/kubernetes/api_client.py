@@ -31,14 +31,7 @@ from weakref import WeakSet
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    HTTP_FORBIDDEN,
-    HTTP_NOT_FOUND,
-    JSON,
-    Answer,
-    AnswerTooLong,
-    Unanswered,
-)
+from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.credentials import Access, Credentials, UnusableCredentials, failure_text
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events.units import size_text, span_s
@@ -144,7 +137,7 @@ async def _note_sent(*ignored: object) -> None:
 
 async def _refuse_redirect(*ignored: object) -> NoReturn:
     """An API server never redirects, and the token is only for it."""
-    raise Unanswered("the server sends us elsewhere, where nothing is asked")
+    raise api.Unanswered("the server sends us elsewhere, where nothing is asked")
 
 
 #: For a command in a container (k8s.io/apimachinery, remotecommand): a message's first byte is its channel.
@@ -273,7 +266,7 @@ class ApiSession:
                     if isinstance(message.data, bytes) and message.data[:1] and message.data[0] in pieces:
                         pieces[message.data[0]] += message.data[1:]
                     if sum(map(len, pieces.values())) > bytes_max:
-                        raise AnswerTooLong(f"a command that says more than {bytes_max} bytes")
+                        raise api.AnswerTooLong(f"a command that says more than {bytes_max} bytes")
         except self._refused as error:
             code: int = error.status
             return code
@@ -320,7 +313,7 @@ def _no_password() -> NoReturn:
 LINE_BYTES_MAX = 16 * 1024 * 1024
 
 
-class SilentStream(Unanswered):
+class SilentStream(api.Unanswered):
     """No byte came for so long. The stream may be read again."""
 
 
@@ -368,15 +361,15 @@ class LineStream:
             self._pieces.append(rest)
             self._size += len(rest)
             if self._size > LINE_BYTES_MAX:
-                raise Unanswered(f"a line of more than {size_text(LINE_BYTES_MAX)}")
+                raise api.Unanswered(f"a line of more than {size_text(LINE_BYTES_MAX)}")
         return self._lines.pop()
 
-    async def answer(self, silence_seconds_max: float) -> Answer:
+    async def answer(self, silence_seconds_max: float) -> api.Answer:
         """The whole body of a refusal. Raises as `line` does."""
         lines = []
         while (line := await self.line(silence_seconds_max)) is not None:
             lines.append(line)
-        return Answer(self.code, b"\n".join((*lines, *self._pieces)), self.retry_after_seconds)
+        return api.Answer(self.code, b"\n".join((*lines, *self._pieces)), self.retry_after_seconds)
 
 
 class UseCount:
@@ -515,11 +508,11 @@ class ApiClient:
         path: str,
         *,
         body: object = None,
-        content_type: str = JSON,
+        content_type: str = api.JSON,
         seconds_max: float,
         traceparent: str = "",
-        accept: str = JSON,
-    ) -> Answer:
+        accept: str = api.JSON,
+    ) -> api.Answer:
         """One call, repeated with fresh credentials where the server refused the old. Raises Unanswered."""
         headers = _request_headers(content_type, traceparent, accept)
         with noticing_sent() as sending:
@@ -535,12 +528,12 @@ class ApiClient:
                             answer = await self._send(method, path, headers, body)
                     return answer
                 raise self._silent(f"{method} {_without_query(path)}", seconds_max)
-            except Unanswered as error:
+            except api.Unanswered as error:
                 error.sent = sending.begun
                 raise
 
-    async def _send(self, method: str, path: str, headers: dict[str, str], body: object) -> Answer:
-        async def exchange() -> Answer:
+    async def _send(self, method: str, path: str, headers: dict[str, str], body: object) -> api.Answer:
+        async def exchange() -> api.Answer:
             _, response = await self._request(method, path, headers, body)
             async with response:
                 pieces, size = [], 0
@@ -551,25 +544,25 @@ class ApiClient:
                         if size - len(piece) <= LARGE_BYTES < size:
                             await turn.enter_async_context(self.large)
                         if size > ANSWER_BYTES_MAX:
-                            raise AnswerTooLong(f"an answer of more than {size_text(ANSWER_BYTES_MAX)}")
-                    return Answer(response.status, b"".join(pieces), _retry_after(response.headers))
+                            raise api.AnswerTooLong(f"an answer of more than {size_text(ANSWER_BYTES_MAX)}")
+                    return api.Answer(response.status, b"".join(pieces), _retry_after(response.headers))
 
-        answer: Answer = await self._run(exchange(), method, path)
+        answer: api.Answer = await self._run(exchange(), method, path)
         return answer
 
     async def _request(self, method: str, path: str, headers: dict[str, str], body: object) -> BegunAnswer:
         session, access = self._session, self._credentials.access
         if session is None or access is None:
-            raise Unanswered(self._unusable)
+            raise api.Unanswered(self._unusable)
         bearer = {"Authorization": f"Bearer {access.token}"} if access.token else {}
         return session, await session.request(method, path, headers | bearer, body)
 
-    async def execute(self, path: str, *, seconds_max: float, bytes_max: int) -> CommandResult | Answer:
+    async def execute(self, path: str, *, seconds_max: float, bytes_max: int) -> CommandResult | api.Answer:
         """A command's output, by the path of a pod's ``exec``, or the server's refusal. Raises Unanswered."""
         with trio.move_on_after(seconds_max):
             session, access = self._session, self._credentials.access
             if session is None or access is None:
-                raise Unanswered(self._unusable)
+                raise api.Unanswered(self._unusable)
             bearer = {"Authorization": f"Bearer {access.token}"} if access.token else {}
             headers = {"User-Agent": USER_AGENT} | bearer
             done: CommandResult | int = await self._run(
@@ -578,9 +571,9 @@ class ApiClient:
             if not isinstance(done, int):
                 return done
             # A refused upgrade has only a code. A plain request gets the reason.
-            if done in (UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND):
+            if done in (UNAUTHORIZED, api.HTTP_FORBIDDEN, api.HTTP_NOT_FOUND):
                 return await self.call("GET", path, seconds_max=seconds_max)
-            return Answer(done)
+            return api.Answer(done)
         raise self._silent(f"GET {_without_query(path)}", seconds_max)
 
     @asynccontextmanager
@@ -588,7 +581,9 @@ class ApiClient:
         """GET a stream. ``seconds_max``: until the answer begins. Raises Unanswered."""
         begun: BegunAnswer | None = None
         with trio.move_on_after(seconds_max):
-            begun = await self._run(self._request("GET", path, _request_headers(JSON, ""), None), "GET", path)
+            begun = await self._run(
+                self._request("GET", path, _request_headers(api.JSON, ""), None), "GET", path
+            )
         if begun is None:
             raise self._silent(f"GET {_without_query(path)}", seconds_max)
         session, response = begun
@@ -602,14 +597,14 @@ class ApiClient:
                 partial(_hold, response),
             )
 
-    def _silent(self, what: str, seconds: float) -> Unanswered:
+    def _silent(self, what: str, seconds: float) -> api.Unanswered:
         self._doubt.set()
-        return Unanswered(f"{what}: no answer in {span_s(seconds)}")
+        return api.Unanswered(f"{what}: no answer in {span_s(seconds)}")
 
     async def _run(self, work: Coroutine[Any, Any, Any], method: str, path: str) -> Any:
         if self._loop is None:
             work.close()
-            raise Unanswered("the connection to the API server is closed")
+            raise api.Unanswered("the connection to the API server is closed")
         try:
             with self._idle.busy():
                 return await self._loop.run_aio_coroutine(work)
@@ -617,11 +612,11 @@ class ApiClient:
             # Every exception of the client means no answer. When it closes it also cancels tasks that wait
             # for a connection. Trio's own cancelling passes.
             self._doubt.set()
-            kind = AnswerTooLong if isinstance(error, AnswerTooLong) else Unanswered
+            kind = api.AnswerTooLong if isinstance(error, api.AnswerTooLong) else api.Unanswered
             raise kind(f"{method} {_without_query(path)}: {failure_text(error)}") from None
 
 
-def _request_headers(content_type: str, traceparent: str, accept: str = JSON) -> dict[str, str]:
+def _request_headers(content_type: str, traceparent: str, accept: str = api.JSON) -> dict[str, str]:
     # Decompressing costs this machine more than it saves on the way to a nearby server.
     headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
     headers["Content-Type"] = content_type

@@ -22,7 +22,7 @@ from ebbtide.actors.edges.kubernetes.known_pods import (
     PodCache,
     PodStore,
 )
-from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext, error_text
+from ebbtide.actors.interfaces import WARNING, Edge, Effect, Ending, Outlet, Tell, TraceContext, error_text
 from ebbtide.events import bounds
 from ebbtide.events.base import Order
 from ebbtide.events.facts import ApiRead
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NO_API = "no API server: no kubeconfig was named, and this is no pod"
 
 
-class KubernetesEdge:
+class KubernetesEdge(Edge):
     """Watches the pods of ``node`` and carries out orders to the API server.
 
     ``kubeconfig`` None: the pod's own access; outside of a pod there is no API, and pods are known from the
@@ -132,9 +132,6 @@ class KubernetesEdge:
     def prewarm(self) -> None:
         """Import the client, connect, and list."""
         self._wanted.set()
-
-    def detach(self) -> None:
-        """No process is ours, and writes stay."""
 
     def pass_on(self, context: TraceContext) -> None:
         """Give every call of an order that order's trace context."""

@@ -19,18 +19,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    HTTP_GONE,
-    HTTP_TOO_MANY,
-    PART_PODS,
-    Answer,
-    ApiCaller,
-    ListPart,
-    Unanswered,
-    answer_text,
-    list_in_parts,
-    pods_path,
-)
+from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.api_client import LineStream, SilentStream
 from ebbtide.actors.edges.kubernetes.known_pods import (
     NO_LIST,
@@ -56,7 +45,7 @@ LIVED_SECONDS = 1.0
 REFUSALS_MAX = 5
 
 
-class Streamer(ApiCaller, Protocol):
+class Streamer(api.ApiCaller, Protocol):
     """`api_client.ApiClient`."""
 
     def stream(self, path: str, *, seconds_max: float) -> AbstractAsyncContextManager[LineStream]:
@@ -101,8 +90,8 @@ class Watched(Generic[ItemT]):
         self.path, self.project, self.part = path, project, part
         self.gather_seconds = gather_seconds
         self.decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
-        listed: Any = ListPart
-        self.part_decoder: msgspec.json.Decoder[ListPart[Any]] = msgspec.json.Decoder(listed[kind])
+        listed: Any = api.ListPart
+        self.part_decoder: msgspec.json.Decoder[api.ListPart[Any]] = msgspec.json.Decoder(listed[kind])
 
 
 class Store(Protocol[ItemT]):
@@ -219,7 +208,7 @@ class Watch(Generic[ItemT]):
             except VersionExpired:
                 self._listed = False
                 await self._wait(0.0)
-            except Unanswered as error:
+            except api.Unanswered as error:
                 since = trio.current_time() if self._since is None else self._since
                 await self._health.failed(str(error), since)
                 self._store.why_no_list = NO_LIST if self._health.away else ""
@@ -237,12 +226,12 @@ class Watch(Generic[ItemT]):
             if event.type == "ERROR":
                 # As a refusal of the watch.
                 status = _status_decoder.decode(event.object)
-                raise_unless_ok(Answer(status.code, msgspec.json.encode(status)))
+                raise_unless_ok(api.Answer(status.code, msgspec.json.encode(status)))
             found = self._watched.decoder.decode(event.object)
         except (ValueError, RecursionError) as error:
             # An event was lost: list again.
             self._listed = False
-            raise Unanswered(f"an event of the watch that cannot be read: {error}") from None
+            raise api.Unanswered(f"an event of the watch that cannot be read: {error}") from None
         # Other events (a bookmark) only move the version on.
         if event.type == "DELETED":
             self._store.remove(self._watched.project(found))
@@ -278,7 +267,7 @@ class Watch(Generic[ItemT]):
 
 
 def pods_of(node: str) -> Watched[KnownPod]:
-    return Watched(partial(pods_path, node), PodObject, project_pod, PART_PODS)
+    return Watched(partial(api.pods_path, node), PodObject, project_pod, api.PART_PODS)
 
 
 class PodWatch(Watch[KnownPod]):
@@ -288,7 +277,7 @@ class PodWatch(Watch[KnownPod]):
         super().__init__(link, pods_of(node), store, health)
 
 
-async def ask_liveness(caller: ApiCaller) -> None:
+async def ask_liveness(caller: api.ApiCaller) -> None:
     """Raises Unanswered, also for a server that says it is not well."""
     answer = await caller.call("GET", LIVENESS_PATH, seconds_max=bounds.now.api_liveness_seconds)
     if answer.code >= 500:
@@ -299,29 +288,29 @@ class VersionExpired(Exception):
     """The server no longer knows that resource version: list again."""
 
 
-class ApiRefused(Unanswered):
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer_text(answer))
+class ApiRefused(api.Unanswered):
+    def __init__(self, answer: api.Answer) -> None:
+        super().__init__(api.answer_text(answer))
         self.retry_after_seconds = answer.retry_after_seconds
 
 
-def raise_unless_ok(answer: Answer) -> None:
+def raise_unless_ok(answer: api.Answer) -> None:
     """Raises VersionExpired, ApiRefused."""
-    if answer.code == HTTP_GONE:
+    if answer.code == api.HTTP_GONE:
         raise VersionExpired
     if not answer.ok:
         raise ApiRefused(answer)
 
 
-async def list_watched(caller: ApiCaller, watched: Watched[ItemT]) -> tuple[list[ItemT], str]:
+async def list_watched(caller: api.ApiCaller, watched: Watched[ItemT]) -> tuple[list[ItemT], str]:
     """All objects, and their resource version. Raises VersionExpired, Unanswered."""
 
-    async def ask(path: str) -> Answer:
+    async def ask(path: str) -> api.Answer:
         answer = await caller.call("GET", path, seconds_max=bounds.now.api_unhurried_seconds)
         raise_unless_ok(answer)
         return answer
 
-    return await list_in_parts(ask, watched.path, watched.part_decoder, watched.project, watched.part)
+    return await api.list_in_parts(ask, watched.path, watched.part_decoder, watched.project, watched.part)
 
 
 # One failed call says little: an API server may restart, or one of three may go. The server is away after
@@ -349,7 +338,7 @@ class _Review(msgspec.Struct):
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
-async def may_taint(caller: ApiCaller, node: str, before: bool = True) -> bool:
+async def may_taint(caller: api.ApiCaller, node: str, before: bool = True) -> bool:
     """May we change the node's taints? ``before`` where that cannot be learned.
 
     NodeRestriction refuses changed taints from the node's own identity, whatever RBAC allows
@@ -363,13 +352,13 @@ async def may_taint(caller: ApiCaller, node: str, before: bool = True) -> bool:
         may = await _review(
             caller, SELF_SUBJECT_ACCESS_REVIEWS, "authorization.k8s.io/v1", "SelfSubjectAccessReview", spec
         )
-    except Unanswered:
+    except api.Unanswered:
         return before
     return before if may is None else may.allowed
 
 
 async def _review(
-    caller: ApiCaller, path: str, version: str, kind: str, spec: object
+    caller: api.ApiCaller, path: str, version: str, kind: str, spec: object
 ) -> _ReviewStatus | None:
     body = (
         {"apiVersion": version, "kind": kind, "spec": spec} if spec else {"apiVersion": version, "kind": kind}
@@ -384,7 +373,7 @@ async def _review(
 class ApiHealth:
     """Learns how calls went, and reports changes as `ApiRead`."""
 
-    def __init__(self, caller: ApiCaller, node: str, outlet: Outlet) -> None:
+    def __init__(self, caller: api.ApiCaller, node: str, outlet: Outlet) -> None:
         self._caller = caller
         self._node = node
         self._outlet = outlet
@@ -422,7 +411,7 @@ class ApiHealth:
             error, since = self._doubt
             try:
                 await ask_liveness(self._caller)
-            except Unanswered:
+            except api.Unanswered:
                 await trio.sleep_until(since + bounds.now.api_away_seconds)
                 if self._doubt is not None:
                     await self.failed(error, since)
@@ -455,20 +444,20 @@ class ApiHealth:
 class HeardCaller:
     """The writers' caller: reports to the server's health."""
 
-    def __init__(self, caller: ApiCaller) -> None:
+    def __init__(self, caller: api.ApiCaller) -> None:
         self._caller = caller
         self.health: ApiHealth | None = None
 
-    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+    async def call(self, method: str, path: str, **fields: Any) -> api.Answer:
         """Raises Unanswered."""
         began = trio.current_time()
         try:
             answer = await self._caller.call(method, path, **fields)
-        except Unanswered as error:
+        except api.Unanswered as error:
             if self.health is not None:
                 self.health.unheard(str(error), began)
             raise
         # An overloaded or failing server is there, but of no use.
-        if self.health is not None and answer.code < 500 and answer.code != HTTP_TOO_MANY:
+        if self.health is not None and answer.code < 500 and answer.code != api.HTTP_TOO_MANY:
             self.health.heard()
         return answer

@@ -14,16 +14,7 @@ from pathlib import Path
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    HTTP_CONFLICT,
-    ApiCall,
-    ApiCaller,
-    JsonObject,
-    Unanswered,
-    answer_ending,
-    rfc3339_now,
-    unanswered_ending,
-)
+from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, HeardCaller, PodWatch
 from ebbtide.actors.edges.kubernetes.known_pods import (
@@ -101,7 +92,7 @@ class Writes:
 
     def __init__(
         self,
-        caller: ApiCaller,
+        caller: api.ApiCaller,
         lookup: PodStore,
         node: str,
         context: TraceContext = lambda key: "",
@@ -149,21 +140,21 @@ TRACE_PART, TRACE_PARTS = 1, 4
 
 
 class EventWriter:
-    def __init__(self, caller: ApiCaller, node: str, context: TraceContext) -> None:
+    def __init__(self, caller: api.ApiCaller, node: str, context: TraceContext) -> None:
         self._caller, self._node, self._context = caller, node, context
 
     async def post(self, order: PostEvent, outlet: Outlet) -> Ending:
         traceparent = self._context(order.key)
-        call = ApiCall(self._caller, bounds.now.api_unhurried_seconds, traceparent)
+        call = api.ApiCall(self._caller, bounds.now.api_unhurried_seconds, traceparent)
         event = event_object(order, self._node, trace_id_of(traceparent))
         try:
             answer = await call.until_answered(
                 "POST", f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event
             )
-        except Unanswered as error:
-            return unanswered_ending(error)
+        except api.Unanswered as error:
+            return api.unanswered_ending(error)
         # The name is made of the order's key, so a conflict is this very Event.
-        return Ending() if answer.code == HTTP_CONFLICT else answer_ending(answer)
+        return Ending() if answer.code == api.HTTP_CONFLICT else api.answer_ending(answer)
 
 
 def trace_id_of(traceparent: str) -> str:
@@ -171,17 +162,17 @@ def trace_id_of(traceparent: str) -> str:
     return parts[TRACE_PART] if len(parts) == TRACE_PARTS else ""
 
 
-def event_object(order: PostEvent, node: str, trace: str) -> JsonObject:
+def event_object(order: PostEvent, node: str, trace: str) -> api.JsonObject:
     """A core/v1 Event as a kubelet makes one. Without a namespace it is about the Node."""
     on_node = not order.namespace
     subject = order.name or node
-    about: JsonObject = {
+    about: api.JsonObject = {
         "kind": order.kind,
         "name": subject,
         "apiVersion": API_VERSIONS.get(order.kind, "v1"),
         **({"uid": subject} if on_node else {"namespace": order.namespace}),
     }
-    seen = rfc3339_now()
+    seen = api.rfc3339_now()
     # The trace is never cut.
     mark = f" (trace {trace})" if trace else ""
     room = MESSAGE_BYTES_MAX - len(mark)

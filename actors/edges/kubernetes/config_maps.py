@@ -30,21 +30,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    HTTP_CONFLICT,
-    HTTP_FORBIDDEN,
-    HTTP_GONE,
-    HTTP_NOT_FOUND,
-    Answer,
-    ApiCall,
-    ApiCaller,
-    JsonObject,
-    ListPart,
-    Unanswered,
-    answer_text,
-    list_in_parts,
-    take_parts,
-)
+from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.api_client import UNAUTHORIZED
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events import bounds
@@ -140,7 +126,7 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
 
 _decoder = msgspec.json.Decoder(_ConfigMap)
-_part_decoder = msgspec.json.Decoder(ListPart[_ConfigMap])
+_part_decoder = msgspec.json.Decoder(api.ListPart[_ConfigMap])
 
 
 def _piece_of(found: _ConfigMap) -> Piece:
@@ -263,7 +249,7 @@ class ConfigMapStorage:
 
     def __init__(
         self,
-        caller: ApiCaller,
+        caller: api.ApiCaller,
         namespace: str,
         node_uid: str,
         writer: str,
@@ -360,8 +346,10 @@ class ConfigMapStorage:
             if answer.ok:
                 found: Piece | None = self._decode(answer)
                 break
-            if answer.code != HTTP_CONFLICT:
-                raise OSError(errno.EIO, f"the API server does not take the journal: {answer_text(answer)}")
+            if answer.code != api.HTTP_CONFLICT:
+                raise OSError(
+                    errno.EIO, f"the API server does not take the journal: {api.answer_text(answer)}"
+                )
             # It is ours (its answer was lost), or another leader's, or a conflict about something else, such
             # as the quota.
             found = await self._get(number)
@@ -404,13 +392,13 @@ class ConfigMapStorage:
         self._first = max(self._first, newest + 1)
         for number in sorted(each for each in self._index if each < self._said_first):
             answer = await self._ask("DELETE", self._path_of(number), {})
-            if not answer.ok and answer.code != HTTP_NOT_FOUND:
-                raise OSError(errno.EIO, f"the API server does not remove {name}: {answer_text(answer)}")
+            if not answer.ok and answer.code != api.HTTP_NOT_FOUND:
+                raise OSError(errno.EIO, f"the API server does not remove {name}: {api.answer_text(answer)}")
             del self._index[number]
 
     # --- objects -------------------------------------------------------------------------------
 
-    def _object(self, number: int, segment: str, offset: int, data: bytes) -> JsonObject:
+    def _object(self, number: int, segment: str, offset: int, data: bytes) -> api.JsonObject:
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -441,13 +429,13 @@ class ConfigMapStorage:
 
     async def _get(self, number: int) -> Piece | None:
         answer = await self._ask("GET", self._path_of(number))
-        if answer.code == HTTP_NOT_FOUND:
+        if answer.code == api.HTTP_NOT_FOUND:
             return None
         if not answer.ok:
-            raise OSError(errno.EIO, f"the journal cannot be read: {answer_text(answer)}")
+            raise OSError(errno.EIO, f"the journal cannot be read: {api.answer_text(answer)}")
         return self._decode(answer)
 
-    def _decode(self, answer: Answer) -> Piece:
+    def _decode(self, answer: api.Answer) -> Piece:
         try:
             return _piece_of(_decoder.decode(answer.body))
         except (ValueError, RecursionError) as error:
@@ -457,12 +445,12 @@ class ConfigMapStorage:
         """All pieces of one moment, in the order of their numbers."""
         while True:
             try:
-                found, _ = await list_in_parts(
+                found, _ = await api.list_in_parts(
                     self._ask_for_part, self._list_path, _part_decoder, _piece_of, PART_PIECES
                 )
             except _Expired:
                 continue
-            except Unanswered as error:
+            except api.Unanswered as error:
                 raise OSError(errno.EIO, f"the journal cannot be read: {error}") from None
             return sorted(found, key=lambda piece: piece.number)
 
@@ -470,24 +458,24 @@ class ConfigMapStorage:
         query = urlencode({"labelSelector": f"{NODE_LABEL}={self._node_uid}", **fields}, quote_via=quote)
         return f"{self._path}?{query}"
 
-    async def _ask_for_part(self, path: str) -> Answer:
+    async def _ask_for_part(self, path: str) -> api.Answer:
         answer = await self._ask("GET", path)
-        if answer.code == HTTP_GONE:
+        if answer.code == api.HTTP_GONE:
             raise _Expired
         if not answer.ok:
-            raise OSError(errno.EIO, f"the journal cannot be read: {answer_text(answer)}")
+            raise OSError(errno.EIO, f"the journal cannot be read: {api.answer_text(answer)}")
         return answer
 
-    async def _ask(self, method: str, path: str, body: object = None) -> Answer:
+    async def _ask(self, method: str, path: str, body: object = None) -> api.Answer:
         """The server's answer, however long it is away or refuses."""
         while True:
-            call = ApiCall(self._caller, math.inf, "")
+            call = api.ApiCall(self._caller, math.inf, "")
             answer = await call.until_answered(method, path, body, again_seconds_max=AGAIN_SECONDS_MAX)
-            no_namespace = method == "POST" and answer.code == HTTP_NOT_FOUND
+            no_namespace = method == "POST" and answer.code == api.HTTP_NOT_FOUND
             refused = (
-                f"the journal waits: {answer_text(answer)} to {method} of ConfigMaps in {self._namespace}"
+                f"the journal waits: {api.answer_text(answer)} to {method} of ConfigMaps in {self._namespace}"
             )
-            if answer.code not in (UNAUTHORIZED, HTTP_FORBIDDEN) and not no_namespace:
+            if answer.code not in (UNAUTHORIZED, api.HTTP_FORBIDDEN) and not no_namespace:
                 break
             if refused != self._told:
                 self._told = refused
@@ -507,7 +495,7 @@ class StoredJournal(NamedTuple):
     at_rest: bool
 
 
-async def list_journals(caller: ApiCaller, namespace: str) -> list[StoredJournal]:
+async def list_journals(caller: api.ApiCaller, namespace: str) -> list[StoredJournal]:
     """By UID, from metadata alone. Raises OSError."""
     found: list[tuple[int, _Meta]] = []
 
@@ -524,7 +512,7 @@ async def list_journals(caller: ApiCaller, namespace: str) -> list[StoredJournal
 
 
 async def read_journals(
-    caller: ApiCaller, namespace: str, take: Callable[[str, ConfigMapSource], None]
+    caller: api.ApiCaller, namespace: str, take: Callable[[str, ConfigMapSource], None]
 ) -> None:
     """Read all journals of a namespace with one list, one at a time in memory; ``take`` gets each with its
     Node's UID. A journal's pieces are neighbours by name; one with others in between comes in parts. Raises
@@ -554,7 +542,7 @@ async def read_journals(
 
 
 async def _list_all(
-    caller: ApiCaller,
+    caller: api.ApiCaller,
     namespace: str,
     take: Callable[[Sequence[_ConfigMap]], None],
     limit: int,
@@ -562,10 +550,10 @@ async def _list_all(
 ) -> None:
     """The pieces of all journals, in the order of their names. Raises OSError."""
 
-    async def ask(path: str) -> Answer:
+    async def ask(path: str) -> api.Answer:
         answer = await caller.call("GET", path, seconds_max=bounds.now.api_try_seconds, **how)
         if not answer.ok:
-            raise OSError(errno.EIO, f"the journals cannot be listed: {answer_text(answer)}")
+            raise OSError(errno.EIO, f"the journals cannot be listed: {api.answer_text(answer)}")
         return answer
 
     def path(**fields: Any) -> str:
@@ -573,12 +561,12 @@ async def _list_all(
         return f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps?{query}"
 
     try:
-        await take_parts(ask, path, _part_decoder, take, limit)
-    except Unanswered as error:
+        await api.take_parts(ask, path, _part_decoder, take, limit)
+    except api.Unanswered as error:
         raise OSError(errno.EIO, f"the journals cannot be listed: {error}") from None
 
 
-async def read_journal(caller: ApiCaller, namespace: str, node: str) -> ConfigMapSource:
+async def read_journal(caller: api.ApiCaller, namespace: str, node: str) -> ConfigMapSource:
     """The journal of a Node, by UID or name, read into memory.
 
     Raises LookupError, with the known journals, and OSError.

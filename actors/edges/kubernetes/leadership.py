@@ -22,16 +22,7 @@ from urllib.parse import quote
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    HTTP_CONFLICT,
-    HTTP_NOT_FOUND,
-    Answer,
-    ApiCall,
-    ApiCaller,
-    JsonObject,
-    Unanswered,
-    answer_text,
-)
+from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events import bounds
 from ebbtide.events.units import span_s
@@ -77,7 +68,7 @@ class Leadership:
 
     def __init__(
         self,
-        caller: ApiCaller,
+        caller: api.ApiCaller,
         namespace: str,
         name: str,
         identity: str,
@@ -107,7 +98,7 @@ class Leadership:
         self._leases_path = f"/apis/coordination.k8s.io/v1/namespaces/{space}/leases"
         self._path = f"{self._leases_path}/{quote(name, safe='')}"
         #: The object as last seen, for its version; None: read it.
-        self._found: JsonObject | None = None
+        self._found: api.JsonObject | None = None
         self._record = LeaseRecord()
         #: When an unchanged record may be overwritten.
         self._free_at = 0.0
@@ -136,7 +127,7 @@ class Leadership:
         """
         if not self._tried:
             return
-        with trio.move_on_after(bounds.now.resign_seconds), suppress(Unanswered, _NotAllowed):
+        with trio.move_on_after(bounds.now.resign_seconds), suppress(api.Unanswered, _NotAllowed):
             while await self._read() and self.holder == self._identity:
                 if await self._write(""):
                     self._tell(NOTICE, f"{self._label} is given back")
@@ -155,7 +146,7 @@ class Leadership:
                     self._tell(NOTICE, f"{self._label} is ours: this replica leads")
                     return began
                 self._mended()
-            except (Unanswered, _NotAllowed) as error:
+            except (api.Unanswered, _NotAllowed) as error:
                 self._trouble(error)
             pause = self._pause()
             free_in = self._free_at - trio.current_time()
@@ -206,7 +197,7 @@ class Leadership:
                 term.deadline = math.inf
                 term.cancel()
                 return
-            except (Unanswered, _NotAllowed) as error:
+            except (api.Unanswered, _NotAllowed) as error:
                 self._trouble(error)
 
     async def _renew_once(self) -> bool:
@@ -224,7 +215,7 @@ class Leadership:
         """Does it exist? Raises Unanswered, _NotAllowed."""
         self._found = None
         answer = await self._ask("GET", self._path)
-        if answer.code == HTTP_NOT_FOUND:
+        if answer.code == api.HTTP_NOT_FOUND:
             self.holder = ""
             return False
         if not answer.ok:
@@ -243,7 +234,7 @@ class Leadership:
         spec = {**self._found.get("spec", {}), **self._spec(holder)}
         return await self._swap("PUT", self._path, {**self._found, "spec": spec})
 
-    def _spec(self, holder: str) -> JsonObject:
+    def _spec(self, holder: str) -> api.JsonObject:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before, there = self._record, self._found is not None
         taken = holder == self._identity and holder != before.holder
@@ -255,7 +246,7 @@ class Leadership:
             "leaseTransitions": (before.lease_transitions or 0) + taken if there else 0,
         }
 
-    async def _swap(self, method: str, path: str, body: JsonObject) -> bool:
+    async def _swap(self, method: str, path: str, body: api.JsonObject) -> bool:
         """False: it has changed, and has to be read."""
         self._tried = True
         # Also without an answer: if it was carried out, the version is another.
@@ -264,30 +255,30 @@ class Leadership:
         if answer.ok:
             self._take(answer)
             return True
-        if answer.code != HTTP_CONFLICT and not (method == "PUT" and answer.code == HTTP_NOT_FOUND):
+        if answer.code != api.HTTP_CONFLICT and not (method == "PUT" and answer.code == api.HTTP_NOT_FOUND):
             self._refuse(answer)
         return False
 
-    async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> Answer:
+    async def _ask(self, method: str, path: str, body: api.JsonObject | None = None) -> api.Answer:
         # Two tries fit into the time for a renewal.
         seconds = self._renew_seconds / 2
-        return await ApiCall(self._caller, seconds, "").once(method, path, body, seconds_max=seconds)
+        return await api.ApiCall(self._caller, seconds, "").once(method, path, body, seconds_max=seconds)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: api.Answer) -> None:
         """Raises Unanswered for an unreadable Lease."""
         try:
-            found = msgspec.json.decode(answer.body, type=JsonObject)
+            found = msgspec.json.decode(answer.body, type=api.JsonObject)
             record = msgspec.convert(found.get("spec") or {}, LeaseRecord)
         except (ValueError, RecursionError) as error:
-            raise Unanswered(f"a Lease that cannot be read: {error}") from None
+            raise api.Unanswered(f"a Lease that cannot be read: {error}") from None
         self._found = {**found, "spec": found.get("spec") or {}}
         if record != self._record:
             promised = min(record.lease_duration_seconds or 0, LEASE_SECONDS_MAX)
             self._free_at = trio.current_time() + max(self._lease_seconds, promised)
         self._record, self.holder = record, record.holder
 
-    def _refuse(self, answer: Answer) -> NoReturn:
-        raise _NotAllowed(f"the API server answered {answer_text(answer)}")
+    def _refuse(self, answer: api.Answer) -> NoReturn:
+        raise _NotAllowed(f"the API server answered {api.answer_text(answer)}")
 
     # --- telling ---------------------------------------------------------------------------------
 

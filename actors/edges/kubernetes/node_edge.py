@@ -18,24 +18,7 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    AGAIN_SECONDS,
-    AGAIN_SECONDS_MAX,
-    HTTP_CONFLICT,
-    HTTP_NOT_FOUND,
-    HTTP_TOO_MANY,
-    MERGE_PATCH,
-    Answer,
-    ApiCall,
-    ApiCaller,
-    ApiNode,
-    JsonObject,
-    Unanswered,
-    answer_text,
-    node_path,
-    rfc3339_now,
-    unanswered_ending,
-)
+from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.node_view import (
     NOTE_ANNOTATION,
     OUT_OF_SERVICE,
@@ -50,7 +33,7 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     read_note,
 )
 from ebbtide.actors.edges.kubernetes.node_writes import NodePatch, NodeWriter
-from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
+from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, TraceContext
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.outage_events import (
@@ -69,7 +52,7 @@ from ebbtide.events.outage_events import (
 #: Kubernetes' own value.
 OUT_OF_SERVICE_VALUE = "nodeshutdown"
 #: The taint of this key is ours alone.
-QUARANTINE: JsonObject = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
+QUARANTINE: api.JsonObject = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
 #: A later order of this Node takes over from an earlier one.
 HOLD = "outage"
 OVERTAKEN = "a later order has overtaken it"
@@ -137,9 +120,9 @@ def is_as_ordered(order: SetTaint | PowerOff, node: NodeView, lease_mark: str) -
     )
 
 
-def taint_patch(node: ApiNode, order: SetTaint) -> JsonObject:
+def taint_patch(node: api.ApiNode, order: SetTaint) -> api.JsonObject:
     """A merge patch with taint and note, of the order's version."""
-    added = rfc3339_now()
+    added = api.rfc3339_now()
     taint = {
         "key": OUT_OF_SERVICE,
         "value": OUT_OF_SERVICE_VALUE,
@@ -151,7 +134,7 @@ def taint_patch(node: ApiNode, order: SetTaint) -> JsonObject:
     return {"metadata": meta, "spec": {"taints": [*node.spec.taints, taint]}}
 
 
-def quarantine_patch(node: ApiNode) -> JsonObject | None:
+def quarantine_patch(node: api.ApiNode) -> api.JsonObject | None:
     """None if it is set."""
     if any(_is_quarantine(taint) for taint in node.spec.taints):
         return None
@@ -159,7 +142,7 @@ def quarantine_patch(node: ApiNode) -> JsonObject | None:
     return {"metadata": meta, "spec": {"taints": [*node.spec.taints, QUARANTINE]}}
 
 
-def untaint_patch(node: ApiNode) -> JsonObject | None:
+def untaint_patch(node: api.ApiNode) -> api.JsonObject | None:
     """Remove all that is ours; None if nothing is. Another controller's taint is never ours, whatever is
     noted.
     """
@@ -171,11 +154,11 @@ def untaint_patch(node: ApiNode) -> JsonObject | None:
     return {"metadata": meta, "spec": {"taints": left or None}}
 
 
-def _is_quarantine(taint: JsonObject) -> bool:
+def _is_quarantine(taint: api.JsonObject) -> bool:
     return bool(taint.get("key") == QUARANTINE["key"])
 
 
-class NodeEdge:
+class NodeEdge(Edge):
     """``view`` is shared by all nodes. ``context`` gives an order's trace.
 
     ``heeded``: is a renewal of the lease alone worth a report? Else it comes with the next one: a healthy
@@ -184,7 +167,7 @@ class NodeEdge:
 
     def __init__(
         self,
-        caller: ApiCaller,
+        caller: api.ApiCaller,
         view: ClusterView,
         node: str,
         node_uid: str,
@@ -206,16 +189,6 @@ class NodeEdge:
             RemoveTaint: lambda order, outlet: self._change(order, outlet, untaint_patch),
             SetQuarantine: lambda order, outlet: self._change(order, outlet, quarantine_patch),
         }
-
-    def prewarm(self) -> None:
-        """The connection is shared."""
-
-    def detach(self) -> None:
-        """Writes stay."""
-
-    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """The next reading shows whether an earlier leader's write took place."""
-        return None
 
     # --- what is seen ----------------------------------------------------------------------------
 
@@ -270,38 +243,38 @@ class NodeEdge:
                         problem = await self._writer.change(call, self._patch(lambda node: None))
                 # A Node that is gone is an answer.
                 problem = (await self._get(call))[1] or problem
-            except Unanswered as error:
-                return unanswered_ending(error)
+            except api.Unanswered as error:
+                return api.unanswered_ending(error)
             if problem and not self._gone:
                 return Ending("failed", problem)
             await self._tell(outlet, asked=True)
             return Ending()
         return Ending("cancelled", OVERTAKEN)
 
-    async def _get(self, call: ApiCall) -> tuple[ApiNode | None, str]:
+    async def _get(self, call: api.ApiCall) -> tuple[api.ApiNode | None, str]:
         """Read the Node, then its lease, into the view; or why not. Raises Unanswered."""
-        answer = await call.until_answered("GET", node_path(self._node))
+        answer = await call.until_answered("GET", api.node_path(self._node))
         node, problem = self._take(answer)
         if node is None:
             return None, problem
         answer = await call.until_answered("GET", lease_path(self._node))
-        if answer.code == HTTP_NOT_FOUND:
+        if answer.code == api.HTTP_NOT_FOUND:
             return node, ""
         if not answer.ok:
-            return None, f"the node's lease cannot be read: {answer_text(answer)}"
+            return None, f"the node's lease cannot be read: {api.answer_text(answer)}"
         try:
             self._view.leases.put(project_lease(msgspec.json.decode(answer.body, type=ApiLease)))
         except (ValueError, RecursionError) as error:
             return None, f"the node's lease cannot be read: {error}"
         return node, ""
 
-    def _take(self, answer: Answer) -> tuple[ApiNode | None, str]:
+    def _take(self, answer: api.Answer) -> tuple[api.ApiNode | None, str]:
         """Put the Node of an answer into the view."""
-        self._gone = self._gone or answer.code == HTTP_NOT_FOUND
+        self._gone = self._gone or answer.code == api.HTTP_NOT_FOUND
         if not answer.ok:
-            return None, f"the node cannot be read: {answer_text(answer)}"
+            return None, f"the node cannot be read: {api.answer_text(answer)}"
         try:
-            node = msgspec.json.decode(answer.body, type=ApiNode)
+            node = msgspec.json.decode(answer.body, type=api.ApiNode)
         except (ValueError, RecursionError) as error:
             return None, f"the node cannot be read: {error}"
         self._view.nodes.put(project_node(node))
@@ -316,8 +289,8 @@ class NodeEdge:
             call = self._writer.call(hold, bounds.now.api_try_seconds, self._context(order.key))
             try:
                 node, problem = await self._get(call)
-            except Unanswered as error:
-                return unanswered_ending(error)
+            except api.Unanswered as error:
+                return api.unanswered_ending(error)
             await self._tell_if_known(outlet)
             if node is None:
                 return Ending("failed", problem)
@@ -334,13 +307,13 @@ class NodeEdge:
             call = self._writer.call(hold, bounds.now.api_unhurried_seconds, self._context(order.key))
             try:
                 return await self._compare_and_swap(call, order, outlet)
-            except Unanswered as error:
-                return unanswered_ending(error)
+            except api.Unanswered as error:
+                return api.unanswered_ending(error)
         return Ending("cancelled", OVERTAKEN)
 
-    async def _compare_and_swap(self, call: ApiCall, order: SetTaint, outlet: Outlet) -> Ending:
+    async def _compare_and_swap(self, call: api.ApiCall, order: SetTaint, outlet: Outlet) -> Ending:
         """Raises Unanswered."""
-        again = AGAIN_SECONDS
+        again = api.AGAIN_SECONDS
         while True:
             node, problem = await self._get(call)
             await self._tell_if_known(outlet)
@@ -353,24 +326,28 @@ class NodeEdge:
             if not is_as_ordered(order, now, self._look().lease_mark):
                 return Ending("failed", CHANGED)
             # One try: before the next both are read again.
-            with suppress(Unanswered):
+            with suppress(api.Unanswered):
                 answer = await call.once(
-                    "PATCH", node_path(self._node), taint_patch(node, order), MERGE_PATCH
+                    "PATCH", api.node_path(self._node), taint_patch(node, order), api.MERGE_PATCH
                 )
                 if answer.ok:
                     self._take(answer)
                     await self._tell(outlet)
                     return Ending()
-                if answer.code != HTTP_CONFLICT and answer.code != HTTP_TOO_MANY and answer.code < 500:
-                    return Ending("failed", f"the node cannot be changed: {answer_text(answer)}")
+                if (
+                    answer.code != api.HTTP_CONFLICT
+                    and answer.code != api.HTTP_TOO_MANY
+                    and answer.code < 500
+                ):
+                    return Ending("failed", f"the node cannot be changed: {api.answer_text(answer)}")
             await trio.sleep(min(again, call.left_seconds))
-            again = min(again * 2, AGAIN_SECONDS_MAX)
+            again = min(again * 2, api.AGAIN_SECONDS_MAX)
 
     async def _change(
         self,
         order: RemoveTaint | SetQuarantine,
         outlet: Outlet,
-        change: Callable[[ApiNode], JsonObject | None],
+        change: Callable[[api.ApiNode], api.JsonObject | None],
     ) -> Ending:
         """A change that depends only on the Node's identity."""
         async with self._writer.hold(HOLD, (HOLD,)) as hold:
@@ -379,23 +356,23 @@ class NodeEdge:
                 problem = await self._writer.change(call, self._patch(change))
             except _AnotherNode:
                 problem = ANOTHER_NODE
-            except Unanswered as error:
-                return unanswered_ending(error)
-            with suppress(Unanswered):
+            except api.Unanswered as error:
+                return api.unanswered_ending(error)
+            with suppress(api.Unanswered):
                 await self._get(call)
             await self._tell_if_known(outlet)
             return Ending("failed", problem) if problem else Ending()
         return Ending("cancelled", OVERTAKEN)
 
-    def _patch(self, change: Callable[[ApiNode], JsonObject | None]) -> NodePatch:
+    def _patch(self, change: Callable[[api.ApiNode], api.JsonObject | None]) -> NodePatch:
         """Raises _AnotherNode for another Node of its name."""
 
-        def of_this_node(node: ApiNode) -> JsonObject | None:
+        def of_this_node(node: api.ApiNode) -> api.JsonObject | None:
             if node.metadata.uid != self._uid:
                 raise _AnotherNode
             return change(node)
 
-        return NodePatch("", MERGE_PATCH, of_this_node)
+        return NodePatch("", api.MERGE_PATCH, of_this_node)
 
     async def _tell_if_known(self, outlet: Outlet) -> None:
         """Report what an order has found, before its outcome."""

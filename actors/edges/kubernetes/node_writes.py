@@ -27,25 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    HTTP_CONFLICT,
-    MERGE_PATCH,
-    STRATEGIC_PATCH,
-    Answer,
-    ApiCall,
-    ApiCaller,
-    ApiNode,
-    JsonObject,
-    Unanswered,
-    answer_text,
-    find_condition,
-    is_doubtful,
-    make_condition,
-    node_path,
-    rfc3339_now,
-    unanswered_ending,
-)
-from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now as rfc3339
+from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.linux.proc import BOOT_ID_FILE
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
 from ebbtide.events import bounds
@@ -59,7 +41,7 @@ EMPTY_NOTE = "{}"
 CERTIFICATE_ANNOTATION = "ebbtide.dev/safe-to-detach"
 LAST_BOOT_ANNOTATION = "ebbtide.dev/last-boot"
 TAINT_KEY = "ebbtide.dev/shutting-down"
-TAINT: JsonObject = {"key": TAINT_KEY, "effect": "NoSchedule"}
+TAINT: api.JsonObject = {"key": TAINT_KEY, "effect": "NoSchedule"}
 CONDITION_REASON, CONDITION_MESSAGE = "NodeShutdown", "node is shutting down"
 
 
@@ -76,13 +58,13 @@ class ChangedNote(msgspec.Struct, omit_defaults=True):
 
     taint: bool = False
     unschedulable: bool = False
-    conditions: dict[str, JsonObject | None] = {}
+    conditions: dict[str, api.JsonObject | None] = {}
 
     def __bool__(self) -> bool:
         return self.taint or self.unschedulable or bool(self.conditions)
 
 
-def read_note(node: ApiNode) -> ChangedNote:
+def read_note(node: api.ApiNode) -> ChangedNote:
     """Our changes, according to the Node. A spoilt annotation counts as empty."""
     try:
         return msgspec.json.decode(node.metadata.annotations.get(CHANGED_ANNOTATION, "{}"), type=ChangedNote)
@@ -90,11 +72,11 @@ def read_note(node: ApiNode) -> ChangedNote:
         return ChangedNote()
 
 
-def is_tainted(node: ApiNode) -> bool:
+def is_tainted(node: api.ApiNode) -> bool:
     return any(taint.get("key") == TAINT_KEY for taint in node.spec.taints)
 
 
-def _noted_patch(node: ApiNode, changed: ChangedNote, **fields: JsonObject) -> JsonObject:
+def _noted_patch(node: api.ApiNode, changed: ChangedNote, **fields: api.JsonObject) -> api.JsonObject:
     """Names the version: a patch replaces others' taints too."""
     said = msgspec.json.encode(changed).decode() if changed else None
     annotations: dict[str, Any] = {CHANGED_ANNOTATION: said}
@@ -102,9 +84,9 @@ def _noted_patch(node: ApiNode, changed: ChangedNote, **fields: JsonObject) -> J
     return {"metadata": meta, **fields}
 
 
-def cordon_patch(node: ApiNode, *, taint: bool) -> JsonObject | None:
+def cordon_patch(node: api.ApiNode, *, taint: bool) -> api.JsonObject | None:
     """A merge patch that taints the Node and makes it unschedulable; None if it is both."""
-    changed, spec = read_note(node), JsonObject()
+    changed, spec = read_note(node), api.JsonObject()
     if taint and not is_tainted(node):
         spec["taints"] = [*node.spec.taints, TAINT]
         changed.taint = True
@@ -114,9 +96,9 @@ def cordon_patch(node: ApiNode, *, taint: bool) -> JsonObject | None:
     return _noted_patch(node, changed, spec=spec) if spec else None
 
 
-def uncordon_patch(node: ApiNode) -> JsonObject | None:
+def uncordon_patch(node: api.ApiNode) -> api.JsonObject | None:
     """The reverse of `cordon_patch`. The taint's key is ours alone."""
-    changed, spec = read_note(node), JsonObject()
+    changed, spec = read_note(node), api.JsonObject()
     if is_tainted(node):
         spec["taints"] = [taint for taint in node.spec.taints if taint.get("key") != TAINT_KEY] or None
     if changed.unschedulable and node.spec.unschedulable:
@@ -127,12 +109,14 @@ def uncordon_patch(node: ApiNode) -> JsonObject | None:
     return _noted_patch(node, left, spec=spec)
 
 
-def conditions_patch(node: ApiNode, kinds: tuple[str, ...], ready: JsonObject | None) -> JsonObject | None:
+def conditions_patch(
+    node: api.ApiNode, kinds: tuple[str, ...], ready: api.JsonObject | None
+) -> api.JsonObject | None:
     """A strategic patch of the status: these conditions True, our former ones False, and ``ready``. Leaves a
     condition that another component holds at True.
     """
     changed, now = read_note(node), node.status.conditions
-    found = {kind: find_condition(now, kind) for kind in kinds}
+    found = {kind: api.find_condition(now, kind) for kind in kinds}
     others = [k for k, each in found.items() if each and each.get("status") == "True" and not _is_ours(each)]
     kinds = tuple(kind for kind in kinds if kind in changed.conditions or kind not in others)
     # What to restore. A condition of ours without a note has no known former one.
@@ -140,19 +124,21 @@ def conditions_patch(node: ApiNode, kinds: tuple[str, ...], ready: JsonObject | 
     changed.conditions = {**former, **changed.conditions}
     wanted = {kind: "True" if kind in kinds else "False" for kind in changed.conditions}
     written = [
-        make_condition(now, kind, status, CONDITION_REASON, CONDITION_MESSAGE, lastHeartbeatTime=rfc3339())
+        api.make_condition(
+            now, kind, status, CONDITION_REASON, CONDITION_MESSAGE, lastHeartbeatTime=api.rfc3339_now()
+        )
         for kind, status in wanted.items()
         if not _is_set(now, kind, status, CONDITION_REASON, CONDITION_MESSAGE)
     ]
     if ready is not None and not _is_set(now, "Ready", "False", ready["reason"], ready["message"]):
         said = (ready["reason"], ready["message"])
-        written.append(make_condition(now, "Ready", "False", *said, lastHeartbeatTime=rfc3339()))
+        written.append(api.make_condition(now, "Ready", "False", *said, lastHeartbeatTime=api.rfc3339_now()))
     if not written and changed == read_note(node):
         return None
     return _noted_patch(node, changed, status={"conditions": written})
 
 
-def restore_conditions_patch(node: ApiNode) -> JsonObject | None:
+def restore_conditions_patch(node: api.ApiNode) -> api.JsonObject | None:
     """The reverse of `conditions_patch`: each condition as before, unless another component has written it
     since.
     """
@@ -162,23 +148,23 @@ def restore_conditions_patch(node: ApiNode) -> JsonObject | None:
     written = [
         {"$patch": "delete", "type": kind} if former is None else {"reason": None, "message": None, **former}
         for kind, former in changed.conditions.items()
-        if _is_ours(find_condition(now, kind))
+        if _is_ours(api.find_condition(now, kind))
     ]
     left = ChangedNote(taint=changed.taint, unschedulable=changed.unschedulable)
     return _noted_patch(node, left, status={"conditions": written})
 
 
-def certificate_patch(node: ApiNode, text: str) -> JsonObject:
+def certificate_patch(node: api.ApiNode, text: str) -> api.JsonObject:
     return _annotations_patch(node, {CERTIFICATE_ANNOTATION: text})
 
 
-def fence_patch(node: ApiNode, note: str = CHANGED_ANNOTATION) -> JsonObject:
+def fence_patch(node: api.ApiNode, note: str = CHANGED_ANNOTATION) -> api.JsonObject:
     """Changes only the Node's version: adds a space to the note, or removes it."""
     text = node.metadata.annotations.get(note, EMPTY_NOTE)
     return _annotations_patch(node, {note: text.rstrip() if text != text.rstrip() else f"{text} "})
 
 
-def tidy_patch(node: ApiNode) -> JsonObject | None:
+def tidy_patch(node: api.ApiNode) -> api.JsonObject | None:
     """Remove the certificate, since volumes are in use again, and a fence's note."""
     annotations = node.metadata.annotations
     gone = {CERTIFICATE_ANNOTATION: None} if CERTIFICATE_ANNOTATION in annotations else {}
@@ -187,16 +173,16 @@ def tidy_patch(node: ApiNode) -> JsonObject | None:
     return _annotations_patch(node, gone) if gone else None
 
 
-def _annotations_patch(node: ApiNode, annotations: Mapping[str, str | None]) -> JsonObject:
+def _annotations_patch(node: api.ApiNode, annotations: Mapping[str, str | None]) -> api.JsonObject:
     return {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": annotations}}
 
 
-def _is_ours(found: JsonObject | None) -> bool:
+def _is_ours(found: api.JsonObject | None) -> bool:
     return found is not None and found.get("reason") == CONDITION_REASON
 
 
-def _is_set(conditions: list[JsonObject], kind: str, status: str, reason: str, message: str) -> bool:
-    found = find_condition(conditions, kind) or {}
+def _is_set(conditions: list[api.JsonObject], kind: str, status: str, reason: str, message: str) -> bool:
+    found = api.find_condition(conditions, kind) or {}
     return (found.get("status"), found.get("reason"), found.get("message")) == (status, reason, message)
 
 
@@ -205,7 +191,7 @@ class NodePatch(NamedTuple):
 
     part: str
     content_type: str
-    change: Callable[[ApiNode], JsonObject | None]
+    change: Callable[[api.ApiNode], api.JsonObject | None]
 
 
 class NodeHold:
@@ -225,10 +211,10 @@ class NodeHold:
         if not self._is_writing:
             self.scope.cancel()
 
-    async def write(self, work: Callable[[], Any]) -> Answer:
+    async def write(self, work: Callable[[], Any]) -> api.Answer:
         self._is_writing = True
         try:
-            answer: Answer = await work()
+            answer: api.Answer = await work()
             return answer
         finally:
             self._is_writing = False
@@ -239,8 +225,8 @@ class NodeHold:
 class NodeWriter:
     """All writes of this process to a Node. ``note``: our annotation."""
 
-    def __init__(self, caller: ApiCaller, node: str, note: str = CHANGED_ANNOTATION) -> None:
-        self._caller, self._path, self._note = caller, node_path(node), note
+    def __init__(self, caller: api.ApiCaller, node: str, note: str = CHANGED_ANNOTATION) -> None:
+        self._caller, self._path, self._note = caller, api.node_path(node), note
         self._holds: list[NodeHold] = []
         self._in_doubt = False
 
@@ -270,19 +256,19 @@ class NodeWriter:
             self._holds.remove(mine)
             mine.over.set()
 
-    def call(self, hold: NodeHold, seconds_max: float, traceparent: str) -> ApiCall:
-        return ApiCall(_HoldingCaller(self, self._caller, hold), seconds_max, traceparent)
+    def call(self, hold: NodeHold, seconds_max: float, traceparent: str) -> api.ApiCall:
+        return api.ApiCall(_HoldingCaller(self, self._caller, hold), seconds_max, traceparent)
 
-    async def change(self, call: ApiCall, patch: NodePatch) -> str:
+    async def change(self, call: api.ApiCall, patch: NodePatch) -> str:
         """Read, change, and write unless another component wrote in between. Returns why it failed. Raises
         Unanswered.
         """
         while True:
             read = await call.until_answered("GET", self._path)
             if not read.ok:
-                return f"the node cannot be read: {answer_text(read)}"
+                return f"the node cannot be read: {api.answer_text(read)}"
             try:
-                node = msgspec.json.decode(read.body, type=ApiNode)
+                node = msgspec.json.decode(read.body, type=api.ApiNode)
             except (ValueError, RecursionError) as error:
                 return f"the node cannot be read: {error}"
             body = patch.change(node)
@@ -292,30 +278,30 @@ class NodeWriter:
                 return ""
             body = body or fence_patch(node, self._note)
             answer = await call.until_answered("PATCH", self._path + patch.part, body, patch.content_type)
-            if answer.code != HTTP_CONFLICT:
-                return "" if answer.ok else f"the node cannot be changed: {answer_text(answer)}"
+            if answer.code != api.HTTP_CONFLICT:
+                return "" if answer.ok else f"the node cannot be changed: {api.answer_text(answer)}"
 
-    async def noting(self, work: Callable[[], Any]) -> Answer:
+    async def noting(self, work: Callable[[], Any]) -> api.Answer:
         """A write that was taken makes all writes from the same or an older version fail."""
         before, self._in_doubt = self._in_doubt, True
         try:
-            answer: Answer = await work()
-        except Unanswered as error:
+            answer: api.Answer = await work()
+        except api.Unanswered as error:
             self._in_doubt = before or error.sent
             raise
         # A refusal because the Node has changed does the same.
-        is_over = answer.ok or (answer.code == HTTP_CONFLICT and MODIFIED_TEXT in answer.body)
-        self._in_doubt = not is_over and (before or is_doubtful(answer))
+        is_over = answer.ok or (answer.code == api.HTTP_CONFLICT and MODIFIED_TEXT in answer.body)
+        self._in_doubt = not is_over and (before or api.is_doubtful(answer))
         return answer
 
 
 class _HoldingCaller:
     """Its writes end before another order takes over."""
 
-    def __init__(self, writes: NodeWriter, caller: ApiCaller, hold: NodeHold) -> None:
+    def __init__(self, writes: NodeWriter, caller: api.ApiCaller, hold: NodeHold) -> None:
         self._writes, self._caller, self._hold = writes, caller, hold
 
-    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+    async def call(self, method: str, path: str, **fields: Any) -> api.Answer:
         if method == "GET":
             return await self._caller.call(method, path, **fields)
         return await self._hold.write(
@@ -338,9 +324,9 @@ ANNOUNCEMENT_HOLD, CERTIFICATE_HOLD, LAST_BOOT_HOLD = "announcement", "certifica
 
 
 RESTORE_PATCHES = (
-    NodePatch("", MERGE_PATCH, uncordon_patch),
-    NodePatch("/status", STRATEGIC_PATCH, restore_conditions_patch),
-    NodePatch("", MERGE_PATCH, tidy_patch),
+    NodePatch("", api.MERGE_PATCH, uncordon_patch),
+    NodePatch("/status", api.STRATEGIC_PATCH, restore_conditions_patch),
+    NodePatch("", api.MERGE_PATCH, tidy_patch),
 )
 
 
@@ -374,21 +360,21 @@ class NodeAnnouncements:
             if order.cordon:
                 # Afterwards the taint is set, or cannot be. Raises Unanswered.
                 problem = await self._writes.change(
-                    call, NodePatch("", MERGE_PATCH, lambda node: cordon_patch(node, taint=True))
+                    call, NodePatch("", api.MERGE_PATCH, lambda node: cordon_patch(node, taint=True))
                 )
                 self._tainted.set()
                 if NO_TAINTS_TEXT in problem:
-                    rest = NodePatch("", MERGE_PATCH, lambda node: cordon_patch(node, taint=False))
+                    rest = NodePatch("", api.MERGE_PATCH, lambda node: cordon_patch(node, taint=False))
                     problem = (
                         await self._writes.change(call, rest) or f"no taint ({problem}); the rest is done"
                     )
                 problems.append(problem)
             show = NodePatch(
-                "/status", STRATEGIC_PATCH, lambda node: conditions_patch(node, order.conditions, ready)
+                "/status", api.STRATEGIC_PATCH, lambda node: conditions_patch(node, order.conditions, ready)
             )
             problems.append(await self._writes.change(call, show))
-        except Unanswered as error:
-            return unanswered_ending(error)
+        except api.Unanswered as error:
+            return api.unanswered_ending(error)
         found = "; ".join(filter(None, problems))
         if found:
             line = f"what others see of this node: {found}"
@@ -427,7 +413,7 @@ async def change_until_done(
         try:
             problems = [await writes.change(call, patch) for patch in patches]
             problem = "; ".join(filter(None, problems))
-        except Unanswered as error:
+        except api.Unanswered as error:
             problem = str(error)
         if not problem:
             return Ending()
@@ -451,14 +437,14 @@ class DetachCertificates:
     async def publish(self, order: PublishCertificate, outlet: Outlet) -> Ending:
         """A later certificate overtakes this one, and so does a restore."""
         text = certificate_text(order, BOOT_ID_FILE.read_text().strip())
-        patch = NodePatch("", MERGE_PATCH, lambda node: certificate_patch(node, text))
+        patch = NodePatch("", api.MERGE_PATCH, lambda node: certificate_patch(node, text))
         until = trio.current_time() + bounds.now.publish_seconds
         async with self._writes.hold(CERTIFICATE_HOLD, (CERTIFICATE_HOLD,)) as hold:
             call = self._writes.call(hold, until - trio.current_time(), self._context(order.key))
             try:
                 problem = await self._writes.change(call, patch)
-            except Unanswered as error:
-                return unanswered_ending(error)
+            except api.Unanswered as error:
+                return api.unanswered_ending(error)
             return Ending("failed", problem) if problem else Ending()
         return Ending("cancelled", "what is said of this node has been taken back, or said anew")
 
@@ -479,7 +465,7 @@ class LastBootNotes:
             last_boot_text(order, BOOT_ID_FILE.read_text().strip(), *self._link()) if order.boot_id else None
         )
 
-        def patch(node: ApiNode) -> JsonObject | None:
+        def patch(node: api.ApiNode) -> api.JsonObject | None:
             found = node.metadata.annotations.get(LAST_BOOT_ANNOTATION)
             return None if found == text else _annotations_patch(node, {LAST_BOOT_ANNOTATION: text})
 
@@ -487,7 +473,7 @@ class LastBootNotes:
             self._tell(WARNING, f"how the last boot ended is not on the Node yet, {why}")
 
         async with self._writes.hold(LAST_BOOT_HOLD, (LAST_BOOT_HOLD,)) as hold:
-            patches = (NodePatch("", MERGE_PATCH, patch),)
+            patches = (NodePatch("", api.MERGE_PATCH, patch),)
             context = self._context(order.key)
             return await change_until_done(
                 self._writes, hold, patches, context, failed, LAST_BOOT_SECONDS_MAX, LAST_BOOT_AGAIN_SECONDS
@@ -520,7 +506,12 @@ def certificate_text(order: PublishCertificate, boot_id: str) -> str:
     """Compact JSON: ``safe``, ``at`` (RFC 3339), ``bootId``, ``ended`` (a count), and the obstacles:
     ``running``, ``mounted``, ``restarts`` (the kubelet may have started pods again).
     """
-    said: dict[str, Any] = {"safe": order.safe, "at": rfc3339_now(), "bootId": boot_id, "ended": order.ended}
+    said: dict[str, Any] = {
+        "safe": order.safe,
+        "at": api.rfc3339_now(),
+        "bootId": boot_id,
+        "ended": order.ended,
+    }
     if order.running:
         said["running"] = [_bounded_name(uid) for uid in order.running[:NAMED_MAX]]
     if order.restarts:

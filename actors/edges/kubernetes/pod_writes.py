@@ -29,30 +29,7 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    HTTP_CONFLICT,
-    STRATEGIC_PATCH,
-    ApiCall,
-    ApiCaller,
-    ApiPod,
-    CallSlots,
-    JsonObject,
-    ListDenied,
-    Unanswered,
-    answer_ending,
-    answer_text,
-    delete_options,
-    disruption_target,
-    find_pods,
-    for_each,
-    is_gone,
-    list_known_pods,
-    list_pod_objects,
-    make_condition,
-    pod_path,
-    rfc3339_now,
-    unanswered_ending,
-)
+from ebbtide.actors.edges.kubernetes import api_calls as api
 from ebbtide.actors.edges.kubernetes.known_pods import (
     FINAL_PHASES,
     KnownPod,
@@ -85,14 +62,14 @@ class PodDeletes:
 
     def __init__(
         self,
-        caller: ApiCaller,
+        caller: api.ApiCaller,
         lookup: PodStore,
         context: TraceContext,
         tainted: Callable[[], Awaitable[None]],
     ) -> None:
         self._caller, self._lookup, self._context = caller, lookup, context
         self._tainted = tainted
-        self._slots, self._open = CallSlots(), 0
+        self._slots, self._open = api.CallSlots(), 0
         #: Here and below by the API's UID.
         self._marked: set[str] = set()
         #: Pods with a delete that was taken. The watch cannot show whether a later one was.
@@ -101,7 +78,7 @@ class PodDeletes:
     async def delete(self, order: DeletePod, outlet: Outlet) -> Ending:
         began = trio.current_time()
         if not self._open:
-            self._slots = CallSlots()
+            self._slots = api.CallSlots()
             forget_gone(self._marked, self._lookup)
             forget_gone(self._taken, self._lookup)
         self._open += 1
@@ -136,39 +113,43 @@ class PodDeletes:
                     # The kubelet counts whole seconds from the delete on. The time that has passed is no
                     # longer the pod's.
                     left_seconds = order.grace_seconds - round(trio.current_time() - began)
-                    body = delete_options(uid, max(GRACE_SECONDS_MIN, left_seconds))
-                    answer = await call.until_answered("DELETE", pod_path(order.namespace, order.name), body)
-                except Unanswered as error:
-                    return (
-                        unanswered_ending(error) if call.in_doubt else Ending("failed", f"not sent: {error}")
+                    body = api.delete_options(uid, max(GRACE_SECONDS_MIN, left_seconds))
+                    answer = await call.until_answered(
+                        "DELETE", api.pod_path(order.namespace, order.name), body
                     )
-                if is_gone(answer):
+                except api.Unanswered as error:
+                    return (
+                        api.unanswered_ending(error)
+                        if call.in_doubt
+                        else Ending("failed", f"not sent: {error}")
+                    )
+                if api.is_gone(answer):
                     return Ending()
                 if not answer.ok and call.in_doubt:
-                    return Ending("timed-out", f"the API server may have taken it: {answer_text(answer)}")
-                return answer_ending(answer)
+                    return Ending("timed-out", f"the API server may have taken it: {api.answer_text(answer)}")
+                return api.answer_ending(answer)
         return Ending("failed", f"not sent: no turn in {span_s(bounds.now.delete_seconds)}")
 
-    def _call(self, order: DeletePod, until: float) -> ApiCall:
-        return ApiCall(self._caller, until - trio.current_time(), self._context(order.key))
+    def _call(self, order: DeletePod, until: float) -> api.ApiCall:
+        return api.ApiCall(self._caller, until - trio.current_time(), self._context(order.key))
 
-    async def _mark(self, order: DeletePod, uid: str, call: ApiCall) -> bool:
+    async def _mark(self, order: DeletePod, uid: str, call: api.ApiCall) -> bool:
         """Is the pod gone already? It is deleted in any case."""
         if uid in self._marked:
             return False
-        body = {"metadata": {"uid": uid}, "status": {"conditions": [disruption_target([])]}}
-        path = f"{pod_path(order.namespace, order.name)}/status"
+        body = {"metadata": {"uid": uid}, "status": {"conditions": [api.disruption_target([])]}}
+        path = f"{api.pod_path(order.namespace, order.name)}/status"
         seconds = min(bounds.now.mark_seconds, call.left_seconds / MARK_SHARE)
         asked = trio.current_time()
         try:
-            answer = await call.once("PATCH", path, body, STRATEGIC_PATCH, seconds)
-        except Unanswered:
+            answer = await call.once("PATCH", path, body, api.STRATEGIC_PATCH, seconds)
+        except api.Unanswered:
             return False
         if trio.current_time() - asked > bounds.now.slow_answer_seconds:
             self._slots.widen()
         if answer.ok:
             self._marked.add(uid)
-        return is_gone(answer)
+        return api.is_gone(answer)
 
 
 # With the kubelet stopped, only this sets Ready=False before the final status; until then new connections go
@@ -184,7 +165,7 @@ class PodWithdrawals:
 
     def __init__(
         self,
-        caller: ApiCaller,
+        caller: api.ApiCaller,
         lookup: PodStore,
         node: str,
         context: TraceContext,
@@ -196,29 +177,29 @@ class PodWithdrawals:
     async def withdraw(self, order: WithdrawPods, outlet: Outlet) -> Ending:
         trace = self._context(order.key)
         try:
-            call = ApiCall(self._caller, bounds.now.withdraw_seconds, trace)
-            found = await find_pods(self._lookup, order.uids, call, self._node)
-        except (Unanswered, ListDenied) as error:
+            call = api.ApiCall(self._caller, bounds.now.withdraw_seconds, trace)
+            found = await api.find_pods(self._lookup, order.uids, call, self._node)
+        except (api.Unanswered, api.ListDenied) as error:
             return Ending("failed", str(error))
 
         async def one(pod: KnownPod) -> str:
             if pod.api_uid in self._final or pod.phase in FINAL_PHASES:
                 return ""
             conditions = [
-                make_condition([], kind, "False", WITHDRAWN_REASON, WITHDRAWN_MESSAGE)
+                api.make_condition([], kind, "False", WITHDRAWN_REASON, WITHDRAWN_MESSAGE)
                 for kind in WITHDRAWN_CONDITIONS
             ]
             body = {"metadata": {"uid": pod.api_uid}, "status": {"conditions": conditions}}
-            path = f"{pod_path(pod.namespace, pod.name)}/status"
+            path = f"{api.pod_path(pod.namespace, pod.name)}/status"
             try:
-                answer = await ApiCall(self._caller, bounds.now.withdraw_seconds, trace).until_answered(
-                    "PATCH", path, body, STRATEGIC_PATCH
+                answer = await api.ApiCall(self._caller, bounds.now.withdraw_seconds, trace).until_answered(
+                    "PATCH", path, body, api.STRATEGIC_PATCH
                 )
-            except Unanswered as error:
+            except api.Unanswered as error:
                 return str(error)
-            return "" if answer.ok or is_gone(answer) else answer_text(answer)
+            return "" if answer.ok or api.is_gone(answer) else api.answer_text(answer)
 
-        problems = [each for each in await for_each(filter(None, found.values()), one) if each]
+        problems = [each for each in await api.for_each(filter(None, found.values()), one) if each]
         if problems:
             return Ending("failed", f"{len(problems)} of {len(order.uids)} not withdrawn: {problems[0]}")
         return Ending()
@@ -252,7 +233,7 @@ class StatusDelivery:
 
     def __init__(
         self,
-        caller: ApiCaller,
+        caller: api.ApiCaller,
         lookup: PodStore,
         node: str,
         context: TraceContext,
@@ -285,8 +266,8 @@ class StatusDelivery:
         until = trio.current_time() + bounds.now.statuses_seconds
         call = self._call(order)
         try:
-            found = await find_pods(self._lookup, [each[0] for each in order.statuses], call, self._node)
-        except (Unanswered, ListDenied) as error:
+            found = await api.find_pods(self._lookup, [each[0] for each in order.statuses], call, self._node)
+        except (api.Unanswered, api.ListDenied) as error:
             return Ending("failed", f"0 of {len(order.statuses)} delivered: {error}")
 
         # Before the first write: a later withdrawal would overwrite the final status.
@@ -294,11 +275,11 @@ class StatusDelivery:
         forget_gone(self.final, self._lookup)
         self.final |= begun
         # One call for many objects, by the API's UID. The rest is read one by one.
-        read: dict[str, ApiPod] = {}
+        read: dict[str, api.ApiPod] = {}
         if len(order.statuses) >= LIST_FROM:
-            with suppress(Unanswered, ListDenied):
+            with suppress(api.Unanswered, api.ListDenied):
                 read = {
-                    pod.metadata.uid: pod for pod in await list_pod_objects(self._call(order), self._node)
+                    pod.metadata.uid: pod for pod in await api.list_pod_objects(self._call(order), self._node)
                 }
         then = await self._late.known() if order.unchanged_only else {}
 
@@ -314,15 +295,17 @@ class StatusDelivery:
                 result = await _write_status(order, status, known, before, call, ahead)
                 if result.what == DELIVERED and order.remove and not known.static:
                     # Its containers have ended, so a grace of 0 leaves none behind.
-                    body = delete_options(known.api_uid, 0)
-                    answer = await call.until_answered("DELETE", pod_path(known.namespace, known.name), body)
-                    if not answer.ok and not is_gone(answer):
-                        raise StatusRefused(f"not removed: {answer_text(answer)}")
-            except (Unanswered, StatusRefused) as error:
+                    body = api.delete_options(known.api_uid, 0)
+                    answer = await call.until_answered(
+                        "DELETE", api.pod_path(known.namespace, known.name), body
+                    )
+                    if not answer.ok and not api.is_gone(answer):
+                        raise StatusRefused(f"not removed: {api.answer_text(answer)}")
+            except (api.Unanswered, StatusRefused) as error:
                 return DeliveryResult(FAILED, f"{label}: {error}")
             return DeliveryResult(result.what, f"{label} {result.why}")
 
-        results = await for_each(order.statuses, one)
+        results = await api.for_each(order.statuses, one)
         count = Counter(result.what for result in results)
         if not count[FAILED] and not count[STALE]:
             return Ending()
@@ -333,9 +316,9 @@ class StatusDelivery:
         names = _named_pods(results, STALE)
         return Ending("cancelled", f"stale: {count[STALE]} of {len(results)}: {names}")
 
-    def _call(self, order: DeliverStatuses, left_seconds: float = math.inf) -> ApiCall:
+    def _call(self, order: DeliverStatuses, left_seconds: float = math.inf) -> api.ApiCall:
         seconds = min(bounds.now.status_seconds, left_seconds)
-        return ApiCall(self._caller, seconds, self._context(order.key))
+        return api.ApiCall(self._caller, seconds, self._context(order.key))
 
 
 async def _write_status(
@@ -343,20 +326,20 @@ async def _write_status(
     status: FinalStatus,
     known: KnownPod,
     then: KnownThen | None,
-    call: ApiCall,
-    pod: ApiPod | None,
+    call: api.ApiCall,
+    pod: api.ApiPod | None,
 ) -> DeliveryResult:
     """Raises Unanswered, StatusRefused."""
-    path = pod_path(known.namespace, known.name)
+    path = api.pod_path(known.namespace, known.name)
     for _ in range(CONFLICTS_MAX):
         if pod is None:
             answer = await call.until_answered("GET", path)
-            if is_gone(answer):
+            if api.is_gone(answer):
                 return DeliveryResult(DELIVERED, "is gone")
             if not answer.ok:
-                raise StatusRefused(answer_text(answer))
+                raise StatusRefused(api.answer_text(answer))
             try:
-                pod = msgspec.json.decode(answer.body, type=ApiPod)
+                pod = msgspec.json.decode(answer.body, type=api.ApiPod)
             except (ValueError, RecursionError) as error:
                 raise StatusRefused(f"it cannot be read: {error}") from None
         if pod.metadata.uid != known.api_uid:
@@ -368,18 +351,18 @@ async def _write_status(
         body = final_status(pod, *status[1:])
         # Names the version: the patch replaces conditions and containers whole, so no write in between may be
         # lost.
-        answer = await call.until_answered("PATCH", f"{path}/status", body, STRATEGIC_PATCH)
-        if answer.ok or is_gone(answer):
+        answer = await call.until_answered("PATCH", f"{path}/status", body, api.STRATEGIC_PATCH)
+        if answer.ok or api.is_gone(answer):
             return DeliveryResult(DELIVERED)
-        if answer.code != HTTP_CONFLICT:
-            raise StatusRefused(answer_text(answer))
+        if answer.code != api.HTTP_CONFLICT:
+            raise StatusRefused(api.answer_text(answer))
         if order.unchanged_only:
             return DeliveryResult(STALE, "has changed since")
         pod = None
     raise StatusRefused("it changes as fast as it is read")
 
 
-def _stale_reason(pod: ApiPod, then: KnownThen | None) -> str:
+def _stale_reason(pod: api.ApiPod, then: KnownThen | None) -> str:
     """Why a status of an earlier boot must not be written: it would end a pod that runs again."""
     if then is None:
         return "is not known from when its status was due"
@@ -411,19 +394,22 @@ UNREADY_CONDITIONS = ("Ready", "ContainersReady")
 STAT = Path("/proc/stat")
 
 
-def final_status(pod: ApiPod, phase: str, reason: str, message: str) -> JsonObject:
+def final_status(pod: api.ApiPod, phase: str, reason: str, message: str) -> api.JsonObject:
     """The body of a strategic merge patch of ``pods/status``, for this object in this version."""
     before = pod.status.conditions
     # As the kubelet does (PodObservedGenerationTracking).
     tracked = {"observedGeneration": pod.metadata.generation} if pod.status.observed_generation else {}
     unready = UNREADY_REASONS.get(phase, reason)
-    status: JsonObject = {
+    status: api.JsonObject = {
         "phase": phase,
         "reason": reason,
         "message": message,
         "conditions": [
-            *(make_condition(before, kind, "False", unready, "", **tracked) for kind in UNREADY_CONDITIONS),
-            disruption_target(before, **tracked),
+            *(
+                api.make_condition(before, kind, "False", unready, "", **tracked)
+                for kind in UNREADY_CONDITIONS
+            ),
+            api.disruption_target(before, **tracked),
         ],
     }
     for name, statuses in (
@@ -436,29 +422,33 @@ def final_status(pod: ApiPod, phase: str, reason: str, message: str) -> JsonObje
     return {"metadata": meta, "status": status}
 
 
-def _terminated(container: JsonObject, phase: str, *, first: bool) -> JsonObject:
+def _terminated(container: api.JsonObject, phase: str, *, first: bool) -> api.JsonObject:
     state = _object_at(container, "state")
     running = _object_at(state, "running")
     # An init container that never ran has not failed.
     if "terminated" in state or (first and not running):
         return container
-    ended: JsonObject = {"exitCode": UNKNOWN_EXIT_CODE, "reason": UNKNOWN_REASON, "message": UNKNOWN_MESSAGE}
+    ended: api.JsonObject = {
+        "exitCode": UNKNOWN_EXIT_CODE,
+        "reason": UNKNOWN_REASON,
+        "message": UNKNOWN_MESSAGE,
+    }
     if phase == "Succeeded":
         ended = {"exitCode": 0, "reason": "Completed"}
     if running:
-        ended |= {"startedAt": running.get("startedAt"), "finishedAt": rfc3339_now()}
+        ended |= {"startedAt": running.get("startedAt"), "finishedAt": api.rfc3339_now()}
     if identity := container.get("containerID"):
         ended["containerID"] = identity
     return {**container, "state": {"terminated": ended}, "ready": False, "started": False}
 
 
-def _object_at(parent: JsonObject, name: str) -> JsonObject:
+def _object_at(parent: api.JsonObject, name: str) -> api.JsonObject:
     """Empty for any other type: these objects were not checked."""
     found = parent.get(name)
     return found if isinstance(found, dict) else {}
 
 
-def newest_start(pod: ApiPod) -> str:
+def newest_start(pod: api.ApiPod) -> str:
     """The newest start of any container, also an ended one, RFC 3339; empty if none has run."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     states = [_object_at(each, "state") for each in statuses]
@@ -588,12 +578,12 @@ REST_PER_LIST = 3
 
 
 class StatusWait:
-    def __init__(self, caller: ApiCaller, lookup: PodStore, node: str, context: TraceContext) -> None:
+    def __init__(self, caller: api.ApiCaller, lookup: PodStore, node: str, context: TraceContext) -> None:
         self._caller, self._lookup, self._node, self._context = caller, lookup, node, context
 
     async def wait(self, order: AwaitStatuses, outlet: Outlet) -> Ending:
         """Reports the missing pods before it ends."""
-        call = ApiCall(self._caller, order.timeout_ns / NS_PER_SECOND, self._context(order.key))
+        call = api.ApiCall(self._caller, order.timeout_ns / NS_PER_SECOND, self._context(order.key))
         missing, why, next_list, ended = order.uids, "", 0.0, Ending()
         shown: set[str] = set()
         while missing := tuple(uid for uid in missing if not self._is_final(uid, shown)):
@@ -605,15 +595,15 @@ class StatusWait:
             # With less time left the answer would come too late, and would look like the cause.
             if now >= next_list and (not next_list or call.left_seconds >= STATUS_LIST_SECONDS):
                 try:
-                    seen = await list_known_pods(call, self._node)
+                    seen = await api.list_known_pods(call, self._node)
                     # An object that is gone needs no status.
                     missing = tuple(
                         uid for uid in missing if uid in seen and seen[uid].phase not in FINAL_PHASES
                     )
                     why = ""
-                except Unanswered as error:
+                except api.Unanswered as error:
                     why = f": {error}"
-                except ListDenied as error:
+                except api.ListDenied as error:
                     ended = Ending("failed", str(error))
                     break
                 next_list = trio.current_time() + max(

@@ -14,7 +14,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.work_view import AttachmentView, Changes, PodView, WorkView
 from ebbtide.actors.hang import ATTACHER_SECONDS, TEXTS
-from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
+from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, TraceContext
 from ebbtide.events.base import Fact, Order, Record
 from ebbtide.events.outage_events import (
     Attachment,
@@ -49,7 +49,7 @@ def elsewhere(pod: PodView) -> ElsewhereRead:
     )
 
 
-class WorkEdge:
+class WorkEdge(Edge):
     """``view`` is shared by all nodes. ``effect``: of the configured taint.
 
     ``lost``: an earlier leader's pods that are not over. The sequencer calls `observe`, which ends reports
@@ -90,16 +90,6 @@ class WorkEdge:
         self._outages = 0
         self._telling = trio.Lock()
         self.effects: Mapping[type[Order], Effect] = {ListWork: self._list}
-
-    def prewarm(self) -> None:
-        """There is nothing to open."""
-
-    def detach(self) -> None:
-        """Nothing was written."""
-
-    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """This leader gives an order of its own."""
-        return None
 
     def observe(self, records: Sequence[Record]) -> None:
         """End the reports on a pod or attachment that is over, and on an owner whose pods all are; after

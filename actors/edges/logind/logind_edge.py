@@ -44,7 +44,7 @@ from ebbtide.actors.edges.logind.manager import (
     ScheduleFile,
 )
 from ebbtide.actors.edges.service_manager import LOCK_NAME, SYSTEMD, ServiceManager
-from ebbtide.actors.interfaces import Effect, Ending, Outlet, StartState
+from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, StartState
 from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
@@ -60,7 +60,7 @@ from ebbtide.events.units import span, span_s
 from ebbtide.events.values import ShutdownKind
 
 
-class LogindEdge:
+class LogindEdge(Edge):
     """The bus at ``address``, by default the system's.
 
     ``lock_fds``: locks that the service manager kept; now the edge's. ``root``: of logind's files.
@@ -106,10 +106,6 @@ class LogindEdge:
         finally:
             self._link.close()
 
-    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Every order may be repeated."""
-        return None
-
     async def read_start_state(self) -> StartState:
         """For `DaemonStarted`: asked before there is a loop, for at most 0.3 s."""
         with trio.move_on_after(bounds.now.logind_start_seconds):
@@ -119,9 +115,6 @@ class LogindEdge:
             except BusError:
                 pass
         return StartState()
-
-    def prewarm(self) -> None:
-        """Arming has prepared all that a release needs."""
 
     def detach(self) -> None:
         """The lock goes with the process; the service manager keeps its copy."""
