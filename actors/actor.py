@@ -40,7 +40,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ebbtide.events.base import Event
-from ebbtide.events.values import Handover
 
 #: A deadline that never comes: larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1
@@ -187,8 +186,7 @@ def _pairs(pairs: Sequence[tuple[str, type[Event]]]) -> str:
 class ActorType(NamedTuple):
     """``deadline`` is when the actor wants a `Tick`; ``done``: it may be dropped at an episode's end.
 
-    ``handover`` is the pod that a failed actor leaves to the fallback, None if it has none (any more), with
-    what the event says that it failed at. ``afresh`` is the state with which it goes on after a failure: what
+    ``afresh`` is the state with which it goes on after a failure: what
     it was told, without what it was doing; given the time, whether a shutdown is open, and the start of the
     process if that is the fact at hand. None: not yet.
     """
@@ -198,5 +196,4 @@ class ActorType(NamedTuple):
     transitions: Transitions
     deadline: Callable[[Any], int]
     done: Callable[[Any], bool] = lambda state: True
-    handover: Callable[[Any, Event, int], Handover | None] = lambda state, event, now: None
     afresh: Afresh = lambda state, now, in_episode, start: state

@@ -51,13 +51,11 @@ from ebbtide.actors.policy.termination_mode import (
     wave_index,
     wave_mode,
 )
-from ebbtide.actors.wave import NAME as WAVE_NAME
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, BoundedDict, Event, order_key
 from ebbtide.events.decisions import (
     FIRST_PROJECTION_VERSION,
     FIRST_WORD_NS,
-    ActorFailed,
     Armed,
     ConfigAdopted,
     DeadlineMoved,
@@ -723,13 +721,6 @@ def _last_pod_ended(state: EpisodeState, event: PodEnded, now: int) -> Result:
     return _end_cancelled(state)
 
 
-def _actor_failed(state: EpisodeState, event: ActorFailed, now: int) -> Result:
-    """A wave that cannot report its end is not waited for; the fallback begins what it has not begun."""
-    if event.actor != WAVE_NAME or event.subject != str(state.wave):
-        return state, ()
-    return _next_wave(replace(state, carried_ns=0), now, [])
-
-
 # --- the end -----------------------------------------------------------------------------------
 
 
@@ -849,9 +840,7 @@ TRANSITIONS = Transitions(
 
     Row("waves",      WaveEnded,        _wave_ended,           "= draining flushing",
         (WaveStarted, PodsEnded)),
-    Row("waves",      ActorFailed,      _actor_failed,         "= draining flushing",
-        (WaveStarted, PodsEnded)),
-    ignored("idle listing draining flushing released cancelling", WaveEnded, ActorFailed),
+    ignored("idle listing draining flushing released cancelling", WaveEnded),
 
     Row("idle listing waves flushing released", PodEnded, _mark_ended),
     Row("draining",   PodEnded,         _then_drain(_mark_ended), "= flushing", (PodsEnded,)),

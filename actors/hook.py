@@ -66,7 +66,7 @@ from ebbtide.events.facts import (
     PodJoined,
     Tick,
 )
-from ebbtide.events.values import Handover, Pod, TerminationMode
+from ebbtide.events.values import Pod, TerminationMode
 
 
 class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -110,27 +110,6 @@ def phase_of(state: PodState) -> str:
     if state.begun_ns > 0:
         return "stopping"
     return "new" if state.pod is None else "planned"
-
-
-def _handover(state: PodState, event: Event, now: int) -> Handover | None:
-    """The fallback must not lose what the event said that could not be handled.
-
-    A pod that the kubelet ends of its own accord is nobody's to stop.
-    """
-    if isinstance(event, PodPlanned) and event.means != "observe" and not state.begun:
-        return Handover(pod=event.pod, wave=event.wave, grace_ns=event.grace_seconds * NS_PER_SECOND)
-    if state.over or state.pod is None or state.means == "observe":
-        return None
-    # With the exit that this very event tells of: the fallback would wait for it until the end.
-    exited = [down.spec.name for down in state.downs if down.phase == "exited"]
-    if isinstance(event, ContainerExited):
-        exited.append(event.container)
-    grace_ns, begun_ns = state.grace_ns, state.begun_ns
-    if isinstance(event, PodStopBegan) and not state.begun:
-        grace_ns, begun_ns = event.grace_ns, max(now, 1)
-    return Handover(
-        pod=state.pod, wave=state.wave, grace_ns=grace_ns, begun_ns=begun_ns, exited=tuple(exited)
-    )
 
 
 # --- its containers' turns ---------------------------------------------------------------------
@@ -868,5 +847,4 @@ HOOK = ActorType(
     TRANSITIONS,
     deadline=_deadline,
     done=lambda state: state.over or not state.begun,
-    handover=_handover,
 )

@@ -281,6 +281,14 @@ def _fallback_engaged(state: KubeletState, event: FallbackEngaged, now: int) -> 
     return _hand_over(state, "the fallback ends pods")
 
 
+def _fallback_engaged_early(state: KubeletState, event: FallbackEngaged, now: int) -> Result:
+    """Before the mode was chosen, by this actor's own failure."""
+    if state.mode == "observe":
+        return replace(state, means="observe"), [MeansChosen(means="observe", reason=event.reason)]
+    state, order = _order_stop(replace(state, means="cri"))
+    return state, [MeansChosen(means="cri", reason=event.reason), order]
+
+
 def _hand_over(state: KubeletState, reason: str) -> Result:
     over = HandedOver(reason=reason, wave=state.wave, until_ns=state.wave_until_ns)
     state, order = _order_stop(replace(_watch_none(state), handed_over=True))
@@ -472,7 +480,10 @@ KUBELET = ActorType(
         Row("api", ContainerExited, _container_exited),
         Row("api", PodsEnded, _pods_ended),
         ignored("no-node idle observe cri handed-over cancelled", WaveStarted, PodPlanned, PodStopBegan,
-            DeletePod, ContainerExited, PodsEnded, DeleteRefused, DeleteOverdue, FallbackEngaged),
+            DeletePod, ContainerExited, PodsEnded, DeleteRefused, DeleteOverdue),
+        Row("idle", FallbackEngaged, _fallback_engaged_early, "observe cri = stopping",
+            decides=(MeansChosen, StopKubelet)),
+        ignored("no-node observe cri handed-over cancelled", FallbackEngaged),
         Row("api", DeleteRefused, _delete_refused, "handed-over stopping",
             decides=(HandedOver, StopKubelet)),
         Row("api", DeleteOverdue, _delete_overdue, "handed-over stopping",

@@ -64,14 +64,16 @@ class Route(NamedTuple):
     creates: ActorType | None
 
 
-class GivesUp(NamedTuple):
-    """After starts that failed: ``leader`` is taken for failed, and each of ``givers`` with work left, unless
-    the start says by ``over`` that nothing is left, or ``fallback`` has failed itself.
+class Rescue(NamedTuple):
+    """How an episode goes on after a failure: ``leader`` and all subjects fail together, ``fallback`` leads.
+
+    A failure of an actor in ``go_on`` has the same effect, but that actor takes part in the rest. Starts that
+    failed count as a failure of the leader, unless the start leaves nothing to do (``over``).
     """
 
     leader: ActorType
-    givers: ActorType
     fallback: ActorType
+    go_on: tuple[ActorType, ...]
     over: Callable[[Any], bool]
 
 
@@ -81,9 +83,8 @@ class ActorSet:
     ``start`` is the fact with which a process begins to write. ``opens`` and ``closes`` an episode are
     decisions. Behind those of ``digested`` a step ends with a digest of who has changed and come to rest,
     behind ``digested_last`` of all; what is decided by ``plans`` needs no digest. ``also_hear``: of the
-    outcome of an order with this word, whoever gave it. ``gives_for``: by the name of a failed actor, whose
-    work passes to the fallback in place of its own. ``look_until_ns``: after a start in mid-episode, until
-    when what fell due waits for what the edges find; of the singletons' states, by name.
+    outcome of an order with this word, whoever gave it. ``look_until_ns``: after a start in mid-episode,
+    until when what fell due waits for what the edges find; of the singletons' states, by name.
     """
 
     def __init__(
@@ -99,15 +100,14 @@ class ActorSet:
         digested_last: type[Event],
         plans: type[Event] | None = None,
         also_hear: Mapping[str, ActorType] | None = None,
-        gives_for: Mapping[str, ActorType] | None = None,
-        gives_up: GivesUp | None = None,
+        rescue: Rescue | None = None,
         look_until_ns: Callable[[Callable[[ActorType], State]], int] = lambda state_of: NEVER_NS,
     ) -> None:
         self.singletons, self.subjects = singletons, subjects
         self.start, self.opens, self.closes = start, opens, closes
         self.digested, self.digested_last, self.plans = digested, digested_last, plans
         self.also_hear = {word: kind.name for word, kind in (also_hear or {}).items()}
-        self.gives_for, self.gives_up = gives_for or {}, gives_up
+        self.rescue = rescue
         self.look_until_ns = look_until_ns
         self.types: tuple[ActorType, ...] = (*singletons, *(kind for kind, _ in subjects))
         self.by_name = {kind.name: kind for kind in self.types}
@@ -190,10 +190,8 @@ SHUTDOWN = ActorSet(
     # That of a release is also the LogindActor's business when the fallback ordered it: it has the lock. That
     # of a pod's delete tells the NodeStatusActor what becomes of its object.
     also_hear={"release": LOGIND, "delete": NODE_STATUS},
-    # A wave or an episode that is gone begins no pod any more: whichever has not begun must not be forgotten.
-    gives_for={WAVE.name: HOOK, EPISODE.name: HOOK},
-    # A shutdown that this start has found cancelled has nothing left to carry out.
-    gives_up=GivesUp(EPISODE, HOOK, FALLBACK, over=lambda start: start.preparing is False),
+    # Only the KubeletActor can start its kubelet again.
+    rescue=Rescue(EPISODE, FALLBACK, go_on=(KUBELET,), over=lambda start: start.preparing is False),
     look_until_ns=_give_up_ns,
 )
 

@@ -66,7 +66,6 @@ from ebbtide.events.outage_events import (
     WorkListed,
 )
 from ebbtide.events.segment import SHUTDOWN_LOGIC
-from ebbtide.events.values import Handover
 
 # What is admitted first when several facts wait: logind and people, then outcomes, then the rest. The
 # runner's inbox and the loop in virtual time both keep to this table, so that a simulated node admits its
@@ -142,6 +141,7 @@ class System:
         self.logic = logic
         #: Which actors there are.
         self.actors = SETS[logic]
+        rescue = self.actors.rescue
         self.episode = 0
         self.open_orders: dict[str, OpenedOrder] = {}
         self.slots: dict[tuple[str, str], Slot] = {}
@@ -154,6 +154,9 @@ class System:
         self._closing, self._planned, self._digest_at = False, False, 0
         for kind in self.actors.singletons:
             self.register(kind, "")
+        #: While it has failed, the fallback leads, and no event makes an actor.
+        self._leader = None if rescue is None else self.slots[(rescue.leader.name, "")]
+        self._fallback = None if rescue is None else self.slots[(rescue.fallback.name, "")]
         #: Who hears of an event and never goes.
         self._always = {
             kind: [self.slots[at] for at in places] for kind, places in self.actors.to_singletons.items()
@@ -196,11 +199,16 @@ class System:
             if kind is actors.closes:
                 self._revive(fact, mono_ns)
             for slot in self._recipients(event, kind, mono_ns):
+                if slot.failed:
+                    continue
                 for decision in self._handle(slot, event, kind, mono_ns):
                     decided = type(decision)
                     if isinstance(decision, Order):
                         self.open_orders[decision.key] = OpenedOrder(first + len(entries), decision)
                     elif decided is actors.opens:
+                        if slot is not self._fallback:
+                            # An actor that has failed in this step, before the episode, takes part in it.
+                            self._revive(fact, mono_ns)
                         self.episode = first  # an episode is named by the fact that opens it
                     elif decided in actors.digested:
                         self._digest_at = len(entries)
@@ -212,7 +220,7 @@ class System:
                         # not.
                         self._closing, self.episode = True, 0
             if at == 0 and starts:
-                self._give_up_on(fact, mono_ns, entries)
+                self._give_up_on(fact, entries)
         if self._digest_at or self._planned:
             self._digest(first, entries)
         # Begun in this step: what was decided before the beginning, by this very fact, belongs to it as well.
@@ -265,46 +273,39 @@ class System:
             with suppress(Exception):
                 if self.on_failure is not None:
                     self.on_failure(slot.label, error)
-            return (self._fail(slot, event, now_ns, type(error).__name__),)
+            return (self._fail(slot, type(error).__name__),)
         slot.state = state
         if deadline_ns != slot.deadline_ns:
             self._deadlines.watch(slot, deadline_ns)
         return decisions
 
-    def _fail(self, slot: Slot, event: Event, now_ns: int, error: str) -> ActorFailed:
-        """Its own pod passes to the fallback; from an actor that begins and ends many, every pod does."""
-        slot.failed = True
-        slot.deadline_ns = NEVER_NS
-        in_place = self.actors.gives_for.get(slot.kind.name)
-        givers = [slot] if in_place is None else self._by_kind.get(in_place.name, [])
-        handed = [_handover_of(giver, event, now_ns) for giver in givers if giver is slot or not giver.failed]
-        return ActorFailed(
-            actor=slot.kind.name,
-            subject=slot.subject,
-            error=error,
-            handover=tuple(each for each in handed if each is not None),
-        )
+    def _fail(self, slot: Slot, error: str) -> ActorFailed:
+        """In an episode an actor that ends pods takes the leader and all subjects along (`sets.Rescue`)."""
+        failed, rescue = [slot], self.actors.rescue
+        if rescue is not None and self._leader is not None and self._fallback is not None:
+            ends_pods = slot.subject or slot is self._leader or slot.kind in rescue.go_on
+            if self.episode and ends_pods and not self._fallback.failed:
+                failed += [self._leader, *(each for each in self.slots.values() if each.subject)]
+        for each in failed:
+            each.failed = not self.episode or rescue is None or each.kind not in rescue.go_on
+            each.deadline_ns = NEVER_NS
+        return ActorFailed(actor=slot.kind.name, subject=slot.subject, error=error)
 
-    def _give_up_on(self, fact: Event, now_ns: int, made: list[BareRecord]) -> None:
+    def _give_up_on(self, fact: Event, made: list[BareRecord]) -> None:
         """Two starts that failed at the same place: whatever it is, it is not tried a third time.
 
         Not for an episode that this start has found closed or cancelled: there is nothing left to carry out.
         """
-        rule, start = self.actors.gives_up, cast(Any, fact)
-        if rule is None or not self.episode or start.failed_starts < FAILED_STARTS_MAX or rule.over(start):
+        rescue, start, leader = self.actors.rescue, cast(Any, fact), self._leader
+        if rescue is None or leader is None or leader.failed or not self.episode or rescue.over(start):
             return
-        if self.slots[(rule.fallback.name, "")].failed:
-            return
-        left = (
-            slot
-            for slot in self._by_kind.get(rule.givers.name, ())
-            if rule.givers.handover(slot.state, fact, now_ns) is not None
-        )
-        for slot in (self.slots[(rule.leader.name, "")], *left):
-            if not slot.failed:
-                # Its cause is the start, the first record of this step.
-                failed = self._fail(slot, fact, now_ns, LAST_STARTS_FAILED)
-                made.append((self.next_seq, SYSTEM, failed, self.episode))
+        if (
+            start.failed_starts >= FAILED_STARTS_MAX
+            and self._fallback is not None
+            and not self._fallback.failed
+        ):
+            # Its cause is the start, the first record of this step.
+            made.append((self.next_seq, SYSTEM, self._fail(leader, LAST_STARTS_FAILED), self.episode))
 
     def watch(self, slot: Slot) -> None:
         """Take the deadline from a state that was restored."""
@@ -315,23 +316,23 @@ class System:
     def _recipients(self, event: Event, kind: type[Event], now_ns: int) -> list[Slot]:
         if kind is OrderEnded:
             places = self.actors.outcome_recipients(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
-            # Of a pod or wave whose actor has gone, or failed, nobody is left to hear it, and nothing waits.
+            # Of a pod or wave whose actor has gone nobody is left to hear it, and nothing waits.
             owners = [self.slots.get(place) or self.slots.get((place[0], "")) for place in places]
-            return [slot for slot in owners if slot is not None and not slot.failed]
+            return [slot for slot in owners if slot is not None]
         if kind is Tick:
             return self._deadlines.take(now_ns)
-        found = [slot for slot in self._always.get(kind, ()) if not slot.failed]
+        found = list(self._always.get(kind, ()))
         for name, subject_of, creates in self.actors.to_subjects.get(kind, ()):
             if subject_of is None:
-                found += [slot for slot in self._by_kind.get(name, ()) if not slot.failed]
+                found += self._by_kind.get(name, ())
                 continue
             subject = subject_of(event)
             slot = self.slots.get((name, subject))
-            if slot is None and creates is not None:
+            if slot is None and creates is not None and not (self._leader and self._leader.failed):
                 # By the event that begins it and by no other: one that comes late, for a pod whose actor has
                 # gone, must not make an actor that knows nothing of its pod.
                 slot = self.register(creates, subject)
-            if slot is not None and not slot.failed:
+            if slot is not None:
                 found.append(slot)
         return found
 
@@ -416,14 +417,6 @@ class Slot:
         return self.failed or self.kind.done(self.state)
 
 
-def _handover_of(giver: Slot, event: Event, now_ns: int) -> Handover | None:
-    """What a failed actor leaves to the fallback. If the bug is there: nothing, and no harm."""
-    try:
-        return giver.kind.handover(giver.state, event, now_ns)
-    except Exception:  # it must not take the step, and with it the daemon, along
-        return None
-
-
 class Deadlines:
     """Who is due when, in monotonic nanoseconds: the earliest first, ties by registration.
 
@@ -446,7 +439,7 @@ class Deadlines:
         while self._heap and self._heap[0][0] <= now_ns:
             deadline_ns, _, slot = heappop(self._heap)
             # An older entry of a slot whose deadline has moved since is only dropped.
-            if slot.deadline_ns == deadline_ns and not slot.failed:
+            if slot.deadline_ns == deadline_ns:
                 slot.deadline_ns = NEVER_NS
                 due.append(slot)
         return due

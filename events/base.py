@@ -30,7 +30,7 @@ FLOOR_SECONDS = 2
 #: is no leader.
 Barrier = Literal["none", "written", "synced", "confirmed"]
 
-#: Ordinals for each plan of a pod; a restart may use one up. The fallback's plans take the upper half.
+#: Ordinals for each plan of a pod; a restart may use one up.
 ORDINALS_PER_PLAN = 1000
 
 TYPES: dict[str, type[Event]] = {}

@@ -27,7 +27,6 @@ from ebbtide.events.values import (
     BootEnding,
     BootEndReason,
     Budget,
-    Handover,
     LeftPods,
     Period,
     PlannedPod,
@@ -1065,7 +1064,7 @@ class StatusesSettled(Decision):
 
 
 class ActorFailed(Decision):
-    """``handle`` raised. The actor takes no further part in this episode; its pods pass to the fallback."""
+    """``handle`` raised. In a shutdown the actor takes no further part in it, nor does any that ends pods."""
 
     level = ERROR
     log = PLAIN
@@ -1074,8 +1073,6 @@ class ActorFailed(Decision):
     actor: str
     subject: str
     error: str
-    #: Its own pod; from an actor that many pods depend on, every pod that has not ended.
-    handover: tuple[Handover, ...] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
         who = f"{self.actor} {names.of(self.subject)}".rstrip()
@@ -1083,7 +1080,7 @@ class ActorFailed(Decision):
 
 
 class FallbackEngaged(Decision):
-    """The fallback took these pods over."""
+    """The fallback leads this shutdown from now on. ``pods`` have not ended."""
 
     level = WARNING
     last_resort = True

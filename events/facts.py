@@ -59,7 +59,6 @@ ORDER_TEXTS = {
     "certificate": "publishing the certificate",
     "last-boot": "showing on the Node how the last boot ended",
     "kubelet-stop": "stopping the kubelet",
-    "stop-kubelet": "stopping the kubelet",
     "kubelet-start": "starting the kubelet again",
     "read": "reading the Node",
     "permit": "asking the storm brake",

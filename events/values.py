@@ -164,16 +164,6 @@ class PlannedWave(Value):
     handover: bool = False
 
 
-class Handover(Value):
-    """A pod as a failed actor leaves it: ``begun_ns`` 0 if its stop has not begun, ``exited`` containers."""
-
-    pod: Pod
-    wave: int
-    grace_ns: int
-    begun_ns: int = 0
-    exited: tuple[str, ...] = ()
-
-
 class ProcessReport(Value):
     """One process of an autopsy, from ``/proc`` just before SIGKILL."""
 

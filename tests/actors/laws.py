@@ -165,12 +165,9 @@ class Laws:
         self.stops[event.uid].signalled.setdefault(event.container, record.mono_ns)
 
     def _kill(self, event: d.KillContainer, record: Record) -> None:
-        """Never before grace and floor, but for the last possible SIGKILL, a hurry, or the fallback."""
+        """Never before grace and floor, but for the last possible SIGKILL, or a hurry."""
         stop, now = self.stops[event.uid], record.mono_ns
         signalled_ns = stop.signalled[event.container]
-        if record.actor == "FallbackActor":
-            assert stop.hurried_ns is not None or now >= min(stop.begun_ns + stop.grace_ns, self.deadline_ns)
-            return
         grace_ns = stop.begun_ns + stop.grace_ns
         if stop.hurried_ns is not None:
             grace_ns = min(grace_ns, stop.hurried_ns)

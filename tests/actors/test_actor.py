@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -19,6 +19,7 @@ from ebbtide.actors.actor import (
     ignored,
 )
 from ebbtide.actors.config_reconciler import CONFIG
+from ebbtide.actors.fallback import Phase
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import Event, Stamp
 from ebbtide.events.decisions import ActorFailed, ConfigAdopted, Leave
@@ -196,7 +197,7 @@ FIELDS: dict[str, dict[str, tuple[object, ...]]] = {
         "on": ({}, {"peer node-2": 1}),
         "proof": ("", "cloud"),
     },
-    "FallbackActor": {"in_episode": BOTH, "stage": ("", "pods-ended", "settled", "cancelled")},
+    "FallbackActor": {"phase": get_args(Phase)},
 }
 
 

@@ -84,14 +84,17 @@ shutdown poweroff total=30s critical=10s
     assert made.system.next_deadline_ns() is not None
 
 
-@pytest.mark.parametrize("field, entry", [("waited", b"\xa1a\x01"), ("failed", b"\xa1a")])
-def test_a_state_of_too_many_entries_is_not_built(field: str, entry: bytes) -> None:
+@pytest.mark.parametrize(
+    "actor, field, entry",
+    [("FallbackActor", "pods", b"\xa1a\x80"), ("NodeStatusActor", "running", b"\xa1a")],
+)
+def test_a_state_of_too_many_entries_is_not_built(actor: str, field: str, entry: bytes) -> None:
     """Each of a million would take a hundred bytes; what is refused is the number, before the first."""
     count = (CHECKPOINT_ITEMS_MAX + 1).to_bytes(4, "big")
-    head = {"waited": b"\xdf", "failed": b"\xdd"}[field]
+    head = {"pods": b"\xdf", "running": b"\xdd"}[field]
     name = bytes([0xA0 + len(field)]) + field.encode()
     state = msgspec.Raw(b"\x81" + name + head + count + entry * (CHECKPOINT_ITEMS_MAX + 1))
-    kept = ActorState(actor="FallbackActor", subject="", state=state)
+    kept = ActorState(actor=actor, subject="", state=state)
     with pytest.raises(BadPayload, match="length <= 32768"):
         restore(msgspec.structs.replace(take_checkpoint(System()), actors=(kept,)), 1)
 

@@ -1,31 +1,31 @@
-"""FallbackActor: whose duty it does, and when it signals and kills. Whole shutdowns: `tests/scripts`."""
+"""FallbackActor: when it leads, signals and kills. Whole shutdowns: `tests/scripts`."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.actors.actor import NEVER_NS
-from ebbtide.actors.fallback import FALLBACK, POD_ENDS, FallbackState
-from ebbtide.actors.policy.grace_periods import FLOOR_NS
+from ebbtide.actors.fallback import FALLBACK, FallbackState
+from ebbtide.actors.policy.grace_periods import FLOOR_NS, REAP_MARGIN_NS
 from ebbtide.actors.sets import SHUTDOWN
 from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
-from ebbtide.events.facts import ContainerExited, HurryRequested, LogindRead, Tick
-from ebbtide.events.values import Container, Handover, Pod
+from ebbtide.events.facts import ContainerExited, HurryRequested, Tick
+from ebbtide.events.values import Container, Pod
 
 POD = Pod(
     uid="u",
     namespace="n",
     name="web",
-    containers=(Container(name="a"), Container(name="b"), Container(name="done")),
+    containers=(Container(name="a"), Container(name="b"), Container(name="done", running=False)),
 )
+RELEASE_BY_NS = 100 * NS_PER_SECOND
 
-#: A configuration that is not reconciled holds nobody, and nobody replaces the fallback itself.
-NOT_REPLACED = ("ConfigReconciler", "FallbackActor")
+#: After whose failure the fallback leads; the others secure the release, or nothing.
+LEADS_FOR = ("EpisodeActor", "WaveActor", "HookActor", "KubeletActor")
+SECURES_FOR = ("LogindActor", "NodeStatusActor")
 
 times_ns = st.integers(1, 60).map(lambda seconds: seconds * NS_PER_SECOND)
 
@@ -36,117 +36,97 @@ def handle(state: FallbackState, event: Event, now: int) -> tuple[FallbackState,
     return after, list(decisions)
 
 
-def taken_over(now: int, **more: Any) -> tuple[FallbackState, list[Event]]:
-    """In a shutdown whose first wave has begun; the budget is over after 100 s."""
-    handed = Handover(**{"pod": POD, "wave": 0, "grace_ns": FLOOR_NS, "exited": ("done",)} | more)
-    failed = d.ActorFailed(actor="HookActor", subject="u", error="KeyError", handover=(handed,))
-    state = FallbackState(in_episode=True, deadline_ns=100 * NS_PER_SECOND, wave=0)
-    return handle(state, failed, now)
+def failure(actor: str) -> d.ActorFailed:
+    return d.ActorFailed(actor=actor, subject="", error="KeyError")
 
 
-@pytest.mark.parametrize("actor", [kind.name for kind in SHUTDOWN.types])
-def test_the_duty_of_every_other_actor_is_done(actor: str) -> None:
+def planned(*, grace_seconds: int = 2, begun_ns: int = 0) -> FallbackState:
+    """In a shutdown with one pod."""
+    times = {"deadline_ns": RELEASE_BY_NS, "release_by_ns": RELEASE_BY_NS}
+    state = FallbackState(phase="watching", planned=True, **times)
+    state, _ = handle(state, d.PodPlanned(wave=0, grace_seconds=grace_seconds, pod=POD), 1)
+    if begun_ns:
+        grace_ns = grace_seconds * NS_PER_SECOND
+        began = d.PodStopBegan(uid="u", wave=0, grace_ns=grace_ns, kill_by_ns=RELEASE_BY_NS)
+        state, _ = handle(state, began, begun_ns)
+    return state
+
+
+@pytest.mark.parametrize("actor", [kind.name for kind in SHUTDOWN.types if kind != FALLBACK])
+def test_a_failure_of_each_actor_has_its_effect(actor: str) -> None:
     """Their names are written out in the fallback: each is the name of an actor that there is."""
-    handed = (Handover(pod=POD, wave=0, grace_ns=FLOOR_NS),) if actor == "HookActor" else ()
-    failed = d.ActorFailed(actor=actor, subject="", error="KeyError", handover=handed)
-    _, decisions = handle(FallbackState(in_episode=True, node=True), failed, 1)
-    engaged = [each for each in decisions if isinstance(each, d.FallbackEngaged)]
-    assert bool(engaged) == (actor not in NOT_REPLACED)
+    state, decisions = handle(planned(), failure(actor), 1)
+    leads, secures = actor in LEADS_FOR, actor in SECURES_FOR
+    assert any(isinstance(each, d.FallbackEngaged) for each in decisions) == leads
+    assert (state.leading, state.secured) == (leads, secures)
+    assert leads or secures or actor == "ConfigReconciler"
 
 
-@given(times_ns, times_ns, times_ns, st.booleans(), st.booleans())
-def test_signalled_once_and_killed_once_when_grace_or_budget_is_over(
-    begun_ns: int, waited_ns: int, grace_ns: int, has_begun: bool, hurried: bool
+@given(times_ns, times_ns, st.integers(0, 60), st.booleans(), st.booleans())
+def test_signalled_once_and_killed_once_when_its_time_is_over(
+    begun_ns: int, waited_ns: int, grace_seconds: int, has_begun: bool, hurried: bool
 ) -> None:
-    """Never before, and each container that still runs once; what has ended is left alone."""
+    """After the rest of the grace and the floor, before the release; what has ended is left alone."""
     now = begun_ns + waited_ns
-    state, decisions = taken_over(now, grace_ns=grace_ns, begun_ns=begun_ns if has_begun else 0)
+    state = planned(grace_seconds=grace_seconds, begun_ns=begun_ns if has_begun else 0)
+    state, decisions = handle(state, failure("HookActor"), now)
     assert [each.container for each in decisions if isinstance(each, d.SendSignal)] == ["a", "b"]
+    if now >= RELEASE_BY_NS:
+        assert state.phase == "ended"
+        return
+    grace_ns = 0 if hurried else grace_seconds * NS_PER_SECOND
     if hurried:
-        grace_ns = min(grace_ns, FLOOR_NS)
         state, _ = handle(state, HurryRequested(pod="web", asked_by=0), now)
     since_ns = begun_ns if has_begun else now
-    kill_at_ns = max(now, min(since_ns + grace_ns, 100 * NS_PER_SECOND))
-    assert FALLBACK.deadline(state) == kill_at_ns
-    if kill_at_ns > now:
-        state, decisions = handle(state, Tick(), kill_at_ns - 1)
-        assert decisions == []
-    state, decisions = handle(state, Tick(), kill_at_ns)
-    assert [each.container for each in decisions if isinstance(each, d.KillContainer)] == ["a", "b"]
+    kill_at_ns = min(max(now + FLOOR_NS, since_ns + grace_ns), RELEASE_BY_NS - REAP_MARGIN_NS)
+    assert FALLBACK.deadline(state) == max(now, kill_at_ns)
+    state, decisions = handle(state, Tick(), max(now, kill_at_ns - 1))
+    assert decisions == [] or kill_at_ns <= now
+    state, more = handle(state, Tick(), max(now, kill_at_ns))
+    kills = [each.container for each in (*decisions, *more) if isinstance(each, d.KillContainer)]
+    assert kills == ["a", "b"]
+    assert FALLBACK.deadline(state) == RELEASE_BY_NS
+    state, decisions = handle(state, Tick(), RELEASE_BY_NS)
+    assert [type(each) for each in decisions] == [d.PodsEnded, d.PodEnded, d.ReleaseLock]
     assert FALLBACK.deadline(state) == NEVER_NS
-    _, decisions = handle(state, Tick(), kill_at_ns + grace_ns)
-    assert decisions == []
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_a_pod_has_ended_when_its_last_container_has_exited(order: tuple[str, str]) -> None:
-    """One that exits again, or that nobody waits for, ends nothing."""
-    state, _ = taken_over(5)
-    for container in ("done", order[0], order[0]):
-        state, decisions = handle(state, ContainerExited(uid="u", container=container, exit_code=0), 6)
-        assert decisions == []
-    state, decisions = handle(state, ContainerExited(uid="u", container=order[1], exit_code=0), 7)
-    (ended,) = decisions
-    assert isinstance(ended, d.PodEnded)
-    assert (ended.outcome, ended.reason) == POD_ENDS["exited", "stopping"]
-    assert ended.elapsed_ns == 2
-
-
-def test_a_pod_waits_for_the_wave_that_a_new_plan_gives_it() -> None:
-    """It stays with the fallback in this shutdown, and has an actor of its own again in the next."""
-    waiting, decisions = taken_over(5, wave=1)
-    assert [type(each) for each in decisions] == [d.FallbackEngaged]
-    planned = d.PodPlanned(wave=2, grace_seconds=2, pod=POD)
-    state, _ = handle(waiting, planned, 6)
-    assert state.cares["u"].wave == 2
-    state, _ = handle(state, d.EpisodeClosed(outcome="complete"), 7)
-    state, _ = handle(state, planned, 8)
-    assert state.cares == {}
-
-
-@pytest.mark.parametrize(("wave", "signalled"), [(0, False), (1, True)])
-def test_a_pod_is_stopped_at_once_if_its_wave_has_begun(wave: int, signalled: bool) -> None:
-    """Which wave that is, the waves say themselves."""
-    begun = d.WaveStarted(wave=wave, priority=0, period_ns=1, deadline_ns=2, kill_by_ns=3)
-    state, _ = handle(FallbackState(in_episode=True), begun, 1)
-    handed = Handover(pod=POD, wave=1, grace_ns=FLOOR_NS)
-    failed = d.ActorFailed(actor="HookActor", subject="u", error="KeyError", handover=(handed,))
-    _, decisions = handle(state, failed, 2)
-    assert any(isinstance(each, d.SendSignal) for each in decisions) == signalled
-
-
-def test_a_budget_that_has_moved_is_the_one_that_counts() -> None:
-    """For the SIGKILL of a pod taken over afterwards, and for the release."""
-    moved = d.DeadlineMoved(deadline_ns=7, release_by_ns=9, kill_by_ns=8)
-    state, _ = handle(FallbackState(in_episode=True, deadline_ns=50, release_by_ns=60, wave=0), moved, 1)
-    assert FALLBACK.deadline(state) == 9
-    handed = Handover(pod=POD, wave=0, grace_ns=FLOOR_NS)
-    failed = d.ActorFailed(actor="HookActor", subject="u", error="KeyError", handover=(handed,))
-    state, _ = handle(state, failed, 2)
-    assert FALLBACK.deadline(state) == 7
-
-
 @pytest.mark.parametrize(
-    ("event", "decided"),
+    ("first", "last", "outcome"),
     [
-        (d.MeansChosen(means="cri", reason=""), [d.FallbackEngaged, d.HandedOver, d.StopKubelet]),
-        (d.MeansChosen(means="observe", reason=""), []),
-        (
-            LogindRead(owner=":1.1", grant_ns=1, preparing=False),
-            [d.FallbackEngaged, d.HandedOver, d.StopKubelet],
-        ),
-        (
-            LogindRead(owner=":1.1", grant_ns=1, preparing=False, kubelet_lock=True),
-            [d.FallbackEngaged, d.MeansChosen],
-        ),
+        ({"exit_code": 0}, {"exit_code": 1}, "graceful"),
+        ({"signal": "SIGKILL"}, {"exit_code": 0}, "killed"),
+        ({"gone": True}, {"exit_code": 137}, "killed"),
+        ({"exit_code": 0}, {"gone": True}, "unknown"),
     ],
-    ids=["cri", "observe", "no lock", "lock"],
 )
-def test_a_kubelet_that_ends_the_pods_itself_is_not_stopped(event: Event, decided: list[type[Event]]) -> None:
-    """It does so in mode observe, and where it has a lock of its own."""
-    state, _ = handle(FallbackState(in_episode=True, node=True), event, 1)
-    _, decisions = handle(state, d.ActorFailed(actor="KubeletActor", subject="", error="KeyError"), 2)
-    assert [type(each) for each in decisions] == decided
+def test_a_pod_has_ended_when_its_last_container_has(
+    order: tuple[str, str], first: dict[str, object], last: dict[str, object], outcome: str
+) -> None:
+    """One that exits again, or that nobody waits for, ends nothing. Its fate is what the ends have shown."""
+    state, _ = handle(planned(begun_ns=5), failure("HookActor"), 5)
+    for container in ("done", order[0], order[0]):
+        exited = ContainerExited(uid="u", container=container, **first)  # type: ignore[arg-type]
+        state, decisions = handle(state, exited, 6)
+        assert decisions == []
+    exited = ContainerExited(uid="u", container=order[1], **last)  # type: ignore[arg-type]
+    state, (ended, over) = handle(state, exited, 7)
+    assert isinstance(ended, d.PodEnded)
+    assert (ended.outcome, ended.elapsed_ns, ended.gone) == (outcome, 2, outcome == "unknown")
+    assert over == d.PodsEnded()
+
+
+@pytest.mark.parametrize("fails_first", [False, True])
+def test_the_release_is_secured_after_another_failure(fails_first: bool) -> None:
+    """Two seconds after the last pod's end, unless the statuses are settled before."""
+    ended, failed = d.PodsEnded(), failure("LogindActor")
+    state = planned()
+    for event in (failed, ended) if fails_first else (ended, failed):
+        state, _ = handle(state, event, 5)
+    assert FALLBACK.deadline(state) == 5 + 2 * NS_PER_SECOND
+    _, decisions = handle(state, d.StatusesSettled(undelivered=0), 6)
+    assert [type(each) for each in decisions] == [d.ReleaseLock]
 
 
 def test_a_shutdown_that_it_opens_has_its_trace_as_any_other() -> None:
@@ -156,6 +136,6 @@ def test_a_shutdown_that_it_opens_has_its_trace_as_any_other() -> None:
     state, _ = handle(state, d.EpisodeClosed(outcome="cancelled"), 2)
     detected = d.ShutdownDetected(kind="reboot", grant_ns=30 * NS_PER_SECOND, lock_held=True)
     state, _ = handle(state, detected, 3)
-    _, decisions = handle(state, d.ActorFailed(actor="EpisodeActor", subject="", error="KeyError"), 4)
+    _, decisions = handle(state, failure("EpisodeActor"), 4)
     (began,) = (each for each in decisions if isinstance(each, d.ShutdownBegan))
     assert (began.projection_version, began.resource) == (2, blue)

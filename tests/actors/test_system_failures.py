@@ -1,17 +1,18 @@
-"""What a failing actor may not do: be due for ever, take the step along, or hand over what is not its own."""
+"""What a failing actor may do: neither be due for ever nor take the step along, but those that end pods."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from ebbtide.actors.actor import EVERY, Row, Transitions
 from ebbtide.actors.config_reconciler import CONFIG
+from ebbtide.actors.hook import HOOK
 from ebbtide.actors.system import LOOK_NS, System
 from ebbtide.events import facts as f
-from ebbtide.events.base import NS_PER_SECOND, Stamp
-from ebbtide.events.decisions import ActorFailed, TakeInventory
+from ebbtide.events.base import NS_PER_SECOND, Record, Stamp
+from ebbtide.events.decisions import ActorFailed, HandedOver, PodPlanned, TakeInventory
 from ebbtide.events.values import Container, Period, Pod, Settings
 from tests.handlers import replace_handler
 from tests.journals import started
@@ -64,16 +65,6 @@ def _raise(*_: Any) -> Any:
     raise RuntimeError
 
 
-def test_a_handover_that_raises_stays_in_the_step() -> None:
-    """A bug in what a failed actor would leave to the fallback ends with that actor."""
-    system = System()
-    slot = system.slots[(CONFIG.name, "")]
-    slot.kind = CONFIG._replace(handover=_raise)
-    slot.transitions = Transitions(("any",), lambda state: "any", Row(EVERY, f.SettingsLoaded, _raise))
-    records = system.step(f.SettingsLoaded(settings=Settings()), Stamp(1, 1))
-    assert [record.event.handover for record in records if isinstance(record.event, ActorFailed)] == [()]
-
-
 @pytest.mark.parametrize("listener_fails", [False, True])
 def test_a_failures_cause_reaches_whoever_listens(
     monkeypatch: pytest.MonkeyPatch, listener_fails: bool
@@ -94,16 +85,26 @@ def test_a_failures_cause_reaches_whoever_listens(
     assert [each.event.error for each in records if isinstance(each.event, ActorFailed)] == ["RuntimeError"]
 
 
-def test_an_actor_without_pods_hands_none_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failure of an actor that owns no pod does not carry those of the shutdown."""
+def test_in_a_shutdown_all_that_end_pods_fail_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one record, also where the others were to hear of the same event; no actor is made any more."""
     system = System()
-    pod = Pod(uid="a", namespace="n", name="a", containers=(Container(name="c"),))
+    pods = tuple(
+        Pod(uid=uid, namespace="n", name=uid, containers=(Container(name="c"),)) for uid in ("a", "b")
+    )
     on = Settings(by_pod_priority=(Period(priority=0, seconds=10),))
     system.step(f.SettingsLoaded(settings=on), Stamp(1, 1))
-    signal = f.PrepareForShutdown(active=True, grant_ns=20 * NS_PER_SECOND, lock_held=True)
-    system.step(signal, Stamp(1, 1))
-    (order,) = (each.order for each in system.open_orders.values() if isinstance(each.order, TakeInventory))
-    system.step(f.InventoryTaken(key=order.key, as_of_ns=1, source="test", pods=(pod,)), Stamp(1, 1))
-    replace_handler(monkeypatch, CONFIG, f.PreparingRead, _raise)
-    records = system.step(f.PreparingRead(preparing=True), Stamp(2, 2))
-    assert [record.event.handover for record in records if isinstance(record.event, ActorFailed)] == [()]
+    system.step(f.PrepareForShutdown(active=True, grant_ns=20 * NS_PER_SECOND, lock_held=True), Stamp(1, 1))
+
+    def listed(*found: Pod) -> list[Record]:
+        key = next(key for key, each in system.open_orders.items() if isinstance(each.order, TakeInventory))
+        return system.step(f.InventoryTaken(key=key, as_of_ns=1, source="test", pods=found), Stamp(1, 1))
+
+    listed(*pods)
+    replace_handler(monkeypatch, HOOK, HandedOver, _raise)
+    monkeypatch.setitem(system.actors.to_singletons, HandedOver, ())
+    records = system.step(HandedOver(reason="test"), Stamp(2, 2))
+    assert [each.event.subject for each in records if isinstance(each.event, ActorFailed)] == ["a"]
+    failed = [slot.label for slot in system.slots.values() if slot.failed]
+    assert failed == ["EpisodeActor", "HookActor:a", "HookActor:b", "WaveActor:0"]
+    system.step(PodPlanned(wave=1, grace_seconds=1, pod=replace(pods[0], uid="new")), Stamp(3, 3))
+    assert ("HookActor", "new") not in system.slots

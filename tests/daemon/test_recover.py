@@ -156,7 +156,7 @@ async def test_two_starts_that_came_to_nothing_lead_to_the_fallback(tmp_path: Pa
     async with life(tmp_path) as third:
         records = await third.start(4, preparing=True)
         failed_actors = [record.event.actor for record in records if isinstance(record.event, ActorFailed)]
-        assert failed_actors == ["EpisodeActor", "HookActor"]
+        assert failed_actors == ["EpisodeActor"]
 
 
 async def test_starts_that_ended_at_different_places_have_not_failed(tmp_path: Path) -> None:

@@ -43,17 +43,16 @@ NOT_REPLAYED = (
 #: What an actor's failure leads to, or a bug that makes no progress: `tests/actors` and `tests/scripts` make
 #: them fail, and a journal in which they fail would want a bug of then to be replayed.
 NEEDS_A_FAILURE = (
-    "episode._actor_failed: event.actor != WAVE_NAME -> event.actor == WAVE_NAME",
-    "episode._actor_failed: event.subject != str(state.wave) -> event.subject == str(state.wave)",
-    "fallback_duties.inventory_taken: event.part > 1 -> event.part >= 1",
-    "fallback_duties.open_episode: signal is None -> signal is not None",
-    "fallback_duties.take_charge: state.moved_ns == now -> state.moved_ns != now",
-    "fallback_duties._go_on: state.release_by_ns == NEVER_NS -> state.release_by_ns != NEVER_NS",
-    "fallback.phase: self.stage == 'cancelled' -> self.stage != 'cancelled'",
-    "fallback_duties.take_charge: state.start.preparing is False -> state.start.preparing is not False",
-    "fallback._release_if_over: state.stage == 'settled' -> state.stage != 'settled'",
-    "fallback._release_if_over: state.stage in ('pods-ended', 'settled')"
-    " -> state.stage not in ('pods-ended', 'settled')",
+    "fallback._go_on: now >= _last_begin_ns(state) -> now > _last_begin_ns(state)",
+    "fallback._order_ended: key.part in pod.left -> key.part not in pod.left",
+    "fallback._open: signal is None -> signal is not None",
+    "fallback._open: event.actor != 'EpisodeActor' -> event.actor == 'EpisodeActor'",
+    "fallback._failed: state.start.preparing is False -> state.start.preparing is not False",
+    "fallback._failed: state.phase == 'ended' -> state.phase != 'ended'",
+    "kubelet._fallback_engaged_early: state.mode == 'observe' -> state.mode != 'observe'",
+    "system._fail: slot.kind in rescue.go_on -> slot.kind not in rescue.go_on",
+    "system._fail: rescue is None -> rescue is not None",
+    "system.trace: slot is not self._fallback -> slot is self._fallback",
     "system.trace: kind is actors.closes -> kind is not actors.closes",
     "outage._actor_failed: event.actor not in (STUCK_POD.name, DETACH.name)"
     " -> event.actor in (STUCK_POD.name, DETACH.name)",
@@ -62,7 +61,6 @@ NEEDS_A_FAILURE = (
     "outage._afresh: start is None -> start is not None",
     "outage._engage: event.actor != NAME -> event.actor == NAME",
     "outage_proof._afresh: start is None -> start is not None",
-    "fallback._order_ended: what == 'kill' -> what != 'kill'",
     "system._handle: kind is not Tick -> kind is Tick",
     "system._handle: self.on_failure is not None -> self.on_failure is None",
     "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
@@ -78,7 +76,6 @@ NEEDS_A_FAILURE = (
     "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
     " -> now_ns >= deadline_ns != slot.kind.deadline(before)",
     "system._handle: self.on_failure is not None -> self.on_failure is None",
-    "fallback._order_ended: what == 'kill' -> what != 'kill'",
 )
 
 #: Told by no golden journal: lost outcomes, arming that is refused twice, inventories that come too late; of
@@ -89,9 +86,6 @@ NEEDS_A_FAILURE = (
 UNTOLD = (
     "container._kill_order_ended: down.phase == 'killed' -> down.phase != 'killed'",
     "logind._arming_ended: event.reason == OPERATION_IN_PROGRESS -> event.reason != OPERATION_IN_PROGRESS",
-    "fallback._take_pods: taken.wave <= state.wave -> taken.wave < state.wave",
-    "fallback._hurry: event.pod in (taken.pod.uid, taken.pod.name, taken.pod.label)"
-    " -> event.pod not in (taken.pod.uid, taken.pod.name, taken.pod.label)",
     "config_reconciler._started: event.preparing is None -> event.preparing is not None",
     "config_reconciler._drop_in_ended: event.result == 'done' -> event.result != 'done'",
     "system.next_ns: self._heap[0][2].deadline_ns != self._heap[0][0]"
@@ -119,7 +113,6 @@ UNTOLD = (
     "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
     " -> down.hook_since_ns < daemon_ns >= now - steps.FOLLOWED_NS",
     "hook._adopted: down.since_ns == max(now, 1) -> down.since_ns != max(now, 1)",
-    "hook._handover: event.means != 'observe' -> event.means == 'observe'",
     "outage_proof._missed: state.reading == 'pausing' -> state.reading != 'pausing'",
     "policy.planning.first_names: len(names) > NAMES_MAX -> len(names) <= NAMES_MAX",
     "policy.planning.first_names: len(names) > NAMES_MAX -> len(names) >= NAMES_MAX",

@@ -13,7 +13,7 @@ import msgspec
 
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record
 from ebbtide.events.outage_events import Attachment, LostPod
-from ebbtide.events.values import Container, Handover, Period, PlannedPod, PlannedWave, Pod
+from ebbtide.events.values import Container, Period, PlannedPod, PlannedWave, Pod
 
 #: The monotonic clock when a script begins: not 0, so that an absolute time is never taken for a difference.
 BASE_NS = 1000 * NS_PER_SECOND
@@ -128,7 +128,6 @@ _SHORT: dict[type, Callable[[Any], str]] = {
     Period: lambda period: f"{period.priority}:{period.seconds}s",
     PlannedPod: lambda pod: f"{pod.uid}:{pod.grace_seconds}s",
     PlannedWave: _wave,
-    Handover: lambda handed: str(handed.pod.uid),
     LostPod: lambda pod: str(pod.uid),
     Attachment: lambda attachment: str(attachment.name),
 }
