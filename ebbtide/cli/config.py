@@ -1,4 +1,4 @@
-"""``ebbtide config``: is the configuration valid, what holds, and where does each value come from?"""
+"""``ebbtide config``: is the configuration valid, and where does each value come from?"""
 
 from __future__ import annotations
 
@@ -55,15 +55,14 @@ def config(ctx: click.Context) -> None:
 )
 @output_option("table", "json")
 def check_command(configs: tuple[Path, ...], grant: int | None, required: bool, output: str) -> int:
-    """Validate; say whether it can be honoured.
+    """Validate, and check whether logind's limit allows it.
 
-    Exit code 1: valid, but logind grants less than the periods and may not be asked for more. What it grants
-    has to be known for that: where logind does not answer, name it with --grant.
+    Exit code 1: valid, but logind grants less than the periods and must not be changed. Where logind does
+    not answer, name its limit with --grant.
     """
     from ebbtide.node import logind_grant_ns
 
-    # A configuration is judged against a limit. Named, it can be another machine's, as in a pipeline that
-    # checks the files of a whole fleet.
+    # With --grant the limit can be another machine's: a pipeline checks the files of a whole fleet.
     checked = check_configuration(load_named(configs), logind_grant_ns() if grant is None else grant)
     if output == "json":
         show_json(check_document(checked))
@@ -88,15 +87,15 @@ def show_command(configs: tuple[Path, ...], output: str) -> None:
 
 SHOW_VERSION = CHECK_VERSION = 1
 
-#: What a cut by the grant is called; alone it means that a configuration cannot be honoured.
+#: The code of a cut by the grant; only this one means "cannot be honoured".
 OFF_CODE, _CUT_CODE = "disabled", "grant-too-small"
 _CURED_BY_RAISING = (_CUT_CODE, "wave-cut", "reserve-not-granted")
 
 
 class Checked(NamedTuple):
-    """The result of ``config check``: valid it is, or loading would have failed.
+    """The result of ``config check`` for a valid configuration.
 
-    ``honoured`` is None where a limit decides that nobody knows.
+    ``honoured``: None where it depends on an unknown limit.
     """
 
     enabled: bool
@@ -112,7 +111,7 @@ class Checked(NamedTuple):
 
 
 def configuration_json(loaded: Loaded) -> dict[str, Any]:
-    """The values, the source of each, and the periods that follow from them."""
+    """The values, the source of each, and the resulting periods."""
     periods = effective_periods(loaded.settings)
     return {
         "kind": "EffectiveConfiguration",
@@ -128,7 +127,7 @@ def configuration_json(loaded: Loaded) -> dict[str, Any]:
 
 
 def configuration_yaml(loaded: Loaded) -> str:
-    """A complete document that can be loaded again; comments say where each value came from."""
+    """A complete document that can be loaded again; comments have each value's source."""
     lines, sources = [f"apiVersion: {OWN_VERSION}", f"kind: {OWN_KIND}"], loaded.sources
     for name, value in configuration_values(loaded).items():
         if not isinstance(value, dict):
@@ -136,20 +135,20 @@ def configuration_yaml(loaded: Loaded) -> str:
             continue
         lines.append(f"{name}:")
         for key, each in value.items():
-            # A gate has a source of its own; what else is a mapping comes from one file as a whole.
+            # Gates have their own sources; other sections may have one for the whole.
             source = sources.get(f"{name}.{key}", sources.get(name, ""))
             lines.append(f"  {key}: {_yaml_line(each)}  # {visible(source)}")
     return "\n".join(lines) + "\n"
 
 
 def configuration_table(loaded: Loaded) -> RenderableType:
-    """One row a field, sections and gates part by part."""
+    """One row for each field and each part of a section."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("FIELD", "VALUE", "SOURCE"):
         table.add_column(heading, overflow="fold")
     rows: dict[str, Any] = {}
     for name, value in configuration_values(loaded).items():
-        # A line for each part of a section, or the longest section would set the width of all lines.
+        # A line for each part: the longest section would otherwise set the width of all lines.
         parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else None
         rows |= parts or {name: value}
     for name, value in rows.items():
@@ -165,15 +164,14 @@ def configuration_table(loaded: Loaded) -> RenderableType:
 
 
 def check_configuration(loaded: Loaded, grant_ns: int | None) -> Checked:
-    """Whether a valid configuration can be honoured under logind's present limit (None: not known).
+    """Whether logind's present limit (None: unknown) allows a valid configuration.
 
-    It cannot where the limit is smaller than the periods and may not be raised; a reserve that is not granted
-    cuts nothing. Warnings that need pods are ``plan``'s.
+    It does not where the limit is smaller than the periods and must not be raised; a missing reserve cuts
+    no period. ``plan`` has the warnings about pods.
     """
     settings = loaded.settings
     periods = effective_periods(settings)
-    # Planned without pods: what the limit cuts does not depend on who runs, and the sentences are ``plan``'s
-    # own.
+    # A plan without pods: cuts by the limit do not depend on pods, and the sentences are ``plan``'s own.
     plan = make_plan(periods, grant_ns, settings.reserve_seconds * NS_PER_SECOND, (), settings.budget)
     cut = any(code == _CUT_CODE for code, _ in plan.warnings)
     both = tuple(_kubelet_finding(loaded.kubelet_periods)) if plan.enabled else ()
@@ -185,7 +183,7 @@ def check_configuration(loaded: Loaded, grant_ns: int | None) -> Checked:
         return Checked(True, None, (*plan.warnings, ("grant-unknown", unknown), *both))
     if not (settings.raise_grant and plan.override_needed):
         return Checked(plan.enabled, not cut, plan.warnings + both)
-    # Raised before the first shutdown, the limit takes its own warnings with it; the others stay true.
+    # A raised limit removes its own warnings; the others stay true.
     others = tuple(warning for warning in plan.warnings if warning[0] not in _CURED_BY_RAISING)
     raised = (
         f"logind grants {span_s(plan.grant_seconds)} now and {_needed(plan)} are needed: the daemon raises"
@@ -199,7 +197,7 @@ def _needed(plan: Plan) -> str:
 
 
 def _kubelet_finding(places: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Periods in the kubelet's own file hold for the kubelet too, whoever else reads them."""
+    """The kubelet also uses the periods in its own file."""
     if places:
         text = (
             f"{', '.join(places)}: a period in the kubelet's document is the kubelet's too: it takes a lock"
@@ -210,7 +208,7 @@ def _kubelet_finding(places: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def check_document(checked: Checked) -> dict[str, Any]:
-    """``valid`` is true in any result: an invalid configuration has none, it is exit code 2."""
+    """``valid`` is always true: an invalid configuration ends with exit code 2."""
     return {
         "kind": "ConfigCheck",
         "version": CHECK_VERSION,
@@ -223,7 +221,7 @@ def check_document(checked: Checked) -> dict[str, Any]:
 
 def check_text(checked: Checked) -> RenderableType:
     """The verdict in one line, then one line a finding."""
-    # Off is said in the sentence that says what switches it on.
+    # The sentence for "off" also has the cure.
     off = next((message for code, message in checked.findings if code == OFF_CODE), "")
     verdict = (
         f"valid, and {off}"
@@ -240,6 +238,6 @@ def check_text(checked: Checked) -> RenderableType:
 
 def _yaml_line(value: Any) -> str:
     """One line of YAML."""
-    # However long a value is, it stays on its line: the comment behind it says where it came from.
+    # Any length: the comment with the source follows on the line.
     text = yaml.safe_dump(value, default_flow_style=True, width=2**31, allow_unicode=False)
     return text.removesuffix("\n").removesuffix("\n...")

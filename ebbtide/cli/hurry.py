@@ -1,6 +1,6 @@
-"""``ebbtide hurry`` and ``ebbtide release``: what the people in the room may do in mid-shutdown.
+"""``ebbtide hurry`` and ``ebbtide release``: a person's requests in mid-shutdown.
 
-Both become facts in the journal, with the asker's uid, and replay like any other.
+Both become facts in the journal, with the caller's uid, and replay like any other.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ Examples:
 def hurry(pod: str, socket: Path | None, runtime: Path) -> None:
     """Stop waiting for POD: its grace ends now.
 
-    POD is namespace/name, a UID, or a name that no other pod still has. The pod keeps the 2 s between stop
-    signal and SIGKILL.
+    POD is namespace/name, a UID, or a unique name. The pod keeps the 2 s between stop signal and SIGKILL.
     """
     from ebbtide.control import ask
     from ebbtide.events.record.format import visible
 
-    # Over the socket and never by a signal of our own: the daemon decides, so that the journal has who asked,
-    # and a replay comes to the same end.
+    # Over the socket, without a signal of our own: the daemon decides, so that the journal has the caller
+    # and a replay gives the same end.
     ask("hurry", control_socket(runtime, socket), pod=pod)
     click.echo(f"asked: {visible(pod)} is not waited for any longer")
 

@@ -1,4 +1,4 @@
-"""``ebbtide journal pack``: one file to attach to a ticket, with or without anybody's names in it.
+"""``ebbtide journal pack``: one file for a ticket, with names or redacted.
 
 The file appears whole or not at all; the journal is only read.
 """
@@ -35,9 +35,9 @@ CHUNK_BYTES = 1024 * 1024
 def pack_journal(
     journals: Sequence[Path], episode: str | None, file: Path, *, everything: bool, redacted: bool
 ) -> int:
-    """The exit code of the journal's verdict, which the file has as well.
+    """The exit code of the journal's verdict, which the copy has as well.
 
-    3 where it has to be executed again, and diverges.
+    3 where a redacted copy diverges when it is executed again.
     """
     if file.is_dir():
         raise Refused(f"{file} is a directory: name the file to write with -o")
@@ -69,8 +69,8 @@ def _redact(history: History, file: Path) -> int:
     original = {"journalId": history.journal_id.hex(), "headSeq": verdict.end.seq}
 
     def verify_copy(path: Path) -> None:
-        # Executed once more before it gets its name: a copy that says of itself anything else than the
-        # original does would be evidence of something that never happened.
+        # Execute it before it gets its name: a copy with another outcome than the original would be false
+        # evidence.
         with closing(PackedSource(path)) as source:
             result = verify(History([source], logics=LOGICS))
         wrong = result.divergence or result.failure
@@ -104,9 +104,8 @@ def _put(
     pieces: Iterable[tuple[str, bytes]],
     check: Callable[[Path], None],
 ) -> None:
-    """Under another name until it is whole; only its owner can read it."""
-    # Exclusively, and with the mode from the start: a name that somebody else has put there is not followed,
-    # and at no moment can another user open it.
+    """Under another name until it is complete; only its owner can read it."""
+    # Exclusive, and with its mode from the start: no link is followed, and no other user can open it.
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
@@ -121,7 +120,7 @@ def _put(
 
 
 def _pieces(excerpt: Excerpt) -> Iterator[tuple[str, bytes]]:
-    """Its files, a piece at a time: a journal may be larger than the memory."""
+    """Its files, in pieces: a journal may be larger than the memory."""
     for stored in excerpt.files():
         offset = 0
         while data := excerpt.read(stored.name, offset, CHUNK_BYTES):
@@ -130,7 +129,7 @@ def _pieces(excerpt: Excerpt) -> Iterator[tuple[str, bytes]]:
 
 
 def _manifest(history: History, original: dict[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
-    """``findings`` are of the original, where the copy's own bytes do not show them."""
+    """``findings``: the original's, which the copy's bytes do not show."""
     verdict = history.verdict
     return {
         "kind": "PackedJournal",
@@ -141,6 +140,6 @@ def _manifest(history: History, original: dict[str, Any], findings: Sequence[Fin
         "lastSeq": verdict.end.seq,
         "state": verdict.state,
         "findings": findings_to_documents(findings),
-        # A redacted copy has hashes of its own. The original's id alone would make it pass for the original.
+        # A redacted copy has its own hashes: with the original's id alone it would look like the original.
         **({"original": original} if original else {"journalId": history.journal_id.hex()}),
     }

@@ -61,7 +61,7 @@ def metrics(
 ) -> int:
     """Print the metrics as Prometheus's text, or as JSON.
 
-    A journal alone does not know how the node stands: it has no armed, no lock and no pods at risk.
+    A journal alone has no state of the node: no armed, no lock and no pods at risk.
     """
     if journals:
         code, meters, around = meters_of_journal(journals)
@@ -83,26 +83,24 @@ def meters_of_daemon(socket: Path) -> tuple[int, Meters, ReadContext]:
     try:
         answer = ask("metrics", socket)
     except ControlError as error:
-        # Not the journal of this machine instead: its numbers end with the daemon, and would pass for
-        # today's.
+        # Not this machine's journal instead: its numbers end with the daemon, but would look current.
         raise Refused(f"{visible(str(error))}; or name a journal with --journal") from None
     around = answer["around"]
-    # Null, or left out by a daemon of an earlier release, where nothing is shipped.
+    # Null, or absent from a daemon of an earlier release, without shipping.
     shipping = msgspec.convert(around.pop("shipping", None), ShippingState | None)
-    # JSON has only texts as keys.
+    # JSON keys are texts.
     meters = msgspec.convert(answer["meters"], Meters, strict=False)
     return DONE, meters, ReadContext(**around, shipping=shipping)
 
 
 def meters_of_journal(journals: Sequence[Path]) -> tuple[int, Meters, ReadContext]:
-    """What this version cannot read of a journal is not counted: reading works on anything. Shutdowns are
-    counted as ``journal ls`` lists them: how the last one ended a daemon counts when it knows whether the
-    machine did go down, and of a journal that no daemon writes nobody else can say it.
+    """Records that this version cannot read are not counted. Shutdowns are counted as in ``journal ls``:
+    without the daemon, the end of the last one may be unknown.
     """
     history, meters = open_journal(journals), Meters()
     for raw in history.raw():
         if raw.tag in METERED:
-            # One by one: what stands behind a record of another version is counted all the same.
+            # One by one: records behind an unreadable one count.
             with suppress(BadPayload, UnknownType):
                 fold(meters, (decode_record(raw),))
     meters.shutdowns = {}
@@ -115,7 +113,7 @@ def meters_of_journal(journals: Sequence[Path]) -> tuple[int, Meters, ReadContex
 
 
 def metrics_document(meters: Meters, around: ReadContext, prefix: str) -> dict[str, Any]:
-    """``kind: Metrics``: values as numbers of seconds or counts; a histogram's buckets are cumulative."""
+    """``kind: Metrics``: numbers of seconds, or counts; a histogram's buckets are cumulative."""
     return {
         "kind": "Metrics",
         "version": METRICS_VERSION,
@@ -137,7 +135,7 @@ def metrics_document(meters: Meters, around: ReadContext, prefix: str) -> dict[s
 def _sample_value(value: int | Histogram, in_seconds: bool) -> dict[str, Any]:
     if isinstance(value, int):
         return {"value": float(exact_seconds(value)) if in_seconds else value}
-    # Cumulative, as Prometheus has them: whoever knows its text finds the same numbers here.
+    # Cumulative, the same numbers as in Prometheus' text.
     total, buckets = 0, {}
     for bound, count in zip((*map(str, BOUNDS_SECONDS), "+Inf"), value.counts, strict=True):
         total += count

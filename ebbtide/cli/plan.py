@@ -53,10 +53,10 @@ def plan(
     node_name: str | None,
     output: str,
 ) -> int:
-    """Show what a shutdown now would do: waves, each pod's grace, what is cut short, warnings.
+    """Show a shutdown now: waves, each pod's grace, cuts and warnings.
 
-    Without --pods on a Kubernetes node: the pods that its runtime has, with what the API server knows of
-    them, and who would end them.
+    Without --pods on a Kubernetes node: the runtime's pods with the API server's data, and who would end
+    them.
     """
     from ebbtide.cli.common import output as out
     from ebbtide.cli.common.guard import Refused
@@ -68,11 +68,10 @@ def plan(
     options = run_options(
         mode, cri=cri, kubeconfig=kubeconfig, node_name=node_name, config=configs, runtime=runtime
     )
-    # The pods of files have no node: what would be looked up on one would belong to other pods.
+    # Pods from files have no node: data from this node would belong to other pods.
     if pods and any((mode, cri, kubeconfig, node_name)):
         raise Refused("--pods are planned as they stand: leave out the options of a node, or --pods")
-    # Looks at nothing yet, but at each of its parts when that is asked for: a plan of files leaves the pods
-    # of this node alone.
+    # Reads each part of this node only on use: a plan for files does not read its pods.
     node, past = LocalNode(options), None
     if history:
         from ebbtide.cli.replay.replay_advise import (
@@ -84,7 +83,7 @@ def plan(
         )
 
         past = read_fleet_history(history)
-    # Whose settings and grant: those that are named, else with a history the fleet's, else this node's.
+    # Settings and grant: named ones, else with a history the fleet's, else this node's.
     if past is None:
         settings, grant_ns, source = node.configuration.settings, node.grant_ns(grant), node.source
     else:
@@ -101,7 +100,7 @@ def plan(
         refuse_unfit(seen, looked=node.pods.parts is not None)
     made = build_plan(settings, manifests, grant_ns)
     if made.enabled:
-        # What the plan could not know is a warning of its own: an empty plan must not be taken for good news.
+        # Warn about missing data: an empty plan must not look like good news.
         unknown: list[tuple[str, str]] = []
         if seen is not None and (seen.missing or seen.runtime.problem):
             why = f"packages are missing: {', '.join(seen.missing)}" if seen.missing else seen.runtime.problem
@@ -121,8 +120,7 @@ def plan(
             unknown.append(("grant-unknown", text))
         made = msgspec.structs.replace(made, warnings=(*made.warnings, *unknown))
     listed = [manifest.pod for manifest in manifests]
-    # Collected first and printed at the end: an error on the way leaves standard output empty, so that what
-    # is behind a pipe never gets half a plan.
+    # Collect everything before printing: after an error, standard output stays empty.
     document, shown, code = plan_json(made, listed), [plan_tables(made, listed)], 0
     if seen is not None:
         bus, _ = node.logind

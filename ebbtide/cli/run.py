@@ -1,6 +1,6 @@
 """``ebbtide run``: the daemon.
 
-This module imports as little as it can: what is imported here stays resident.
+This module imports as little as it can: its imports stay resident.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 KEEP_LOCK = "--keep-lock"
-#: In which the kubelet's own graceful shutdown, and its metrics, go on.
+#: The kubelet's own graceful shutdown and its metrics stay active in this mode.
 OBSERVE = "observe"
 
 EPILOG = """\b
@@ -92,16 +92,16 @@ def run(
     capture_lines: int,
     keep_lock: bool,
 ) -> int:
-    """Arm, wait, and carry shutdowns out, until the machine is down.
+    """Arm, wait, and carry out shutdowns until the machine is down.
 
-    DBUS_SYSTEM_BUS_ADDRESS is honoured. SIGHUP reads the configuration again. Ending the daemon leaves pods
+    Uses DBUS_SYSTEM_BUS_ADDRESS. SIGHUP reads the configuration again. The end of the daemon leaves pods
     alone.
     """
     options = RunOptions(
         configs, pods, journal, runtime, socket, capture_lines, mode, cri, kubeconfig, node_name
     )
     if keep_lock:
-        # Before anything is loaded: the parent lives as long as the machine, and has to stay small.
+        # Before any import: the parent lives as long as the machine, and must stay small.
         from ebbtide.supervisor import become_supervisor
 
         become_supervisor([sys.executable, *(word for word in sys.orig_argv[1:] if word != KEEP_LOCK)])
@@ -125,7 +125,7 @@ def run(
 def _checked_parts(options: RunOptions, loaded: Loaded) -> NodeParts | None:
     """Each mode needs its own kind of pods. Raises Refused."""
     if options.mode == OBSERVE and loaded.config.metrics_kubelet_names:
-        # The kubelet exports its metrics itself: nobody else may use their names.
+        # The kubelet exports its metrics itself, under these names.
         raise Refused(
             f"metricsKubeletNames cannot be used in mode {OBSERVE}: the kubelet exports these itself"
         )

@@ -1,4 +1,4 @@
-"""``ebbtide status``: armed or not, the lock, the grant, a node's parts, and how the last shutdown went."""
+"""``ebbtide status``: armed or not, the lock, the grant, a node's parts, and the last shutdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Examples:
   ebbtide status --ready                       # in a probe: only the exit code
 
 """
-#: The phases of a shutdown: what is protected then is under way.
+#: The phases of a shutdown: the protection is at work.
 GOING_DOWN = ("running", "cancelling", "released")
 
 
@@ -38,22 +38,22 @@ GOING_DOWN = ("running", "cancelling", "released")
 )
 @output_option("table", "json")
 def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready: bool, output: str) -> int:
-    """Show whether this node is protected, and what became of the last shutdown.
+    """Show whether this node is protected, and the last shutdown's outcome.
 
-    Exit code 1: it is not protected; the daemon does not answer, or is not armed. 4, 5, 6: the journal is
-    torn, corrupt, incompatible.
+    Exit code 1: not protected; the daemon does not answer, or is not armed. 4, 5, 6: the journal is torn,
+    corrupt, incompatible.
     """
     from ebbtide.node import LocalNode
 
     answered, why = LocalNode(RunOptions(runtime=runtime, socket=socket)).status
     if ready:
-        # What a service manager hears as READY: it is armed and has heard of who has the pods, in a shutdown,
-        # or switched off on purpose; were the last not ready, a rollout that switches it off could not end.
+        # The meaning of READY: armed with a list of pods, in a shutdown, or switched off on purpose. If the
+        # last were not ready, a rollout that switches it off could not end.
         if answered is not None and not (unready := _unready(answered)):
             return DONE
         say(why if answered is None else unready)
         return NOT_SO
-    # Behind the probe, which asks every few seconds and has no use for them.
+    # After the probe, which runs every few seconds and does not need them.
     from ebbtide.cli.common.selection import episode_document, read_episodes
     from ebbtide.daemon_status import cached_pods
 
@@ -64,14 +64,14 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
         last = episode_document(found[-1]) if found else None
         damage = _STATES_BY_CODE.get(code)
     except Refused:
-        # A node on which no daemon has run yet has no journal, and that is no error.
+        # A node before its first daemon has no journal: no error.
         pass
     except OSError as error:
         remark(f"ebbtide: the journal cannot be read: {error.filename or ''}: {error.strerror}; use sudo")
         damage = "unreadable"
     document = {**answer, "running": not why, "error": why or None, "lastShutdown": last}
     document["journalDamage"] = damage
-    # The journal that the daemon writes, else the named one: its pods are kept beside it.
+    # The journal of the daemon, else the named one.
     location = document.get("journal", {}).get("location")
     document["knownPods"] = cached_pods(
         Path(location) if location else journals[0] if journals else JOURNAL_PATH
@@ -87,7 +87,7 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
     return worst((code, DONE if _protected(document) else NOT_SO))
 
 
-#: What ``journalDamage`` calls a journal that is not intact.
+#: ``journalDamage`` for a journal that is not intact.
 _STATES_BY_CODE = {TORN: "torn", CORRUPT: "corrupt", INCOMPATIBLE: "incompatible"}
 
 
@@ -95,7 +95,7 @@ def _unready(document: dict[str, Any]) -> str:
     """Why it is not ready; empty: it is."""
     if not _protected(document) and document["enabled"]:
         return f"not armed: {document['whyNot']}"
-    # A daemon of an earlier release does not say it.
+    # A daemon of an earlier release lacks this field.
     return f"armed, but not heard of yet: {unheard}" if (unheard := document.get("unheard")) else ""
 
 
@@ -154,11 +154,11 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     last = document["lastShutdown"]
     damage = document["journalDamage"]
     if last is None:
-        # Of what cannot be read nobody can say that there was nothing in it.
+        # An unreadable journal may contain shutdowns.
         yield "last shutdown", f"not known: the journal is {damage}" if damage else "none in the journal"
         return
     started = time_text(last["started"])
-    # The outcome is the machine's: one that went down as asked may have killed every pod.
+    # The outcome is the machine's: it may be complete with every pod killed.
     sign = f"{SEVERITY_SIGNS[last['severity']]} " if last["severity"] else ""
     yield (
         f"last {'outage' if last['kind'] == 'outage' else 'shutdown'}",

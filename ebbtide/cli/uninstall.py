@@ -1,7 +1,7 @@
-"""``ebbtide uninstall``: what the removal of a package needs. Stops and disables the unit, removes logind's
+"""``ebbtide uninstall``: for the removal of a package. Stops and disables the unit, removes logind's
 drop-in, and takes Ebbtide's marks off the Node.
 
-In this order, so that nothing arms this node again. Pods, configuration and journal stay.
+In this order, so that the node is not armed again. Pods, configuration and journal stay.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from ebbtide.node import LocalNode
 
 OWN_UNIT = "ebbtide.service"
-#: A plain stop leaves pods alone and takes a fraction of a second; a disk that hangs gets its bounds.
+#: A plain stop leaves pods alone and takes a fraction of a second; a hanging disk gets its bounds.
 STOP_SECONDS_MAX = 30.0
 #: A person waits.
 API_SECONDS_MAX = 10.0
-#: Modes whose daemon shows the Node as going down.
+#: Modes whose daemon marks the Node.
 ANNOUNCING_MODES = ("auto", "api", "cri")
 
 EPILOG = """\b
@@ -51,7 +51,7 @@ Examples:
 
 
 class Step(NamedTuple):
-    """``target`` is a unit, a file or a Node; ``reason`` says why, or what to do."""
+    """``target``: a unit, a file or a Node. ``reason``: why, or the cure."""
 
     result: Literal["done", "nothing", "failed"]
     what: str
@@ -75,14 +75,14 @@ def uninstall(
     runtime: Path,
 ) -> int:
     """Stop and disable the unit, remove logind's drop-in, and take Ebbtide's marks off the Node. Pods,
-    configuration and journal stay. The package manager's removal calls this.
+    configuration and journal stay. A package's removal calls this.
 
-    Exit code 1: something could not be taken back, or the Node could not be asked; run it again.
+    Exit code 1: something remains, or the Node could not be read; run it again.
     """
     from ebbtide.node import LocalNode
     from ebbtide.options import RunOptions
 
-    # Asked before the unit is stopped: the daemon knows its configuration and its journal best.
+    # Before the unit stops: the daemon has the best answer about its configuration and journal.
     node = LocalNode(
         RunOptions(configs, None, journal, runtime, mode="auto", kubeconfig=kubeconfig, node_name=node_name)
     )
@@ -92,7 +92,7 @@ def uninstall(
     steps = []
     if not node_only:
         logind, _ = node.logind
-        # A stop in mid-shutdown gives the lock back: the machine would not wait for the pods.
+        # A stop in mid-shutdown would release the lock, and the machine would not wait for the pods.
         if logind is not None and logind.preparing:
             raise Refused("this machine is going down: uninstall when it is up again")
         steps = [remove_unit(), remove_drop_in()]
@@ -102,7 +102,7 @@ def uninstall(
 
 
 def remove_unit() -> Step:
-    """Stop it and take it out of the boot; its files are the package's."""
+    """Stop it and disable it; its files belong to the package."""
     try:
         loaded, _ = trio.run(ask_once, system_bus_address(), partial(unit_state, unit=OWN_UNIT))
         if not loaded:
@@ -117,7 +117,7 @@ def remove_unit() -> Step:
 
 
 def remove_drop_in(root: Path = Path("/")) -> Step:
-    """From whatever folder a configuration named, and have logind read its files again."""
+    """Remove it from any configured folder, and let logind read its files again."""
     step = Step("done", "drop-in", DROP_IN_NAME, "removed; logind reads its files again")
     try:
         if not sum(DropIns(root, folder).remove() for folder in DROP_IN_FOLDERS):
@@ -136,12 +136,12 @@ async def _reload_logind(bus: Bus) -> None:
 
 # --- the Node in the API -----------------------------------------------------------------------
 
-# The daemon takes its marks back itself, after a cancel and at the next boot. This is for a node whose daemon
-# never came back. What needs the extra ``node`` is imported in these functions: the rest works without it.
+# The daemon removes its marks itself, after a cancel and at the next boot; this is for a daemon that never
+# came back. The extra ``node`` is imported in these functions: the rest works without it.
 
 
 def find_parts(node: LocalNode) -> NodeParts | str:
-    """Or why the Node cannot be asked from here."""
+    """The Node, or why it cannot be read from here."""
     from ebbtide.extras import PackagesMissing
     from ebbtide.modes import ModeUnavailable, find_node_parts
 
@@ -159,14 +159,14 @@ def restore(node: LocalNode, parts: NodeParts | str) -> Step:
     if not isinstance(parts, str):
         return trio.run(restore_node, parts.kubeconfig, parts.node)
     name = node.options.node_name or ""
-    # A daemon that was never a node's has changed nothing there.
+    # Without a Node's name, the daemon has changed none.
     if node.journal.mode in ANNOUNCING_MODES:
         return Step("failed", "Node", name, f"what is left there is not known: {parts}")
     return Step("nothing", "Node", name, parts)
 
 
 async def restore_node(kubeconfig: Path | None, name: str) -> Step:
-    """``kubeconfig`` None: as the pod that we run in."""
+    """``kubeconfig`` None: as our own pod."""
     from ebbtide.actors.edges.kubernetes.api_calls import (
         HTTP_NOT_FOUND,
         MERGE_PATCH,
@@ -195,10 +195,10 @@ async def restore_node(kubeconfig: Path | None, name: str) -> Step:
             if (await call.until_answered("GET", node_path(name))).code == HTTP_NOT_FOUND:
                 return Step("nothing", "Node", name, "there is no such Node")
             patches = (*RESTORE_PATCHES, NodePatch("", MERGE_PATCH, without_last_boot))
-            # All of them, whatever becomes of the first: a Node that only shows an old condition takes pods.
+            # All of them, also after an error: a Node with only an old condition accepts pods.
             problems = [problem for patch in patches if (problem := await writer.change(call, patch))]
         except Unanswered as error:
-            # The client's first line is the cause; that there is no answer follows from it.
+            # The client's first line is the cause.
             problems = heard[:1] or [f"{error}: run this again when the API server answers"]
         finally:
             nursery.cancel_scope.cancel()

@@ -1,4 +1,6 @@
-"""``ebbtide view``: what ``kubectl ebbtide`` executes beside the daemon (`ebbtide.view_socket`)."""
+"""``ebbtide view``: the command that ``kubectl ebbtide`` executes beside the daemon
+(`ebbtide.view_socket`).
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ Examples:
 def view(runtime: Path, words: tuple[str, ...]) -> int:
     """Ask the daemon's read-only socket for status, plan, doctor or timeline.
 
-    The daemon answers with what the command of that name says on its node, and its exit code; journal,
-    configuration and pods are its own. People use 'kubectl ebbtide', or the command itself.
+    The answer is the command's output and exit code on its node, for the daemon's own journal,
+    configuration and pods. People use 'kubectl ebbtide', or the command itself.
     """
     from ebbtide.control import ask
     from ebbtide.view_socket import CLIENT_SECONDS_MAX, view_socket

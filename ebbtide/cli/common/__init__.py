@@ -1,3 +1,3 @@
-"""What several verbs share: options, journals to read, shutdowns to choose, output, exit codes."""
+"""Shared by several verbs: options, reading of journals, selection of shutdowns, output, exit codes."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What stands between a command and the shell: exit codes, and errors as one line with their cure.
+"""Between a command and the shell: exit codes, and errors as one line with their cure.
 
-A request that was wrong ends with 2, one line on standard error and nothing changed. What nobody foresaw
-ends with 1 and a line that names it; ``EBBTIDE_DEBUG=1`` shows its traceback.
+A wrong request ends with 2, one line on standard error and no change. An unexpected error ends with 1 and a
+line that names it; ``EBBTIDE_DEBUG=1`` shows its traceback.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import click
 
 DONE, NOT_SO, WRONG, DIVERGED, TORN, CORRUPT, INCOMPATIBLE = range(7)
 
-#: Where several apply, the first of these wins. What makes the others doubtful comes first: of a journal that
-#: cannot be read nobody can say that it replays, and what diverged says more than the tail that is missing.
+#: The first matching one wins. An unreadable journal comes first, because it makes the other answers
+#: doubtful; a divergence says more than a missing tail.
 PRECEDENCE = (INCOMPATIBLE, CORRUPT, DIVERGED, TORN, WRONG, NOT_SO, DONE)
 
 DEBUG = "EBBTIDE_DEBUG"
@@ -25,9 +25,9 @@ BOUNDS_FACTOR = "EBBTIDE_BOUNDS_FACTOR"
 
 
 class Refused(click.ClickException):
-    """The request was wrong, or what was asked for may be in what cannot be read (``code``: the verdict's).
+    """The request was wrong, or its subject may be in an unreadable part (``code``: the verdict's).
 
-    ``message`` is one line that says what, and what to do instead.
+    ``message``: one line with the problem and the cure.
     """
 
     def __init__(self, message: str, code: int = WRONG) -> None:
@@ -36,7 +36,7 @@ class Refused(click.ClickException):
 
 
 class Signalled(Exception):
-    """A signal ended a command that has put its things in order: the process ends as the signal does."""
+    """A signal ended a command after its clean-up: the process ends by the same signal."""
 
     def __init__(self, number: signal.Signals, message: str) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class Signalled(Exception):
 
 
 class ReaderGone(Exception):
-    """Nobody reads standard output any more. (Click would turn the OSError into exit code 1.)"""
+    """The reader of standard output has gone. (Click would turn the OSError into exit code 1.)"""
 
 
 def worst(codes: Iterable[int]) -> int:
@@ -53,8 +53,8 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def guarded(arguments: Sequence[str], command: click.Command | None = None, name: str = "ebbtide") -> int:
-    """Run the command line, or another ``command`` that is called by ``name``; the exit code. A broken pipe
-    or Ctrl-C ends the process as its signal does.
+    """Run the command line, or another ``command`` called ``name``; returns the exit code. A broken pipe or
+    Ctrl-C ends the process by its signal.
     """
     try:
         if command is None:
@@ -67,8 +67,7 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
     except (KeyboardInterrupt, click.Abort):
         return _die_of(signal.SIGINT)
     except Exception as error:
-        # Nurseries hand on what happened in groups. The first one is the cause; what the others say is
-        # mostly that they were cancelled because of it.
+        # Nurseries raise groups. The first error is the cause; the others are mostly its cancellations.
         cause = error
         while isinstance(cause, ExceptionGroup):
             cause = cause.exceptions[0]
@@ -80,7 +79,7 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
         if os.environ.get(DEBUG) and not isinstance(cause, click.ClickException):
             raise
         message, code = _line_and_code(cause)
-        # A configuration's mistakes are one line for a log, and one a line for a person.
+        # A configuration's mistakes: one line for a log, a line for each on a terminal.
         for line in getattr(cause, "mistakes", ()) if sys.stderr.isatty() else ():
             say(line)
             message = ""
@@ -91,7 +90,7 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
 
 
 def _widen_bounds(factor: str) -> None:
-    # Imported where it is asked for: the core takes its time from its facts alone, so no replay changes.
+    # Imported on request: the core takes its time from facts alone, so no replay changes.
     from ebbtide.events import bounds
 
     try:
@@ -101,24 +100,24 @@ def _widen_bounds(factor: str) -> None:
 
 
 def warn_of_wide_bounds() -> None:
-    """A daemon's first line where its bounds are not the product's; `guarded` has checked the factor."""
+    """A daemon's first line where its bounds are widened; `guarded` has checked the factor."""
     factor = float(os.environ.get(BOUNDS_FACTOR) or 1)
     if factor != 1:
         say(f"{BOUNDS_FACTOR}={factor:g}: every bound is {factor:g} times as wide; for tests only")
 
 
 def _line_and_code(error: Exception) -> tuple[str, int]:
-    """What went wrong in one line with its cure, and the exit code for it."""
+    """The error in one line with its cure, and its exit code."""
     if isinstance(error, Refused):
         return error.format_message(), error.code
     if isinstance(error, click.UsageError):
-        # Click's message in the style of the other lines, with where to look.
+        # Click's message in our style, with the command's help.
         text = error.format_message().rstrip(".")
         path = error.ctx.command_path if error.ctx else "ebbtide"
         return f"{text[:1].lower()}{text[1:]}; see '{path} --help'", WRONG
     if isinstance(error, click.ClickException):
         return error.format_message(), WRONG
-    # Errors whose text is already one line with its cure. Imported late: most runs end without one.
+    # Errors with a line of their own. Imported late: most runs end without one.
     from ebbtide.config import ConfigError
     from ebbtide.control import ControlError
     from ebbtide.events.disk import JournalLocked
@@ -132,14 +131,14 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
     if isinstance(error, (*whole, ForeignJournal, PackagesMissing, Unreadable)):
         return str(error), WRONG
     if isinstance(error, OSError):
-        # A failed system call. The cure is known only for the commonest.
+        # A failed system call: only the common ones have a cure.
         where = f"{error.filename}: " if error.filename else ""
         cure = "; use sudo, or name a path of your own" if isinstance(error, PermissionError) else ""
         return f"{where}{error.strerror or error}{cure}", WRONG
     if code := code_of(error):
         return unreadable(error), code
     if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
-        # Who looks before (`extras.require`) has a better line; nobody gets a traceback.
+        # `extras.require` gives a better line; this one prevents a traceback.
         return f"this needs {error.name}: {install_command(extra)}", WRONG
     return (
         f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows where, please report it",
@@ -148,29 +147,29 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
 
 
 def code_of(error: Exception) -> int:
-    """The exit code of a record that cannot be decoded; 0 for any other error."""
+    """The exit code for an undecodable record; 0 for any other error."""
     from ebbtide.events.codec import BadPayload, UnknownType
 
     return {BadPayload: CORRUPT, UnknownType: INCOMPATIBLE}.get(type(error), DONE)
 
 
 def unreadable(error: Exception) -> str:
-    """The line about it, with the cure."""
+    """The line for it, with the cure."""
     cure = "use a newer ebbtide" if code_of(error) == INCOMPATIBLE else "it was edited, or miswritten"
     return f"the journal holds a record that cannot be read: {error}; {cure}"
 
 
 def say(text: str) -> None:
     """One line on standard error."""
-    # Imported late, for most runs say nothing: with it come the events, and half again of the time of a help.
+    # Late: it imports the events, and most runs print none.
     from ebbtide.events.record.format import visible
 
     print(f"ebbtide: {visible(' '.join(text.split()))}", file=sys.stderr)
 
 
 def _die_of(number: signal.Signals) -> int:
-    """As every other tool does, so that a shell sees a signal and no exit code of its own meaning."""
-    # What is still buffered can go nowhere; closed here, it does not fail once more at the interpreter's end.
+    """As other tools do: the shell sees a signal."""
+    # Close it now, so that the buffered rest does not fail again at the interpreter's end.
     with suppress(OSError):
         sys.stdout.close()
     signal.signal(number, signal.SIG_DFL)

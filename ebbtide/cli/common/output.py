@@ -1,9 +1,8 @@
-"""How results are printed: tables in colour on a terminal and plain in a pipe, or one JSON document.
+"""Prints results: tables, in colour on a terminal and plain in a pipe, or one JSON document.
 
-A table stays readable on a narrow terminal: no word is broken, and no column is a letter wide. In a pipe a
-line is as long as it has to be.
+A table stays readable on a narrow terminal: words stay whole. In a pipe a line has any length.
 
-Results go to standard output and nothing else does; progress and remarks go to standard error.
+Only results go to standard output; progress and remarks go to standard error.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
 
-#: In a pipe nothing is wrapped: a line is a row, however long.
+#: A line in a pipe is a whole row.
 PIPE_WIDTH = 4096
 
 #: Blanks between two columns, and before the lines of a block.
 GAP = 2
 
-#: Colours of a pod's or an episode's outcome; what is not named stays as it is.
+#: Colours of outcomes; other texts have none.
 STYLES = {
     "graceful": "green",
     "complete": "green",
@@ -50,7 +49,7 @@ STYLES = {
     "unknown": "yellow",
     "warning": "yellow",
     "note": "dim",
-    # How bad a shutdown was.
+    # The severity of a shutdown.
     "✓": "green",
     "!": "yellow",
     "✕": "bold red",
@@ -58,7 +57,7 @@ STYLES = {
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """A console that is plain unless ``file`` (standard output) is a terminal."""
+    """Plain unless ``file`` (standard output) is a terminal."""
     from rich.console import Console
 
     to = file or sys.stdout
@@ -73,7 +72,7 @@ def show(renderable: RenderableType) -> None:
     if sys.stdout.isatty():
         console().print(renderable, crop=False)
         return
-    # rich fills each cell up to its column's width: at the end of a line that is noise for diff and grep.
+    # rich fills each cell up to its column's width: noise for diff and grep.
     to = console()
     with to.capture() as captured:
         to.print(renderable)
@@ -84,7 +83,7 @@ def show(renderable: RenderableType) -> None:
 def table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
 ) -> RenderableType:
-    """A table; a cell that is an outcome gets its colour. Columns named in ``right`` are numbers."""
+    """A table; outcomes get their colour. Columns in ``right`` are numbers."""
     from rich.table import Table
     from rich.text import Text
 
@@ -109,16 +108,15 @@ def pairs(rows: Iterable[tuple[str, str]]) -> RenderableType:
     return made
 
 
-#: Columns of the terminal in which a sentence still reads as one.
+#: The narrowest readable column of sentences.
 SENTENCE_WIDTH_MIN = 24
 
 
 class NarrowTable:
-    """Rows under headings. ``right``: columns of numbers; ``spare``: those that go first, in this order;
-    ``wraps``: one of sentences, which may take several lines where it has `SENTENCE_WIDTH_MIN`.
+    """Rows under headings. ``right``: columns of numbers. ``spare``: columns to drop first, in this order.
+    ``wraps``: a column of sentences, which may take several lines of `SENTENCE_WIDTH_MIN`.
 
-    What fits stands as a table. What does not loses the columns that can be missed; what still does not fit
-    is told row by row, as blocks.
+    If the table is too wide, it loses spare columns; if it is still too wide, each row becomes a block.
     """
 
     def __init__(
@@ -137,7 +135,7 @@ class NarrowTable:
         from rich.cells import cell_len
         from rich.text import Text
 
-        # Cells, not characters: names may be written in scripts whose letters are two columns wide.
+        # Cells, not characters: some scripts have letters of two columns.
         widths = [max(map(cell_len, column)) for column in zip(self.headings, *self.rows, strict=True)]
         if self.wraps:
             at = self.headings.index(self.wraps)
@@ -150,10 +148,10 @@ class NarrowTable:
                 yield table([self.headings[at] for at in kept], shown, right=self.right)
                 return
         for row in self.rows:
-            # ``PRIORITY 0``, but ``shop/web-0``: a number alone says nothing.
+            # ``PRIORITY 0``, but ``shop/web-0``: a number needs its heading.
             title = f"{self.headings[0]} {row[0]}" if self.headings[0] in self.right else row[0]
             yield Text(title, style="bold", overflow="ignore", no_wrap=True)
-            # ``GRACE 10s  TOOK 1.3s``: what does not fit on a line begins the next one, in words.
+            # ``GRACE 10s  TOOK 1.3s``: a pair that does not fit begins the next line.
             line = Text()
             for name, value in zip(self.headings[1:], row[1:], strict=True):
                 if not value:
@@ -167,12 +165,12 @@ class NarrowTable:
             yield line
 
 
-#: Of a whole shutdown, and of a cause.
+#: For a shutdown, and for a cause.
 SEVERITY_STYLES: dict[Severity, str] = {"good": "green", "mixed": "yellow", "bad": "bold red"}
 
 
 def headline_text(shutdown: ShutdownRecord) -> Text:
-    """What became of a shutdown, in a line: its sign, then the gravest cause where it did not go well."""
+    """A shutdown in one line: its sign, then its gravest cause if it did not go well."""
     from rich.text import Text
 
     from ebbtide.events.record.causes import headline
@@ -184,7 +182,7 @@ def headline_text(shutdown: ShutdownRecord) -> Text:
 
 
 def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableType:
-    """The headline, then what else there was to warn of: a line a cause; ``every``: a line a warning."""
+    """The headline, then a line for each other cause; ``every``: a line for each warning."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
@@ -197,14 +195,14 @@ def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableT
         lines = [(each.text, group.severity) for group in groups for each in group.notices]
     elif shutdown.severity != "good":
         lines = lines[1:]  # the headline begins with it
-    # Also what goes on in a further line of a narrow terminal stands below the headline.
+    # On a narrow terminal further lines are indented too.
     texts = (Text(visible(text), style=SEVERITY_STYLES[how]) for text, how in lines)
     padded = (Padding(text, (0, 0, 0, GAP), expand=False) for text in texts)
     return Group(headline_text(shutdown), *padded)
 
 
 def hanging(before: Text, text: Text) -> RenderableType:
-    """A line whose further lines, on a narrow terminal, begin where ``text`` does."""
+    """A line whose further lines, on a narrow terminal, begin below ``text``."""
     from rich.table import Table
 
     made = Table.grid()
@@ -215,9 +213,9 @@ def hanging(before: Text, text: Text) -> RenderableType:
 
 
 def painter(styles: Mapping[str, Mapping[str, Any]]) -> Callable[[str, str], str]:
-    """``paint(name, text)``: for lines that are written as they come, without a table around them.
+    """``paint(name, text)``: colours text that is written without a table.
 
-    On a terminal in the style of that name, as `click.style` takes it; in a pipe, and without one, plain.
+    On a terminal in the style of that name, as for `click.style`; plain in a pipe, and without a style.
     """
     import click
 
@@ -226,7 +224,7 @@ def painter(styles: Mapping[str, Mapping[str, Any]]) -> Callable[[str, str], str
 
 
 def json_line(document: Any, indent: int | None = None) -> str:
-    """A document of Structs and plain values, without its line's end; on one line for a stream of them."""
+    """A document of Structs and plain values, without its line's end; on one line for a stream."""
     import json
 
     import msgspec
@@ -249,7 +247,7 @@ def show_document(document: Any, output: str) -> None:
 
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
     if not text.replace("\n", "").isprintable():
-        # YAML takes some characters as they are that a terminal obeys; then all that is not ASCII is escaped.
+        # YAML keeps some characters that a terminal obeys: escape everything beyond ASCII then.
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
     sys.stdout.write(text)
 

@@ -1,7 +1,7 @@
-"""Opening journals for a command: one by its locations, or those of many nodes as one body of evidence.
+"""Opens journals for a command: one by its locations, or those from many nodes together.
 
-A command reads all it can use, then says in one line on standard error what it could not, and ends with the
-exit code of the verdict.
+A command reads all usable records, reports the rest in one line on standard error, and ends with the exit
+code of the verdict.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from ebbtide.events.record.episodes import EpisodeRecord
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
-#: What a segment's file is called.
+#: The suffix of a segment's file.
 SEGMENT_FILES = "*.ebj"
 
 
 def sources_of(journals: Sequence[Path]) -> list[Source]:
     """The named directories, packed journals, or journals in the API server; or the configured directories.
 
-    Raises Refused where a named one is missing, or is something else.
+    Raises Refused where a named place is missing or of another type.
     """
     found: list[Source] = []
     for path in journals or default_journals():
-        # First: a folder that happens to have that name is none of the API server's.
+        # First: a local folder with that name is not a journal in the API server.
         if is_stored(path):
             found.append(stored_source(path))
             continue
-        # A default that is not there is looked at all the same: `open_journal` then names all of them.
+        # Missing defaults stay in the list: `open_journal` then names all of them.
         if path.is_dir() or not journals:
             found.append(DirectorySource(path))
             continue
@@ -56,8 +56,7 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
         except NotPacked as error:
             raise Refused(f"{error}; name the journal's directory with --journal") from error
         found.append(packed)
-        # Records are read lazily, up to the command's last line: closed any earlier, the file would be gone
-        # under its reader.
+        # Records are read lazily up to the command's last line, so the file stays open.
         context = click.get_current_context(silent=True)
         if context is not None:
             context.call_on_close(packed.close)
@@ -65,9 +64,9 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
 
 
 def default_journals() -> list[Path]:
-    """Where the daemon keeps its journal.
+    """The daemon's places of the journal.
 
-    A configuration that cannot be read must not stand between a person and the journal.
+    An unreadable configuration must not prevent reading the journal.
     """
     from ebbtide.config import ConfigError, default_paths, load
 
@@ -79,7 +78,7 @@ def default_journals() -> list[Path]:
 
 
 def open_journal(journals: Sequence[Path], *, logics: Collection[str] | None = None) -> History:
-    """Raises Refused when there is no journal, OSError when it cannot be read."""
+    """Raises Refused without a journal, OSError if it is unreadable."""
     sources = sources_of(journals)
     history = History(sources, logics=logics)
     if not history.path.segments and not history.path.tail:
@@ -89,33 +88,33 @@ def open_journal(journals: Sequence[Path], *, logics: Collection[str] | None = N
 
 
 def conclude(verdict: Verdict) -> int:
-    """Say what was wrong with the journal, if anything; its exit code."""
+    """Report the journal's defects; returns the exit code."""
     if verdict.state != "intact":
         remark(f"ebbtide: {verdict.banner}")
     return verdict.exit_code
 
 
 def journals_below(place: Path) -> list[Path]:
-    """The journals' directories in a folder that has no segment of its own; none where it has."""
+    """The journals in a folder without a segment of its own; empty if it has one."""
     if not place.is_dir() or any(place.glob(SEGMENT_FILES)):
         return []
     return sorted({file.parent for file in place.rglob(SEGMENT_FILES)})
 
 
 class JournalLocations(NamedTuple):
-    """Where a journal of a `JournalPool` lies, small enough to be sent: its id, its places, their length."""
+    """The places of one journal of a `JournalPool`, small enough to send: its id, its places, its size."""
 
     journal: str
     locations: tuple[str, ...]
     bytes: int
 
     def history(self) -> History:
-        """To be read, by another process as well. Raises Refused, OSError."""
+        """Opens it, also in another process. Raises Refused, OSError."""
         return History(sources_of([Path(location) for location in self.locations]), journal=self.journal)
 
 
 def usable_records(history: History, say: Callable[[str], None]) -> Iterator[EpisodeRecord]:
-    """Every shutdown and every outage of a journal. What of it cannot be used is said, a line each."""
+    """Every shutdown and outage of a journal. Reports defects, a line for each."""
     from ebbtide.actors.edges.linux.proc import boot_id
     from ebbtide.events.record.episodes import records_of
     from ebbtide.events.record.shutdown_record import ShutdownRecord
@@ -130,20 +129,19 @@ def usable_records(history: History, say: Callable[[str], None]) -> Iterator[Epi
 
 
 class JournalPool:
-    """Journals of several nodes, told apart by their ids. Places that hold the same journal count as one.
+    """Journals of several nodes, by their ids. Places with the same journal are one journal.
 
-    A folder without segments of its own stands for the journals below it. ``code`` is the worst of the
-    verdicts, once `shutdown_records` has been read to the end; ``verdicts`` has each of them, in the order in
-    which they were read.
+    A folder without segments stands for the journals below it. After `shutdown_records` was read to the
+    end, ``code`` is the worst verdict, and ``verdicts`` has each of them in reading order.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        """Raises Refused where a place is missing or holds no journal, OSError."""
+        """Raises Refused where a place is missing or has no journal, OSError."""
         self.code = 0
         self.verdicts: list[Verdict] = []
         #: Each journal's sources, by its id.
         self._sources: dict[str, list[Source]] = {}
-        # Place by place, so that the one that holds no journal can be named; none named: the default ones.
+        # Place by place, so that an error can name the one without a journal.
         for named in [[place] for place in folders] or [[]]:
             places: list[Path] = []
             for place in named:
@@ -158,8 +156,8 @@ class JournalPool:
         self._join_short_ids()
 
     def _join_short_ids(self) -> None:
-        """Where no header is whole only a name is left, with the begin of the id: such a place belongs to the
-        journals that begin so, as a fallback does with a segment that a crash tore.
+        """Without a whole header only the name has the begin of the id: the place belongs to the journals
+        with that begin, like a fallback with a torn segment.
         """
         named = {journal for journal in self._sources if len(journal) == SHORT_ID_DIGITS}
         if not named:
@@ -173,15 +171,15 @@ class JournalPool:
             del self._sources[begin]
 
     def __len__(self) -> int:
-        """How many journals there are."""
+        """The number of journals."""
         return len(self._sources)
 
     def histories(self) -> Iterator[History]:
-        """Each journal, to be read."""
+        """Each journal, opened."""
         return (History(sources, journal=journal) for journal, sources in self._sources.items())
 
     def locations(self) -> list[JournalLocations]:
-        """Each journal by where it lies. Raises OSError."""
+        """Each journal's places. Raises OSError."""
         return [
             JournalLocations(
                 journal,
@@ -193,7 +191,7 @@ class JournalPool:
 
     @property
     def kinds(self) -> tuple[type[EpisodeRecord], ...]:
-        """What its journals tell of, shutdowns first."""
+        """The kinds in its journals, shutdowns first."""
         from ebbtide.events.record.outage_record import OutageRecord
         from ebbtide.events.record.shutdown_record import ShutdownRecord
 
@@ -201,7 +199,7 @@ class JournalPool:
         return tuple(kind for kind, of in ((ShutdownRecord, False), (OutageRecord, True)) if of in of_outages)
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
-        """Every shutdown, journal by journal; says on standard error what was wrong with one."""
+        """Every shutdown, journal by journal; reports defects on standard error."""
         from ebbtide.events.record.shutdown_record import ShutdownRecord
 
         return (told for told in self.records() if isinstance(told, ShutdownRecord))

@@ -1,8 +1,7 @@
-"""Records as people and scripts see them: one JSON object a line, or one line of text each.
+"""Records for people and scripts: one JSON object a line, or one line of text each.
 
-Times are the segment's anchor plus the monotonic difference, so that a stepped wall clock shifts none.
-Payloads are shown as they stand in the file: a field at its default is not there. A journal that is still
-being written can be followed.
+Times are the segment's anchor plus the monotonic difference, so a stepped wall clock moves none. Payloads
+are shown as stored, without fields at their default. A journal that is still written can be followed.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from ebbtide.events.reader import Batch, Scan
 from ebbtide.events.record.format import rfc3339, visible, visible_json
 from ebbtide.events.segment import Header, Link
 
-#: A line of text shows so much of a payload; ``-o json`` shows all.
+#: A line of text shows this much of a payload; ``-o json`` shows all.
 DATA_CHARACTERS_MAX = 160
 
-#: What JSON has no form for is shown as Python writes it; only an edited journal holds such a thing.
+#: Values without a JSON form are shown in Python's form; only an edited journal has them.
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 
-#: UIDs as the API server and the manifest reader give them.
+#: UIDs of the API server and of the manifest reader.
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
 
 
@@ -46,14 +45,14 @@ def record_json_line(header: Header, raw: RawRecord) -> bytes:
     try:
         line = _encoder.encode(document)
     except (TypeError, ValueError):
-        # MessagePack allows keys that JSON does not. The bytes are then shown as they are: a reader of an
-        # edited journal must see that something is there.
+        # MessagePack allows keys that JSON does not: show the bytes, so that the reader of an edited
+        # journal sees them.
         line = _encoder.encode(document | {"data": raw.payload.hex()})
     return visible_json(line.decode()).encode() + b"\n"
 
 
 def record_text_line(header: Header, raw: RawRecord, names: Names, paint: Callable[[str, str], str]) -> bytes:
-    """``time seq <- cause type actor data``; what was decided is indented below its fact."""
+    """``time seq <- cause type actor data``; decisions are indented below their fact."""
     wall = rfc3339(header.wall_ns(raw.mono_ns))
     cause = f"<- {raw.cause}" if raw.cause else ""
     head = f"{wall[:10]} {wall[11:23]} {raw.seq:>6} {cause:<9}"
@@ -63,7 +62,7 @@ def record_text_line(header: Header, raw: RawRecord, names: Names, paint: Callab
     data = plain_payload(raw.payload)
     if isinstance(data, dict):
         text = " ".join(f"{field}={_value_text(value)}" for field, value in data.items())
-        # Names first, then the cut: a UID that is cut in two would not be found, and names are shorter.
+        # Names before the cut: a cut UID would not be found, and names are shorter.
         text = visible(_with_names(text, names))
         text = text if len(text) <= DATA_CHARACTERS_MAX else f"{text[: DATA_CHARACTERS_MAX - 1]}…"
     else:
@@ -90,7 +89,7 @@ def _value_text(value: Any) -> str:
 
 
 def _with_names(text: str, names: Names) -> str:
-    """People read names: each UID that a record has introduced becomes its pod's."""
+    """Replaces each UID of an earlier record by its pod's name."""
     return _UID.sub(lambda match: names.of(match[0]), text)
 
 
@@ -102,10 +101,9 @@ LOOK_SECONDS = 0.2
 
 
 def follow_journal(sources: Sequence[Source]) -> Iterator[Batch | None]:
-    """All there is, then what comes, for ever; None whenever everything so far has been given.
+    """All records, then new ones, without end; None whenever it has caught up.
 
-    The same whole steps as in a journal that is read at rest. Raises OSError where a location cannot be
-    listed.
+    Whole steps, as in reading a finished journal. Raises OSError where a location cannot be listed.
     """
     end: Link | None = None
     open_step: list[RawRecord] = []
@@ -115,14 +113,14 @@ def follow_journal(sources: Sequence[Source]) -> Iterator[Batch | None]:
             if end is not None and segment.number < end.segment:
                 continue
             following = segments[index + 1].header if index + 1 < len(segments) else None
-            # The next segment says where this one ends. Without it the last frame may be cut short because it
-            # is being written: no damage, so the next look takes it up again.
+            # The next segment gives the end of this one. Without it, a cut last frame may still be written:
+            # the next look reads it again.
             scan = Scan(segment, following.link if following is not None else None)
             if end is not None and segment.number == end.segment:
-                # Behind the last good frame: a look costs what is new, however long the journal is.
+                # Behind the last good frame: a look costs only the new bytes.
                 scan.end = end
             for piece in scan.pieces():
-                # A step is shown once its last record is there: until then nobody knows what was decided.
+                # Show a step after its last record, when all its decisions are present.
                 whole = [*open_step, *piece.records[: piece.whole]] if piece.whole else []
                 open_step = piece.records[piece.whole :] if piece.whole else [*open_step, *piece.records]
                 if whole:

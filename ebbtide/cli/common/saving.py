@@ -1,7 +1,7 @@
-"""Writing a result to a file: whole or not at all, and never over a journal.
+"""Writes a result to a file: whole or not at all, and never over a journal.
 
-The file appears under its name when it is complete, and never in the place of what a command reads. Without
-a file it goes to standard output, but what no person can read does not go to a terminal.
+The file gets its name when it is complete, and never replaces an input of the command. Without a file the
+result goes to standard output, but binary data does not go to a terminal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ebbtide.events.units import size_text
 
 STDOUT = "-"
 
-#: What stands beside a journal's segments (docs/journal-format.md, "Side files"), and how it is written.
+#: Files beside a journal's segments (docs/journal-format.md, "Side files"), and their suffix while written.
 SIDE_FILES = (
     *("lock", "reserve", "metrics"),
     *("traces.json", "logs.json", "traces.lock", "shipped.json", "shipped.lock"),
@@ -47,9 +47,10 @@ def file_option(example: str) -> Callable[[F], F]:
 def save(
     path: Path | None, parts: Iterable[bytes], *, readable: bool, example: str, option: str = "-o"
 ) -> None:
-    """Raises Refused where it would fill a terminal or replace a journal, OSError where it cannot be written.
+    """Raises Refused where it would fill a terminal or replace a journal, OSError where it cannot be
+    written.
 
-    ``readable``: a person can read it on a terminal. ``option``: the one that named it.
+    ``readable``: text for a terminal. ``option``: the option with the path.
     """
     if path is None or str(path) == STDOUT:
         if not readable and sys.stdout.isatty():
@@ -63,7 +64,7 @@ def save(
         raise Refused(f"{option} names no file: give it one, such as {example}")
     spare_journals(path, option)
     if path.exists() and not path.is_file():
-        # A pipe or a device is written to: replaced, /dev/null would be a file from then on.
+        # Write to a pipe or a device; a rename would replace /dev/null by a file.
         with path.open("wb") as file:
             length = sum(file.write(part) for part in parts)
     else:
@@ -72,15 +73,15 @@ def save(
 
 
 def spare_journals(path: Path, option: str = "-o") -> None:
-    """A slip of the hand must not cost the evidence. Every writer of a file asks first. Raises Refused.
+    """A slip must not destroy the evidence: every writer of a file calls this. Raises Refused.
 
-    Which journals the command reads it says itself, so that no writer can forget to.
+    It looks up the command's journals itself, so that no caller can forget them.
     """
     context = click.get_current_context(silent=True)
     named = context.params.get("journals", ()) if context is not None else ()
     is_segment = parse_segment_file_name(path.name) is not None
     if not is_segment and path.is_file():
-        # By its content too: a segment that somebody has renamed is evidence all the same.
+        # By content too: a renamed segment is still evidence.
         with path.open("rb") as file:
             is_segment = file.read(len(SEGMENT_MAGIC)) == SEGMENT_MAGIC
     if is_segment or any(_is_part_of(path, place) for place in map(Path, named or default_journals())):
@@ -88,15 +89,15 @@ def spare_journals(path: Path, option: str = "-o") -> None:
 
 
 def refuse_existing(folder: Path, option: str) -> None:
-    """What is there is never written over, or mixed with. Raises Refused."""
+    """Existing files are never overwritten or mixed. Raises Refused."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Refused(f"{folder} is there already: name a new directory with {option}")
 
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to write into, which has its name once all is in it, or never: half of a fleet's tables would
-    look like all of it. ``path`` is not there, or empty (`refuse_existing`).
+    """A folder that gets its name when it is complete, or never: half of a fleet's tables would look like
+    all. ``path`` is absent or empty (`refuse_existing`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name[:80]}.", dir=path.parent) as folder:
@@ -109,7 +110,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def _is_part_of(path: Path, place: Path) -> bool:
-    """Whether it is what is read there, by whatever name, or is called like a file of the journal's."""
+    """Whether the path is an input under any name, or has the name of a journal's file."""
     if not place.is_dir():
         return _same(path, place)
     with suppress(OSError):
@@ -124,7 +125,7 @@ def _is_journal_file(name: str) -> bool:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Symbolic and hard links are the file that they lead to."""
+    """Symbolic and hard links are their target."""
     try:
         return one.samefile(other)
     except OSError:
@@ -132,19 +133,19 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _write_whole(path: Path, parts: Iterable[bytes]) -> int:
-    """Beside its place first, so that it is there whole or not at all; its size in bytes."""
+    """Writes beside the path, then renames; the size in bytes."""
     try:
-        # In the same folder, since a rename over the border of a file system is none. A long name is cut, so
-        # that with what `mkstemp` adds it does not pass the file system's limit of 255 bytes.
+        # In the same folder: a rename cannot cross file systems. Long names are cut, because `mkstemp` adds
+        # to them and file systems allow 255 bytes.
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
     except OSError as error:
-        # It names a file that nobody has asked for.
+        # The user did not name this file.
         raise type(error)(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.writelines(parts)
-            # `mkstemp` makes a file for its owner alone. A result has the mode that any new file would have;
-            # the mask can only be read by setting it.
+            # `mkstemp` makes a file for its owner alone. Give it a new file's mode; the mask can only be
+            # read by setting it.
             mask = os.umask(0)
             os.umask(mask)
             os.fchmod(handle, 0o666 & ~mask)

@@ -7,7 +7,7 @@ import click
 from ebbtide.cli.app import Entry, LazyGroup
 from ebbtide.cli.common.shared_options import need_command
 
-#: The formats by what one does with them.
+#: The formats by their use.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "To a tracing back end": {
         "otlp": Entry("export.export_otlp:otlp", "Send the trace to Jaeger, Tempo, a Collector, …"),
@@ -36,5 +36,5 @@ EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. 
 @click.group(cls=LazyGroup, sections=SECTIONS, invoke_without_command=True, epilog=EPILOG)
 @click.pass_context
 def export(ctx: click.Context) -> None:
-    """Hand a shutdown to other tools."""
+    """Export a shutdown to other tools."""
     need_command(ctx)

@@ -1,8 +1,8 @@
 """``ebbtide export jsonl`` and ``parquet``: shutdowns as files for other tools.
 
-The tables of ``parquet`` are of many journals, in memory for some thousands of rows, and those of ``ebbtide
-fleet tables``: journals are handed to processes of a pool, and rows come back in their order. pyarrow is
-needed for them alone, so it is an extra (``tables``) and loaded only when tables are written.
+``parquet`` writes the tables of ``ebbtide fleet tables`` for many journals: processes of a pool read them,
+and some thousands of rows are in memory. It needs pyarrow, the extra ``tables``, which is imported only
+here.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ Examples:
 @journals_option
 @file_option("shutdown.jsonl")
 def jsonl_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
-    """Write the records of a shutdown or an outage as 'ebbtide journal show -o json' has them.
+    """Write the records of a shutdown or an outage as in 'ebbtide journal show -o json'.
 
     One JSON object a line.
 
     EPISODE is last (the default), -1, -2, …, or an id.
     """
     shutdown, code = choose_record(journals, episode)
-    # A step at a time: a journal of a year is written in as little memory as one of a day. The first record
-    # may still belong to the shutdown that it closed (`events.record.episodes`).
+    # Step by step: the memory does not grow with the journal. The first record may still belong to the
+    # shutdown that it closed (`events.record.episodes`).
     lines = (
         record_json_line(header, raw)
         for header, records in open_journal(journals).batches()
@@ -85,10 +85,10 @@ What the tables hold, and ten questions for them: docs/fleet.md.
 )
 @jobs_option
 def parquet(journals: tuple[Path, ...], output: Path, jobs: int | None) -> int:
-    """Write the shutdowns of one node or of many as tables in Parquet files, for DuckDB, Spark or pandas.
+    """Write the shutdowns of one or many nodes as tables in Parquet files, for DuckDB, Spark or pandas.
 
-    shutdowns, waves, pods, hooks, containers and notices; of journals of outages outages, outage_pods,
-    outage_volumes and outage_statements. The files are the same, byte for byte, for any number of processes.
+    shutdowns, waves, pods, hooks, containers and notices; for journals of outages outages, outage_pods,
+    outage_volumes and outage_statements. Any number of processes gives the same bytes.
     """
     return write_tables(journals, output, jobs)
 
@@ -101,12 +101,12 @@ def write_tables(journals: Sequence[Path], output: Path, jobs: int | None = 1) -
     from ebbtide.replay.tables import TABLES_OF
 
     refuse_existing(output, "-o")
-    # Before a journal is read: that may take a minute, and would be in vain.
+    # Before reading journals, which may take a minute.
     require("tables", "export parquet")
     from ebbtide.fleet.parquet import write_files
 
     pool = JournalPool(journals)
-    # Those of what is there, also where it tells of none yet: whoever asks finds an empty table.
+    # A journal without shutdowns gives empty tables.
     tables = [table.name for kind in pool.kinds for table in TABLES_OF[kind]]
     codes: list[int] = []
 
@@ -125,7 +125,7 @@ def write_tables(journals: Sequence[Path], output: Path, jobs: int | None = 1) -
 
 
 class TablesOf(NamedTuple):
-    """Rows of some journals, by their table; what was said of these; the worst of their verdicts."""
+    """Rows of some journals, by table; their reports; the worst verdict."""
 
     batches: list[tuple[str, pa.RecordBatch]]
     said: list[str]
@@ -141,7 +141,7 @@ def tables_of(journals: Sequence[JournalLocations]) -> TablesOf:
 
     def rows() -> Iterator[tuple[str, list[tuple[object, ...]]]]:
         for each in journals:
-            # What is opened for a journal is closed behind it, in a process of the pool as well.
+            # Close each journal's files here, also in a process of the pool.
             with click.Context(parquet, parent=click.get_current_context(silent=True)):
                 history = each.history()
                 for told in usable_records(history, said.append):

@@ -1,7 +1,7 @@
 """``ebbtide export otlp`` and ``otlp-json``: the trace of any shutdown, sent again or written to a file.
 
-The spans are those of the first time. Only what is known durable is exported, as in the exporter: a trace
-that is sent must not change.
+The spans are always the same. Only durable records are exported, as in the exporter: a sent trace must not
+change.
 """
 
 from __future__ import annotations
@@ -102,19 +102,19 @@ def otlp(
 ) -> int:
     """Send the trace of a shutdown to a tracing back end.
 
-    EPISODE is last (the default), -1, -2, …, or an id. Exit code 1: it did not take all of it; its reason is
-    printed.
+    EPISODE is last (the default), -1, -2, …, or an id. Exit code 1: the back end refused a part of it, with
+    the printed reason.
     """
     paths = (certificate, client_certificate, client_key)
     destination = _find_destination(endpoint, protocol, compression, timeout, paths, configs)
-    # The destination first: a wrong one is told at once, and not after a long journal has been read.
+    # The destination first: an error comes before a long journal is read.
     shutdown, sent = spans_of_shutdown(journals, episode), Delivered(_say_trouble)
     found = EpisodeSpans(shutdown.spans, shutdown.resource)
     try:
         trio.run(deliver, found, destination, sent, give_up / NS_PER_SECOND)
     except BadDestination as error:
         raise Refused(str(error)) from None
-    # Taken, and then refused one by one: a back end answers a request as a whole before it counts.
+    # The back end accepts a request, and may then reject single spans.
     accepted = sent.accepted - sent.rejected
     document = {
         "kind": "TraceExport",
@@ -182,10 +182,9 @@ def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
         raise Refused(str(error)) from None
     except KeyError:
         raise Refused(f"the journal no longer holds the begin of {episode.id}: it has no trace") from None
-    # A record that a power cut may still take away must not be in anybody's trace: sent again after the cut,
-    # the trace would be another one.
+    # A power cut may remove a record that is not durable: the trace would then change.
     verdict = history.verdict
-    # What the API server has given is stored, whatever the last frame knows of itself.
+    # Records from the API server are stored there, whatever the last frame has.
     durable_seq = verdict.end.seq if any(map(is_stored, journals)) else verdict.durable_seq
     durable = [span for span in spans if span.seq <= durable_seq]
     return ShutdownSpans(episode, durable, resource, conclude(verdict))
@@ -202,8 +201,8 @@ def _find_destination(
     files: tuple[Path | None, Path | None, Path | None],
     configs: Sequence[Path],
 ) -> Destination:
-    """What the command line says, before the configuration, before the environment. Raises Refused."""
-    # Checked apart from the rest: only here is it known that the mistake is in the option.
+    """Options win over the configuration, which wins over the environment. Raises Refused."""
+    # Checked here, where an error can name the option.
     try:
         checked = None if endpoint is None else checked_endpoint(endpoint)
     except BadDestination as error:
