@@ -15,19 +15,15 @@ import msgspec
 
 from ebbtide.actors.policy.planning import first_names
 from ebbtide.events import decisions as d
-from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, episode_id, head_text
 from ebbtide.events.messages import boot_end_text
 from ebbtide.events.record.format import rfc3339, utc_text
+from ebbtide.events.record.node_state import NODE_EVENTS, NOT_STARTED, STARTING, NodeState
 from ebbtide.events.units import json_seconds, short_span
 from ebbtide.events.values import PlannedWave, TerminationMode
 from ebbtide.events.writer import Writer
 from ebbtide.options import PROCESS
 from ebbtide.otel.metric_table import ShippingState
-
-#: Why it is not armed, before it has tried.
-NOT_STARTED, STARTING = "not started", "starting"
-
 
 #: ``none``: the shutdown began without one; ``lost``: a process that was started in it has not got it back.
 ShutdownLock = Literal["", "held", "none", "lost", "released"]
@@ -57,19 +53,9 @@ class WaveStatus(msgspec.Struct, kw_only=True):
     phase: str = "waiting"
 
 
-class DaemonStatus(msgspec.Struct, kw_only=True):
-    """``armed``: lock held and signal trusted. Times are monotonic nanoseconds of this boot."""
+class DaemonStatus(NodeState):
+    """The node, and its running or last shutdown. ``*_ns`` are monotonic nanoseconds of this boot."""
 
-    enabled: bool = False
-    armed: bool = False
-    #: Since when, as far as this process knows; 0: it is not.
-    armed_wall_ns: int = 0
-    why_not: str = NOT_STARTED
-    retry_at_ns: int = 0
-    grant_ns: int = 0
-    needed_ns: int = 0
-    sufficient: bool = True
-    scheduled_wall_ns: int = 0
     phase: str = "idle"
     #: The running or the last shutdown.
     last_episode: int = 0
@@ -81,22 +67,8 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
     last_outcome: str = ""
     #: The lock in the running shutdown; empty: none runs.
     lock: ShutdownLock = ""
-    #: Whether the service manager had kept the lock for the process that began last.
-    lock_inherited: bool = False
-    starts_wall_ns: int = 0
     waves: dict[int, WaveStatus] = {}
     pods: dict[str, PodStatus] = {}
-    #: Who answers on a Kubernetes node; None: nobody has said since the process began, as in mode process.
-    kubelet: bool | None = None
-    runtime: bool | None = None
-    api: bool | None = None
-    #: Why the last two do not answer.
-    runtime_error: str = ""
-    api_error: str = ""
-    #: Whether this identity may taint the node.
-    may_taint: bool = True
-    #: Another program called ``kubelet`` holds a delay lock on shutdown.
-    kubelet_lock: bool = False
     #: By which means the pods of the running or the last shutdown are ended; empty: not said.
     means: TerminationMode = ""
     means_reason: str = ""
@@ -106,8 +78,6 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
     certificate: d.DetachCertified | None = None
     #: UIDs of what the kubelet had not done at the release.
     left_undone: tuple[str, ...] = ()
-    #: None: nobody has said how it ended.
-    last_boot: d.LastBootEnded | None = None
 
     @property
     def starting(self) -> bool:
@@ -137,48 +107,12 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
             event = record.event
             if type(event) not in FOLDED:
                 continue
+            self.see(record)
             match event:
-                # --- the daemon ---
-                case f.DaemonStarted():
-                    # A lock that was kept over the restart is not enough: the signal has to be trusted
-                    # too, which takes a look at logind by this process. Likewise it has to say anew
-                    # who answers it.
-                    self.armed, self.armed_wall_ns, self.why_not = False, 0, STARTING
-                    self.lock_inherited = event.lock_inherited
-                    self.starts_wall_ns = record.wall_ns
-                    self.kubelet = self.runtime = self.api = None
-                    self.runtime_error = self.api_error = ""
                 case d.Resumed():
                     # logind gives none while the machine goes down: one that is lost stays lost.
                     if event.action == "resume" and self.lock == "held" and not self.lock_inherited:
                         self.lock = "lost"
-                case d.LastBootEnded():
-                    self.last_boot = event
-                case d.ConfigAdopted():
-                    # What is needed follows from this alone: it must be known before logind was ever read.
-                    self.enabled = event.enabled
-                    self.needed_ns = event.requested_ns + event.reserve_ns if event.enabled else 0
-                case d.Armed():
-                    self.armed, self.why_not, self.retry_at_ns = True, "", 0
-                    self.armed_wall_ns = record.wall_ns
-                case d.Disarmed():
-                    self.armed, self.why_not, self.retry_at_ns = False, event.reason, event.retry_at_ns
-                    self.armed_wall_ns = 0
-                case f.LogindRead():
-                    self.grant_ns, self.kubelet_lock = event.grant_ns, event.kubelet_lock
-                case f.PrepareForShutdown():
-                    if event.active:  # the signal that ends a shutdown says nothing of locks
-                        self.kubelet_lock = event.kubelet_lock
-                case d.GrantAssessed():
-                    self.sufficient = event.sufficient
-                case f.ScheduleRead():
-                    self.scheduled_wall_ns = event.at_wall_ns
-                case f.KubeletRead():
-                    self.kubelet = event.active
-                case f.RuntimeRead():
-                    self.runtime, self.runtime_error = event.reachable, event.error
-                case f.ApiRead():
-                    self.api, self.api_error, self.may_taint = event.reachable, event.error, event.taint
                 # --- a shutdown ---
                 case d.ShutdownBegan():
                     self.phase, self.last_episode, self.kind = "running", record.episode, event.kind
@@ -202,8 +136,7 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
                     self.left_undone = tuple(dict.fromkeys((*event.running, *event.without_status)))
                 case d.ReleaseLock():
                     self.phase, self.last_outcome, self.released_ns = "released", "complete", record.mono_ns
-                    self.armed, self.why_not = False, "the lock was released, the machine may go"
-                    self.armed_wall_ns, self.lock = 0, "released"
+                    self.lock = "released"
                 case d.ShutdownCancelled():
                     self.phase = "cancelling"
                 case d.EpisodeClosed():
@@ -249,11 +182,9 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
 #: The events that change anything. Most records are of others, and a start need not even decode those.
 FOLDED: frozenset[type[Event]] = frozenset(
     (
-        *(f.DaemonStarted, f.LogindRead, f.PrepareForShutdown, f.ScheduleRead),
-        *(f.KubeletRead, f.RuntimeRead, f.ApiRead),
-        *(d.Resumed, d.LastBootEnded, d.ConfigAdopted, d.Armed, d.Disarmed, d.GrantAssessed),
-        *(d.ShutdownBegan, d.MeansChosen, d.HandedOver, d.PlanMade, d.DeadlineMoved, d.DetachCertified),
-        *(d.LeftUndone, d.ReleaseLock, d.ShutdownCancelled, d.EpisodeClosed),
+        *NODE_EVENTS,
+        *(d.Resumed, d.ShutdownBegan, d.MeansChosen, d.HandedOver, d.PlanMade, d.DeadlineMoved),
+        *(d.DetachCertified, d.LeftUndone, d.ReleaseLock, d.ShutdownCancelled, d.EpisodeClosed),
         *(d.WaveStarted, d.WaveEnded),
         *(d.PodPlanned, d.HookStarted, d.DeletePod, d.SendSignal, d.KillContainer, d.PodEnded),
     )

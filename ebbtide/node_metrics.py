@@ -168,7 +168,7 @@ class MetricsRecorder:
 
 def at_risk(meters: Meters, pods: Sequence[Pod]) -> int:
     """How many pods would be killed now: their workload has needed more time than they would get."""
-    waves = planned_waves(meters.periods, meters.grant_ns or None, pods)
+    waves = planned_waves(meters.node.periods, meters.node.grant_ns or None, pods)
     needs = {pod.uid: meters.needs.get(f"{pod.namespace}/{workload_name(pod.name)}") for pod in pods}
     count = 0
     for planned in (pod for wave in waves for pod in wave.pods):

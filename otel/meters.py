@@ -25,14 +25,15 @@ from ebbtide.events.base import Event, Record
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.events.reader import History
-from ebbtide.events.values import Period, workload_name
+from ebbtide.events.record.node_state import NODE_EVENTS, NodeState
+from ebbtide.events.values import workload_name
 
 #: Upper bounds of the histograms' buckets. A hook takes milliseconds, a database's stop half an hour.
 BOUNDS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 BOUNDS_NS = tuple(round(bound * 1_000_000_000) for bound in BOUNDS_SECONDS)
 
 #: Raised when the sums mean something else than before.
-METERS_FORMAT = 1
+METERS_FORMAT = 2
 
 #: Shutdowns whose trace may still have to be sent; a node has one a week.
 ENDS_MAX = 64
@@ -100,14 +101,7 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     journal_id: bytes = b""
     #: When the first record that counts was written.
     begun_wall_ns: int = 0
-    enabled: bool = False
-    armed: bool = False
-    lock_held: bool = False
-    sufficient: bool = True
-    grant_ns: int = 0
-    requested_ns: int = 0
-    reserve_ns: int = 0
-    periods: tuple[Period, ...] = ()
+    node: NodeState = msgspec.field(default_factory=NodeState)
     #: By kind, then by outcome.
     shutdowns: dict[str, dict[str, int]] = {}
     pods: dict[str, int] = {}
@@ -120,9 +114,6 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     late_durability: int = 0
     actor_failures: int = 0
     starts: int = 0
-    #: Of a Kubernetes node: who answers, by part, as the process that runs has seen it.
-    answers: dict[str, bool] = {}
-    kubelet_lock: bool = False
     pods_by_means: dict[str, dict[str, int]] = {}
     handovers: int = 0
     refused_deletes: int = 0
@@ -174,12 +165,14 @@ def fold(meters: Meters, records: Iterable[Record]) -> None:
         if record.seq <= meters.seq:
             continue
         meters.seq = record.seq
-        change = METER_CHANGES.get(type(record.event))
-        if change is not None:
+        if type(record.event).__name__ in METERED:
+            meters.node.see(record)
             meters.begun_wall_ns = meters.begun_wall_ns or record.wall_ns
             if record.episode:
                 meters.ended(record.episode, record.seq, record.wall_ns)
-            change(meters, record.event, record)
+            change = METER_CHANGES.get(type(record.event))
+            if change is not None:
+                change(meters, record.event, record)
 
 
 def _count_pair(of: dict[str, dict[str, int]], first: str, second: str) -> None:
@@ -191,51 +184,8 @@ def _add_time(of: dict[str, Histogram], name: str, value_ns: int) -> None:
     of.setdefault(name, Histogram()).add(value_ns)
 
 
-# --- how the node stands -----------------------------------------------------------------------
-
-
 def _started(to: Meters, event: f.DaemonStarted, record: Record) -> None:
     to.starts += 1
-    # A new process has armed nothing yet, and nobody has answered it; the service manager may have kept the
-    # lock for it.
-    to.armed, to.lock_held = False, event.lock_inherited
-    to.answers = {}
-
-
-def _adopted(to: Meters, event: d.ConfigAdopted, record: Record) -> None:
-    to.enabled, to.requested_ns, to.reserve_ns = event.enabled, event.requested_ns, event.reserve_ns
-    to.periods = event.periods
-
-
-def _logind_read(to: Meters, event: f.LogindRead, record: Record) -> None:
-    to.grant_ns, to.kubelet_lock = event.grant_ns, event.kubelet_lock
-
-
-def _kubelet(to: Meters, event: f.KubeletRead, record: Record) -> None:
-    # One that nobody can tell of is no sample at all: 0 would say that it is known not to run.
-    to.answers.pop("kubelet", None)
-    if event.active is not None:
-        to.answers["kubelet"] = event.active and event.healthy is not False
-
-
-def _runtime(to: Meters, event: f.RuntimeRead, record: Record) -> None:
-    to.answers["runtime"] = event.reachable
-
-
-def _api(to: Meters, event: f.ApiRead, record: Record) -> None:
-    to.answers["api"] = event.reachable
-
-
-def _assessed(to: Meters, event: d.GrantAssessed, record: Record) -> None:
-    to.sufficient, to.grant_ns = event.sufficient, event.grant_ns
-
-
-def _armed(to: Meters, event: d.Armed, record: Record) -> None:
-    to.armed, to.lock_held = True, True
-
-
-def _disarmed(to: Meters, event: d.Disarmed, record: Record) -> None:
-    to.armed, to.lock_held = False, False
 
 
 def _storage_failed(to: Meters, event: f.StorageFailed, record: Record) -> None:
@@ -347,7 +297,6 @@ def _rejected(to: Meters, event: d.PodRejected, record: Record) -> None:
 def _released(to: Meters, event: d.ReleaseLock, record: Record) -> None:
     # With the release the machine goes down, and nobody may be left to say more: so the shutdown's end is
     # this. Whether it did go down is counted when somebody knows (`_closed`).
-    to.armed = to.lock_held = False
     if to.episode:
         to.last.end_wall_ns, to.last.outcome = record.wall_ns, "complete"
         to.last_graceful_wall_ns = record.wall_ns
@@ -364,16 +313,8 @@ def _closed(to: Meters, event: d.EpisodeClosed, record: Record) -> None:
 
 METER_CHANGES: dict[type[Event], MeterChange] = {
     f.DaemonStarted: _started,
-    f.LogindRead: _logind_read,
-    f.KubeletRead: _kubelet,
-    f.RuntimeRead: _runtime,
-    f.ApiRead: _api,
     f.StorageFailed: _storage_failed,
     f.DurabilityLate: _late,
-    d.ConfigAdopted: _adopted,
-    d.GrantAssessed: _assessed,
-    d.Armed: _armed,
-    d.Disarmed: _disarmed,
     d.ActorFailed: _failed,
     d.ShutdownBegan: _began,
     d.PlanMade: _plan,
@@ -390,7 +331,7 @@ METER_CHANGES: dict[type[Event], MeterChange] = {
 }
 
 #: The tags of the records that change anything.
-METERED = frozenset(kind.__name__ for kind in METER_CHANGES)
+METERED = frozenset(kind.__name__ for kind in (*METER_CHANGES, *NODE_EVENTS))
 
 
 # --- the side file --------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def read_fates(meters: Meters, around: ReadContext) -> Iterator[Sample]:
 
 def read_answers(meters: Meters, around: ReadContext) -> Iterator[Sample]:
     """Of whom somebody knows: only a daemon that runs does, a journal says how it was."""
-    for part, answers in meters.answers.items() if around.live else ():
+    for part, answers in meters.node.answers.items() if around.live else ():
         yield Sample((("part", part),), int(answers))
 
 
@@ -203,43 +203,43 @@ CATALOG: tuple[Metric, ...] = (
         "ebbtide_enabled",
         "gauge",
         "1 if the configuration asks for graceful shutdowns.",
-        read_value(lambda meters, _: int(meters.enabled)),
+        read_value(lambda meters, _: int(meters.node.enabled)),
     ),
     Metric(
         "ebbtide_armed",
         "gauge",
         "1 if the next shutdown will be held back: the lock is held and the signal is trusted.",
-        read_value(lambda meters, around: int(meters.armed) if around.live else None),
+        read_value(lambda meters, around: int(meters.node.armed) if around.live else None),
     ),
     Metric(
         "ebbtide_lock_held",
         "gauge",
         "1 if logind's delay lock is held.",
-        read_value(lambda meters, around: int(meters.lock_held) if around.live else None),
+        read_value(lambda meters, around: int(meters.node.lock_held) if around.live else None),
     ),
     Metric(
         "ebbtide_grant_seconds",
         "gauge",
         "What logind allows: InhibitDelayMaxUSec.",
-        read_value(lambda meters, _: meters.grant_ns, seconds=True),
+        read_value(lambda meters, _: meters.node.grant_ns, seconds=True),
     ),
     Metric(
         "ebbtide_requested_seconds",
         "gauge",
         "The sum of the configured periods.",
-        read_value(lambda meters, _: meters.requested_ns, seconds=True),
+        read_value(lambda meters, _: meters.node.requested_ns, seconds=True),
     ),
     Metric(
         "ebbtide_reserve_seconds",
         "gauge",
         "What is asked of logind on top of the periods.",
-        read_value(lambda meters, _: meters.reserve_ns, seconds=True),
+        read_value(lambda meters, _: meters.node.reserve_ns, seconds=True),
     ),
     Metric(
         "ebbtide_grant_sufficient",
         "gauge",
         "1 if the grant covers the periods and the reserve.",
-        read_value(lambda meters, _: int(meters.sufficient)),
+        read_value(lambda meters, _: int(meters.node.sufficient)),
     ),
     Metric(
         "ebbtide_pods_at_risk",
@@ -318,7 +318,7 @@ CATALOG: tuple[Metric, ...] = (
         "ebbtide_kubelet_lock",
         "gauge",
         "1 if a kubelet holds a delay lock of its own, for its own graceful shutdown.",
-        read_value(lambda meters, around: int(meters.kubelet_lock) if around.live else None),
+        read_value(lambda meters, around: int(meters.node.kubelet_lock) if around.live else None),
     ),
     Metric(
         "ebbtide_pods_by_means_total",

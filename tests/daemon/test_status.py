@@ -10,6 +10,7 @@ from ebbtide.daemon_status import DaemonStatus
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event
+from ebbtide.events.record import node_state
 from ebbtide.events.values import Pod
 from tests.journals import began, steps
 
@@ -67,9 +68,10 @@ def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
 
 def test_what_a_start_decodes_is_what_the_fold_knows() -> None:
     """An event with a case and not in `FOLDED`, or the other way round, would never be shown."""
-    tree = ast.parse(inspect.getsource(status))
-    cases = {ast.unparse(node.cls) for node in ast.walk(tree) if isinstance(node, ast.MatchClass)}
-    assert {case.partition(".")[2] for case in cases} == status.FOLDED_TAGS
+    sources = inspect.getsource(status), inspect.getsource(node_state)
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    cases = {ast.unparse(node.cls) for node in nodes if isinstance(node, ast.MatchClass)}
+    assert {case.rpartition(".")[2] for case in cases} == status.FOLDED_TAGS
 
 
 def test_a_lock_that_a_restart_did_not_get_back_is_lost() -> None:

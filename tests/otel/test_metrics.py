@@ -141,7 +141,7 @@ RESOURCE = Resource((("service.name", "ebbtide"),), 1)
 def meters() -> Meters:
     made = Meters()
     fold(made, History([DirectorySource(SHUTDOWN)]).records())
-    made.answers, made.pods_by_means = {"api": False}, {"cri": {"graceful": 1}}  # it was no Kubernetes node
+    made.node.api, made.pods_by_means = False, {"cri": {"graceful": 1}}  # it was no Kubernetes node
     return made
 
 
