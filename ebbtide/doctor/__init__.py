@@ -1,5 +1,1 @@
-"""What would keep the next shutdown from being graceful: looking, and judging what was seen.
-
-`gather` looks and decides nothing; `rules` judges and looks at nothing, so that every rule is tested on
-plain values.
-"""
+"""The doctor: `gather` looks at the machine, `rules` judges plain values."""

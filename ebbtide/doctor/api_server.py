@@ -1,7 +1,7 @@
-"""Looking at the API server for the doctor: who we are, what we may do, our Node, and its pods.
+"""The doctor's look at the API server: our identity, our rights, our Node and its pods.
 
-Every question is a read, a review, or a dry run: nothing there is changed. They go out side by side, since
-a server far away makes each of them slow. Until when a client certificate is valid is read from its DER.
+Each call is a read, a review or a dry run, and changes no object. The calls run side by side, since a distant
+server makes each of them slow.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from ebbtide.doctor.snapshot import (
     Right,
 )
 
-#: A person waits for the doctor; a server that needs longer is as good as away for a shutdown.
+#: For a shutdown, a server that needs longer is away.
 API_SECONDS_MAX = 5.0
-#: What a Node is never given by us.
+#: A label that we never set.
 FOREIGN_LABEL = {"ebbtide.dev/never": "set"}
 TAINT = {"key": "ebbtide.dev/shutting-down", "effect": "NoSchedule"}
 
 REVIEW_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 REVIEW_ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, INVALID = 401, 403, 404, 422
-#: A node has at most some hundred pods: one list is enough. Objects of this size are not a node's pods.
+#: A node has at most some hundred pods: one list is enough.
 PODS_MAX = 1000
 
 
 async def look_at_api_server(kubeconfig: Path | None, node: str) -> tuple[ApiServerState, ListedPods]:
-    """Ask everything, bounded; ``kubeconfig`` None: as the pod that we run in. Raises nothing."""
+    """``kubeconfig`` None: the service account of our own pod. Does not raise."""
     source = "in-cluster" if kubeconfig is None else str(kubeconfig)
     found = ApiServerState(source=source)
     try:
@@ -63,7 +63,7 @@ async def look_at_api_server(kubeconfig: Path | None, node: str) -> tuple[ApiSer
         return found._replace(problem=str(error)), ListedPods()
     if access.certificate and (times := certificate_validity(access.certificate)):
         found = found._replace(certificate=CertificateValidity(source, *times))
-    # The daemon's own client: what it cannot do, a shutdown cannot.
+    # The daemon's own client, as in a shutdown.
     link = ApiClient(kubeconfig)
     async with trio.open_nursery() as nursery:
         try:
@@ -79,7 +79,7 @@ async def look_at_api_server(kubeconfig: Path | None, node: str) -> tuple[ApiSer
 async def examine_api_server(
     caller: ApiCaller, found: ApiServerState, node: str
 ) -> tuple[ApiServerState, ListedPods]:
-    """The same through a connection that is there."""
+    """The same through an open connection."""
     try:
         who = await ask_bounded(
             caller, "POST", REVIEW_SELF, _review_object("SelfSubjectReview", "authentication", None)
@@ -88,7 +88,7 @@ async def examine_api_server(
             return found._replace(
                 problem="401 Unauthorized: the token or certificate is wrong or too old"
             ), ListedPods()
-        # A server before 1.28 does not tell: who we are is then not known.
+        # A server before 1.28 has no such review: our name stays unknown.
         if isinstance(info := _body_field(who, "status", "userInfo"), dict):
             groups = tuple(map(str, info.get("groups") or ()))
             found = found._replace(user=str(info.get("username", "")), groups=groups)
@@ -107,14 +107,14 @@ async def examine_api_server(
 
 
 def pods_path(node: str) -> str:
-    """This node's pods; a node's identity may only list with this selector."""
+    """A node's identity may list pods only with this selector."""
     return f"/api/v1/pods?fieldSelector=spec.nodeName%3D{quote(node)}&limit={PODS_MAX}"
 
 
 async def ask_bounded(
     caller: ApiCaller, method: str, path: str, body: object = None, content_type: str = JSON
 ) -> Answer:
-    """One call of the doctor's. Raises Unanswered."""
+    """Raises Unanswered."""
     return await caller.call(method, path, body=body, content_type=content_type, seconds_max=API_SECONDS_MAX)
 
 
@@ -124,7 +124,7 @@ def _review_object(kind: str, group: str, spec: object) -> dict[str, object]:
 
 
 def _body_field(answer: Answer, *names: str) -> Any:
-    """Raises ValueError for what is no JSON."""
+    """Raises ValueError where the body is no JSON."""
     value: Any = json.loads(answer.body) if answer.ok else None
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
@@ -132,13 +132,12 @@ def _body_field(answer: Answer, *names: str) -> Any:
 
 
 async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right, ...]:
-    """Those of `RIGHTS` that the server says no to; a review that fails says nothing."""
+    """The `RIGHTS` that the server denies. A review that fails counts as no denial."""
     asked = [each for each in RIGHTS if each != RIGHT_NOT_OF_NODES or not user.startswith(NODE_USER)]
     questions = []
     for right in asked:
-        # As it will be used: a list with its selector, a Node by its name. Asked without them, a
-        # node's identity would be refused what it may do here, and a service account's answer would be
-        # about all nodes.
+        # As a shutdown uses it: a list with its selector, a Node by its name. Without them the answer is
+        # about all nodes, which a node's identity is refused.
         spec: dict[str, object] = {"verb": right.verb, "resource": right.resource, "group": right.group}
         if right.subresource:
             spec["subresource"] = right.subresource
@@ -160,8 +159,8 @@ async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right
 async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | None]:
     """The Node, and whether we may taint it."""
     known = await ask_bounded(caller, "GET", f"/api/v1/nodes/{quote(node)}")
-    # A dry run of the taint goes through admission, where NodeRestriction, or our own policy, refuses
-    # it; a review does not. Others' taints are in it: a patch replaces them all.
+    # A dry run goes through admission, where NodeRestriction or our own policy refuses the taint; a review
+    # does not. The patch replaces all taints, so it contains the others too.
     taints = _body_field(known, "spec", "taints") or []
     ours = [each for each in taints if each.get("key") != TAINT["key"]] + [TAINT]
     path = f"/api/v1/nodes/{quote(node)}?dryRun=All"
@@ -170,16 +169,15 @@ async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | 
 
 
 async def _is_confined(caller: ApiCaller, node: str) -> bool | None:
-    """By a dry run of what the role allows and a policy refuses; a role that lacks it proves nothing."""
+    """By a dry run that the role allows and the policy refuses; None where the role refuses it."""
     path = f"/api/v1/nodes/{quote(node)}/status?dryRun=All"
     answer = await ask_bounded(caller, "PATCH", path, {"metadata": {"labels": FOREIGN_LABEL}}, MERGE_PATCH)
     return False if answer.ok else True if answer.code == INVALID else None
 
 
-# Until when a client certificate is valid, read from its DER: a library for it would be needed for nothing
-# else. The validity stands at a fixed place near the begin (RFC 5280, 4.1): Certificate, TBSCertificate, then
-# version (optional), serialNumber, signature, issuer, *validity*.
-
+# A certificate's validity, read from its DER without a library. It has a fixed place near the begin
+# (RFC 5280, 4.1): Certificate, TBSCertificate, then version (optional), serialNumber, signature, issuer,
+# *validity*.
 
 SEQUENCE_TAG, INTEGER_TAG, VERSION_TAG = 0x30, 0x02, 0xA0
 #: Two digits of a year (UTCTime), or four (GeneralizedTime).
@@ -188,7 +186,7 @@ PEM_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFI
 
 
 def certificate_validity(pem: bytes) -> tuple[int, int] | None:
-    """Begin and end in seconds of Unix time, of the first certificate; None for what is none."""
+    """Begin and end of the first certificate, in seconds of Unix time; None where it cannot be read."""
     found = PEM_CERTIFICATE.search(pem)
     if found is None:
         return None
@@ -209,7 +207,7 @@ def certificate_validity(pem: bytes) -> tuple[int, int] | None:
 
 
 def _der_value(data: bytes, expected: int | None = None) -> tuple[int, bytes, bytes]:
-    """A tag, its content, and what comes behind it. Raises ValueError, IndexError."""
+    """A tag, its content, and the bytes behind it. Raises ValueError, IndexError."""
     tag, length, at = data[0], data[1], 2
     if expected is not None and tag != expected:
         raise ValueError(f"tag {tag} where {expected} was expected")
@@ -222,7 +220,7 @@ def _der_value(data: bytes, expected: int | None = None) -> tuple[int, bytes, by
 
 
 def _der_time(tag: int, text: bytes) -> int:
-    """UTCTime counts 50 to 99 as 19xx (RFC 5280), strptime 69 to 99; nothing here is that old."""
+    """UTCTime counts 50 to 99 as 19xx (RFC 5280), strptime 69 to 99; no certificate is that old."""
     if tag not in TIME_FORMATS:
         raise ValueError("not a time")
     return calendar.timegm(time.strptime(text.decode("ascii"), TIME_FORMATS[tag]))

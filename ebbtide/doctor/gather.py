@@ -1,8 +1,7 @@
-"""Looking at the configuration, the daemon, logind, the journal and the pods, without changing anything.
+"""The doctor's look at configuration, daemon, logind, journal and pods. It changes nothing.
 
-The pods are those that a shutdown would end, whatever they are here: local processes (from the records that
-a daemon keeps of them for its own next life), or a Kubernetes node's. With them come what their httpGet
-hooks would ask, and what their stop signals would do.
+The pods are local processes (from the daemon's records of them) or a Kubernetes node's, with the targets of
+their httpGet hooks and forecasts of their stop signals.
 """
 
 from __future__ import annotations
@@ -63,9 +62,7 @@ LOGIND_SECONDS_MAX = 3.0
 
 
 def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
-    """Look at everything; a mode that is empty is found out. Raises nothing but PermissionError, where a
-    folder is for root only. ``measure``: time a shutdown's calls as well.
-    """
+    """``measure``: time a shutdown's calls as well. Raises PermissionError, where a folder is for root."""
     loaded, config_error = None, ""
     try:
         loaded = node.configuration
@@ -79,7 +76,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     if loaded is not None and loaded.config.shipping.url:
         from ebbtide.doctor.store_looks import look_at_store  # late: few nodes ship
 
-        # By the name that the daemon would begin its journal with: rights are a node's own.
+        # The daemon's name for its journal: the store's rights belong to it.
         seen = pods.seen.name if pods.seen is not None else ""
         name = given_node_name(node.options, section) or seen or host_name()
         shipping = look_at_store(loaded.config.shipping.store, node.options.journal, name)
@@ -115,7 +112,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
 
 
 def look_at_logind() -> tuple[LogindState | None, str]:
-    """What logind says, or why it says nothing."""
+    """logind's answers, or why there are none."""
 
     async def look() -> LogindState | None:
         with trio.move_on_after(LOGIND_SECONDS_MAX):
@@ -156,7 +153,7 @@ async def _inhibitors(bus: Connection) -> Any:
 
 
 async def _read_text(address: DBusAddress, name: str, bus: Connection) -> str:
-    """Empty where nobody tells: an old logind, or one on a bus of its own."""
+    """Empty without an answer, as from an old logind."""
     try:
         return str(await bus.get(address, name))
     except BusError:
@@ -167,8 +164,8 @@ async def _read_text(address: DBusAddress, name: str, bus: Connection) -> str:
 
 
 def look_at_journal(path: Path) -> JournalState:
-    """Its health by a whole reading, and the room that is left for it."""
-    # The directory, or what of its path exists: that is where it will be made.
+    """Its health by a whole reading, and the free bytes at its place."""
+    # The directory, or the nearest parent that exists, where it will be made.
     absolute = path.absolute()
     existing = next(folder for folder in (absolute, *absolute.parents) if folder.exists())
     try:
@@ -191,17 +188,13 @@ def look_at_journal(path: Path) -> JournalState:
     )
 
 
-# How the last daemon began, from the journal: in which mode, and which pods it could not start. Such a pod
-# has neither a process nor a record.
-
-
 class LastStart:
-    """Folded from the records of a journal; a daemon that begins tries all of its manifests again."""
+    """The last daemon's mode, and the pods that it could not start, which have no process and no record."""
 
     def __init__(self) -> None:
         self._names = Names()
         self._failed: dict[str, str] = {}
-        #: Of the last daemon that began; empty where the journal has none.
+        #: Empty where the journal has no start.
         self.mode = ""
 
     def take(self, raw: RawRecord) -> None:
@@ -210,18 +203,17 @@ class LastStart:
             data = plain_payload(raw.payload)
             self._failed = {}
             mode = data.get("mode") if isinstance(data, dict) else None
-            # A simulated journal's, or a later version's, is none in which a daemon could run here.
+            # A simulated journal, or a later version's, may have another mode.
             self.mode = str(mode) if mode in MODES else ""
-        # Looked for in the bytes first: nearly all outcomes are of other orders, and decoding each of a
-        # year's journal would make the doctor slow.
+        # Sought in the bytes first: decoding each outcome of a year's journal would make the doctor slow.
         elif raw.tag == "OrderEnded" and START_POD_KEY.encode() in raw.payload:
             data = plain_payload(raw.payload)
             if not isinstance(data, dict):
-                return  # only an edited journal holds anything but a mapping here
+                return  # Only an edited journal has no mapping here.
             uid = parse_order_key(str(data.get("key"))).subject
             self._failed.pop(uid, None)
             if data.get("result") == "failed":
-                self._failed[uid] = str(data.get("reason") or "no reason was given")
+                self._failed[uid] = str(data.get("reason") or "it gave no reason")
 
     @property
     def failed(self) -> tuple[tuple[str, str], ...]:
@@ -233,8 +225,8 @@ AUTO_MODE = "auto"
 
 
 class FoundPods(NamedTuple):
-    """``targets`` are what httpGet hooks would ask. ``seen``, ``known`` (what the API server lists),
-    ``container`` (the id of one that runs) and ``parts`` are a Kubernetes node's.
+    """``targets``: of httpGet hooks. ``seen``, ``known`` (the API server's list), ``container`` (the id of a
+    running one) and ``parts`` are a Kubernetes node's.
     """
 
     mode: str
@@ -250,7 +242,7 @@ class FoundPods(NamedTuple):
 def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> FoundPods:
     """``running``: the daemon's mode, for when ``options`` names none. Raises PermissionError."""
     mode = options.mode or running
-    # Who names a part of a node asks about a node, whatever may run here beside it.
+    # An option for a part of a node asks about a node.
     names_part = any((options.cri, options.kubeconfig, options.node_name))
     if names_part and not options.mode and running in ("", PROCESS):
         mode = AUTO_MODE
@@ -280,9 +272,7 @@ def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> Fou
 
 
 def detect_mode(section: NodeSection, runtime: Path) -> str:
-    """What this machine looks like. A runtime's socket alone is none of a node's marks: every machine with
-    Docker has one.
-    """
+    """The mode of this machine by its signs. A runtime's socket alone is no sign: Docker has one."""
     if running_pods(runtime):
         return PROCESS
     named = section.cri_socket or section.kubeconfig or section.node_name
@@ -291,15 +281,12 @@ def detect_mode(section: NodeSection, runtime: Path) -> str:
     return AUTO_MODE if named or kubelet or first_existing(KUBECONFIGS) else PROCESS
 
 
-# What the httpGet hooks of running pods would ask, by address: a measurement only connects.
-
-
-#: Where local processes are.
+#: The address of local processes.
 LOOPBACK_ADDRESS = "127.0.0.1"
 
 
 class HookTarget(NamedTuple):
-    """``name`` is the pod's and the container's; ``error``: why the hook is no request at all."""
+    """``name``: pod and container; ``error``: why the hook makes no request."""
 
     name: str
     host: str = ""
@@ -312,7 +299,7 @@ def targets_of_processes(pod: PodRecord, pod_ip: str = LOOPBACK_ADDRESS) -> Iter
 
 
 def targets_of_containers(pod: PodEntry) -> Iterator[HookTarget]:
-    """A pod in the node's network has no address of its own; its hooks ask the node's."""
+    """A pod in the node's network has the node's address."""
     from ebbtide.actors.edges.cri.orders import node_address  # with gRPC: only where pods are containers
 
     specs = [entry.spec for entry in pod.containers.values()]
@@ -332,17 +319,13 @@ def _targets_of(label: str, containers: Iterable[ContainerSpec], pod_ip: str) ->
                 yield HookTarget(name, request.host, request.port)
 
 
-# The pods that a daemon runs as local processes, from the records it keeps for its own next life. Only read:
-# a record that cannot be used is passed over, and stays.
-
-
 _record_decoder = msgspec.msgpack.Decoder(PodRecord)
 
 
 def running_pods(runtime: Path) -> list[PodRecord]:
     """The pods of this boot with at least one process alive, oldest first. Raises PermissionError."""
-    # A record outlives its pod when the daemon was killed, and a process id is given out anew: only a process
-    # that began when the record says is the one.
+    # A record outlives its pod when the daemon was killed, and process ids are reused: the start time must
+    # match. A record that cannot be read is passed over.
     folder = runtime / "process" / "pods"
     try:
         paths = sorted(folder.iterdir(), key=lambda path: path.name)
@@ -358,7 +341,7 @@ def running_pods(runtime: Path) -> list[PodRecord]:
 
 
 def forecasts_of_processes(pod: PodRecord) -> list[SignalForecast]:
-    """What the stop signal would do to the first process of each container that runs."""
+    """The effect of the stop signal on the first process of each running container."""
     signals = {container.name: container.stop_signal for container in pod.pod.containers}
     found = [
         forecast_signal(pod.pod.uid, each.name, each.pid, signals.get(each.name, "SIGTERM"))

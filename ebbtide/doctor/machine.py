@@ -1,6 +1,6 @@
-"""Looking at the machine for the doctor: units, the kubelet's process and settings, the boot, acpid.
+"""The doctor's look at the machine: units, the kubelet's process and settings, the boot, acpid.
 
-Only asks and reads. What nobody answers is not known, and no finding is made of it.
+It only reads. A question without an answer gives no finding.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 UNIT_NOT_FOUND = "not-found"
 ACTIVE_STATES = ("active", "activating", "reloading")
 
-#: Where kubeadm and others keep the kubelet's settings, if its command line does not say.
+#: The kubelet's settings, where its command line has no ``--config``.
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
 COMMAND_BYTES_MAX = 64 * 1024
-#: Their ``server`` and ``agent`` have the kubelet inside.
+#: The ``server`` and ``agent`` of k3s and rke2 contain the kubelet.
 KUBELET_PROGRAMS = ("kubelet", "k3s", "rke2")
 ACPID_PROGRAM = "acpid"
 
@@ -44,8 +44,8 @@ POWER_KEY = re.compile(r"^\s*HandlePowerKey\s*=\s*ignore\s*$", re.MULTILINE)
 
 async def unit_state(bus: Bus, unit: str) -> tuple[bool | None, bool | None]:
     """Is there such a unit, and is it active? None: the service manager does not say. Raises BusError."""
-    # Loaded, not got: a unit that is installed and was never started is not in memory, and would count as
-    # missing. One that is not installed can be loaded too, which its LoadState then says.
+    # LoadUnit, since GetUnit misses an installed unit that was never started. A unit that is not installed
+    # can be loaded too; its LoadState tells.
     try:
         (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", unit, answer="o")
     except BusRefused as error:
@@ -73,8 +73,8 @@ async def look_at_kubelet(bus: Bus, unit: str, node: str) -> KubeletState:
 
 
 async def last_boot_ns(bus: Bus) -> int | None:
-    """How long the last boot took, firmware and loader included where they told; None while it is not
-    finished, or where the service manager does not say. systemd counts in microseconds.
+    """The time of the last boot, with firmware and loader where systemd knows them; None while it is not
+    finished, or without an answer. systemd counts in microseconds.
     """
     try:
         finish_us = await bus.get(SYSTEMD, "FinishTimestampMonotonic")
@@ -83,7 +83,7 @@ async def last_boot_ns(bus: Bus) -> int | None:
         return None
     if not isinstance(finish_us, int) or not finish_us:
         return None
-    # The one counts from the kernel's begin on, the other back from it.
+    # One counts forward from the kernel's begin, the other back.
     return (finish_us + (firmware_us if isinstance(firmware_us, int) else 0)) * (NS_PER_SECOND // 1_000_000)
 
 
@@ -91,7 +91,7 @@ async def last_boot_ns(bus: Bus) -> int | None:
 
 
 def commands() -> Iterator[tuple[int, list[str]]]:
-    """Every process's number and words, those of the kernel left out."""
+    """Each process's number and command line, without kernel threads."""
     for pid in proc.all_pids():
         if data := proc.read_bytes(f"/proc/{pid}/cmdline", COMMAND_BYTES_MAX):
             yield pid, os.fsdecode(data).rstrip("\0").split("\0")
@@ -106,8 +106,8 @@ def acpid_runs() -> bool:
 
 
 def kubelet_process(node: str) -> KubeletState:
-    """The kubelet of this node: the one that was given its name, else the first that was given none."""
-    # On a machine that runs clusters in containers all of their kubelets are seen.
+    """The kubelet with this node's name, else the first without a name on its command line."""
+    # A machine with clusters in containers shows the kubelets of all of them.
     found = [(pid, argv) for pid, argv in commands() if is_program(argv, KUBELET_PROGRAMS[0])]
     ours = [each for each in found if command_line_flag(each[1], "hostname-override").lower() == node]
     unnamed = [each for each in found if not command_line_flag(each[1], "hostname-override")]
@@ -129,9 +129,9 @@ def command_line_flag(argv: list[str], name: str) -> str:
 
 
 def kubelet_settings(pid: int, argv: list[str]) -> tuple[str, int | None]:
-    """Its configuration file, and the graceful shutdown that it asks for in all; None: it cannot be read.
+    """Its configuration file, and the whole graceful shutdown in it; None: the file cannot be read.
 
-    The file is looked up as that process sees it, which may be in a mount namespace of its own.
+    The file is read in the process's own mount namespace.
     """
     name = command_line_flag(argv, "config") or str(KUBELET_CONFIG)
     root = Path(f"/proc/{pid}/root")

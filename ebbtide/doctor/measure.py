@@ -1,8 +1,7 @@
-"""``doctor --measure``: time the calls that a shutdown makes, without ending anything.
+"""``doctor --measure``: time the calls of a shutdown, without ending a pod.
 
-No process gets a signal, no hook runs, and the writes to the API server are dry runs: they go through
-admission and change nothing. A part that the doctor found to be away is not measured, since its finding has
-the cure.
+No process gets a signal, no hook runs, and writes to the API server are dry runs through admission. Parts
+that the doctor found away are not measured: their finding has the cure.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ BUS_NS_MAX = 50_000_000
 #: Starting the smallest process; a slower start takes more from every exec hook's grace.
 EXEC_NS_MAX = 100_000_000
 CONNECT_NS_MAX = 100_000_000
-#: A delete that is not taken in 2 s hands the shutdown over; a quarter of that leaves room for a bad day.
+#: A delete without an answer in 2 s hands the shutdown over; this is a quarter.
 API_NS_MAX = 500_000_000
 #: A runtime answers in some milliseconds; an inventory makes such a call for each container.
 CRI_NS_MAX = 100_000_000
@@ -72,8 +71,7 @@ async def measure_calls(snapshot: Snapshot, pods: FoundPods) -> tuple[Measured, 
         if not node.runtime.problem:
             found += await _runtime(parts.cri_socket, pods.container)
         if node.api.answers:
-            # Only a server since 1.26 says who asks, so this one certainly knows dry runs (1.13). An older
-            # one would carry the delete out.
+            # A server that knows our name (1.26) knows dry runs (1.13). An older one would delete the pod.
             found += await _api(parts, pods if node.api.user else pods._replace(known=()))
     return (*found, *[await measure_connection(target) for target in pods.targets])
 
@@ -98,8 +96,8 @@ async def _now(call: Callable[[], object]) -> None:
 
 
 async def _sync(journal: Path) -> Measured:
-    """A page appended and synced: orders that outlive the boot wait for that."""
-    # A journal that does not exist yet will be made below this folder: on the same disk, most likely.
+    """A page appended and synced, as orders that outlive the boot wait for it."""
+    # A missing journal will be made below this folder, most likely on the same disk.
     place = next(folder for folder in (journal.absolute(), *journal.absolute().parents) if folder.is_dir())
     made = Measured(SYNC, str(place), BARRIER_NS_MAX)
     try:
@@ -115,7 +113,7 @@ async def _sync(journal: Path) -> Measured:
 
 
 async def _exec() -> Measured:
-    """A hook that does nothing, started as hooks are, and waited for."""
+    """An empty hook, started as hooks are."""
     with open(os.devnull, "wb") as output:
 
         def run_no_op() -> None:
@@ -127,7 +125,7 @@ async def _exec() -> Measured:
 
 
 async def _on_bus(what: str, target: str, call: Callable[[Bus], Awaitable[object]]) -> Measured:
-    """One question on the system bus, over one connection."""
+    """One call on the system bus, over one connection."""
     made = Measured(what, target, BUS_NS_MAX)
     try:
         return await ask_once(system_bus_address(), lambda bus: _timed(made, (BusError,), partial(call, bus)))
@@ -142,12 +140,12 @@ async def measure_connection(target: HookTarget) -> Measured:
     def connect() -> None:
         socket.create_connection((target.host, target.port), CONNECT_SECONDS_MAX).close()
 
-    # Once: twenty connections in a row may look like an attack to that server.
+    # Once: twenty connections in a row may look like an attack.
     return made if target.error else await _timed(made, (OSError,), partial(_now, connect), samples=1)
 
 
 async def _runtime(socket_path: Path, container: str) -> list[Measured]:
-    """A list, and one container's status: the runtime answers for each container in the same way."""
+    """A list, and the status of one container, as an inventory asks for each."""
     from ebbtide.actors.edges.cri import api_pb2 as cri
     from ebbtide.actors.edges.cri.cri_client import CallFailed, CriClient
 
@@ -173,7 +171,7 @@ class Refused(Exception):
 
 
 async def _api(parts: NodeParts, pods: FoundPods) -> list[Measured]:
-    """The Node, and dry runs of what a delete in a shutdown does to one pod."""
+    """The Node, and dry runs of a shutdown's delete of one pod."""
     from ebbtide.actors.edges.kubernetes.api_client import ApiClient
     from ebbtide.actors.edges.kubernetes.pod_writes import GRACE_SECONDS_MIN
     from ebbtide.doctor.api_server import ask_bounded

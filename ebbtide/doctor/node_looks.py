@@ -1,8 +1,7 @@
-"""Looking at a Kubernetes node for the doctor and the plan: everything at once, and bounded.
+"""The look at a Kubernetes node for the doctor and the plan: kubelet, runtime and API server side by side.
 
-Each look is on its own: what does not answer is missing from the whole, and says why. gRPC and the API's
-client are imported only here, where they are used, and only where they are installed. Here are also a node's
-pods as the API server lists them, and the static pods in the kubelet's folder.
+Each look is bounded, and gives its problem where a part does not answer. gRPC and the API's client are
+imported late, where they are installed.
 """
 
 from __future__ import annotations
@@ -57,22 +56,20 @@ LOOK_SECONDS_MAX = 10.0
 
 
 class RunningSandboxes(NamedTuple):
-    """Who answered, and the sandboxes that something runs in but the one that we are in, oldest first; their
-    descriptors are closed.
-    """
+    """The runtime, and the running sandboxes without our own, oldest first; their descriptors are closed."""
 
     runtime: RuntimeState
     pods: tuple[PodEntry, ...] = ()
 
 
 async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
-    """Who answers at the socket, and what runs. Raises nothing of the runtime's: ``problem`` says it."""
+    """Does not raise for the runtime: ``problem`` has its error."""
     from ebbtide.actors.edges.cri.cri_client import CallFailed, CriClient, probe_runtime
     from ebbtide.actors.edges.cri.cri_runtime import Listing, pods_of_cgroups
 
     if socket is None:
         return RunningSandboxes(RuntimeState(problem="no socket is named or found"))
-    # Looked at before it is dialled: gRPC would say of all three only that it is unavailable.
+    # gRPC would only say "unavailable" for each of these.
     problem = ""
     if not socket.exists():
         problem = "nothing listens there"
@@ -89,17 +86,16 @@ async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
     try:
         with trio.fail_after(LOOK_SECONDS_MAX):
             link, table = CriClient(endpoint), PodTable()
-            # What the runtime's edge does all the time to keep its table warm is done once.
+            # One turn of the runtime's edge, which keeps this table warm.
             async with trio.open_nursery() as nursery:
                 await nursery.start(link.run)
-                # The table holds a descriptor of each first process, so that a signal cannot reach another
-                # one that got its number; a look has no use for them and would run out of descriptors.
+                # The table holds a descriptor of each first process, which a look does not need.
                 try:
                     await Listing(link, table, lambda _: None, lambda _: None).refresh()
                 finally:
                     table.close()
                     nursery.cancel_scope.cancel()
-            # The daemon's own pod is in no wave, and whoever runs the doctor inside of it is not told of it.
+            # The daemon's own pod, or the doctor's, is in no wave.
             own = pods_of_cgroups(table.entries(), cgroups_of(os.getpid())) | {os.environ.get(OWN_UID, "")}
             pods = tuple(pod for pod in table.pods.values() if pod.running and pod.uid not in own)
     except (CallFailed, trio.TooSlowError) as error:
@@ -113,7 +109,7 @@ def _runtime_state(socket: Path, probed: RuntimeProbe) -> RuntimeState:
 
 
 def forecasts_of_containers(pods: tuple[PodEntry, ...]) -> Iterator[SignalForecast]:
-    """What the stop signal would do to each container's first process, where this machine shows it."""
+    """The effect of the stop signal on each container's first process, where it is visible here."""
     for pod in pods:
         for name, entry in pod.containers.items():
             found = forecast_signal(pod.uid, name, entry.pid, entry.spec.stop_signal) if entry.pid else None
@@ -144,8 +140,8 @@ class _StaticManifest(msgspec.Struct):
 
 
 def static_pods(folder: Path) -> tuple[StaticPod, ...]:
-    """Those without ``spec.priority``, in the order of their files. What cannot be read is passed over: the
-    kubelet's log says more of it than could be said here.
+    """Static pods without ``spec.priority``, in the order of their files. A file with an error is left out:
+    the kubelet logs it.
     """
     try:
         paths = [path for path in sorted(folder.iterdir())[:FILES_MAX] if path.suffix in STATIC_POD_SUFFIXES]
@@ -155,7 +151,7 @@ def static_pods(folder: Path) -> tuple[StaticPod, ...]:
     for path in paths:
         try:
             pod = msgspec.convert(object_of_file(path, MANIFEST_BYTES_MAX), _StaticManifest)
-        except (OSError, ValueError):  # what msgspec raises is a ValueError, and so is a DocumentError
+        except (OSError, ValueError):  # msgspec's errors and DocumentError are ValueErrors.
             continue
         if pod.spec.priority is None:
             label = f"{pod.metadata.namespace}/{pod.metadata.name}"
@@ -165,12 +161,9 @@ def static_pods(folder: Path) -> tuple[StaticPod, ...]:
 
 # --- the API server's list ---------------------------------------------------------------------
 
-# A node's pods as the API server lists them: what a shutdown needs of each, and what tells agents apart. The
-# first is the daemon's own projection; images and host paths are of no use to it, so they are read here, from
-# the same bytes, since a second list would be of another moment.
+# One list of a node's pods gives the daemon's projection and the signs of agents (images, host paths).
 
-
-#: Labels whose values say what a pod is.
+#: Labels whose values name the program.
 TELLING_LABELS = (
     "app",
     "k8s-app",
@@ -185,7 +178,7 @@ T = TypeVar("T")
 
 
 class ListedPods(NamedTuple):
-    """The same pods twice, those that have ended left out."""
+    """The same pods twice, without ended ones."""
 
     known: tuple[KnownPod, ...] = ()
     pods: tuple[NodePod, ...] = ()
@@ -257,12 +250,12 @@ def _decoded_list(body: bytes, kind: type[T]) -> T:
         raise ValueError(f"its list of pods cannot be read: {error}") from None
 
 
-#: systemd answers in milliseconds; what it cannot say in this time, the process table does.
+#: systemd answers in milliseconds; without it the process table has the kubelet.
 MACHINE_SECONDS_MAX = 3.0
 
 
 class FoundNode(NamedTuple):
-    """``manifests`` are the pods as a plan takes them, ``entries`` as the runtime has them."""
+    """The pods: ``manifests`` for a plan, ``entries`` of the runtime, ``known`` by the API server."""
 
     seen: NodeSnapshot
     manifests: tuple[Manifest, ...] = ()
@@ -273,7 +266,7 @@ class FoundNode(NamedTuple):
 
 
 def look_at_node(options: RunOptions, section: NodeSection) -> FoundNode:
-    """Everything of the node, side by side. Raises nothing; ``options.mode`` is one of the node's."""
+    """``options.mode`` is one of the node's. Does not raise."""
     blank = NodeSnapshot(options.mode, options.node_name or "", now_s=int(time.time()))
     if missing := missing_packages("node"):
         return FoundNode(blank._replace(missing=missing))
@@ -283,7 +276,7 @@ def look_at_node(options: RunOptions, section: NodeSection) -> FoundNode:
     except ModeUnavailable as error:
         unfit = str(error)
     try:
-        # What a strict mode refuses is looked for all the same.
+        # The look goes on with the parts that mode auto would take.
         parts = parts if not unfit else find_node_parts(options._replace(mode="auto"), section)
     except ModeUnavailable:
         return FoundNode(blank._replace(unfit=unfit))
@@ -293,7 +286,6 @@ def look_at_node(options: RunOptions, section: NodeSection) -> FoundNode:
 
 async def _look_at_all(options: RunOptions, parts: NodeParts) -> FoundNode:
     looks = _NodeLooks(parts, lasting_folder(options))
-    # Side by side: each of them may use up its time, and a person waits for the whole.
     async with trio.open_nursery() as nursery:
         for look in (looks.machine, looks.runtime, looks.cluster):
             nursery.start_soon(look)
@@ -314,7 +306,7 @@ class _NodeLooks:
         self._listed = ListedPods()
 
     async def machine(self) -> None:
-        """Without a service manager the kubelet's process is all that can be seen."""
+        """Without a service manager only the kubelet's process is visible."""
         unit = self._parts.kubelet_unit
         with contextlib.suppress(BusError), trio.move_on_after(MACHINE_SECONDS_MAX):
             await ask_once(system_bus_address(), self._ask_the_manager)
@@ -337,11 +329,11 @@ class _NodeLooks:
             )
 
     def _views(self) -> list[Pod]:
-        """As the daemon has them: what runs, with what the watch, its cache or a manifest tells."""
+        """As the daemon has them: running sandboxes with names from the list, the cache or a manifest."""
         store = PodStore()
         store.restore(PodCache(self._lasting, self._parts.node, lambda level, line: None).load())
         store.set_manifests(read_manifests(self._parts.static_pods, self._parts.node))
-        # In this order: what the API server says now is newer than what the daemon kept.
+        # Last, since it is newer than the daemon's cache.
         if self._api.answers:
             store.replace(self._listed.known, resource_version="")
         return [pod_view(entry, known_pod_of(entry, store)) for entry in self._entries]

@@ -1,9 +1,8 @@
-"""What the doctor has seen of this machine, as plain values: the input of every rule.
+"""The input of the doctor's rules, as plain values.
 
-`Snapshot` is the whole; `NodeSnapshot` is its part about a Kubernetes node (kubelet, runtime, API server,
-pods), which a machine whose pods are local processes has not. Beside them stands what an identity at the
-API server has to be allowed, and what its lack costs, mode by mode: the roles of ``deploy/`` give these,
-and a node's own identity has them from the Node authorizer, but for the taint.
+`NodeSnapshot` is the part of `Snapshot` about a Kubernetes node; a machine with local processes has none.
+`NEEDED_RIGHTS` has the rights at the API server and the loss without each, by mode. The roles of ``deploy/``
+grant them; a node's own identity has them from the Node authorizer, but for the taint.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from ebbtide.events.facts import DropInsRead
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.values import Pod
 
-#: Units that run the kubelet and the container runtime as one program: stopping it takes the socket along.
+#: Units that run the kubelet and the container runtime as one program.
 SINGLE_UNIT_DISTRIBUTIONS = ("k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service")
 
-#: What a node's own identity is called (Node authorizer, NodeRestriction).
+#: The prefix of a node's own identity (Node authorizer, NodeRestriction).
 NODE_USER = "system:node:"
 MASTERS_GROUP = "system:masters"
 
 
 class Right(NamedTuple):
-    """One thing that an identity may do or not, in the words of a SelfSubjectAccessReview."""
+    """In the words of a SelfSubjectAccessReview."""
 
     verb: str
     resource: str
@@ -39,9 +38,9 @@ class Right(NamedTuple):
 
 
 class KubeletState(NamedTuple):
-    """``loaded`` and ``active`` are the unit's, None where no service manager tells. ``pid`` 0: no such
-    process is seen. ``grace_ns``: what its configuration asks for in all, None where that is not known.
-    ``beside``: which of `ONE_UNIT` are active.
+    """``loaded`` and ``active``: the unit's state, None if unknown. ``pid`` 0: no such process.
+    ``grace_ns``: the whole graceful shutdown of its configuration, None if unknown. ``beside``: the active
+    units of `SINGLE_UNIT_DISTRIBUTIONS`.
     """
 
     unit: str = "kubelet.service"
@@ -71,9 +70,9 @@ class CertificateValidity(NamedTuple):
 
 
 class ApiServerState(NamedTuple):
-    """``source`` is the kubeconfig; empty: none is named or found. ``problem``: why the API server cannot be
-    asked. ``known``: there is a Node of our name. ``taint``: we may taint it. ``confined``: a policy refuses
-    what we never change. All three None where not asked.
+    """``source``: the kubeconfig; empty: none. ``problem``: why the API server cannot be asked. ``known``:
+    there is a Node of our name. ``taint``: we may taint it. ``confined``: a policy keeps us to our node. The
+    last three are None where not asked.
     """
 
     source: str = ""
@@ -92,9 +91,7 @@ class ApiServerState(NamedTuple):
 
 
 class NodePod(NamedTuple):
-    """What tells an agent from its users: ``paths`` are its hostPath volumes, ``terms`` its name, images and
-    telling labels, in lower case.
-    """
+    """``paths``: hostPath volumes; ``terms``: name, images and telling labels, in lower case."""
 
     uid: str
     label: str
@@ -106,7 +103,7 @@ class NodePod(NamedTuple):
 
 
 class StaticPod(NamedTuple):
-    """A manifest that gives no number. ``class_name``: the priority class that it names; empty: none."""
+    """A manifest without a number. ``class_name``: its priority class; empty: none."""
 
     label: str
     path: str
@@ -114,7 +111,7 @@ class StaticPod(NamedTuple):
 
 
 class NodeSnapshot(NamedTuple):
-    """``now_s``: Unix time of the look. ``boot_ns``: how long the last boot took, None where nobody tells."""
+    """``now_s``: Unix time of the look. ``boot_ns``: the time of the last boot, None if unknown."""
 
     mode: str
     name: str
@@ -125,7 +122,7 @@ class NodeSnapshot(NamedTuple):
     api: ApiServerState = ApiServerState()
     pods: tuple[NodePod, ...] = ()
     statics: tuple[StaticPod, ...] = ()
-    #: Why this mode, or these places, cannot be had; it names its cure.
+    #: Why this mode, or these places, cannot be used; it names its cure.
     unfit: str = ""
     boot_ns: int | None = None
 
@@ -135,8 +132,8 @@ Level = Literal["critical", "warning", "note"]
 
 
 class Finding(NamedTuple):
-    """``code`` stays; ``message`` says what is wrong and ``cure`` what to do, both for people. ``pod``:
-    ``namespace/name`` of the one that it is about; empty: it is not about one pod.
+    """``code`` is stable; ``message`` and ``cure`` are for people. ``pod``: its ``namespace/name``, empty for
+    a finding about no single pod.
     """
 
     level: Level
@@ -147,12 +144,12 @@ class Finding(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        """As JSON; ``pod`` is null where it is not about one."""
+        """As JSON; ``pod`` is null for none."""
         return self._asdict() | {"pod": self.pod or None}
 
 
 class LogindState(NamedTuple):
-    """What logind and systemd said. ``our_lock``: a delay lock of ours stands in ``ListInhibitors``."""
+    """``our_lock``: ``ListInhibitors`` has a delay lock of ours."""
 
     grant_ns: int
     preparing: bool
@@ -163,9 +160,8 @@ class LogindState(NamedTuple):
 
 
 class JournalState(NamedTuple):
-    """The journal's place. ``error``: why it cannot be looked at; ``free_bytes`` None: not known.
-
-    ``failed_starts``: (pod, reason) of each that its last daemon could not start; ``mode``: that daemon's.
+    """``error``: why the journal cannot be read; ``free_bytes`` None: unknown. ``failed_starts``: (pod,
+    reason) for each pod that its last daemon could not start; ``mode``: that daemon's.
     """
 
     path: str
@@ -179,8 +175,8 @@ class JournalState(NamedTuple):
 
 
 class StoreState(NamedTuple):
-    """The object store of the shipping. ``problem``: why nothing can be put there. ``skew_s``: how far its
-    clock is ahead of ours, None where nobody told. ``conditional``: it keeps what is there, None: not tried.
+    """The object store of the shipping. ``problem``: why it takes no object. ``skew_s``: seconds that its
+    clock is ahead of ours, None if unknown. ``conditional``: it never overwrites; None: not tried.
     """
 
     url: str
@@ -188,21 +184,20 @@ class StoreState(NamedTuple):
     cure: str = ""
     skew_s: int | None = None
     conditional: bool | None = None
-    #: On record here: segments whose name was taken, those that are never sent, and those that retention
-    #: removed before they were known to be there.
+    #: Segments whose name was taken, that are never sent, and that retention removed undelivered.
     present: int = 0
     unfit: int = 0
     lost: int = 0
 
 
-#: What some measurements are called: the budget and the rules look for them.
+#: Names of measurements that the rules look for.
 SYNC, LOGIND_CALL = "journal sync", "logind call"
 DRY_PATCH, DRY_DELETE = "API dry-run patch", "API dry-run delete"
 
 
 class Measured(NamedTuple):
-    """Samples of one call, sorted; none, with ``error``, where it failed. A median over ``limit_ns`` makes a
-    shutdown slow.
+    """Samples of one call, sorted; none where it failed, with the ``error``. A median over ``limit_ns`` makes
+    a shutdown slow.
     """
 
     what: str
@@ -225,12 +220,10 @@ class Measured(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """``status`` is the daemon's answer, None with ``status_error`` when it gave none; likewise ``bus``.
-
-    ``plan`` is made under the grant that will be had; None when the configuration cannot be read.
-    ``labels`` has names by UID for ``forecasts``; ``pods`` are those of the plan.
-    ``power_key_file``: the file that has logind ignore the power key. ``node`` None: the pods are local
-    processes here.
+    """``status``: the daemon's answer, or None and ``status_error``; likewise ``bus``. ``plan``: under the
+    expected grant; None for a configuration with an error. ``labels``: names by UID for ``forecasts``;
+    ``pods``: the plan's. ``power_key_file``: the file with which logind ignores the power key. ``node`` None:
+    the pods are local processes. ``shipping`` None: no shipping.
     """
 
     config_error: str
@@ -248,14 +241,12 @@ class Snapshot(NamedTuple):
     acpid: bool = False
     power_key_file: str = ""
     node: NodeSnapshot | None = None
-    #: None: nothing is shipped.
     shipping: StoreState | None = None
-    #: Empty: nothing was measured.
     measured: tuple[Measured, ...] = ()
 
 
 class NeededRight(NamedTuple):
-    """``levels``: how grave its lack is in a mode; a mode that is not there does without."""
+    """``levels``: the level of its lack by mode; a mode that is missing does without it."""
 
     right: Right
     lack: str
@@ -302,5 +293,5 @@ NEEDED_RIGHTS = (
     ),
 )
 RIGHTS = tuple(need.right for need in NEEDED_RIGHTS)
-#: A node's identity may get each of its own pods, which a review that names none is refused.
+#: A review of it names no pod, so it is refused to a node's identity, which may get its own pods.
 RIGHT_NOT_OF_NODES = Right("get", "pods")

@@ -1,7 +1,7 @@
-"""Looking at the object store that segments are shipped to: reachable, by which clock, with which rights.
+"""The doctor's look at the object store of the shipping: its answer, its clock, and our right to write.
 
-A right to write alone can be tried only by writing: a probe of a few bytes below the node's own prefix, put
-twice under the condition that nothing is there. Whether a reader may read cannot be known from here.
+Only a write shows the right to write: a probe of a few bytes below the node's own prefix, put twice under the
+condition that its name is free. A reader's rights cannot be tried from here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROBE_NAME, PROBE = "doctor-probe", b"ebbtide doctor\n"
 
 
 def look_at_store(store: Store, journal: Path, node: str) -> StoreState:
-    """``node``: the name where the journal has none yet. Raises nothing."""
+    """``node``: the name for a new journal. Does not raise."""
     with suppress(OSError):
         if segments := find_path([DirectorySource(journal)]).segments:
             header = segments[-1].header
@@ -51,7 +51,7 @@ def look_at_store(store: Store, journal: Path, node: str) -> StoreState:
 
 
 def _skew_s(store: Store) -> int | None:
-    """How far the store's clock is ahead of ours, by its Date (whole seconds); None: nobody told."""
+    """Seconds that the store's clock is ahead of ours, by its Date header; None without an answer."""
     endpoint = _endpoint(store)
     if not endpoint:
         return None
