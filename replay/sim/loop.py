@@ -119,6 +119,10 @@ class Agenda:
             heappop(self._heap)
         return self._heap[0][:2] if self._heap else None
 
+    def tick_due(self, deadline_ns: int) -> tuple[int, int]:
+        """When the tick for a deadline is admitted, and in which lane."""
+        return deadline_ns, TICKS
+
     def take(self) -> Fact | WorldMove:
         """The next entry; the clock goes on to it. Call `head` before: there must be one."""
         at_ns, _, _, entry = heappop(self._heap)
@@ -175,15 +179,11 @@ class Loop:
         for _ in self.steps(until_ns):
             pass
 
-    def tick_due(self, deadline_ns: int) -> tuple[int, int]:
-        """When the tick for a deadline is admitted, and in which lane: here punctually."""
-        return deadline_ns, TICKS
-
     def _next(self, until_ns: int | None) -> Fact | None:
         """The next fact, a tick included; moves of the world on the way are made."""
         for _ in range(STEPS_MAX):
             head, deadline_ns = self.agenda.head(), self.system.next_deadline_ns() if self.awake else None
-            due = (NEVER_NS, TICKS) if deadline_ns is None else self.tick_due(deadline_ns)
+            due = (NEVER_NS, TICKS) if deadline_ns is None else self.agenda.tick_due(deadline_ns)
             tick = head is None or due < head
             at_ns = due[0] if head is None else min(due, head)[0]
             if at_ns == NEVER_NS or (until_ns is not None and at_ns > until_ns):

@@ -3,25 +3,20 @@
 >>> run = simulate_outage(7, "1.0")
 >>> run.world.happened, run.files()   # what was true, and the journal's segments by name
 
-One node holds a pod with a volume; where that is detached another node starts the pod anew. Kubernetes'
-controllers are modelled as they were measured: NotReady after the monitor's grace, the delete at once, the
-pod collector every 20 s and only where the node is not Ready, the detach when the pod is gone. What the
-controller of outages sees comes late, and in order; what it writes is a compare-and-swap that lands late.
+One node holds a pod with a volume. When the volume is detached, another node starts the pod anew. Kubernetes'
+controllers behave as measured: NotReady after the monitor's grace, the delete at once, the pod collector
+every 20 s and only while the node is not Ready, the detach when the pod is gone. The controller sees changes
+late and in order; its writes are compare-and-swaps that land late.
 
-A person may force-delete the pod of a node that is not Ready: then it is the six-minute timer that detaches.
-In some the API server is away for a while, so that nobody is heard, and nothing can be stored; in some a
-leader cannot read the journal and begins without it, knowing of a taint what is noted beside that; in some
-machines are switched off, through a management controller that may lie, refuse or be stuck; in some a person
-declares that the machine is off, who may be wrong, and what they have written stays where it is.
-
-Everything is drawn from one seed, and happens at a virtual millisecond. `World.twice` is the witness on the
-volume: it says when both nodes wrote first.
+Drawn from the seed: the machine loses power, its network or its kubelet, and may come back. Leaders die, are
+paused, or cannot read the journal. A person may force-delete the pod (then the six-minute timer detaches), or
+declare the machine off, rightly or not. The API server may be away. The management controller may lie,
+refuse, or be stuck. `World.twice` is when both nodes first wrote to the volume.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -31,13 +26,14 @@ from ebbtide.actors.system import System
 from ebbtide.events import outage_events as o
 from ebbtide.events.base import Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder
-from ebbtide.events.facts import OrderEnded, Tick
+from ebbtide.events.facts import OrderEnded
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import outage_records
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.segment import OUTAGE_LOGIC, Identity
 from ebbtide.events.units import span
 from ebbtide.replay.sim.invariants import Breach
+from ebbtide.replay.sim.loop import Agenda, Loop
 from ebbtide.replay.sim.scenario import WALL_NS, Draws
 from ebbtide.replay.sim.simulation import MemorySource, SimulatedJournal, random_bytes, replay_breaches
 
@@ -45,7 +41,7 @@ MS = 1_000_000
 END_MS = 600_000
 LEASE_MS, STATUS_MS, GRACE_MS, COLLECT_MS = 10_000, 30_000, 40_000, 20_000
 TIMER_MS = 360_000
-#: Who runs and is reached has renewed its lease by then, or reads that it is to be switched off too late.
+#: By then a node that runs and is reached has renewed its lease.
 SPEAKS_MS = LEASE_MS + 10_000
 POD = o.LostPod(
     uid="p1",
@@ -64,37 +60,36 @@ VOLUME = o.Attachment(name="va", volume="pv", unique_name="v")
 
 
 class Machine:
-    """The truth. ``writes``: the pod's process lives and reaches its volume."""
+    """The true state. ``writes``: the pod's process runs and reaches its volume."""
 
     def __init__(self) -> None:
         self.on, self.kubelet, self.reaches, self.boot, self.writes = True, True, True, 1, True
 
 
 class Store:
-    """The journal in the API server: the state behind the last record that it took."""
+    """The journal in the API server. ``epoch``: the number of the leader that may append."""
 
     def __init__(self, epoch: int = 0) -> None:
-        #: Of the leader that appended last: it has taken no step that is not stored.
-        self.system, self.epoch = System(logic=OUTAGE_LOGIC), epoch
-        self.records: list[Record] = []
+        self.epoch, self.records = epoch, list[Record]()
 
 
 class World:
     def __init__(self, seed: int) -> None:
         self.seed, self.draws = seed, Draws(seed)
-        self.now, self._count = 0, 0
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
-        #: What was true, whoever heard of it: milliseconds, and a sentence.
+        self.agenda = Agenda()
+        #: Its system is the one that is stored: a leader acts on no record that is not.
+        self.loop = Loop(System(logic=OUTAGE_LOGIC), self.agenda, self, 0)
+        #: What was true: milliseconds, and a sentence.
         self.happened: list[tuple[int, str]] = []
         self.machine, self.store = Machine(), Store()
         # The API server's objects.
         self.ready, self.version, self.taint, self.quarantined = "True", 1, "none", False
         self.boot, self.lease, self.status = 1, 0, 0
-        #: The boot that our taint is about, and what is noted of that beside it.
+        #: The boot that our taint is about, and the one in our note.
         self.off_boot, self.noted_boot = "", ""
         self.last_beat = 0
         self.pod, self.attached, self.elsewhere = "bound", True, False
-        # What is drawn once: how each source lies.
+        # Drawn once: how each source lies.
         self.bmc_lies = self._one_in(6)
         self.bmc_late = self.draws.below(30_000) if self._one_in(4) else 0
         self.bmc_wrong_machine = self._one_in(8)
@@ -102,41 +97,48 @@ class World:
         self.peer_reaches = not self._one_in(3)
         self.peer_pause = 3_000 + self.draws.below(60_000)
         self.off_since = -1
-        #: When the witness on the volume first saw two writers; -1: never.
+        #: When two nodes first wrote to the volume; -1: never.
         self.twice = -1
-        #: By when it was asked for: was the machine off when the source said so?
+        #: By source and time of the question: was the machine off?
         self.truth: dict[tuple[str, int], bool] = {}
         self.taints = 0
-        #: Since when the node is Ready under another boot id with our taint; -1: it is not.
+        #: Since when the node is Ready under another boot id with our taint; -1: not.
         self.back_since = -1
         self.leader: Leader | None = None
-        #: How often somebody was said to have been wrong, of a boot that nobody had said to be off.
+        #: The leader whose step is stored: one that was paused acts once more.
+        self.acting: Leader | None = None
+        #: False alarms: `ProofWasWrong` about a boot that was never proved off.
         self.blamed = 0
-        #: Streams of their own, so that the seeds' worlds stay what they are.
+        #: Separate streams keep the worlds of earlier seeds.
         self.dry, self.boots = self.draws.fork("dry run"), self.draws.fork("boots")
         self.power, self.person = self.draws.fork("power"), self.draws.fork("person")
-        #: What a person has declared: it stays on the Node.
+        #: What a person has declared on the Node.
         self.word = self.draws.fork("word")
         self.said: dict[str, Any] = {}
         self.power_off_seconds = (0, 20, 60, 150)[self.power.below(4)]
-        #: What the management controller makes of a command to switch off; ``stuck``: it does, and says On.
+        #: How the management controller obeys a power-off; ``stuck``: it obeys, and reports On.
         self.bmc_obeys = ("yes", "yes", "lies", "refuses", "late", "stuck")[self.power.below(6)]
         self.bmc_stuck = False
         self.switched_off = 0
-        #: When a person has deleted the pod by force, and when the timer has detached its volume; -1: never.
+        #: When a person deleted the pod by force, and when the timer detached its volume; -1: never.
         self.by_hand, self.timed_out = -1, -1
         self.in_use = True
-        #: The journal is lost between two leaders; whether notes are of a version that names no boot.
+        #: Losses of the journal between two leaders; whether our notes name no boot.
         self.losses = self.draws.fork("journal")
         self.old_notes = self.losses.chance(1, 2)
         self.lost = self.taints_lost = 0
-        #: When the API server is away: until then; and since when it was there without a break.
+        #: Until when the API server is away; and since when it was there without a break.
         self.api, self.away_until, self.there_since = self.draws.fork("api"), 0, 0
         self.renewed_at = 0
-        #: Since when the kubelet runs and nothing is between it and the API server; -1: it is not so.
+        #: Since when the kubelet runs and reaches the API server; -1: it does not.
         self.alive_since, self.killed_alive = 0, 0
 
     # --- time and chance ------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """In milliseconds."""
+        return self.agenda.now_ns // MS
 
     def _one_in(self, number: int) -> bool:
         return self.draws.chance(1, number)
@@ -145,8 +147,13 @@ class World:
         self.happened.append((self.now, what))
 
     def after(self, delay: int, do: Callable[[], None]) -> None:
-        self._count += 1
-        heappush(self._heap, (self.now + delay, self._count, do))
+        self.agenda.after(delay * MS, lambda: self._move(do))
+
+    def _move(self, do: Callable[[], None]) -> None:
+        do()
+        if self.elsewhere and self.machine.writes and self.machine.on and self.twice < 0:
+            self.twice = self.now
+            self.note("two nodes wrote to the volume")
 
     def run(self) -> World:
         self.leader = Leader(self)
@@ -162,11 +169,22 @@ class World:
             self.after(20_000 + self.word.below(200_000), self._declare)
         for _ in range(self.draws.below(4)):
             self.after(self.draws.below(END_MS), self._leader_dies)
-        while self._heap and self._heap[0][0] <= END_MS:
-            self.now, _, do = heappop(self._heap)
-            do()
-            self._witness()
+        self.loop.run(END_MS * MS)
         return self
+
+    def answer(self, records: Sequence[Record]) -> None:
+        """The leader's step is stored; its orders are on their way."""
+        assert self.acting is not None
+        self.store.records += records
+        # A renewal names no boot, and the Node may not show the new one yet.
+        wrong = any(
+            isinstance(record.event, o.ProofWasWrong) and record.event.what != "it renews its lease"
+            for record in records
+        )
+        self.blamed += wrong and self.off_boot != f"b{self.machine.boot}"
+        for record in records:
+            if isinstance(record.event, Order):
+                self.acting.begin(record.event)
 
     # --- the machine ----------------------------------------------------------------------------
 
@@ -194,7 +212,7 @@ class World:
             self._tell(
                 self.node_read() if changed else o.HeartbeatSeen(mark=f"s{self.status}", source="status")
             )
-            # What the API server says of its pods a kubelet does, both ways.
+            # The kubelet follows the API server's pods, both ways.
             if self.pod == "deleting":
                 machine.writes = False
                 self._pod_gone()
@@ -242,10 +260,10 @@ class World:
         return self.now >= self.away_until
 
     def _go_away(self) -> None:
-        """The node may be back meanwhile, and nobody can hear of it."""
+        """The node may come back unseen."""
         self.away_until = self.there_since = self.now + 5_000 + self.api.below(120_000)
         self.note(f"the API server was away for {span((self.away_until - self.now) * MS)}")
-        # Kubernetes counts anew as well.
+        # Kubernetes' monitor counts anew as well.
         self.last_beat = self.away_until
         if self.api.chance(1, 2):
             self.after(self.api.below(self.away_until - self.now), self._mended)
@@ -271,7 +289,7 @@ class World:
         self.after(1_000 + self.draws.below(3_000), self._detached)
 
     def _delete_by_hand(self) -> None:
-        """By force, which asks no kubelet: the volume is still in use, for all that anybody knows."""
+        """By force: the kubelet has not confirmed that it uses the volume no more."""
         if self.ready != "True" and self.pod == "bound" and self.taint == "none":
             self.pod, self.by_hand = "gone", self.now
             self.note("a person deleted the pod by force")
@@ -300,12 +318,7 @@ class World:
             o.ElsewhereRead(uid="p2", namespace="d", name="db-0", owner_uid="w", node="node-2", ready=True)
         )
 
-    def _witness(self) -> None:
-        if self.elsewhere and self.machine.writes and self.machine.on and self.twice < 0:
-            self.twice = self.now
-            self.note("two nodes wrote to the volume")
-
-    # --- what is said ---------------------------------------------------------------------------
+    # --- what the controller reads --------------------------------------------------------------
 
     def node_read(self) -> o.NodeRead:
         return o.NodeRead(
@@ -354,7 +367,7 @@ class World:
         )
 
     def _declare(self) -> None:
-        """Of a node that seems to be gone: `ebbtide outage declare` refuses where it has just spoken."""
+        """Only a silent node: `ebbtide outage declare` refuses others."""
         silent = self.now - max(self.last_beat, self.away_until) > SPEAKS_MS
         if self.there and silent and (not self.machine.on or self.word.chance(1, 4)):
             self.said = {
@@ -382,7 +395,7 @@ class World:
         )
 
     def switch_off(self) -> str:
-        """What becomes of the command, and what is said of that: why it failed, if it is said to have."""
+        """Carry out the command as the management controller does. Returns the error that it reports."""
         if not self.bmc_there or self.bmc_wrong_machine or self.bmc_obeys == "refuses":
             return "it cannot be done"
         if self.bmc_obeys == "lies":
@@ -400,12 +413,12 @@ class World:
         return "no answer" if self.bmc_obeys == "late" else ""
 
     def _tell(self, fact: Fact) -> None:
-        """To whoever leads, in the order in which it happened, and soon."""
+        """To the leader: in order, and late."""
         if self.leader:
             self.leader.hear(fact)
 
     def _leader_dies(self) -> None:
-        """It is gone, or only paused: then what it has begun still lands, and its next append is refused."""
+        """Dead or paused. What it has begun still lands; its next append is refused."""
         if self.leader:
             paused = self._one_in(2)
             self.note(f"the leader {'was paused' if paused else 'died'}")
@@ -418,25 +431,25 @@ class World:
             self.after(self.away_until - self.now + 1, self._elected)
             return
         if self.losses.chance(1, 3 if self.taint == "ours" else 12):
-            # The node may be back meanwhile, and has said so before anybody looks.
+            # The node may have come back before the next leader looks.
             if self.losses.chance(1, 2):
                 self._mended()
                 self._report()
             self.lost, self.taints_lost = self.lost + 1, self.taints
             self.note("the journal was lost")
-            self.store = Store(self.store.epoch)
+            self.store, self.loop.system = Store(self.store.epoch), System(logic=OUTAGE_LOGIC)
         self.leader = Leader(self)
 
 
 class Leader:
-    """One process: a system restored from what is stored, and effects that take their time."""
+    """One process: a system restored from the stored records, and effects that take time."""
 
     def __init__(self, world: World) -> None:
-        self.world, store = world, world.store
-        store.epoch += 1
-        self.epoch, self.alive = store.epoch, True
-        self.system = store.system = restore(as_checkpoint(store.system), store.system.next_seq)
-        # Seldom: where nothing is written most of what can go wrong cannot.
+        self.world, loop = world, world.loop
+        world.store.epoch += 1
+        self.epoch, self.alive = world.store.epoch, True
+        loop.system = self.system = restore(as_checkpoint(loop.system), loop.system.next_seq)
+        loop.awake, world.acting = True, self
         settings = o.OutageSettings(
             dry_run=world.dry.chance(1, 12), power_off_seconds=world.power_off_seconds
         )
@@ -457,14 +470,13 @@ class Leader:
             self.step(OrderEnded(key=opened.order.key, result="unknown"))
         self.step(world.node_read())
         world.after(15_000, self._missed)
-        world.after(1, self._tick)
 
     def suspects(self) -> bool:
         return self.system.episode > 0
 
     def stop(self, *, paused: bool) -> None:
-        self.alive = False
-        if paused:  # it wakes later, and does one more thing before it finds out
+        self.alive = self.world.loop.awake = False
+        if paused:  # it wakes later, and takes one more step before it notices
             self.world.after(self.world.draws.below(5_000), self._wakes)
 
     def _wakes(self) -> None:
@@ -484,46 +496,25 @@ class Leader:
         if self.alive:
             world.after(1_000, self._missed)
 
-    def _tick(self) -> None:
-        due = self.system.next_deadline_ns()
-        if self.alive and due is not None and due <= self.world.now * MS:
-            self.step(Tick())
-        if self.alive:
-            self.world.after(100, self._tick)
-
     def step(self, fact: Fact) -> None:
-        """Step, and append: the create of the next number is refused to everybody but the newest leader."""
-        world = self.world
-        if not self.alive:
-            return
-        if world.store.epoch != self.epoch:
-            self.alive = False
+        """Step and append: the API server refuses the next number to all but the newest leader."""
+        if not self.alive or self.world.store.epoch != self.epoch:
             return
         if isinstance(fact, o.NodeRead):
-            # A watch that lags behind an answer is passed over.
+            # The watch may lag behind an answer.
             if int(fact.resource_version) < self._read_version:
                 return
             self._read_version = int(fact.resource_version)
-        records = self.system.step(fact, Stamp(world.now * MS, world.now * MS))
-        world.store.records += records
-        # A renewal names no boot, and the Node may not show the new one yet.
-        wrong = any(
-            isinstance(record.event, o.ProofWasWrong) and record.event.what != "it renews its lease"
-            for record in records
-        )
-        world.blamed += wrong and world.off_boot != f"b{world.machine.boot}"
-        for record in records:
-            if isinstance(record.event, Order):
-                self._begin(record.event)
+        self.world.loop.admit(fact)
 
-    def _begin(self, order: Order) -> None:
+    def begin(self, order: Order) -> None:
+        """Confirmed, then on its way: it lands even if the process dies."""
         world, delay = self.world, 3 + self.world.draws.below(60)
         if isinstance(order, CancelOrder):
             if order.target in self._waiting:
                 self._cancelled[order.target] = None
             world.after(1, lambda: self.step(OrderEnded(key=order.key, result="done")))
             return
-        # Confirmed, then on its way: from there it lands whatever becomes of the process.
         self._waiting[order.key] = None
         if not isinstance(order, o.ReadSources | o.RequestPermit | o.ReturnPermit):
             delay += max(0, world.away_until - world.now)
@@ -538,7 +529,7 @@ class Leader:
         begun, delay = world.now, world.draws.below(400)
         match order:
             case o.SetTaint():
-                # Read, compared; the write is made from that version, and lands later.
+                # Read and compare; the write names that version, and lands later.
                 now = world.node_read()
                 as_ordered = (
                     (now.boot_id, now.ready) == (order.boot_id, order.ready)
@@ -621,11 +612,8 @@ class Leader:
         return o.WorkListed(key=key, pods=pods, attachments=(attachment,) if world.attached else ())
 
 
-# A run that is over, written down: each leader in a segment of its own.
-
-
 class SimulatedOutage(NamedTuple):
-    """A run that is over. Empty ``breaches``: its journal replays. ``seed`` and ``version`` made it."""
+    """A finished run. Empty ``breaches``: its journal replays."""
 
     seed: int
     world: World
@@ -637,19 +625,19 @@ class SimulatedOutage(NamedTuple):
         return self.journal.files()
 
     def outage_records(self) -> Iterator[OutageRecord]:
-        """What the journal tells of its outages."""
+        """Folded from the journal."""
         return outage_records(History([MemorySource(self.files())]))
 
 
 def simulate_outage(seed: int, version: str) -> SimulatedOutage:
-    """Run, write down and check one seed. Raises events.codec.FrameTooLarge."""
+    """Run, write and check one seed. Raises events.codec.FrameTooLarge."""
     world = World(seed).run()
     journal = written(world.store.records, Draws(seed).fork("ids"), version)
     return SimulatedOutage(seed, world, journal, replay_breaches(journal))
 
 
 def written(records: Iterable[Record], ids: Draws, version: str) -> SimulatedJournal:
-    """The journal of these records' facts, in segments as the leaders' processes begin them."""
+    """The journal of these records' facts, one segment a leader."""
     system, journal = System(logic=OUTAGE_LOGIC), SimulatedJournal(random_bytes(ids))
     for record in records:
         stamp = Stamp(record.mono_ns, WALL_NS + record.mono_ns)

@@ -30,6 +30,7 @@ from ebbtide.events.record.episode_fold import RecordPoint
 from ebbtide.events.record.fold import ShutdownFold
 from ebbtide.events.units import span
 from ebbtide.events.values import Pod
+from ebbtide.replay.sim.loop import Loop
 from ebbtide.replay.whatif.record import (
     Changes,
     RecordedBehaviour,
@@ -42,7 +43,7 @@ from ebbtide.replay.whatif.record import (
     read_recorded_shutdown,
     up_to_next,
 )
-from ebbtide.replay.whatif.world import Evidence, RecordedWorld, RunAgenda, RunLoop, Support, weakest
+from ebbtide.replay.whatif.world import Evidence, RecordedWorld, RunAgenda, Support, weakest
 
 #: (code, sentence). Codes stay; sentences are for people.
 Assumption = tuple[str, str]
@@ -122,7 +123,11 @@ def _run_once(
     end_ns = _end_ns(shutdown, grant_ns)
     if end_ns is not None:
         run_agenda.end(end_ns)
-    records = RunLoop(system, run_agenda, world, shutdown.wall_offset_ns).perform()
+    records: list[Record] = []
+    for step in Loop(system, run_agenda, world, shutdown.wall_offset_ns).steps():
+        records += step
+        if system.episode != records[0].seq:
+            break
     mine = up_to_next(records, shutdown.first_seq)
     happened = tuple(each for each in mine if not isinstance(each.event, Mark))
     own_records = own_events(happened, shutdown.first_seq)

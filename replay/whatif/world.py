@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from ebbtide.actors.system import System
+from ebbtide.actors.actor import NEVER_NS
 from ebbtide.events.base import Event, Fact, Order, Record
 from ebbtide.events.decisions import (
     CancelOrder,
@@ -39,7 +39,7 @@ from ebbtide.events.decisions import (
 from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, OrderEnded, Result
 from ebbtide.events.units import span
 from ebbtide.events.values import Container
-from ebbtide.replay.sim.loop import RANKS, REST, TICKS, Agenda, Entry, Loop, World
+from ebbtide.replay.sim.loop import RANKS, REST, TICKS, Agenda, Entry
 from ebbtide.replay.whatif.record import (
     Answer,
     ChangedFact,
@@ -81,7 +81,7 @@ class RecordedWorld:
             families.setdefault(_family(key), []).append(key)
         self._twins = {family: iter(keys) for family, keys in families.items()}
         self._outside: list[Entry] = [
-            run_agenda.put(changed.at_ns, changed.event, changed) for changed in seen.outside
+            run_agenda.admit(changed.at_ns, changed.event, changed) for changed in seen.outside
         ]
         self._containers: dict[ContainerKey, ContainerRun] = {
             whose: ContainerRun(whose, container, self._common)
@@ -123,7 +123,7 @@ class RecordedWorld:
     def _play(self, order: Order, answer: Answer) -> None:
         now_ns = self._run_agenda.now_ns
         if not answer.restart:
-            self._run_agenda.put(
+            self._run_agenda.admit(
                 now_ns + answer.delay_ns, _keyed(answer.changed.event, order.key), answer.changed
             )
             return
@@ -131,7 +131,7 @@ class RecordedWorld:
         down = next((down for down in restarts if now_ns <= down.begin_ns), None)
         if down is not None:
             fact = _keyed(answer.changed.event, order.key)
-            self._run_agenda.put(down.end_ns + answer.delay_ns, fact, answer.changed)
+            self._run_agenda.admit(down.end_ns + answer.delay_ns, fact, answer.changed)
         else:
             self._invent(order)
 
@@ -147,8 +147,8 @@ class RecordedWorld:
         at_ns = self._run_agenda.now_ns + delay_ns
         for answer in self._seen.listing if isinstance(order, TakeInventory) else ():
             assert isinstance(answer.changed.event, InventoryTaken)
-            self._run_agenda.put(at_ns, _keyed(answer.changed.event, order.key))
-        self._run_agenda.put(at_ns, OrderEnded(key=order.key, result="done", elapsed_ns=delay_ns))
+            self._run_agenda.admit(at_ns, _keyed(answer.changed.event, order.key))
+        self._run_agenda.admit(at_ns, OrderEnded(key=order.key, result="done", elapsed_ns=delay_ns))
 
     # --- notes --------------------------------------------------------------------------------
 
@@ -194,10 +194,10 @@ class RecordedWorld:
         now_ns, seen = self._run_agenda.now_ns, self._seen
         for entry in self._outside:
             self.missed += entry.what is not None and entry.at_ns > now_ns
-            self._run_agenda.agenda.drop(entry)
+            self._run_agenda.drop(entry)
         after = seen.after_release
         for answer in after:
-            self._run_agenda.put(now_ns + answer.delay_ns, answer.changed.event, answer.changed)
+            self._run_agenda.admit(now_ns + answer.delay_ns, answer.changed.event, answer.changed)
         tail_ns = self._shutdown.last_ns - seen.released.mono_ns if seen.released is not None else 0
         self._run_agenda.end(now_ns + max([tail_ns, *(answer.delay_ns for answer in after)]))
 
@@ -257,7 +257,7 @@ class HookRun:
         if self._over:
             return
         self._over = True
-        self._common.run_agenda.agenda.drop(self._end)
+        self._common.run_agenda.drop(self._end)
         known = self._seen
         ran_ns = self._common.run_agenda.now_ns - self._began_ns
         if known is not None and not known.ran_out and ran_ns > self._known_ns(known):
@@ -300,7 +300,7 @@ class HookRun:
         # A restart lost its outcome: it loses this one's too if it comes while this one runs.
         lost = known.lost and any(self._began_ns <= down.begin_ns for down in downtimes)
         if lost and known.ended is not None:
-            return self._common.run_agenda.put(known.ended.at_ns, known.ended.event, known.ended)
+            return self._common.run_agenda.admit(known.ended.at_ns, known.ended.event, known.ended)
         return self._bet_on(known)
 
     def _bet_on(self, known: RecordedHook) -> Entry | None:
@@ -330,7 +330,7 @@ class HookRun:
         changed = self._seen.ended if self._seen is not None and self._seen.ended is not None else None
         recorded = changed if changed is not None and event is changed.event else None
         fact = event if event.key == self._order.key else replace(event, key=self._order.key)
-        return self._common.run_agenda.put(self._common.run_agenda.now_ns + delay_ns, fact, recorded)
+        return self._common.run_agenda.admit(self._common.run_agenda.now_ns + delay_ns, fact, recorded)
 
 
 # A container's way down in a new run, with what the record shows of it.
@@ -413,7 +413,7 @@ class ContainerRun:
         # Its end is on its way: nobody ran to see it.
         if (self._own is not None and self._own_ns < self._now_ns) or self._ends_first():
             return
-        self._common.run_agenda.agenda.drop(self._own)
+        self._common.run_agenda.drop(self._own)
         had_ns = self._had_ns()
         shown = seen.how in ("killed", "stays") and not seen.refused
         since_ns = self._now_ns if self._signalled_ns is None else self._signalled_ns
@@ -438,7 +438,7 @@ class ContainerRun:
         if first is None or gone:
             return
         for changed in self.seen.exited_again:
-            self._common.run_agenda.put(self._now_ns + changed.at_ns - first.at_ns, changed.event, changed)
+            self._common.run_agenda.admit(self._now_ns + changed.at_ns - first.at_ns, changed.event, changed)
 
     def _ends_first(self) -> bool:
         """It was ordered to be killed in the record too, and ended by itself before that came to it."""
@@ -498,7 +498,7 @@ class ContainerRun:
             return
         self._weaken(f"{self._name} ended without a stop signal in the record, and has one before that now")
         if self._common.hopeful:
-            self._common.run_agenda.agenda.drop(self._own)
+            self._common.run_agenda.drop(self._own)
             self._ends_at(self._now_ns, recorded=True)
 
     def _unknown(self) -> None:
@@ -522,8 +522,8 @@ class ContainerRun:
     def _exit(self, at_ns: int, *, recorded: bool = False, signal: str = "") -> Entry:
         changed = self.seen.exited if recorded else None
         if changed is not None:
-            return self._common.run_agenda.put(at_ns, changed.event, changed)
-        return self._common.run_agenda.put(
+            return self._common.run_agenda.admit(at_ns, changed.event, changed)
+        return self._common.run_agenda.admit(
             at_ns, ContainerExited(uid=self._uid, container=self._name, signal=signal)
         )
 
@@ -542,12 +542,12 @@ RANK_SPAN = 1 << 60
 RANK_LAST = 9 * RANK_SPAN
 
 
-class RunAgenda:
-    """One run's agenda. ``over``: what comes now is no longer part of the shutdown."""
+class RunAgenda(Agenda):
+    """One run's agenda."""
 
     def __init__(self, shutdown: RecordedShutdown, seen: RecordedBehaviour) -> None:
-        self.agenda = Agenda(shutdown.signal_ns)
-        self.over = False
+        super().__init__(shutdown.signal_ns)
+        self._over = False
         self._shutdown = shutdown
         self._downtimes = seen.downtimes
         # As recorded, but for ticks that were late only because of a restart that is left out.
@@ -563,60 +563,33 @@ class RunAgenda:
             if not any(deadline_ns <= at_ns <= place[0] for at_ns in gone)
         }
 
-    @property
-    def now_ns(self) -> int:
-        return self.agenda.now_ns
-
-    def put(self, at_ns: int, fact: Fact, changed: ChangedFact | None = None) -> Entry:
-        """``changed``: the recorded fact that this is, whose place it takes if the time is the same."""
+    def admit(self, at_ns: int, fact: Fact, changed: ChangedFact | None = None) -> Entry:
+        """``changed``: the recorded fact, whose place the new one takes if its time is the same."""
         at_ns = self._heard_ns(max(at_ns, self.now_ns))
         if changed is not None and at_ns == changed.mono_ns:
-            return self.agenda.put(at_ns, fact, 2 * changed.seq)
+            return self.put(at_ns, fact, 2 * changed.seq)
         lane = (1 + RANKS.get(type(fact), REST)) * RANK_SPAN
-        return self.agenda.put(
-            at_ns, fact, lane + (2 * changed.seq if changed is not None else RANK_SPAN // 2)
-        )
+        return self.put(at_ns, fact, lane + (2 * changed.seq if changed is not None else RANK_SPAN // 2))
 
     def end(self, at_ns: int) -> None:
-        """Nothing is heard after this; of what comes at the instant of the record's end, all that it has."""
+        """No fact is admitted after this, but at the record's end all that it has at that instant."""
         lane = 2 * self._shutdown.last_fact_seq + 1 if at_ns == self._shutdown.last_ns else RANK_LAST
-        self.agenda.put(at_ns, self._close, lane)
+        self.put(at_ns, self._close, lane)
 
     def _close(self) -> None:
-        self.over = True
+        self._over = True
+        self.clear()
 
     def tick_due(self, deadline_ns: int) -> tuple[int, int]:
+        if self._over:
+            return NEVER_NS, TICKS
         late = self._late.get(deadline_ns)
         return late or (self._heard_ns(deadline_ns), (1 + TICKS) * RANK_SPAN)
 
     def _heard_ns(self, at_ns: int) -> int:
-        """Nobody hears anything between the last record of a process and the start of the next one."""
+        """No fact is admitted between the last record of a process and the start of the next one."""
         ends = (down.end_ns for down in self._downtimes if down.begin_ns < at_ns < down.end_ns)
         return next(ends, at_ns)
-
-
-class RunLoop(Loop):
-    """The loop of one run."""
-
-    def __init__(self, system: System, run_agenda: RunAgenda, world: World, wall_offset_ns: int) -> None:
-        super().__init__(system, run_agenda.agenda, world, wall_offset_ns)
-        self._run_agenda = run_agenda
-
-    def perform(self) -> list[Record]:
-        """Everything up to its end, or to the next shutdown. Raises replay.sim.loop.RanAway."""
-        records: list[Record] = []
-        for step in self.steps():
-            records += step
-            if self.system.episode != records[0].seq:
-                break
-        return records
-
-    def tick_due(self, deadline_ns: int) -> tuple[int, int]:
-        return self._run_agenda.tick_due(deadline_ns)
-
-    def _next(self, until_ns: int | None) -> Fact | None:
-        fact = super()._next(until_ns)
-        return None if self._run_agenda.over else fact
 
 
 # How well the record supports what a new run says of each pod.
