@@ -1,7 +1,6 @@
-"""Would an outage of each node be recovered: what was seen of a cluster, and rules over it.
+"""Would the cluster recover from an outage of each node? Rules over what `ebbtide outage doctor` has read.
 
-`ebbtide outage doctor` looks, these judge. Each rule is a function that yields findings; `RULES` is the only
-list of them, and its order is that in which they are told within one level.
+Each rule yields findings. `RULES` lists them in the order of the output within one level.
 """
 
 from __future__ import annotations
@@ -12,20 +11,20 @@ from typing import NamedTuple, get_args
 from ebbtide.doctor.snapshot import Finding, Level
 from ebbtide.events.outage_events import Effect
 
-#: Of the server, when the feature NodeOutOfServiceVolumeDetach was alpha (off), beta (on), and always on.
+#: Server versions in which the feature NodeOutOfServiceVolumeDetach is alpha (off), beta (on), and always on.
 ALPHA, BETA, GA = (1, 24), (1, 26), (1, 28)
-#: Of several that are alike so many are named.
+#: A finding names so many objects and counts the rest.
 NAMED_MAX = 3
-#: What has no object of its own to be detached, and stays where its node is.
+#: Volumes without an attachment: they stay on their node.
 LOCAL_KINDS = ("local", "hostPath")
 
 
-#: The group of its Machines.
+#: API group of its Machines.
 CLUSTER_API = "cluster.x-k8s.io"
 
 
 class SourceCheck(NamedTuple):
-    """One management controller or cloud, as it has answered. ``error``: why it said nothing."""
+    """The answer of one management controller or cloud. ``error``: why there was none."""
 
     source: str
     name: str
@@ -35,7 +34,7 @@ class SourceCheck(NamedTuple):
     error: str = ""
 
 
-#: Statements on a Node (`believe` of the configuration), as one says who makes them.
+#: Statements on a Node (`believe` in the configuration), named by their author.
 STATEMENT_WORDS = {
     "certificate": "a certificate of its daemon",
     "declared": "a person",
@@ -45,9 +44,8 @@ STATEMENT_WORDS = {
 
 
 class NodeCheck(NamedTuple):
-    """``taint``: none, ours, other. ``drivers``: of its CSINode; None: it has none. ``sources``: those of its
-    ``pool``, which believes what stands on the Node as ``believes`` says. ``alive``: who has declared that
-    this boot of it runs.
+    """``taint``: none, ours, other. ``drivers``: of its CSINode; None: it has none. ``sources``: of its
+    ``pool``, which ``believes`` these statements. ``alive``: the person who declared that this boot runs.
     """
 
     name: str
@@ -60,7 +58,7 @@ class NodeCheck(NamedTuple):
     believes: tuple[str, ...] = ()
     sources: tuple[SourceCheck, ...] = ()
     alive: str = ""
-    #: Cluster API has noted one on it.
+    #: Cluster API names a Machine on it.
     machine: bool = False
 
 
@@ -74,12 +72,11 @@ class VolumeCheck(NamedTuple):
 
 
 class ClusterCheck(NamedTuple):
-    """``version`` (0, 0): not told. ``leader``: who holds the Lease, empty: nobody, None: not seen.
-    ``denied``: rights that its ``account`` lacks; None: that could not be asked. ``unread``: those to read
-    what other remediators say. ``policy``: whether it is
-    there. ``tolerating``: pods that tolerate the taint's effect for good. ``attached``: drivers whose volumes
-    are attached, as their CSIDriver says. ``held``: pools in which a kubelet that answers holds up powerOff.
-    ``managed``: the configuration names the cluster that manages this one.
+    """``version`` (0, 0): unknown. ``leader``: the Lease's holder; empty: none, None: not readable.
+    ``denied``: rights that its ``account`` lacks; None: not checked. ``unread``: rights to read other
+    remediators. ``policy``: whether it exists. ``tolerating``: pods that tolerate the taint's effect without
+    limit. ``attached``: drivers whose CSIDriver requires attachments. ``held``: pools in which an answering
+    kubelet prevents powerOff. ``managed``: the configuration names the management cluster.
     """
 
     version: tuple[int, int]
@@ -215,7 +212,7 @@ def _identities(seen: ClusterCheck) -> Iterator[Finding]:
 
 
 def _sources(seen: ClusterCheck) -> Iterator[Finding]:
-    """By pool, where several nodes have the same."""
+    """By pool, where several nodes have the same finding."""
     bare: dict[str, list[str]] = {}
     for node in seen.nodes:
         if not node.sources:
@@ -242,7 +239,7 @@ def _sources(seen: ClusterCheck) -> Iterator[Finding]:
 
 
 def _machines(seen: ClusterCheck) -> Iterator[Finding]:
-    """Whose power a source tells of."""
+    """Sources that report a machine's power."""
     for node in seen.nodes:
         for each in node.sources:
             if each.error:
@@ -403,7 +400,7 @@ RULES: tuple[Callable[[ClusterCheck], Iterator[Finding]], ...] = (
 
 
 def examine(seen: ClusterCheck) -> list[Finding]:
-    """The gravest first."""
+    """Worst level first."""
     found = [finding for rule in RULES for finding in rule(seen)]
     levels = get_args(Level)
     return sorted(found, key=lambda finding: levels.index(finding.level))

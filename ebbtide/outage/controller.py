@@ -1,9 +1,8 @@
-"""The controller: one replica that waits for the Lease, and what it does while it leads.
+"""The controller: a replica waits for the Lease, and follows nodes while it leads.
 
-A leader watches all Nodes and leases, pods and attachments, and has a `Follower` for each node in trouble.
-It decides nothing about them; it only begins with the journals that an earlier leader left open, and with
-every node that gives no sign of life. Nothing is kept here from one lead to the next: whoever leads next,
-here or elsewhere, finds all of it in the API server.
+A leader watches all Nodes, leases, pods and attachments, and runs a `Follower` for each node in trouble and
+for each journal that an earlier leader left open. It decides nothing about them. No state survives a lead:
+the next leader reads it from the API server.
 """
 
 from __future__ import annotations
@@ -21,27 +20,26 @@ from ebbtide.events.units import span_s
 from ebbtide.log import failure_line
 from ebbtide.outage.follower import Follower, JournalLost, Shared, in_trouble
 
-#: How often all nodes are looked at: a thousand take three milliseconds, and nobody waits for it, because a
-#: node's lease is silent long before the node is NotReady.
+#: How often all nodes are checked: a thousand take 3 ms. A silent lease shows long before NotReady.
 LOOK_SECONDS = 0.5
-#: Begun at each look, the most urgent first: an API server that is slow makes all leases late, and a thousand
-#: journals at once would make it slower. Each costs ten requests, of which twenty a second may be made.
+#: Followers begun at each check, the most urgent first. Each costs ten requests of the twenty a second that
+#: the controller sends, and a slow API server makes all leases late.
 BEGUN_MAX = 5
-#: How often it is looked whether all have left: the next leader waits for it.
+#: How often to check whether all followers have left: the next leader waits for it.
 LEFT_SECONDS = 0.05
-#: Before a follower that failed begins anew. What it could not do, somebody has to mend.
+#: Before a failed follower starts again.
 AGAIN_SECONDS = 15.0
 
 
 class Watching(NamedTuple):
-    """What a leader runs beside its followers: each until cancelled, and none of them fails."""
+    """Tasks beside the followers. Each runs until cancelled and never fails."""
 
     tasks: tuple[Callable[[Streamer], Awaitable[None]], ...]
 
 
 def urgency(node: NodeView | None) -> int:
-    """The lower begins first: a node that is back, and that nobody can use while our taint stands; then what
-    others have found dead as well. ``node`` None: it is gone, and only its journal is to be closed.
+    """The lower begins first: a node that is back and unusable because of our taint, then nodes that others
+    report down as well. ``node`` None: deleted, only its journal is to be closed.
     """
     if node is not None and node.taint == "ours" and node.ready == "True":
         return 0
@@ -49,21 +47,21 @@ def urgency(node: NodeView | None) -> int:
 
 
 class Leader:
-    """One lead, from its begin to its end."""
+    """One lead."""
 
     def __init__(self, shared: Shared, link: Streamer, watching: Watching) -> None:
         self._shared, self._link, self._watching = shared, link, watching
         #: By Node UID.
         self.followers: dict[str, Follower] = {}
-        #: Journals that an earlier leader left open, or a follower that has failed, by Node UID: the name of
-        #: the Node, and from when on another one may begin.
+        #: Journals that an earlier leader or a failed follower left open, by Node UID: the Node's name, and
+        #: when the next follower may begin.
         self._left: dict[str, tuple[str, float]] = {}
         self._nursery: trio.Nursery
         self._fenced = ""
         self._leaving = False
 
     async def run(self) -> None:
-        """Until cancelled, or until another leader is met in a journal."""
+        """Until cancelled, or until a journal has another leader."""
         shared = self._shared
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -83,7 +81,7 @@ class Leader:
             shared.tell(WARNING, f"{self._fenced}: not leading any more")
 
     async def leave(self) -> None:
-        """Begins with nobody any more, and returns once all followers have stored what they know."""
+        """Begin no follower any more, and return once all have stored their records."""
         self._leaving = True
         for follower in self.followers.values():
             follower.leave()
@@ -91,9 +89,9 @@ class Leader:
             await trio.sleep(LEFT_SECONDS)
 
     def _due(self) -> list[tuple[str, str]]:
-        """UID and name of whom to begin with, the most urgent first."""
+        """UID and name of the nodes to follow now, the most urgent first."""
         now, there = trio.current_time(), {node.uid: node for node in self._shared.view.there()}
-        # Also where no trouble is to be seen by now: its outage may be open, and nobody else has it.
+        # A healthy node too: its outage may be open.
         due = {node_uid: node for node_uid, (node, at) in self._left.items() if at <= now}
         due |= {
             node.uid: node.name
@@ -120,7 +118,7 @@ class Leader:
         self._nursery.start_soon(self._run, self.followers[node_uid])
 
     async def _run(self, follower: Follower) -> None:
-        """One that fails takes no other with it."""
+        """A failed follower stops no other."""
         try:
             await follower.run()
         except JournalLost as lost:
@@ -129,7 +127,7 @@ class Leader:
             else:
                 self._failed(follower, f"the journal: {lost}")
         except BaseExceptionGroup as group:
-            # Where the lead ends at the same time its end is in the group too, and that is not to be kept.
+            # If the lead ends at the same time, the group contains its Cancelled, which must go on.
             failures, ends = group.split(Exception)
             if failures is not None:
                 self._broke(follower, failures)

@@ -1,9 +1,8 @@
-"""What Prometheus may ask the controller: counters of what was recorded since it began, and what it follows.
+"""The controller's Prometheus metrics: counters of records since the start, and the open outages.
 
-Counters come from the records of each step, so they say what a journal says; but for followers that fail,
-which may store nothing. They begin anew with the process, as every counter of a process does. What is open
-now is read from the followers' states: a leader that goes on with another's outage knows it at once. A
-replica that does not lead has no outage, and says that it does not lead.
+Counters come from the records of each step, so they agree with the journals, except failed followers, which
+may store nothing. Open outages are read from the followers' states, so a new leader shows them at once. A
+replica that does not lead has none.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ebbtide.otel.metric_table import Metric, ReadContext, Sample, exposition_of
 
 Where = Literal["suspected", "out", "returning", "aside"]
 
-#: What an SRE has to tell apart; the actor's own phases are more. That of no outage is not there.
+#: The states that an operator needs; the actor has more phases.
 PLACES: Mapping[OutagePhase, Where] = {
     "suspected": "suspected",
     "asking": "suspected",
@@ -46,12 +45,12 @@ PLACES: Mapping[OutagePhase, Where] = {
     "aside": "aside",
 }
 
-#: Writes on the Node, by the word in their order's key.
+#: Writes on the Node, by the word in their orders' keys.
 WRITES = ("taint", "untaint", "quarantine")
 
 
 class Counts:
-    """Since this process began."""
+    """Since the start of this process."""
 
     def __init__(self) -> None:
         self.closed: Counter[str] = Counter()
@@ -70,7 +69,7 @@ class Followed(Protocol):
 
 
 class Open(NamedTuple):
-    """An outage that is open now."""
+    """One open outage."""
 
     node: str
     where: Where
@@ -79,21 +78,21 @@ class Open(NamedTuple):
 
 
 class OutageMetrics:
-    """``followers`` are those of the leader that this process is, or None."""
+    """``followers``: this leader's, or None."""
 
     def __init__(self) -> None:
         self.counts = Counts()
         self.followers: Mapping[str, Followed] | None = None
 
     def observe(self, follower: object, records: Sequence[Record]) -> None:
-        """A step of any follower's."""
+        """A step of any follower."""
         for record in records:
             change = _CHANGES.get(type(record.event))
             if change is not None:
                 change(self.counts, record.event)
 
     def follower_failed(self) -> None:
-        """On no record: what fails may be the journal itself, and what was seen just before is not stored."""
+        """Not from a record: the failure may be the journal's."""
         self.counts.one["follower_failures"] += 1
 
     def open(self) -> Iterator[Open]:
@@ -104,7 +103,7 @@ class OutageMetrics:
                 yield Open(follower.node, where, len(state.pods), len(state.attachments))
 
     def text(self) -> str:
-        """For a scrape."""
+        """The answer to a scrape."""
         return exposition_of(CATALOG, self, ReadContext(0))
 
 
@@ -155,7 +154,7 @@ def _value(name: str) -> Callable[[Any, ReadContext], list[Sample]]:
 def _rows(
     pick: Callable[[Counts], Counter[str]], name: str, values: Sequence[str]
 ) -> Callable[[Any, ReadContext], list[Sample]]:
-    # All values, also those that were never counted, or an alert on the first one stays silent.
+    # Zeros too: an alert on the first event needs them.
     return lambda metrics, _: [Sample(((name, value),), pick(metrics.counts)[value]) for value in values]
 
 

@@ -1,8 +1,8 @@
-"""One node's outage in the controller: its system, its journal and its edges, from the first trouble on.
+"""One node's outage in the controller: its system, its journal and its edges.
 
-A healthy node costs the controller two objects in memory. One in trouble gets a `Follower`: the journal of
-its Node is opened (or begun), a leader's start is put on record, and everything else is decided by the
-actors. At rest again, the journal is closed with a mark, so that the next leader need not open it.
+A healthy node costs two objects in memory. A node in trouble gets a `Follower`, which opens or begins the
+Node's journal and records its start; the actors decide the rest. At rest, the journal is closed with a mark,
+so the next leader need not open it.
 """
 
 from __future__ import annotations
@@ -39,24 +39,23 @@ from ebbtide.log import LineContext, Log, Report, TraceIds, journald_fields
 from ebbtide.recover import Unreadable, begin_segment, beside
 from ebbtide.replay.replayer import Replayer
 
-#: A node that was in trouble and is not any more is followed for so long: who comes and goes gets one journal
-#: and not ten, and two minutes of one system in memory cost nothing. By then a node that is back has said how
-#: its last boot ended: its daemon reads that for 40 s at most, and where the API server did not take it,
-#: tries again after half a minute.
+#: How long a node is followed after its trouble: a flapping node gets one journal instead of ten. By then a
+#: node that is back has stated how its last boot ended: its daemon reads that for up to 40 s, and repeats a
+#: failed write after 30 s.
 REST_SECONDS = 120.0
-#: How often that is looked at.
+#: How often to check that.
 LOOK_SECONDS = 1.0
 
 
 @runtime_checkable
 class Observing(Protocol):
-    """An edge that is told what was recorded."""
+    """An edge that receives each recorded step."""
 
     def observe(self, records: Sequence[Record]) -> None: ...
 
 
 class JournalLost(Exception):
-    """It can be gone on with by nobody here; ``fenced``: another leader does."""
+    """This follower cannot continue its journal. ``fenced``: another leader writes it."""
 
     def __init__(self, text: str, *, fenced: bool) -> None:
         super().__init__(text)
@@ -64,10 +63,10 @@ class JournalLost(Exception):
 
 
 class Shared(NamedTuple):
-    """What the followers of one leader have in common.
+    """What all followers of one leader share.
 
-    ``writer``: this process's own name in journals. ``settings``: of a node by its name. ``edges``: all of a
-    follower but the Node's own, when its state is recovered.
+    ``writer``: this process's name in journals. ``settings``: by the node's name. ``edges``: all but the
+    Node's own, called once the state is recovered.
     """
 
     caller: ApiCaller
@@ -81,17 +80,16 @@ class Shared(NamedTuple):
     identity: Identity
     tell: Tell
     report: Report
-    #: Told of each step, with the follower whose it is.
+    #: Called with each step and its follower.
     observers: Sequence[Callable[[Follower, Sequence[Record]], None]] = ()
-    #: Called when a follower has failed, and will begin anew.
+    #: Called when a follower has failed.
     on_failed: Callable[[], None] = lambda: None
 
 
 def in_trouble(view: ClusterView, node: str, uid: str) -> bool:
-    """Whether a system is to look at it: nobody hears it, our taint stands on it, or a person's word.
+    """Whether to follow it: not Ready or silent, with our taint, or with a person's statement.
 
-    One whose kubelet says itself that it is not Ready, and renews its lease, lives: nodes that join are so
-    for a minute.
+    A kubelet that reports not Ready and renews its lease is alive: a joining node is like that for a minute.
     """
     found = view.of(node).node
     if found is None or found.uid != uid:
@@ -110,7 +108,7 @@ class Recovered(NamedTuple):
 
 
 def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recovered:
-    """The state that the journal ends with. Raises Unreadable, OSError."""
+    """The state at the journal's end. Raises Unreadable, OSError."""
     try:
         return _recover(sources, node_uid, fresh_id)
     except (UnknownType, BadPayload, ForeignJournal) as error:
@@ -127,7 +125,7 @@ def _recover(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recov
         return raw
 
     replayer.feed(see(raw) for raw in history.raw())
-    # Without a record nothing has said which actors this journal is of.
+    # An empty journal names no set of actors.
     verdict, system = history.verdict, replayer.system if replayer.events else System(logic=OUTAGE_LOGIC)
     refuse_foreign(verdict.header, node_uid)
     if verdict.state == "incompatible":
@@ -147,19 +145,19 @@ def _recover(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recov
 
 
 class Follower:
-    """Of the Node of that name and UID."""
+    """Follows the Node with that name and UID."""
 
     def __init__(self, shared: Shared, node: str, node_uid: str) -> None:
         self._shared, self.node, self.node_uid = shared, node, node_uid
         self._storage = ConfigMapStorage(
             shared.caller, shared.namespace, node_uid, shared.writer, self._tell, node
         )
-        #: What reads and writes the Node itself.
+        #: Reads and writes the Node.
         self.node_edge = NodeEdge(shared.caller, shared.view, node, node_uid, heeded=self._heeds_renewals)
         self._lost = ""
         self._leaving = False
         self._ended = trio.Event()
-        #: The Node was told: whatever comes after may be about it.
+        #: Set by the first fact about the Node: later facts may be about it.
         self._begun = trio.Event()
         self.system = System(logic=OUTAGE_LOGIC)
         self._traces = TraceIds()
@@ -170,12 +168,12 @@ class Follower:
         self._shared.tell(level, f"{self.node}: {line}")
 
     def _heeds_renewals(self) -> bool:
-        """Whether anything that is to be decided depends on each of them."""
+        """Whether a decision depends on each renewal."""
         state = self.system.slots[OUTAGE.name, ""].state
         return not (isinstance(state, OutageState) and state.phase in WELL)
 
     async def run(self) -> None:
-        """Until it is at rest. Raises JournalLost, and OSError where the journal cannot be read."""
+        """Until at rest. Raises JournalLost, and OSError for an unreadable journal."""
         shared = self._shared
         await self._storage.acquire(shared.writer)
         recovered = await self._recover()
@@ -215,8 +213,7 @@ class Follower:
                 )
                 working.start_soon(sequencer.run)
                 working.start_soon(self.node_edge.run, inbox)
-                # The Node comes first: what an order that an earlier leader gave has become, what hangs, and
-                # what somebody says, all of it is about the Node as it is now.
+                # The Node first: adopted orders, what hangs, and all statements are about its present state.
                 await self._begun.wait()
                 working.start_soon(effects.run)
                 working.start_soon(partial(effects.adopt, open_orders, same_userspace=True))
@@ -233,13 +230,13 @@ class Follower:
             raise JournalLost(self._lost, fenced=self._storage.fenced)
 
     async def _recover(self) -> Recovered:
-        """And the writer that goes on from there."""
+        """Also makes the writer that continues the journal."""
         shared, source = self._shared, self._storage.source
         fresh_id = os.urandom(JOURNAL_ID_BYTES)
         try:
             recovered = await self._storage.call(recover_outages, [source], self.node_uid, fresh_id)
         except Unreadable as error:
-            # Beside it: of what stands on the Node this leader learns from the Node.
+            # Begin beside it: this leader learns the taint from the Node.
             self._tell(WARNING, f"{error}: going on without its history")
             recovered = recover_outages((), self.node_uid, fresh_id)
             recovered = recovered._replace(verdict=beside(recovered.verdict, shared.clock.wall_ns()))
@@ -261,9 +258,7 @@ class Follower:
         return recovered
 
     def leave(self) -> None:
-        """Nothing is decided any more, and ``run`` returns once all that was is stored: whoever leads next
-        goes on from there, and what the log has told is on record.
-        """
+        """Decide no more; ``run`` returns once all records are stored, for the next leader."""
         self._leaving = True
         self._ended.set()
 
@@ -297,7 +292,7 @@ class Follower:
             self._begin_segment()
 
     async def _keep_small(self) -> None:
-        """Outages that are long over go, when a leader begins with this journal."""
+        """Remove closed outages beyond the limits."""
         with suppress(OSError):
             for name in await trim(
                 [self._storage], time.time_ns(), self.system.episode or None, OUTAGE_LIMITS
@@ -307,7 +302,7 @@ class Follower:
     # --- the end ---------------------------------------------------------------------------------
 
     async def _await_end(self, scope: trio.CancelScope) -> None:
-        """The journal is lost, the lead ends, or there is no outage and no trouble."""
+        """The journal is lost, the lead ends, or neither an outage nor trouble is left."""
         calm_since = math.inf
         while True:
             now = trio.current_time()

@@ -33,7 +33,7 @@ from ebbtide.actors.edges.proof_sources.remediators import (
 from ebbtide.actors.interfaces import Clock, Edge
 from ebbtide.outage.configuration import OutageConfiguration, Pool
 
-#: From a node's name to its source; None: the pool has none of this kind for it.
+#: From a node's name to its source; None: the pool has no such source for it.
 SourceOf = Callable[[str], ProofSource | None]
 
 
@@ -85,7 +85,7 @@ def _ec2(pool: Pool) -> SourceOf:
     return lambda node: source
 
 
-#: Switches are asked in this order.
+#: Order of the power switches.
 MACHINE_SOURCES: tuple[Callable[[Pool], SourceOf], ...] = (_redfish, _ipmi, _ec2)
 
 
@@ -96,7 +96,7 @@ def machine_sources(pool: Pool) -> Callable[[str], list[ProofSource]]:
 
 
 def machine_of(view: ClusterView, node: str, node_uid: str) -> Machine | None:
-    """As it was last read; None: there is no such Node."""
+    """As last read; None: no such Node."""
     found = view.of(node).node
     if found is None or found.uid != node_uid:
         return None
@@ -116,9 +116,8 @@ def proof_edges(
     caller: ApiCaller,
     manager: ApiCaller | None = None,
 ) -> Callable[[str, str, Check], Sequence[Edge]]:
-    """For a node by its name and UID, with the check before its machine is switched off. The node's pool is
-    chosen when the node is suspected. ``manager``: calls the cluster that has Cluster API's Machines; None:
-    it is this cluster.
+    """For a node by name and UID, with the check before its machine is switched off. The pool is chosen when
+    the node is suspected. ``manager``: calls the cluster with Cluster API's Machines; None: this cluster.
     """
     remediators: list[Remediator] = [Remediations(caller, name) for name in KINDS]
     remediators.append(Machines(caller if manager is None else manager, view))

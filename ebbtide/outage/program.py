@@ -1,4 +1,4 @@
-"""The controller as a process: how it is assembled, who leads, and how it ends."""
+"""The controller's process: assembly, leadership, end."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ from ebbtide.outage.permits import Permits
 from ebbtide.outage.pool_sources import pool_of, proof_edges
 from ebbtide.tracing import outage_destination, usable_resource
 
-#: Of our own namespace: whoever has it leads.
+#: In our namespace; its holder leads.
 LEASE = "ebbtide-outage"
-#: What was seen is stored before another replica leads, which waits as long: more is not to be had of an API
-#: server that does not answer.
+#: For storing the last records. Another replica takes over after the same time.
 LEAVE_SECONDS_MAX = 3.0
-#: In a writer's name, to tell this process from the one before it in the same pod.
+#: In a writer's name: distinguishes this process from an earlier one in the same pod.
 NONCE_BYTES = 4
 
 
 class Options(NamedTuple):
-    """``kubeconfig`` None: the service account of our own pod. ``dry_run`` wins over the configuration's."""
+    """``kubeconfig`` None: the pod's service account. ``dry_run`` overrides the configuration."""
 
     configuration: OutageConfiguration
     kubeconfig: Path | None
@@ -52,7 +51,7 @@ class Options(NamedTuple):
 
 
 async def run_controller(options: Options, log: LogOutput) -> None:
-    """Until SIGTERM or SIGINT. The Lease is given back; what stands on Nodes stays."""
+    """Until SIGTERM or SIGINT. Gives the Lease back; taints stay."""
     configuration = options.configuration
     identity = f"{options.replica}_{os.urandom(NONCE_BYTES).hex()}"
     link, metrics = ApiClient(options.kubeconfig, log.tell), OutageMetrics()
@@ -69,7 +68,7 @@ async def run_controller(options: Options, log: LogOutput) -> None:
         async with trio.open_nursery() as leading:
             leading.start_soon(_end_when_asked, leading.cancel_scope, leads)
             while True:
-                # One that another leader has fenced begins anew, with nothing of before.
+                # A leader that another one has fenced begins anew, without its state.
                 await leadership.run(
                     lambda: _run_leader(
                         _leader(options, identity, link, manager, log, metrics), metrics, leads
@@ -91,7 +90,7 @@ async def _end_when_asked(scope: trio.CancelScope, leads: Sequence[Leader]) -> N
 
 
 async def _run_leader(leader: Leader, metrics: OutageMetrics, leads: list[Leader]) -> None:
-    """What a replica that leads no more had open, another one has."""
+    """Another replica continues what this one leaves open."""
     leads.append(leader)
     try:
         await leader.run()
@@ -101,8 +100,8 @@ async def _run_leader(leader: Leader, metrics: OutageMetrics, leads: list[Leader
 
 
 async def _serve(configuration: OutageConfiguration, metrics: OutageMetrics, log: LogOutput) -> None:
-    """A port that is taken costs the metrics their scrape, and no node anything."""
-    from ebbtide.metrics_server import serve  # late: h11 is for who is scraped
+    """A port in use costs only the metrics."""
+    from ebbtide.metrics_server import serve  # late: h11 is only needed for scrapes
 
     address, hosts = configuration.metrics_listen, configuration.metrics_hosts
     try:
@@ -119,15 +118,15 @@ def _leader(
     log: LogOutput,
     metrics: OutageMetrics,
 ) -> Leader:
-    """With nothing of an earlier lead: what is known has to be seen anew. ``manager``: the management
-    cluster's API server, where that is another one.
+    """``manager``: the management cluster's API server, if it is another one. Nothing is kept from an earlier
+    lead.
     """
     configuration, clock = options.configuration, SystemClock()
     view, work = ClusterView(log.tell), WorkView(log.tell)
     permits = Permits(configuration.brake, view)
     resource = usable_resource(os.environ, log.tell)
     paced = PacedCaller(link)
-    # Another server, with a rate of its own.
+    # Another server has its own rate.
     proof = proof_edges(configuration, view, clock, paced, None if manager is None else PacedCaller(manager))
 
     def settings(node: str) -> OutageSettings:
@@ -166,7 +165,7 @@ def _leader(
     tasks: list[Callable[[Streamer], Awaitable[None]]] = [view.run, work.run]
     destination = outage_destination(configuration.tracing.given, os.environ, log.tell)
     if destination is not None:
-        # What encodes spans is loaded only where somebody wants them.
+        # Spans are only loaded where they are sent.
         from ebbtide.outage.traces import OutageTraces
 
         traces = OutageTraces(paced, configuration.namespace, destination, log.tell)
@@ -178,7 +177,7 @@ def _leader(
 
 
 def lost_in(system: System) -> list[PodLost]:
-    """The pods that are followed and not over, as they were found."""
+    """The followed pods that are not over, as they were found."""
     states = (slot.state for (name, _), slot in system.slots.items() if name == STUCK_POD.name)
     pods = [each for each in states if isinstance(each, StuckPodState) and each.phase != "over"]
     return [PodLost(pod=each.pod, elsewhere=each.elsewhere) for each in pods if each.pod is not None]

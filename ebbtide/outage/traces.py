@@ -1,11 +1,8 @@
-"""The traces of outages, sent by the controller: after each part that has ended, and at the end of each.
+"""Sends the outages' traces: after each part that has ended, and at the end.
 
-No process of its own and no cursor as on a node: an outage's journal is short, lies in the API server, and
-is read again for each sending. What has ended of a trace never changes, so to send it again is harmless, and
-a node that never comes back has a trace all the same, without its root.
-
-What a leader did not live to send, the next one does not: ``ebbtide export otlp`` sends any outage's trace,
-as long as its journal is there.
+An outage's journal is short and in the API server, so each sending reads it again, without a cursor. An ended
+span never changes, so a repeated sending is harmless. A node that never returns has a trace without its root.
+The next leader does not send what this one could not: ``ebbtide export otlp`` does.
 """
 
 from __future__ import annotations
@@ -34,25 +31,25 @@ from ebbtide.otel.delivery.destination import BadDestination, Destination
 from ebbtide.otel.delivery.once import Delivered, EpisodeSpans, deliver, spans_of
 from ebbtide.otel.traces.projection import UnknownProjection
 
-#: Behind these spans have ended that somebody may look for.
+#: After these, spans have ended that an operator may look for.
 TOLD_AFTER = (OutOfService, WorkRecovered, NodeReturned, OutageClosed, LastBootStated)
 
-#: A journal that is not read in so long is tried again with the others.
+#: Timeout of reading a journal; it is tried again with the others.
 READ_SECONDS_MAX = 30.0
-#: A back end that does not answer in so long holds up the traces of other nodes.
+#: A back end that answers later delays the traces of other nodes.
 GIVE_UP_SECONDS = 60.0
-#: Before what was not sent is tried again: a back end that is being restarted is back by then.
+#: Before the next try: a restarting back end is back by then.
 AGAIN_SECONDS = 60.0
-#: Before a record that is not stored yet is looked for again: a create takes some milliseconds.
+#: Before looking again for a record that is not stored yet: a create takes some milliseconds.
 SOON_SECONDS = 1.0
-#: Traces that wait: of a cluster's every node at once. Above that the oldest is dropped, and it is said.
+#: Waiting traces: all nodes of a cluster at once. Beyond it the oldest is dropped with a message.
 WAITING_MAX = 1000
-#: After that nobody waits for that back end, or for a record whose leader was fenced, any more.
+#: After that give up on the back end, or on a record whose leader was fenced.
 WAITING_SECONDS_MAX = 12 * 3600.0
 
 
 class _Wanted:
-    """A trace to send, and up to which record its journal has to be stored for that."""
+    """A trace to send, and the record up to which its journal must be stored."""
 
     def __init__(self, node_uid: str, episode: int, seq: int) -> None:
         self.node_uid, self.episode, self.seq = node_uid, episode, seq
@@ -67,20 +64,20 @@ class OfNode(Protocol):
 
 
 class OutageTraces:
-    """``observe`` is told of every step, `run` sends."""
+    """``observe`` receives every step, `run` sends."""
 
     def __init__(self, caller: ApiCaller, namespace: str, destination: Destination, tell: Tell) -> None:
         self._caller, self._namespace, self._tell = caller, namespace, tell
         self._destination = destination
-        #: By outage; the oldest first.
+        #: By outage, the oldest first.
         self._waiting: dict[tuple[str, int], _Wanted] = {}
-        #: By Node, its last outage that has ended here: how its boot ended may be told after that.
+        #: By Node, the last outage that has ended here: the end of its boot may be stated later.
         self._ended: dict[str, int] = {}
         self._more = trio.Event()
         self._told = ""
 
     def observe(self, follower: OfNode, records: Sequence[Record]) -> None:
-        """A step of the journal of this follower's Node."""
+        """A step of this follower's journal."""
         for record in records:
             if isinstance(record.event, OutageClosed):
                 self._ended[follower.node_uid] = record.episode
@@ -89,7 +86,7 @@ class OutageTraces:
                 self.want(follower.node_uid, episode, record.seq)
 
     def want(self, node_uid: str, episode: int, seq: int) -> None:
-        """What of this outage has ended up to that record."""
+        """Send what has ended of this outage up to that record."""
         self._waiting.pop((node_uid, episode), None)
         self._waiting[node_uid, episode] = _Wanted(node_uid, episode, seq)
         if len(self._waiting) > WAITING_MAX:
@@ -101,7 +98,7 @@ class OutageTraces:
         self._tell(WARNING, f"the trace of an outage of Node {which[0]} is not sent: {why}")
 
     async def run(self, link: object = None) -> None:
-        """Until cancelled, one after the other; ``link`` is for those who watch."""
+        """Until cancelled, one after the other. ``link``: for watchers."""
         while True:
             await self._more.wait()
             self._more = trio.Event()
@@ -112,7 +109,7 @@ class OutageTraces:
                 self._more.set()
 
     async def _send(self, which: tuple[str, int], wanted: _Wanted) -> float:
-        """How long to wait before it is tried again; 0: it is done with."""
+        """When to try again, in seconds; 0: finished."""
         if trio.current_time() - wanted.since > WAITING_SECONDS_MAX:
             self._drop(which, self._told or "its journal could not be read")
             return 0
@@ -132,13 +129,13 @@ class OutageTraces:
             self._say("")
         if sent.rejected:
             self._tell(WARNING, f"traces: {sent.rejected} spans were rejected: {sent.reason}")
-        # More may be wanted of it meanwhile.
+        # More of it may be wanted by now.
         if done and self._waiting.get(which) is wanted:
             del self._waiting[which]
         return 0 if done else AGAIN_SECONDS
 
     async def _read(self, wanted: _Wanted) -> EpisodeSpans | None:
-        """None: what it is about is not stored yet. Raises OSError, and what `spans_of` does."""
+        """None: not stored yet. Raises OSError, and what `spans_of` raises."""
         with trio.move_on_after(READ_SECONDS_MAX):
             storage = ConfigMapStorage(self._caller, self._namespace, wanted.node_uid, "")
             await storage.acquire("")
@@ -146,14 +143,14 @@ class OutageTraces:
         raise OSError(f"the journal was not read within {span_s(READ_SECONDS_MAX)}")
 
     def _say(self, reason: str) -> None:
-        """Once for each reason, whoever's trace it is."""
+        """Once for each reason, for all traces."""
         if reason != self._told:
             self._tell(WARNING if reason else NOTICE, f"traces: {reason or 'they arrive again'}")
             self._told = reason
 
 
 def _project(source: Source, wanted: _Wanted) -> EpisodeSpans | None:
-    """None: not all of it is stored yet."""
+    """None: not completely stored yet."""
     history = History([source])
     if history.read().end.seq < wanted.seq:
         return None
