@@ -1,4 +1,4 @@
-"""What a daemon needs to be told, apart from the shutdown's own configuration."""
+"""A daemon's options, apart from the shutdown's own configuration."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-#: Promised to the outside: units, scripts and a DaemonSet's mounts name them.
+#: Promised: units, scripts and a DaemonSet's mounts name them.
 JOURNAL_PATH = Path("/var/lib/ebbtide/journal")
 RUNTIME_PATH = Path("/run/ebbtide")
 
-#: On a laptop, in the demo and in tests; every other mode is a Kubernetes node's.
+#: For a laptop, the demo and tests; every other mode is a Kubernetes node's.
 PROCESS = "process"
-#: As in `actors.policy.termination_mode.NODE_MODES`, spelled out so that ``--help`` loads no policy.
+#: `actors.policy.termination_mode.NODE_MODES` again, so that ``--help`` imports no policy.
 MODES = ("auto", "api", "cri", "observe", PROCESS)
 
 
 def control_socket(runtime: Path, socket: Path | None = None) -> Path:
-    """Where a daemon hears its commands: where it was told to, or in its runtime folder."""
+    """A daemon's control socket: the given path, or the one in its runtime folder."""
     return socket or runtime / "ebbtide.sock"
 
 
 class RunOptions(NamedTuple):
     """``config``: files, later ones win. ``pods``: a manifest or a folder of them, for mode process.
 
-    ``journal`` is the first location; the configuration may name others. ``runtime`` holds what goes
-    with the boot: the control socket and the running pods' records. ``cri`` (the container runtime's
-    socket), ``kubeconfig`` (a file, or ``in-cluster``) and ``node_name`` win over the configuration's.
+    ``journal``: the first location; the configuration may name others. ``runtime``: files for this boot,
+    such as the control socket. ``cri`` (the container runtime's socket), ``kubeconfig`` (a file, or
+    ``in-cluster``) and ``node_name`` win over the configuration's.
     """
 
     config: Sequence[Path] = ()
@@ -34,7 +34,7 @@ class RunOptions(NamedTuple):
     journal: Path = JOURNAL_PATH
     runtime: Path = RUNTIME_PATH
     socket: Path | None = None
-    #: Newest lines of a straggler's output in its autopsy; 0 throws away what pods print.
+    #: Newest lines of a straggler's output in its autopsy; 0 keeps none.
     capture_lines: int = 0
     mode: str = PROCESS
     cri: Path | None = None

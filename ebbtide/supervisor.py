@@ -1,13 +1,13 @@
-"""Holds the delay lock while the daemon is away, where no service manager's store does (a DaemonSet).
+"""Holds the delay lock while the daemon restarts, without a service manager's store (a DaemonSet).
 
-logind lets the machine go once the last duplicate of the lock is closed, so a daemon that crashes in
-mid-shutdown would take its pods' time with it. ``ebbtide run --keep-lock`` becomes this program: a small
-service manager for one child, the daemon. It speaks as much of sd_notify(3) as
-`actors.edges.service_manager` does, keeps what the child stores, and hands it to the next one. A child that
-gives no sign of life is ended: hung, it protects nobody. It ends no pods and decides nothing about them.
+logind shuts down once the last duplicate of the lock is closed: a daemon that crashes in mid-shutdown would
+lose its pods' time. ``ebbtide run --keep-lock`` becomes this program, a small service manager for one
+child, the daemon. It supports the part of sd_notify(3) that `actors.edges.service_manager` uses, keeps the
+child's descriptors, and passes them to the next child. It kills a child that hangs. It ends no pods and
+decides nothing about them.
 
-It runs as a file, without site-packages and without another module of ours: what is imported here is
-resident twice on every node.
+It runs as a file, without site-packages and other modules of ours: its imports are resident twice on every
+node.
 """
 
 from __future__ import annotations
@@ -24,48 +24,47 @@ import time
 from collections.abc import Callable, Sequence
 
 FIRST_INHERITED = 3
-#: As the shipped unit's FileDescriptorStoreMax: a lock, and a second one in the moment it is taken anew.
+#: The unit's FileDescriptorStoreMax: a lock, and a second one while it is replaced.
 STORED_MAX = 4
-#: systemd's limits: a message is at most a page, the kernel passes at most so many descriptors (SCM_MAX_FD).
+#: systemd's limits: a message is at most a page, with at most so many descriptors (SCM_MAX_FD).
 MESSAGE_BYTES_MAX = 4096
 DESCRIPTORS_MAX = 253
 NAME_CHARACTERS_MAX = 255
-#: Read before anything else gets its turn; a flood of messages must not keep us from seeing the child's end.
+#: Messages in one turn: a flood must not hide the child's end.
 MESSAGES_A_TURN = 256
-#: As `DESCRIPTOR_PREFIX` of `actors.edges.service_manager`.
+#: `DESCRIPTOR_PREFIX` of `actors.edges.service_manager`.
 DESCRIPTOR_PREFIX = "fd:"
 
 DEATH_WINDOW_SECONDS = 60
-#: (deaths before this one within the window, seconds until the next start); the last row that fits holds.
+#: (earlier deaths within the window, seconds until the next start); the last matching row counts.
 RESTART_SECONDS = (
     (0, 0.0),  # a shutdown must not lose a second
     (1, 1.0),  # what killed it twice may need a moment to pass, and the shortest budget bears a few of these
     (10, 5.0),  # broken for long: half a second of processor for each start is then a tenth of one core
 )
 
-#: Without a sign of life for so long a child is hung; as the shipped unit's WatchdogSec, whose reason holds
-#: here too.
+#: The watchdog's timeout, and its reason, are the unit's WatchdogSec.
 SILENT_SECONDS_MAX = 6.0
-#: Until its first one: as the unit's TimeoutStartSec.
+#: Until the first sign of life: the unit's TimeoutStartSec.
 START_SECONDS_MAX = 30.0
-#: What one look may take off a child's patience: whoever was frozen together with it, or was itself without
-#: a processor, has not listened for longer than that. Three looks make a silence.
+#: The most that one look counts as silence: if this process was frozen or had no processor, the child may
+#: have been too. Three looks make a silence.
 LOOK_SECONDS = 2.0
 
-#: So long we wait for room in the socket of the service manager above us, which any local user may fill:
-#: sixteen who tried made us wait for half of it. The child waits for us meanwhile: so it is short, and a sign
-#: of life is not for every turn.
+#: The wait for room in the socket of the service manager above us, which any local user may fill: sixteen
+#: users made us wait for half of it. The child waits meanwhile, so the wait is short, and not every turn
+#: sends a sign of life.
 SAY_SECONDS_MAX = 0.2
 LIFE_SECONDS = 1.0
-#: The rest is between the child and us. EXTEND_TIMEOUT_USEC: whoever may kill us has to know of the overtime.
+#: Forwarded messages; the others stay here. EXTEND_TIMEOUT_USEC: the manager above us must allow the time.
 PASSED_ON = ("READY", "STATUS", "STOPPING", "EXTEND_TIMEOUT_USEC")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SIGNALS = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD)
 WAKE_BYTES_MAX = 64
 
-#: The command line's exit code of a wrong request: starting again would not make it right.
+#: The exit code of a wrong request: a restart would not help.
 WRONG = 2
-#: What a shell says of a command that could not be started.
+#: A shell's exit code for a command that did not start.
 NOT_STARTED = 127
 SIGNAL_BASE = 128
 WARNING = 4
@@ -74,18 +73,18 @@ WARNING = 4
 def become_supervisor(command: Sequence[str]) -> None:
     """Turn this process into a supervisor of ``command``; returns never. Raises OSError."""
     flags = ("-I", "-S", os.path.abspath(__file__))
-    # What stands in a buffer is gone after exec; standard error has none.
+    # exec loses buffers; standard error has none.
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *flags, *command])
 
 
 def pause_seconds(deaths: int) -> float:
-    """Until the next start, after so many deaths within the window before this one."""
+    """Seconds until the next start, after so many deaths within the window."""
     return [seconds for at_least, seconds in RESTART_SECONDS if at_least <= deaths][-1]
 
 
 def log_to_stderr(level: int, line: str) -> None:
-    """To standard error, unless nobody reads it: the child does not wait for a log."""
+    """To standard error, if it has a reader: the child does not wait for a log."""
     prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
     try:
         if select.select([], [2], [], 0)[1]:
@@ -95,7 +94,7 @@ def log_to_stderr(level: int, line: str) -> None:
 
 
 def waited_seconds(pid: int) -> float:
-    """How long its main thread has waited for a processor since it began; 0 where the kernel does not say."""
+    """How long its main thread has waited for a processor so far; 0 if the kernel does not say."""
     try:
         with open(f"/proc/{pid}/schedstat", "rb") as file:
             return int(file.read().split()[1]) / 1e9
@@ -104,20 +103,20 @@ def waited_seconds(pid: int) -> float:
 
 
 class DescriptorStore:
-    """The descriptors kept, in the order in which they came."""
+    """The kept descriptors, in the order of their arrival."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[str, int]] = []
 
     def keep(self, name: str, descriptor: int) -> None:
-        """Owns the descriptor from now on; closes one that it has already or has no place for.
+        """Owns the descriptor from now on; closes a duplicate, or one beyond the limit.
 
-        Never polled, so every message is as if it said FDPOLL=0: a lock polls an error while logind is down.
+        Never polled, as with FDPOLL=0: a lock polls an error while logind is down.
         """
         if not name.isascii() or not name.isprintable() or ":" in name or len(name) > NAME_CHARACTERS_MAX:
             log_to_stderr(WARNING, "a descriptor was not kept: its name cannot stand in LISTEN_FDNAMES")
-        # A daemon stores what it was handed at its start once more, so that is no news, and it comes before
-        # the bound: a full store must not turn a repetition into a warning.
+        # A daemon stores its inherited descriptors again. This check comes before the limit, so that a
+        # repetition causes no warning.
         elif any(kept == name and _same(descriptor, other) for kept, other in self.kept):
             pass
         elif len(self.kept) >= STORED_MAX:
@@ -135,7 +134,7 @@ class DescriptorStore:
 
 
 def _same(one: int, other: int) -> bool:
-    """Both one end of one pipe, as a lock is, or one socket: what was handed back may be stored again."""
+    """Both are one end of one pipe, like a lock, or one socket: a child stores inherited ones again."""
     left, right = os.fstat(one), os.fstat(other)
     kind = stat.S_IFMT(left.st_mode)
     same = (left.st_dev, left.st_ino, kind) == (right.st_dev, right.st_ino, stat.S_IFMT(right.st_mode))
@@ -147,7 +146,7 @@ def _access(descriptor: int) -> int:
 
 
 class ServiceManagerAbove:
-    """The service manager above us, if there is one. ``expects_life``: it ends us when we are silent."""
+    """The service manager above us, or none. ``expects_life``: it has a watchdog."""
 
     def __init__(self) -> None:
         address = os.environ.pop("NOTIFY_SOCKET", "")
@@ -162,14 +161,14 @@ class ServiceManagerAbove:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.settimeout(SAY_SECONDS_MAX)
-                # Who is connected is told of room: else it would be the turn of everybody who waits for it.
+                # A connected socket is woken by room; otherwise every waiting sender competes.
                 sender.connect(self._address)
                 sender.send(text.encode(errors="replace"), socket.MSG_NOSIGNAL)
         except OSError:
             pass
 
     def take_over(self, store: DescriptorStore) -> None:
-        """What it kept for a daemon that ran without a supervisor is held by us alone from now on."""
+        """From now on only we hold the descriptors that it kept for a daemon without a supervisor."""
         pid, count, names = (os.environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES"))
         os.environ.pop("LISTEN_PIDFDID", None)
         if pid != str(os.getpid()) or not count.isdigit():
@@ -177,8 +176,8 @@ class ServiceManagerAbove:
         for index, name in zip(range(int(count)), names.split(":"), strict=False):
             os.set_inheritable(FIRST_INHERITED + index, False)
             store.keep(name, FIRST_INHERITED + index)
-            # Kept here first: between the two the lock has two holders, never none. With its copy left there
-            # the daemon could close its lock and logind would wait for the service manager's all the same.
+            # Keep it here first: for a moment the lock has two holders, never none. A copy left there would
+            # make logind wait even after the daemon closed its lock.
             self.say(f"FDSTOREREMOVE=1\nFDNAME={name}")
 
 
@@ -203,13 +202,13 @@ class Supervisor:
         self._patience_seconds = self._waited_seconds = 0.0
         self._heard = False
         self._ready = self._was_ready = self._stopping = self._stop_asked = self._reload_asked = False
-        # Without a name: nothing is left behind, no folder has to be writable, and nobody but the child,
-        # which inherits the other end, can speak here, or fill the queue so that the child cannot.
+        # Without a name: no file remains, no folder must be writable, and only the child, which inherits
+        # the other end, can send or fill the queue.
         self._socket, self._childs_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._wake, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        # A handler that does nothing, and a pipe that tells: a signal between a look and the poll is then not
-        # lost, as it would be with a flag that a handler sets.
+        # An empty handler and a pipe: a signal between a look and the poll is not lost, as it could be with
+        # a flag.
         for number in SIGNALS:
             signal.signal(number, lambda number, frame: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -218,12 +217,12 @@ class Supervisor:
         self._poll.register(self._wake, select.POLLIN)
 
     def run(self) -> int:
-        """Until the child has ended as it was meant to; its exit code, 128 + N if a signal ended it."""
+        """Until the child ends on purpose; its exit code, 128 + N for a signal."""
         self._above.take_over(self._store)
         while True:
             code = self._live()
-            # Anything else is a crash. So is a request that is wrong now and was right before (somebody broke
-            # the configuration meanwhile): a supervisor that left for it would give the lock back.
+            # Every other end is a crash, also a wrong request that was right before (a broken
+            # configuration): leaving would release the lock.
             wrong = code == WRONG and not self._was_ready
             if self._stopping or self._stop_asked or code == 0 or wrong:
                 return code if code >= 0 else SIGNAL_BASE - code
@@ -232,15 +231,15 @@ class Supervisor:
                 return 0
 
     def _live(self) -> int:
-        """One child, from its start to its end; its exit code, negative for the signal that ended it."""
-        # A reload that was asked of the last child is had: the next one reads its configuration at its start.
+        """One child, from its start to its end; its exit code, negative for a signal."""
+        # The next child reads its configuration at its start: an earlier reload request is done.
         self._code, self._ready, self._reload_asked = None, False, False
         self._patience_seconds, self._waited_seconds, self._heard = START_SECONDS_MAX, 0.0, False
-        # Signals wait until the child's number is known, and until the child has put its own handlers in
-        # place of ours: one that comes first would be taken for ours by the wrong process.
+        # Block signals until we have the child's number and the child has its own handlers: the wrong
+        # process could receive an early one.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            # A plain fork: LISTEN_PID is the child's own number, which nobody knows before it exists.
+            # A plain fork: LISTEN_PID is the child's own number, unknown before it exists.
             self._child = os.fork()
             if not self._child:
                 _exec(self._command, self._store.kept, self._childs_end.fileno(), self._silent_seconds)
@@ -257,9 +256,9 @@ class Supervisor:
         return self._code
 
     def _look(self, seconds: float) -> None:
-        """So long after the last look: has the child been silent for too long?"""
-        # On a machine with far more to do than it can a healthy one may be silent for long, as a pod has no
-        # priority there but what it requests: while it waits for a processor it is not hung.
+        """Whether the child has been silent for too long, so long after the last look."""
+        # On an overloaded machine a healthy child may be silent, because a pod has only its requested
+        # share: while it waits for a processor, it does not hang.
         before, self._waited_seconds = self._waited_seconds, waited_seconds(self._child)
         silent_seconds = min(seconds, LOOK_SECONDS) - (self._waited_seconds - before)
         self._patience_seconds -= max(0.0, silent_seconds)
@@ -267,12 +266,12 @@ class Supervisor:
             self._heard, self._patience_seconds = False, self._silent_seconds
         if self._patience_seconds <= 0:
             log_to_stderr(WARNING, "the daemon gives no sign of life: killing it")
-            # No other signal ends a process that is stopped.
+            # No other signal ends a stopped process.
             self._forward(signal.SIGKILL)
             self._patience_seconds = START_SECONDS_MAX
 
     def _pause(self, code: int) -> None:
-        """Until the next start is due, or a stop is asked for."""
+        """Until the next start is due, or a stop request."""
         now = self._now()
         self._deaths = [at for at in self._deaths if now - at < DEATH_WINDOW_SECONDS]
         seconds = pause_seconds(len(self._deaths))
@@ -284,13 +283,13 @@ class Supervisor:
         )
         log_to_stderr(WARNING, line)
         self._above.say(f"STATUS={line}")
-        # Turns go on meanwhile: what the dead child was the parent of is reaped, and a stop is heard at once.
+        # Turns continue: they reap the dead child's children and see a stop at once.
         while not self._stop_asked and (left := now + seconds - self._now()) > 0:
             self._turn(min(left, LOOK_SECONDS))
 
     def _turn(self, seconds: float) -> None:
-        """Wait, and work through what came."""
-        # One more, or the last fraction of a millisecond would be waited for in a busy loop.
+        """Wait, and handle events."""
+        # Rounded up: the last fraction of a millisecond would be a busy loop.
         self._poll.poll(int(seconds * 1000) + 1)
         if self._above.expects_life and self._now() >= self._life_due:
             self._life_due = self._now() + LIFE_SECONDS
@@ -306,8 +305,8 @@ class Supervisor:
             self._reload_asked |= number == signal.SIGHUP
         self._forward_reload()
         self._take_messages()
-        # The child, and whatever was orphaned to us: in a container we are the first process. Whatever came
-        # by the wake pipe, we look each time, since two SIGCHLD may arrive as one.
+        # The child, and orphans: in a container we are the first process. Look each time, because two
+        # SIGCHLD may arrive as one.
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == self._child:
@@ -315,8 +314,7 @@ class Supervisor:
                     self._child, self._code = 0, os.waitstatus_to_exitcode(found[1])
         except ChildProcessError:
             pass
-        # What it said between our look and its end: a STOPPING=1 that is not read makes a crash
-        # of its leaving.
+        # Read its last messages: without its STOPPING=1, a regular end would look like a crash.
         if self._code is not None:
             self._take_messages()
 
@@ -339,18 +337,17 @@ class Supervisor:
                 flags = socket.MSG_CMSG_CLOEXEC
                 data, ancillary, seen, _ = self._socket.recvmsg(MESSAGE_BYTES_MAX, space, flags)
             except OSError:
-                # Nothing more is there, or the kernel has no memory for it: a supervisor that ended for a
-                # message would give the lock back.
+                # The socket is empty, or the kernel is out of memory: ending here would release the lock.
                 return
             descriptors = array.array("i")
             for _, _, content in ancillary:
                 descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
-            # Of a message that is cut only the descriptors count: they are ours to close.
+            # Of a truncated message, only the descriptors matter: close them.
             whole = not seen & (socket.MSG_TRUNC | socket.MSG_CTRUNC)
             self._take(data.decode(errors="replace") if whole else "", list(descriptors))
 
     def _take(self, text: str, descriptors: list[int]) -> None:
-        """One message. What is not stored is closed, which is a barrier's whole answer."""
+        """One message. Closes descriptors that are not stored; for a barrier that is the whole answer."""
         fields = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
         if fields.get("FDSTORE") == "1":
             for descriptor in descriptors:
@@ -369,8 +366,8 @@ class Supervisor:
 
 
 def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int, silent_seconds: float) -> None:
-    """In the child: descriptors from 3 on as systemd passes them (sd_listen_fds(3)), then the daemon.
-    ``to_us``: its end of our socket.
+    """In the child: passes descriptors from 3 on (sd_listen_fds(3)), then becomes the daemon. ``to_us``:
+    its end of our socket.
     """
     try:
         os.setpgid(0, 0)  # or Ctrl-C would reach the daemon twice, once through us
@@ -378,7 +375,7 @@ def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int, silen
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        # Behind those that are kept: it is not one of them. A duplicate is inherited, unlike the original.
+        # After the kept ones. A duplicate is inherited, unlike the original.
         above = FIRST_INHERITED + len(kept)
         notify = fcntl.fcntl(to_us, fcntl.F_DUPFD, above)
         environment = os.environ | {
@@ -387,23 +384,23 @@ def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int, silen
             "WATCHDOG_USEC": str(int(silent_seconds * 1e6)),
         }
         if kept:
-            # Moved out of the way first: the place of one may be the number that another has now.
+            # Move them out of the way first: one's target number may be another one's present number.
             moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for _, descriptor in kept]
             for target, descriptor in enumerate(moved, FIRST_INHERITED):
                 os.dup2(descriptor, target)
             names = ":".join(name for name, _ in kept)
             environment |= {"LISTEN_FDS": str(len(kept)), "LISTEN_FDNAMES": names}
-            # Without it sd_listen_fds(3) takes them for somebody else's.
+            # sd_listen_fds(3) ignores them without it.
             environment["LISTEN_PID"] = str(os.getpid())
         os.execve(command[0], list(command), environment)
     except OSError as error:
         log_to_stderr(WARNING, f"{command[0]}: {error.strerror}")
     finally:
-        # Whatever went wrong, no second supervisor may come out of this process.
+        # After any error: this process must not become a second supervisor.
         os._exit(NOT_STARTED)
 
 
 if __name__ == "__main__":
-    # As the child widens its `events.bounds`; the command line has already checked the number.
+    # The child widens its `events.bounds` likewise; the command line has checked the number.
     factor = float(os.environ.get("EBBTIDE_BOUNDS_FACTOR") or 1)
     sys.exit(Supervisor(sys.argv[1:], SILENT_SECONDS_MAX * factor).run())

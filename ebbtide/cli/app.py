@@ -1,6 +1,6 @@
-"""The list of commands, each loaded only when it is asked for.
+"""The list of commands, each imported on use.
 
-``--help`` prints this list without importing what the commands need.
+``--help`` prints this list without importing them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ebbtide.cli.common.shared_options import need_command
 
 
 class Entry(NamedTuple):
-    """Where a command lives, ``module:attribute`` below ``ebbtide.cli``, and its one line of help."""
+    """A command's place, ``module:attribute`` below ``ebbtide.cli``, and its one line of help."""
 
     target: str
     text: str
@@ -28,7 +28,7 @@ Sections = Mapping[str, Mapping[str, Entry]]
 
 
 class LazyGroup(click.Group):
-    """``sections``: the commands by title, in the order in which ``--help`` shows them."""
+    """``sections``: the commands by title, in the order of ``--help``."""
 
     def __init__(self, *args: Any, sections: Sections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """An unknown command is answered with its nearest neighbours."""
+        """Suggests the nearest names for an unknown command."""
         if args[0] not in self.entries and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -58,14 +58,14 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             answer = super().invoke(ctx)
-            # Here and not at the interpreter's end, where a reader that has gone could only be a traceback.
+            # Flush here: at the interpreter's end, a missing reader would cause a traceback.
             sys.stdout.flush()
         except BrokenPipeError as error:
             raise ReaderGone from error
         return answer
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # One width for all sections, so that their texts stand below each other.
+        # One width for all sections aligns their texts.
         width = max(map(len, self.entries))
         for title, entries in self.sections.items():
             with formatter.section(title):
@@ -102,7 +102,7 @@ Examples:
 
 
 def complete_commands(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The commands that there are below the words so far."""
+    """The commands below the words so far."""
     command: click.Command | None = cli
     for word in ctx.params.get("words") or ():
         command = command.get_command(ctx, word) if isinstance(command, click.Group) else None
@@ -125,7 +125,7 @@ def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
     click.echo(command.get_help(at))
 
 
-#: The commands in the order in which ``--help`` shows them, by what one wants to do.
+#: The commands in the order of ``--help``, by purpose.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "See it": {
         "demo": Entry("demo:demo", "A whole shutdown in front of your eyes, on this machine, under 20 s."),

@@ -1,6 +1,6 @@
 """``ebbtide journal``: episodes, events, and whether a journal is intact.
 
-``pack``'s work is in `ebbtide.cli.journal_pack`, which loads the replayer.
+``pack`` is in `ebbtide.cli.journal_pack`, which imports the replayer.
 """
 
 from __future__ import annotations
@@ -76,16 +76,15 @@ def journal(ctx: click.Context) -> None:
 @journals_option
 @output_option("table", "json")
 def ls_command(journals: tuple[Path, ...], output: str) -> int:
-    """List the shutdowns, or the outages, that a journal tells of, or each journal in a folder of them."""
+    """List a journal's shutdowns or outages, or each journal's in a folder."""
     from ebbtide.cli.common.selection import read_episodes
 
-    # Several places are one journal's, as everywhere; only a folder of journals stands for each of them.
+    # Several places are one journal; only a folder of journals has several.
     pool = JournalPool(journals) if any(map(journals_below, journals)) else None
     histories = [open_journal(journals)] if pool is None else list(pool.histories())
     listed, codes = [], []
     for history in histories:
-        # To its end also where damage hides the rest: what can be listed is listed, and the code tells of the
-        # rest.
+        # Read to the end despite damage: list the readable episodes, and report the rest by the exit code.
         boots = list[BootRecord]()
         found, code = read_episodes(history, boots)
         listed.append(Listed(history, tuple(found), tuple(boots)))
@@ -101,7 +100,7 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
 
 
 class Listed(NamedTuple):
-    """A journal, and what it tells of."""
+    """A journal with its episodes."""
 
     history: History
     episodes: tuple[Episode, ...]
@@ -137,8 +136,8 @@ class Listed(NamedTuple):
 
         outages = self.history.of_outages
         if self.episodes:
-            # An outage's outcome says how bad it was. A shutdown's is the machine's alone: one that is
-            # complete may have killed every pod.
+            # An outage's outcome has its severity. A shutdown's outcome is the machine's: it may be
+            # complete with every pod killed.
             judged = () if outages else ("",)
             headings = ("EPISODE", "KIND", "STARTED", "TOOK", *judged, "OUTCOME", "PODS", "TRACE")
             rows = (
@@ -157,11 +156,11 @@ class Listed(NamedTuple):
             show(NarrowTable(headings, rows, right=("TOOK",), spare=("TRACE",)))
         else:
             kind, state = "outage" if outages else "shutdown", self.history.verdict.state
-            # Of what cannot be read nobody can say that there was nothing in it.
+            # An unreadable journal may have had episodes.
             readable = "yet" if state == "intact" else f"in what can be read: the journal is {state}"
             show(f"no {kind} {readable}")
-        # What the list of shutdowns does not tell: why one was cut short, and boots that had none; what that
-        # of outages does not: how the boot ended that each is about.
+        # Besides the list: why a shutdown was cut short, boots without one, and the end of each outage's
+        # boot.
         if other := [
             each for each in self.boots if outages or each.event.ending != "graceful" or each.event.why
         ]:
@@ -170,7 +169,7 @@ class Listed(NamedTuple):
 
 
 def _many_document(listed: Sequence[Listed]) -> dict[str, Any]:
-    """Of a folder: all episodes with their journal's id and node, and each journal's verdict."""
+    """For a folder: all episodes with their journal's id and node, and each journal's verdict."""
     documents = [each.document() for each in listed]
     together = [
         {**episode, "journalId": document["journalId"], "node": each.node}
@@ -224,7 +223,7 @@ def show_command(
 ) -> int:
     """Show a journal's events in their order, with the cause of each.
 
-    As JSON it is one object a line. Fields at their default are left out. Times are UTC.
+    As JSON it is one object a line, without fields at their default. Times are UTC.
     """
     if follow:
         refuse_following(journals)
@@ -233,12 +232,12 @@ def show_command(
     if pod:
         from ebbtide.cli.common.selection import PodSelection
 
-        # Every UID of the pod is known before the first line: a record may name it before the one that
-        # introduces it.
+        # Collect the pod's UIDs before the first line: a record may precede the one that introduces the
+        # pod.
         for raw in open_journal(journals).raw():
             learn_record(names, raw)
         selected = PodSelection(pod, names)
-        # One that is followed may be yet to come.
+        # In a followed journal the pod may still come.
         if not follow and not selected.is_known():
             look = "'ebbtide journal show --actor edge' shows those that came"
             raise Refused(f"no pod {pod!r} in this journal: {look}")
@@ -270,7 +269,7 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
     headless = headless_episode(history)
     verdict = history.read()
     if output == "json":
-        # Its code alone, without the banner on standard error: the document has every finding.
+        # Only the exit code, without the banner: the document has every finding.
         show_json(check_document(history, verdict, headless))
         return verdict.exit_code
     header = verdict.header
@@ -313,11 +312,11 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
 def pack_command(
     episode: str | None, journals: tuple[Path, ...], file: Path, redacted: bool, everything: bool
 ) -> int:
-    """Make one file of a shutdown, to attach to a ticket.
+    """Make one file of a shutdown, for a ticket.
 
-    EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. With --redact which
-    pseudonym is whose stands nowhere; records keep their numbers and times, and the first one names the
-    original by its id and its last hash.
+    EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. With --redact no file has
+    the real names of the pseudonyms; records keep their numbers and times, and the first record has the
+    original's id and last hash.
     """
     from ebbtide.cli.journal_pack import pack_journal
 
@@ -328,8 +327,8 @@ LIST_VERSION = CHECK_VERSION = 1
 
 
 def check_document(history: History, verdict: Verdict, headless: int | None) -> dict[str, Any]:
-    """``kind: JournalCheck``; ``records`` counts what is intact, ``findings`` names file, byte and record.
-    ``headless``: the id of the shutdown whose begin is not on record.
+    """``kind: JournalCheck``; ``records``: intact ones; ``findings``: file, byte and record. ``headless``:
+    the id of a shutdown without its begin on record.
     """
     return {
         "kind": "JournalCheck",
@@ -375,14 +374,14 @@ RecordPrinter = Callable[[Header, RawRecord], bytes]
 def _write_events(
     batches: Iterable[Batch | None], names: Names, tests: list[RecordTest], printer: RecordPrinter
 ) -> None:
-    """A batch at a time: neither a write for each record nor a journal in memory."""
+    """In batches: neither a write for each record nor a journal in memory."""
     out = sys.stdout.buffer
     for batch in batches:
         if batch is None:
             out.flush()
             continue
         header, records = batch
-        # Of every record, whatever is shown: one that is left out may introduce the pod of one that is not.
+        # Also for hidden records, which may introduce the pod of a shown one.
         for raw in records:
             learn_record(names, raw)
         for test in tests:
@@ -392,15 +391,14 @@ def _write_events(
 
 
 def _filter_tests(since: str, actor: str) -> list[RecordTest]:
-    """One for each option that is given: most listings have none, and pay for none. Raises Refused."""
+    """A filter for each given option. Raises Refused."""
     tests: list[RecordTest] = []
     if since:
         from ebbtide.cli.common.selection import parse_moment
 
         scale, value = parse_moment(since, "--since")
         if scale == "since_ns":
-            # A journal has many shutdowns, and a listing is of all of it: nobody knows from which signal to
-            # count.
+            # A listing covers all shutdowns of a journal, so no single signal can be the origin.
             raise Refused(
                 f"--since {since} is a time since a shutdown's signal, and this is no one shutdown:"
                 f" write {since.lstrip('+-')} for that long ago, or use 'ebbtide replay timeline'"

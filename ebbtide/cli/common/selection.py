@@ -35,8 +35,8 @@ from ebbtide.events.recovery import Verdict
 from ebbtide.events.units import json_seconds
 from ebbtide.replay.journal_library import HasShutdownIdT, NoSuchShutdown, pick
 
-# The timeline, and the table of messages that it brings, are loaded only for what needs them: half of a short
-# command's time is imports.
+# The timeline and its table of messages are imported only on need: half of a short command's time is
+# imports.
 if TYPE_CHECKING:
     from ebbtide.events.messages import Names
     from ebbtide.events.record.causes import CauseGroup
@@ -46,35 +46,35 @@ if TYPE_CHECKING:
 
 # --- a shutdown --------------------------------------------------------------------------------
 
-#: What begins like an option, and is none.
+#: Looks like an option, and is an episode.
 _BACKWARDS = re.compile(r"-[1-9][0-9]{0,8}")
 
 
 def read_episodes(history: History, boots: list[BootRecord] | None = None) -> tuple[list[Episode], int]:
-    """The shutdowns up to where it cannot be read on; says on standard error what was wrong, and its code.
-    ``boots`` takes up how boots ended.
+    """The readable shutdowns, and the exit code; reports defects on standard error. ``boots`` receives the
+    ends of boots.
     """
     found: list[Episode] = []
     try:
         found.extend(episodes(history, boot_id=boot_id(), boots=boots))
     except (BadPayload, UnknownType) as error:
-        # The shutdowns before it are worth more than an error in their place: `extend` has kept them.
+        # `extend` has kept the shutdowns before the error.
         remark(f"ebbtide: {unreadable(error)}")
         return found, worst((conclude(history.read()), code_of(error)))
     return found, conclude(history.verdict)
 
 
 def choose_episode(journals: Sequence[Path], name: str) -> Episode:
-    """The episode that is called so. Raises Refused, naming those that there are."""
+    """The episode with this name. Raises Refused with the existing names."""
     history = open_journal(journals)
     return _pick_by_name(history, episodes(history, boot_id=boot_id()), name)
 
 
 def choose_shutdown(journals: Sequence[Path], name: str) -> tuple[ShutdownRecord, int]:
-    """The record of the shutdown that is called so, and the exit code of the journal's verdict.
+    """The record of the shutdown with this name, and the exit code of the journal's verdict.
 
-    What is wrong with the journal is said on standard error. Raises Refused, naming those that there are, and
-    where it is an outage.
+    Reports the journal's defects on standard error. Raises Refused with the existing names, and for an
+    outage.
     """
     from ebbtide.events.record.outage_record import OutageRecord
 
@@ -84,7 +84,7 @@ def choose_shutdown(journals: Sequence[Path], name: str) -> tuple[ShutdownRecord
     return found, code
 
 
-#: What answers of an outage, where a question can be asked of shutdowns only.
+#: The verbs to use for an outage where this one reads shutdowns only.
 INSTEAD_OF_OUTAGE = (
     "this can be asked of shutdowns only: 'ebbtide replay critical-chain' says what an outage waited for,"
     " and 'ebbtide replay blame' what each pod and volume did"
@@ -92,7 +92,7 @@ INSTEAD_OF_OUTAGE = (
 
 
 def choose_record(journals: Sequence[Path], name: str) -> tuple[EpisodeRecord, int]:
-    """The same of whatever the journal tells of, shutdowns or outages."""
+    """The same for shutdowns or outages, whatever the journal has."""
     from ebbtide.events.record.episodes import records_of
     from ebbtide.events.record.shutdown_record import with_verdict
 
@@ -103,7 +103,7 @@ def choose_record(journals: Sequence[Path], name: str) -> tuple[EpisodeRecord, i
 
 
 def whole_verdict(history: History) -> Verdict:
-    """Reads on where a reader stopped before the end: damage behind a shutdown is damage all the same."""
+    """Reads to the end: damage behind a shutdown also counts."""
     try:
         return history.verdict
     except Unread:
@@ -111,25 +111,25 @@ def whole_verdict(history: History) -> Verdict:
 
 
 def history_kind(history: History) -> str:
-    """What the journal tells of: ``outage`` or ``shutdown``."""
+    """The kind in the journal: ``outage`` or ``shutdown``."""
     return "outage" if history.of_outages else "shutdown"
 
 
 def _pick_by_name(history: History, found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
-    # The verbs hand over what they do not know (`ignore_unknown_options`), or ``-2`` would be an option. So
-    # what else begins with a dash comes here, where the person meant an option and not a shutdown.
+    # Verbs pass unknown options as episodes (`ignore_unknown_options`), so that ``-2`` works. Another word
+    # with a dash was meant as an option.
     if name.startswith("-") and not _BACKWARDS.fullmatch(name):
         raise Refused(f"no such option: {name}")
     try:
         return pick(found, name, history_kind(history))
     except NoSuchShutdown as error:
-        # Where a journal is damaged, the damage may be why it is not there, and has the exit code.
+        # A damaged journal may miss it because of the damage: use the damage's exit code.
         code = conclude(history.verdict) or WRONG
         raise Refused(f"{error}{listed_by(error)}", code) from None
 
 
 def listed_by(error: NoSuchShutdown) -> str:
-    """Where one sees them; empty where there is none to be seen."""
+    """Where to see them; empty without any."""
     return "; 'ebbtide journal ls' lists them" if error.count else ""
 
 
@@ -156,8 +156,8 @@ def parse_moment(text: str, option: str, now_ns: int | None = None) -> Moment:
         if text.lstrip().startswith(("+", "-")):
             return Moment("since_ns", duration_ns)
         return Moment("wall_ns", (time.time_ns() if now_ns is None else now_ns) - duration_ns)
-    # What a verb prints can be given back to any verb, the "UTC" behind it too. For the same reason a time
-    # without a zone is UTC and not local: it was most likely copied from a table, where all times are UTC.
+    # Printed times can be used as arguments, also with their "UTC". A time without a zone is UTC, because
+    # most are copied from a table with UTC times.
     written = text.removesuffix(" UTC")
     # Exact to the nanosecond: `datetime` keeps microseconds.
     fraction = re.search(r"\.(\d{1,9})\d*", written)
@@ -173,7 +173,7 @@ def parse_moment(text: str, option: str, now_ns: int | None = None) -> Moment:
 
 
 def known_actor(wanted: str) -> str:
-    """``wanted``, if it names one that writes records. Raises Refused, naming those that there are."""
+    """``wanted``, if it is an actor that writes records. Raises Refused with the existing names."""
     from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, EDGE, SYSTEM
     from ebbtide.replay.timeline import is_actor, short_name
 
@@ -185,9 +185,9 @@ def known_actor(wanted: str) -> str:
 
 
 class PodSelection:
-    """The records of one pod: those that name it, and those of its actor.
+    """The records of one pod: those with its name, and its actor's.
 
-    ``wanted`` is namespace/name, a name, or a UID. A pod that was made anew under its name has several UIDs.
+    ``wanted`` is namespace/name, a name, or a UID. A recreated pod has several UIDs.
     """
 
     def __init__(self, wanted: str, names: Names) -> None:
@@ -197,8 +197,8 @@ class PodSelection:
         self._needles: list[bytes] = []
 
     def is_known(self) -> bool:
-        """Whether a record has introduced it yet."""
-        # Names only ever grow: the same number of them means that there is nothing new to look through.
+        """Whether an earlier record has introduced it."""
+        # Names only grow: with the same number of names there is no new one.
         if len(self._names.labels) != self._known:
             from ebbtide.replay.timeline import is_pod
 
@@ -206,8 +206,8 @@ class PodSelection:
             self._uids = {
                 uid for uid, label in self._names.labels.items() if is_pod(self._wanted, uid, label)
             }
-            # Sought in the encoded bytes, so that only what is shown is decoded. As a value of its own, and
-            # as the subject in an order's key: the UID alone would also be found inside a longer one.
+            # Searched in the encoded bytes, so that only shown records are decoded. As a whole value, and
+            # as the subject in an order's key: the UID alone could be a part of a longer one.
             self._needles = [
                 needle for uid in self._uids for needle in (msgspec.msgpack.encode(uid), f"/{uid}/".encode())
             ]
@@ -225,13 +225,13 @@ class PodSelection:
 
 
 def outcomes_text(pods: Mapping[Any, int], running: int = 0) -> str:
-    """``3 graceful, 1 killed``; empty where there was no pod. ``running``: so many of the unknown run."""
+    """``3 graceful, 1 killed``; empty without pods. ``running``: so many of the unknown ones run."""
     shown = {**pods, "unknown": pods.get("unknown", 0) - running, "running": running}
     return ", ".join(f"{count} {outcome}" for outcome, count in shown.items() if count)
 
 
 def episode_document(episode: Episode) -> dict[str, Any]:
-    """The promised shape, and where the episode stands in the journal."""
+    """The promised shape, and the episode's place in the journal."""
     return {
         "id": episode.id,
         "traceId": episode.trace_id,
@@ -250,7 +250,7 @@ def episode_document(episode: Episode) -> dict[str, Any]:
 
 
 def boot_document(boot: BootRecord) -> dict[str, Any]:
-    """How a boot ended; ``episode`` null: it had no shutdown; ``wave`` null: it was not cut short in one."""
+    """The end of a boot; ``episode`` null: no shutdown; ``wave`` null: not cut short in one."""
     said = boot.event
     return {
         "bootId": said.boot_id,
@@ -263,15 +263,15 @@ def boot_document(boot: BootRecord) -> dict[str, Any]:
 
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    """``banner`` null: there is nothing to say of an intact journal."""
+    """``banner`` null: the journal is intact."""
     return {"state": verdict.state, "banner": None if verdict.state == "intact" else verdict.banner}
 
 
 def shutdown_document(shutdown: EpisodeRecord) -> dict[str, Any]:
-    """Which shutdown or outage a document is about, in the words of ``journal ls``.
+    """The shutdown or outage of a document, in the words of ``journal ls``.
 
-    ``endsHere``: it is the record of this shutdown that the journal's damage cuts off. Of a shutdown also how
-    bad it was, and why, the gravest cause first.
+    ``endsHere``: the journal's damage cuts this episode's record. For a shutdown also its severity and
+    causes, the gravest first.
     """
     from ebbtide.events.record.causes import cause_groups, headline
     from ebbtide.events.record.shutdown_record import ShutdownRecord
@@ -299,7 +299,7 @@ def shutdown_document(shutdown: EpisodeRecord) -> dict[str, Any]:
 
 
 def cause_document(shutdown: ShutdownRecord, group: CauseGroup) -> dict[str, Any]:
-    """Warnings of one cause, each of them in ``warnings``; ``pods`` are those that have it."""
+    """Warnings of one cause, each in ``warnings``; ``pods``: the pods with it."""
     labels = {pod.uid: pod.label for pod in shutdown.pods}
     return {
         "code": group.code,

@@ -1,6 +1,6 @@
-"""Options that several commands share, so that they are called and explained the same everywhere.
+"""Options of several commands, with the same name and help everywhere.
 
-Nothing is loaded here beside click: ``ebbtide --help`` and the daemon read this module too.
+Imports only click: ``ebbtide --help`` and the daemon import this module too.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def need_command(ctx: click.Context) -> None:
-    """A group without a command shows what there is, and has done nothing (the same in every click)."""
+    """A group without a command shows its help and does nothing (the same in every version of click)."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
 
 
 class Duration(Parameter):
-    """A Go duration, as the kubelet's configuration has them; in nanoseconds."""
+    """A Go duration, as in the kubelet's configuration; in nanoseconds."""
 
     name = "duration"
 
@@ -53,7 +53,7 @@ DURATION = Duration()
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
-    """``-o``; the first format is the default. Verbs that make a file have `saving.file_option` instead."""
+    """``-o``; the first format is the default. Verbs that write a file use `saving.file_option`."""
     return click.option(
         "-o",
         "--output",
@@ -70,8 +70,8 @@ def output_option(*formats: str) -> Callable[[F], F]:
 class EpisodeCommand(click.Command):
     """A command with an EPISODE: ``-2`` is the name of a shutdown and no option.
 
-    What else begins with one dash and is unknown comes as an EPISODE too, and is refused where the name is
-    looked up. With two it can only be an option, and a slip in its name must not be a superfluous EPISODE.
+    Other unknown words with one dash arrive as an EPISODE, and the look-up refuses them. Unknown words with
+    two dashes are refused as options.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -89,7 +89,7 @@ class EpisodeCommand(click.Command):
 
 
 def complete_episodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Their ids, the newest first, of the journal that the command line names so far."""
+    """The ids of the journal on the command line so far, the newest first."""
     from click.shell_completion import CompletionItem
 
     try:
@@ -99,7 +99,7 @@ def complete_episodes(ctx: click.Context, param: click.Parameter, incomplete: st
 
         found = list(episodes(open_journal(ctx.params.get("journals") or ())))
     except Exception:
-        # Between two keystrokes nobody reads an error: what cannot be read has nothing to offer.
+        # A completion has no place for an error message.
         return []
     items = [
         CompletionItem(each.id, help=f"{each.kind}, {utc_text(each.started_wall_ns)}: {each.outcome}")
@@ -108,7 +108,7 @@ def complete_episodes(ctx: click.Context, param: click.Parameter, incomplete: st
     return [item for item in [CompletionItem("last"), *items] if item.value.startswith(incomplete)]
 
 
-#: Nobody has to say which one: one asks for the last far more often than for all others together.
+#: The last one is the most frequent choice by far.
 episode_argument = click.argument("episode", default="last", shell_complete=complete_episodes)
 optional_episode_argument = click.argument("episode", required=False, shell_complete=complete_episodes)
 
@@ -153,7 +153,7 @@ def is_stored(place: Path) -> bool:
 
 
 def local(context: click.Context, option: click.Parameter, place: Path | None) -> Path | None:
-    """For a ``--journal`` that is written, or that a daemon of this machine has. Raises Refused."""
+    """For a ``--journal`` to write, or of this machine's daemon. Raises Refused."""
     if place is not None and is_stored(place):
         raise Refused(f"{place} is a journal of outages, in the API server: name a directory of this machine")
     return place
@@ -218,12 +218,12 @@ judged_mode_option = click.option(
 
 
 def node_options(command: F) -> F:
-    """``--mode``, ``--cri``, ``--kubeconfig``, ``--node-name``; each None where it is not given."""
+    """``--mode``, ``--cri``, ``--kubeconfig``, ``--node-name``; each None if absent."""
     return judged_mode_option(cri_option(kubeconfig_option(node_name_option(command))))
 
 
 def journals_option(command: F) -> F:
-    """``--journal``: places of one journal, which a failing disk spread over them."""
+    """``--journal``: places of one journal, after it moved."""
     return click.option(
         "--journal",
         "journals",
@@ -237,7 +237,7 @@ def journals_option(command: F) -> F:
 
 
 def pooled_option(option: str, name: str) -> Callable[[F], F]:
-    """``--journal``: each place may hold another node's (`JournalPool`)."""
+    """``--journal``: each place may have another node's (`JournalPool`)."""
     default = f"  [default: {JOURNAL_PATH} and the configured fallbacks]" if option == "--journal" else ""
     return click.option(
         option,
@@ -252,9 +252,9 @@ def pooled_option(option: str, name: str) -> Callable[[F], F]:
 def run_options(
     mode: str | None, *, cri: Path | None, kubeconfig: str | None, node_name: str | None, **others: Any
 ) -> RunOptions:
-    """What ``run`` would be told; the mode is empty where none is given. ``others``: fields of it by name.
+    """The options of ``run``; an empty mode if absent. ``others``: its fields by name.
 
-    Raises Refused for options that the mode would not use.
+    Raises Refused for options that the mode does not use.
     """
     if mode == PROCESS:
         refuse_node_options(cri, kubeconfig, node_name)
@@ -262,18 +262,18 @@ def run_options(
 
 
 def refuse_node_options(cri: Path | None, kubeconfig: str | None, node_name: str | None) -> None:
-    """In mode process there is no Kubernetes node to ask. Raises Refused, with the first that is given."""
+    """Mode process has no Kubernetes node. Raises Refused with the first given option."""
     from ebbtide.cli.common.guard import Refused
 
-    # An option that were passed over would leave somebody in the belief that it holds.
+    # Ignored options would mislead their author.
     for option, value in (("--cri", cri), ("--kubeconfig", kubeconfig), ("--node-name", node_name)):
         if value is not None:
             raise Refused(f"{option} is for a Kubernetes node: leave it out, or choose another --mode")
 
 
 def refuse_unfit(seen: NodeSnapshot | None, *, looked: bool) -> None:
-    """What ``run`` would not begin with is no node to measure or to plan for. ``looked``: it was all the
-    same, since only a strict mode refuses it. Raises Refused.
+    """Refuses a node that ``run`` would refuse. ``looked``: continue anyway, because only a strict mode
+    refuses it. Raises Refused.
     """
     from ebbtide.cli.common.guard import Refused
 

@@ -1,8 +1,8 @@
-"""Journals of outages in the API server, named where a journal's directory is: ``configmaps:NAMESPACE/NODE``.
+"""Journals of outages in the API server, named ``configmaps:NAMESPACE/NODE`` in place of a directory.
 
-NODE is the Node's name or its UID. The journal is read once, into memory; nothing is written. Who we are for
-the API server is settled as for kubectl: the first file of KUBECONFIG that is there, ``~/.kube/config``, the
-service account of our own pod.
+NODE is the Node's name or its UID. The journal is read once, into memory; nothing is written. Credentials
+are kubectl's: the first existing file of KUBECONFIG, ``~/.kube/config``, the service account of our own
+pod.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 #: For the help of an option.
 FORM = f"{SCHEME}NAMESPACE/NODE"
 
-#: A journal of some MiB is read in a second; a server that takes longer is not there.
+#: A journal of some MiB takes a second.
 READ_SECONDS_MAX = 30.0
 
 
 def stored_source(place: Path) -> Source:
-    """The journal as it stands at the first call of a command; later calls give the same. Raises Refused."""
+    """The journal at a command's first call; later calls return the same. Raises Refused."""
     context = click.get_current_context(silent=True)
-    # A command reads a journal more than once, and each time it must be the same one.
+    # A command reads a journal several times, and must see the same records each time.
     read: dict[str, Source] = {} if context is None else context.meta.setdefault(__name__, {})
     name = str(place)
     if name not in read:
@@ -56,10 +56,10 @@ def _read(name: str) -> Source:
 
 
 def find_kubeconfig() -> Path | None:
-    """As kubectl looks for it; None: the service account of our own pod. Raises Refused."""
+    """kubectl's choice; None: the service account of our own pod. Raises Refused."""
     from ebbtide.modes import in_a_pod
 
-    # kubectl merges the files that KUBECONFIG names; in one of them alone a context means what it says there.
+    # kubectl merges the files of KUBECONFIG; in one file a context has its plain meaning.
     named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
     for path in named or [Path.home() / ".kube" / "config"]:
         if path.is_file():
@@ -78,12 +78,12 @@ async def _ask(kubeconfig: Path | None, namespace: str, node: str) -> Source:
 
     source: ConfigMapSource | None = None
     error: Exception | None = None
-    # What the client says of a server that it does not reach stands in the error as well.
+    # The error also has the client's text about an unreachable server.
     link = ApiClient(kubeconfig)
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
         with trio.move_on_after(READ_SECONDS_MAX):
-            # Caught here: out of a nursery it would come in a group.
+            # Catch it here: out of a nursery it would come in a group.
             try:
                 source = await read_journal(link, namespace, node)
             except (LookupError, OSError) as raised:
@@ -95,7 +95,7 @@ async def _ask(kubeconfig: Path | None, namespace: str, node: str) -> Source:
 
 
 def refuse_following(journals: tuple[Path, ...]) -> None:
-    """What is read once does not grow. Raises Refused."""
+    """It is read once, so it cannot be followed. Raises Refused."""
     for place in journals:
         if is_stored(place):
             raise Refused(f"{place} is read once, and cannot be followed: leave -f out, and ask again")
