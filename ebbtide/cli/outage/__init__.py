@@ -38,5 +38,5 @@ Examples:
 @click.group(cls=LazyGroup, sections=SECTIONS, invoke_without_command=True, epilog=EPILOG)
 @click.pass_context
 def outage(ctx: click.Context) -> None:
-    """Recover nodes that died: proof that they are off, taint, detach, all on record."""
+    """Recover failed nodes: proof that they are off, taint, detach, all on record."""
     need_command(ctx)

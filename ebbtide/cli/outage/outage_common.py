@@ -1,8 +1,6 @@
-"""What the verbs about a live cluster share: with whose rights they ask, what they ask, and what they say
-where the server refuses.
+"""Shared by the verbs about a live cluster: credentials, requests, and errors.
 
-They look with a person's own rights, at one moment. Nothing is watched, and nothing is asked again: who asks
-is there, and reads why it did not work.
+They read with a person's own rights, once. They watch nothing and retry nothing: the person sees the error.
 """
 
 from __future__ import annotations
@@ -27,20 +25,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A person waits: a server that needs longer is as good as away.
+#: A person waits: a slower server counts as down.
 ANSWER_SECONDS_MAX = 10.0
-#: Of some KiB each in one part of a list.
+#: Objects in one part of a list, of some KiB each.
 PART_OBJECTS = 250
 KUBECONFIG_VARIABLE = "KUBECONFIG"
-#: A leader renews every 2 s: so many seconds without, seen by us, and nobody leads. No two machines' clocks
-#: are compared: a person's may be wrong by more than a Lease counts.
+#: A leader renews every 2 s; after this time without a change there is none. Only this machine's clock is
+#: used: a person's may be wrong by more than a Lease counts.
 LEADER_SECONDS_MAX = 6.0
 LEADER_LOOK_SECONDS = 0.25
 HTTP_UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND, HTTP_CONFLICT = 401, 403, 404, 409
 
 
 class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older versions of click have none
-    """The name of an object: without one a path would be that of the list."""
+    """The name of an object: without one a path would name the list."""
 
     def __init__(self, kind: str) -> None:
         self.name = kind
@@ -105,7 +103,7 @@ def chosen_kubeconfig(given: str | None) -> Path | None:
 
 
 class Cluster:
-    """The API server, as one person sees it."""
+    """The API server with a person's rights."""
 
     def __init__(self, caller: ApiCaller) -> None:
         self.caller = caller
@@ -113,7 +111,7 @@ class Cluster:
     async def call(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> Answer:
-        """Whatever it answers. Raises Refused where it does not."""
+        """Any answer. Raises Refused without one."""
         from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
 
         try:
@@ -124,12 +122,12 @@ class Cluster:
             raise Refused(f"the API server does not answer: {error}") from None
 
     async def one(self, path: str, kind: type[T]) -> T | None:
-        """None: it is not there. Raises Refused."""
+        """None: it does not exist. Raises Refused."""
         answer = await self.call("GET", path)
         return None if answer.code == HTTP_NOT_FOUND else decoded(answer, f"get {path}", kind)
 
     async def some(self, path: str, kind: type[T], **fields: object) -> list[T]:
-        """A list, all of it; of a kind that the server does not have it is empty. Raises Refused."""
+        """A complete list; empty for a kind that the server lacks. Raises Refused."""
         import msgspec
 
         from ebbtide.actors.edges.kubernetes.api_calls import Answer, ListPart, Unanswered, list_in_parts
@@ -152,7 +150,7 @@ class Cluster:
 
 
 def decoded(answer: Answer, what: str, kind: type[T]) -> T:
-    """Raises Refused for a refusal, and for what cannot be read."""
+    """Raises Refused for a refusal or an unreadable answer."""
     import msgspec
 
     if not answer.ok:
@@ -164,7 +162,7 @@ def decoded(answer: Answer, what: str, kind: type[T]) -> T:
 
 
 def refused(answer: Answer, what: str) -> Refused:
-    """In the server's own words: a person reads them, and they go on no record."""
+    """In the server's own words, for a person."""
     said = status_text(answer)
     if answer.code == HTTP_UNAUTHORIZED:
         return Refused("the API server does not know who we are (401): the kubeconfig's user is out of date")
@@ -186,7 +184,7 @@ def status_text(answer: Answer) -> str:
 
 
 def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]], context: str = "") -> T:
-    """What ``work`` gives, with a connection for the time of it. Raises Refused, PackagesMissing."""
+    """The result of ``work`` with a connection. Raises Refused, PackagesMissing."""
     from ebbtide.extras import require
 
     require("node", "this command")
@@ -209,8 +207,8 @@ def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]]
 
 
 def age_seconds(text: object, *, signed: bool = False) -> float:
-    """Of a time in RFC 3339, by this machine's clock, never less than 0 unless ``signed``; NaN for what is
-    none. For people: nothing is written for it.
+    """Seconds since a time in RFC 3339, by this machine's clock, never less than 0 unless ``signed``; NaN
+    for other texts. Only for display.
     """
     try:
         then = datetime.fromisoformat(str(text))
@@ -221,13 +219,13 @@ def age_seconds(text: object, *, signed: bool = False) -> float:
 
 
 def ago(text: object) -> str:
-    """``3 s ago``; empty for what is no time."""
+    """``3 s ago``; empty for other texts."""
     seconds = age_seconds(text)
     return "" if math.isnan(seconds) else f"{short_span(seconds)} ago"
 
 
 def alive_by(node: NodeView) -> str:
-    """Who says that this boot of it runs; empty: nobody, or that is over, as far as this clock can tell."""
+    """The author of a statement that this boot runs; empty without one, or if it expired by this clock."""
     from ebbtide.actors.edges.proof_sources.node_statements import ALIVE_SECONDS
 
     said = node.alive
@@ -237,19 +235,19 @@ def alive_by(node: NodeView) -> str:
 
 
 def ready_text(conditions: list[JsonObject]) -> str:
-    """``Ready``, ``NotReady``, ``Unknown``, or that it does not say."""
+    """``Ready``, ``NotReady``, ``Unknown``, or a text for a missing condition."""
     from ebbtide.actors.edges.kubernetes.api_calls import find_condition
 
     status = (find_condition(conditions, "Ready") or {}).get("status")
     return {"True": "Ready", "False": "NotReady", "Unknown": "Unknown"}.get(str(status), "no Ready condition")
 
 
-#: Of the controller (`ebbtide.outage.program.LEASE`), which is not loaded for a look.
+#: The controller's (`ebbtide.outage.program.LEASE`), without importing it.
 LEADER_LEASE = "ebbtide-outage"
 
 
 async def leader_of(cluster: Cluster, namespace: str) -> str | None:
-    """Who holds the controller's Lease, and renews it; empty: nobody; None: that may not be seen."""
+    """The holder that renews the controller's Lease; empty: none; None: no right to read it."""
     import trio
 
     holder, renewed = await _lease(cluster, namespace)
@@ -265,7 +263,7 @@ async def leader_of(cluster: Cluster, namespace: str) -> str | None:
 
 
 async def _lease(cluster: Cluster, namespace: str) -> tuple[str | None, str]:
-    """Its holder, as `leader_of` says it, and when it was renewed."""
+    """Its holder, as from `leader_of`, and the time of its renewal."""
     from urllib.parse import quote
 
     path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"

@@ -1,9 +1,9 @@
-"""``ebbtide outage declare``: somebody's statement that a node is off, or that it lives, as an annotation on
+"""``ebbtide outage declare``: a person's statement that a node is off, or that it runs, as an annotation on
 the Node.
 
-That it is off is about one machine, one boot and one last heartbeat, as they are read now: a node that lives
-voids it by its next renewal. So it is written only where none came while we looked. That it lives is about
-one machine and one boot; it harms nobody's data, so it is written at once and without a question.
+"Off" names one machine, one boot and its last heartbeat: a running node voids it with its next renewal. So
+the command watches for one before it writes. "Alive" names one machine and one boot. It endangers no data,
+so it is written at once and without a question.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 DECLARATION_VERSION = 1
 REVIEW_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-#: A reason is a sentence; the Node's object is read by everybody all the time.
+#: A reason is a sentence; every component reads the Node's object all the time.
 REASON_CHARACTERS_MAX = 1000
-#: The Node is written to by others as well; what it says is compared anew each time.
+#: Other clients write to the Node too; each try compares it again.
 TRIES_MAX = 5
 
 EPILOG = """\b
@@ -83,7 +83,7 @@ class Seen(NamedTuple):
 
 
 async def read_node(cluster: Cluster, name: str) -> Seen:
-    """Node and lease as they are now. Raises Refused."""
+    """The present Node and lease. Raises Refused."""
     from ebbtide.actors.edges.kubernetes.node_view import ApiLease, lease_path, project_lease
 
     node = await _get_node(cluster, name)
@@ -93,7 +93,7 @@ async def read_node(cluster: Cluster, name: str) -> Seen:
 
 
 async def _user_name(cluster: Cluster) -> str:
-    """What the API server calls us, where that may stand as a person's name; else empty."""
+    """Our name at the API server, if it fits a person's name; else empty."""
     from ebbtide.actors.edges.kubernetes.node_view import PERSON
 
     answer = await cluster.call(
@@ -111,7 +111,7 @@ async def _user_name(cluster: Cluster) -> str:
 
 
 def refuse_living(seen: Seen, before: Seen | None = None) -> None:
-    """Raises Refused for a node that may not be declared off; ``before``: an earlier reading."""
+    """Raises Refused for a node that must not be declared off; ``before``: an earlier reading."""
     name = seen.node.metadata.name
     if before is not None and seen.uid != before.uid:
         raise Refused(
@@ -139,7 +139,7 @@ def refuse_living(seen: Seen, before: Seen | None = None) -> None:
 
 
 def _refuse_contradicted(seen: Seen) -> None:
-    """Raises Refused where somebody has said that this boot lives: that would win."""
+    """Raises Refused where this boot is declared alive: that statement would win."""
     from ebbtide.actors.edges.kubernetes.node_view import project_node
 
     name = seen.node.metadata.name
@@ -151,7 +151,7 @@ def _refuse_contradicted(seen: Seen) -> None:
 
 
 def statement_of(seen: Seen, by: str, seconds: int, reason: str) -> dict[str, Any]:
-    """What stands in the annotation; ``at`` tells it from one in the same words whose time is over."""
+    """The annotation's content; ``at`` distinguishes it from an expired one with the same words."""
     from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now
 
     said = {"uid": seen.uid, "boot": seen.boot, "mark": seen.mark, "by": by, "seconds": seconds}
@@ -160,7 +160,7 @@ def statement_of(seen: Seen, by: str, seconds: int, reason: str) -> dict[str, An
 
 
 def alive_statement_of(node: ApiNode, by: str, seconds: int, reason: str) -> dict[str, Any]:
-    """The same of a node that lives. Raises Refused."""
+    """The same for a running node. Raises Refused."""
     from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now
 
     boot = node.status.node_info.boot_id
@@ -190,7 +190,7 @@ async def _get_node(cluster: Cluster, name: str) -> ApiNode:
 
 
 async def _annotate(cluster: Cluster, node: ApiNode, annotations: dict[str, str | None]) -> None:
-    """Only this Node, whatever else is changed on it. Raises Refused."""
+    """Only if the Node has the same UID. Raises Refused."""
     from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, node_path
 
     meta = node.metadata
@@ -201,7 +201,7 @@ async def _annotate(cluster: Cluster, node: ApiNode, annotations: dict[str, str 
 
 
 async def write(cluster: Cluster, name: str, seen: Seen, statement: dict[str, Any]) -> None:
-    """With the version of the Node that was compared. Raises Refused."""
+    """Only if the Node did not change since the comparison. Raises Refused."""
     from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, node_path
 
     for _ in range(TRIES_MAX):
@@ -218,7 +218,7 @@ async def write(cluster: Cluster, name: str, seen: Seen, statement: dict[str, An
 
 
 async def _withdraw(cluster: Cluster, name: str, *, alive: bool) -> tuple[bool, bool]:
-    """Whether anything stood there, and whether our taint stands. Raises Refused."""
+    """Whether an annotation existed, and whether our taint is set. Raises Refused."""
     from ebbtide.actors.edges.kubernetes.node_view import project_node
 
     node = await _get_node(cluster, name)
@@ -305,7 +305,9 @@ def declare(
     kubeconfig: str | None,
     output: str,
 ) -> int:
-    """Say that a machine is off, which is a proof, or that it runs, which contradicts any; with your name."""
+    """Declare that a machine is off, which is a proof, or that it runs, which contradicts every proof; with
+    your name.
+    """
     if (is_off and is_alive) or not (is_off or is_alive or withdraw):
         raise Refused(f"say what to declare: 'ebbtide outage declare {node} --off', --alive, or --withdraw")
     if withdraw and only_print:
@@ -364,7 +366,7 @@ def _declare_alive(
     *,
     only_print: bool,
 ) -> int:
-    """At once: a mistake costs time, and no data. Of a boot that ends meanwhile it says nothing."""
+    """At once: a mistake costs time, and no data. It does not cover a later boot."""
     from ebbtide.actors.edges.kubernetes.node_view import project_node
 
     async def work(cluster: Cluster) -> tuple[dict[str, Any], bool]:
@@ -379,7 +381,7 @@ def _declare_alive(
     statement, tainted = ask_cluster(access, work)
     code = _say_declared(name, statement, output, alive=True, only_print=only_print)
     if tainted:
-        # Whoever says that it lives is to know that its pods are deleted all the same.
+        # Warn: the taint deletes its pods all the same.
         taken = "its pods are started elsewhere, so stop what still writes there"
         remark(f"our taint stands already, and is not taken away by that: {taken}")
     return code
@@ -424,7 +426,7 @@ def _refuse_name(who: str, *, given: bool) -> None:
 
 
 def _watch_seconds(seen: Seen) -> float:
-    """As long as a renewal of one that lives may take."""
+    """The longest time until a running node's renewal."""
     from ebbtide.actors.edges.kubernetes.node_view import MISSED_RENEWALS, RENEWAL_FRACTION
 
     return seen.lease_seconds * RENEWAL_FRACTION * MISSED_RENEWALS

@@ -1,7 +1,7 @@
-"""``ebbtide outage doctor``: would an outage of each node be recovered.
+"""``ebbtide outage doctor``: would an outage of each node be recovered?
 
-It looks at the cluster with a person's rights, and asks the sources of proof from where it runs; what was
-seen is judged in `ebbtide.outage.checks`.
+It reads the cluster with a person's rights, and asks the proof sources from here; `ebbtide.outage.checks`
+judges the result.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ it where these files are, best in the controller's pod. Only looks. Exit code 1:
 
 
 class Right(NamedTuple):
-    """One thing that the controller does. ``namespace``: ``""`` everywhere, ``own`` the controller's."""
+    """One of the controller's requests. ``namespace``: ``""`` everywhere, ``own`` the controller's."""
 
     verb: str
     resource: str
@@ -80,7 +80,7 @@ def rights_text(rights: Iterable[Right]) -> tuple[str, ...]:
 
 
 def rights(namespace: str) -> list[Right]:
-    """Those of ``deploy/kubernetes/outage/role.yaml``: a test holds the two against each other."""
+    """The rights in ``deploy/kubernetes/outage/role.yaml``: a test compares them."""
     leases = "coordination.k8s.io"
     return [
         *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
@@ -94,8 +94,8 @@ def rights(namespace: str) -> list[Right]:
 
 
 def remediator_rights(configuration: OutageConfiguration, groups: tuple[str, ...]) -> list[Right]:
-    """Those of ``deploy/kubernetes/outage/remediators`` that are needed: of what is installed, where a pool
-    believes it. Of another cluster's Machines nothing is asked here.
+    """The needed rights in ``deploy/kubernetes/outage/remediators``: for installed remediators that a pool
+    believes. Machines in another cluster are not checked.
     """
     from ebbtide.actors.edges.proof_sources.remediators import KINDS
 
@@ -108,7 +108,7 @@ def remediator_rights(configuration: OutageConfiguration, groups: tuple[str, ...
 
 
 class _Look:
-    """What may not be seen is remembered, and is None."""
+    """Forbidden objects are noted, and None."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -134,7 +134,7 @@ class _Look:
 async def gather(
     cluster: Cluster, configuration: OutageConfiguration, namespace: str, *, configured: bool
 ) -> ClusterCheck:
-    """Raises Refused where not even the Nodes can be listed."""
+    """Raises Refused if even the Nodes cannot be listed."""
     from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
     from ebbtide.actors.edges.kubernetes.node_view import NODES_PATH
     from ebbtide.actors.edges.kubernetes.work_view import PODS_PATH, VOLUMES_PATH, BoundPod, WorkView
@@ -146,7 +146,7 @@ async def gather(
         each["metadata"]["name"]: tuple(found["name"] for found in each["spec"].get("drivers") or ())
         for each in await look.some(f"{STORAGE}/csinodes")
     }
-    # Of nodes whose CSINode may not be seen nothing is said.
+    # Without a readable CSINode there is no finding.
     is_known = not look.unseen
     checks = await _nodes(nodes, configuration, drivers if is_known else None)
     pods = await look.may(lambda: cluster.some(PODS_PATH, BoundPod)) or []
@@ -190,7 +190,7 @@ async def gather(
 
 
 async def _version(cluster: Cluster) -> tuple[int, int]:
-    """(0, 0): it does not say one."""
+    """(0, 0) without one."""
     said = decoded(await cluster.call("GET", "/version"), "get /version", dict[str, Any])
     numbers = [re.match(r"\d+", str(said.get(name, ""))) for name in ("major", "minor")]
     major, minor = (int(each[0]) if each else 0 for each in numbers)
@@ -205,7 +205,7 @@ async def _groups(cluster: Cluster) -> tuple[str, ...]:
 async def _denied(
     cluster: Cluster, account: str, namespace: str, asked: list[Right]
 ) -> tuple[str, ...] | None:
-    """What of it the account may not; None: we may not ask."""
+    """The missing rights of the account; None: we may not ask."""
     from ebbtide.actors.edges.kubernetes.api_calls import for_each
 
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
@@ -230,7 +230,7 @@ def is_bound(volume: JsonObject) -> bool:
 
 
 def volume_check(volume: JsonObject) -> VolumeCheck:
-    """A PersistentVolume, as far as it is judged."""
+    """The checked part of a PersistentVolume."""
     from ebbtide.outage.checks import LOCAL_KINDS, VolumeCheck
 
     spec = volume["spec"]
@@ -247,7 +247,7 @@ async def _nodes(
     configuration: OutageConfiguration,
     drivers: dict[str, tuple[str, ...]] | None,
 ) -> list[NodeCheck]:
-    """Each with what its pool's sources say of it."""
+    """Each with the answers of its pool's sources."""
     from ebbtide.actors.edges.kubernetes.api_calls import for_each
     from ebbtide.actors.edges.kubernetes.node_view import project_node
     from ebbtide.actors.edges.proof_sources.proof_source import Machine
@@ -279,7 +279,7 @@ async def _nodes(
 
 
 async def _asked(source: ProofSource, machine: Any) -> SourceCheck:
-    """Once: what proves takes two readings, but whether it answers shows in one."""
+    """Once: a proof takes two readings, but one shows whether the source answers."""
     import trio
 
     from ebbtide.events import bounds
@@ -320,7 +320,7 @@ def source_text(node: NodeCheck) -> str:
 def doctor(
     ctx: click.Context, config: Path | None, kubeconfig: str | None, namespace: str, output: str
 ) -> int:
-    """Look whether an outage of each node would be recovered, and say how to put right what is not."""
+    """Check whether an outage of each node would be recovered, with a cure for each problem."""
     from ebbtide.cli.doctor import print_findings
     from ebbtide.extras import require
 

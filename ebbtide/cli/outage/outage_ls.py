@@ -1,4 +1,4 @@
-"""``ebbtide outage ls``: the outages that are open, of all nodes."""
+"""``ebbtide outage ls``: the open outages of all nodes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def read_outages(cluster: Cluster, namespace: str, *, closed: bool) -> Fou
 
 
 def nothing_text(namespace: str, *, closed: bool, journals: int) -> str:
-    """That there is none. In a namespace without a journal the controller may be elsewhere."""
+    """The text for no outage. Without a journal in the namespace the controller may be in another one."""
     if not journals:
         return (
             f"no outage is on record in namespace {namespace}: if the controller is elsewhere, name that with"
@@ -59,14 +59,14 @@ def nothing_text(namespace: str, *, closed: bool, journals: int) -> str:
 
 
 def waits_text(summary: OutageSummary) -> str:
-    """Who says that the machine runs is the reason why nothing proves it off."""
+    """The author of "alive", who is the reason for a missing proof."""
     if summary.opposed and not summary.proof:
         return f"contradicted by {'; '.join(summary.opposed)}"
     return summary.waits
 
 
 def rows_of(summaries: list[OutageSummary], now_wall_ns: int) -> list[tuple[str, ...]]:
-    """As under `HEADINGS`."""
+    """The cells for `HEADINGS`."""
     return [
         (
             each.record.node,
@@ -87,7 +87,7 @@ def rows_of(summaries: list[OutageSummary], now_wall_ns: int) -> list[tuple[str,
 @namespace_option
 @output_option("table", "json")
 def ls(closed: bool, kubeconfig: str | None, namespace: str, output: str) -> int:
-    """List the outages of all nodes: what each waits for, whose proof it has, and what still hangs."""
+    """List the outages of all nodes: what each waits for, its proof, and what still hangs."""
     found = ask_cluster(
         chosen_kubeconfig(kubeconfig), lambda each: read_outages(each, namespace, closed=closed)
     )

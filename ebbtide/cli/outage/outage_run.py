@@ -38,7 +38,9 @@ back, and leaves what stands on the nodes as it is.
 )
 @click.option("--dry-run", is_flag=True, help="Decide and record, and change nothing on any Node.")
 def run(config: Path | None, kubeconfig: str | None, replica: str | None, dry_run: bool) -> int:
-    """Watch nodes; prove that those which are gone are off; taint, follow, and take the taint back."""
+    """Watch nodes, prove that failed ones are off, taint them, follow their pods and volumes, and remove
+    the taint.
+    """
     from ebbtide.extras import require
 
     require("node", "outage run")

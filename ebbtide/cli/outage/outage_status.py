@@ -83,11 +83,11 @@ async def node_now(cluster: Cluster, name: str) -> NodeNow:
 async def newest_outage(
     cluster: Cluster, namespace: str, node: str, uid: str
 ) -> tuple[OutageSummary | None, Found]:
-    """Of the Node of that UID, or of one that had the name before. Raises Refused."""
+    """For the Node with this UID, or an earlier one with the name. Raises Refused."""
     journals = await stored_journals(cluster, namespace)
     mine = [each for each in journals if node in (each.node, each.node_uid) or uid == each.node_uid]
     found = await outages_of(cluster, namespace, mine)
-    # The last of the oldest first, and one that is open before all others.
+    # An open outage first, else the latest one.
     newest = sorted(map(summary_of, found.records), key=lambda each: each.is_open)
     return (newest[-1] if newest else None), found
 
@@ -144,12 +144,12 @@ def facts(summary: OutageSummary, now: NodeNow, now_wall_ns: int) -> Iterator[tu
 
 
 def subject_rows(subjects: tuple[Subject, ...]) -> list[tuple[str, str, str]]:
-    """What hung, what became of it, and what it waits for."""
+    """Objects that hung, their outcome, and what they wait for."""
     return [(each.label, each.outcome, waits_for(each)) for each in subjects]
 
 
 def source_rows(summary: OutageSummary, now_wall_ns: int) -> list[tuple[str, str, str]]:
-    """What each source said last."""
+    """Each source's last answer."""
     record = summary.record
     return [
         (
@@ -162,7 +162,7 @@ def source_rows(summary: OutageSummary, now_wall_ns: int) -> list[tuple[str, str
 
 
 def parts(summary: OutageSummary, now: NodeNow, now_wall_ns: int) -> Iterator[RenderableType]:
-    """All that is shown."""
+    """The whole output."""
     record = summary.record
     yield pairs(facts(summary, now, now_wall_ns))
     for heading, rows in (
@@ -181,7 +181,7 @@ def parts(summary: OutageSummary, now: NodeNow, now_wall_ns: int) -> Iterator[Re
 @namespace_option
 @output_option("table", "json")
 def status(node: str, kubeconfig: str | None, namespace: str, output: str) -> int:
-    """Tell of one node's outage: what is suspected, proved by whom, and what everything waits for."""
+    """Show one node's outage: the suspicion, its proof, and what everything waits for."""
 
     async def look(cluster: Cluster) -> tuple[NodeNow, tuple[OutageSummary | None, Found]]:
         now = await node_now(cluster, node)
