@@ -365,15 +365,13 @@ class Daemon:
             self._host.notify(STATUS=line)
         # Not in a shutdown: encoding the checkpoint of a thousand pods would delay their stop signals.
         self._settled |= any(isinstance(record.event, EpisodeClosed) for record in records)
-        if not self.sequencer.system.episode and self._is_segment_over():
+        # A segment is over when it is full, or has the end of a shutdown and its minimum age.
+        age_ns = self._clock.mono_ns() - self._segment_begun_ns
+        over = self._settled and age_ns >= SETTLED_SEGMENT_SECONDS_MIN * NS_PER_SECOND
+        over = over or self.writer.segment_bytes > self._full_at_bytes
+        if over and not self.sequencer.system.episode:
             self._begin_segment()
             self._grown.set()
-
-    def _is_segment_over(self) -> bool:
-        """It is full, or it has the end of a shutdown and its minimum age."""
-        age_ns = self._clock.mono_ns() - self._segment_begun_ns
-        settled = self._settled and age_ns >= SETTLED_SEGMENT_SECONDS_MIN * NS_PER_SECOND
-        return settled or self.writer.segment_bytes > self._full_at_bytes
 
     def follow_local(self, local: ProcessEdge) -> None:
         """In mode process an ended pod stays down: reports it."""

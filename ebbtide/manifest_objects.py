@@ -22,7 +22,7 @@ from ebbtide.actors.edges.pod_spec import (
     TcpSocketAction,
 )
 from ebbtide.config.fields import Kind, RuleError
-from ebbtide.config.kinds import DNS_LABEL, INT32_MAX, INT32_MIN, PORT_MAX, is_node_name, matching
+from ebbtide.config.kinds import DNS_LABEL, INT32_MAX, INT32_MIN, PORT_MAX, matching, node_name
 
 UID_LENGTH_MAX = 128
 #: More containers than any real pod has; keeps one pod's record small.
@@ -34,12 +34,6 @@ HEADERS_MAX = 128
 URL_PART_LENGTH_MAX = 8192
 
 _PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
-
-
-def _pod_name(text: str) -> str:
-    if not is_node_name(text):
-        raise ValueError
-    return text
 
 
 def _variable(text: str) -> str:
@@ -65,7 +59,7 @@ _LABEL = matching(
 )
 _POD_NAME = Kind(
     "at most 253 lower case letters, digits, '-' and '.', in quotes, begin and end with a letter or digit",
-    _pod_name,
+    node_name,
 )
 #: Also a file name of the process edge: a path cannot hide in it.
 _UID = matching(

@@ -79,14 +79,14 @@ def _drop_in_folder(value: str) -> str:
     return folder
 
 
-def _node_name(value: str) -> str:
+def node_name(value: str) -> str:
     if not is_node_name(value):
         raise ValueError
     return value
 
 
 def _host(value: str) -> str:
-    return _node_name(value.lower().removesuffix("."))
+    return node_name(value.lower().removesuffix("."))
 
 
 def _listen_address(value: str) -> str:
@@ -121,7 +121,7 @@ def checked(check: Callable[[str], str], text: str) -> Kind:
 ANY_DURATION = Kind("a duration such as 30s or 1m30s", _nanoseconds, format_duration)
 PATH = Kind("an absolute path", absolute_path)
 DROP_IN_FOLDER = Kind("one of logind's folders, an absolute path", _drop_in_folder)
-NODE_NAME = Kind("a Node's name in the API: lower-case letters, digits, '-' and '.', in quotes", _node_name)
+NODE_NAME = Kind("a Node's name in the API: lower-case letters, digits, '-' and '.', in quotes", node_name)
 LISTEN_ADDRESS = Kind(
     "an address and a port (127.0.0.1:9464, [::1]:9464), unix:PATH, or empty", _listen_address
 )

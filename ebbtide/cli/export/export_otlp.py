@@ -108,7 +108,10 @@ def otlp(
     paths = (certificate, client_certificate, client_key)
     destination = _find_destination(endpoint, protocol, compression, timeout, paths, configs)
     # The destination first: an error comes before a long journal is read.
-    shutdown, sent = spans_of_shutdown(journals, episode), Delivered(_say_trouble)
+    shutdown, sent = (
+        spans_of_shutdown(journals, episode),
+        Delivered(lambda reason: remark(f"ebbtide: not yet: {reason}") if reason else None),
+    )
     found = EpisodeSpans(shutdown.spans, shutdown.resource)
     try:
         trio.run(deliver, found, destination, sent, give_up / NS_PER_SECOND)
@@ -228,8 +231,3 @@ def _find_destination(
         what = f"OTEL_TRACES_EXPORTER names {destination.exporter}, and this command speaks OTLP"
         raise Refused(f"{what}: name the back end with --endpoint, such as http://localhost:4318")
     return destination
-
-
-def _say_trouble(reason: str) -> None:
-    if reason:
-        remark(f"ebbtide: not yet: {reason}")

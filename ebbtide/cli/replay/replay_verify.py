@@ -67,7 +67,10 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
     It says that the journal is consistent, not whose it is: who can write its files can make another that is
     consistent, too. With --head it is compared with what was noted elsewhere. Exit code 5: it is another one.
     """
-    noted = _noted_head(head)
+    try:
+        noted = parse_head(head) if head else None
+    except ValueError as error:
+        raise Refused(str(error)) from error
     # All is executed in any case: a state is a function of every fact before it. 0: all of it is reported
     # too.
     only = 0
@@ -125,13 +128,6 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
             show(sentence)
         codes.append(HEAD_CODES[state])
     return worst(codes)
-
-
-def _noted_head(text: str) -> NotedHead | None:
-    try:
-        return parse_head(text) if text else None
-    except ValueError as error:
-        raise Refused(str(error)) from error
 
 
 #: Another journal in the place of the one that was noted is a loss of what had been on record. One that

@@ -200,7 +200,8 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
         if side.support.why
         and (side.change != "same" or side.outcomes[0] != side.outcomes[1] or not side.then)
     ]
-    then, hopeful, grim = map(_outcome_counts, (found.then, found.hopeful, found.grim))
+    runs = (found.then, found.hopeful, found.grim)
+    then, hopeful, grim = (outcomes_text(_outcomes(run)) or "no pods" for run in runs)
     totals = [
         ("total", f"{_time_text(found.then.total_ns)} -> {_interval_text(found.total)}"),
         ("granted", f"{span(found.then.grant_ns)} -> {span(found.grim.grant_ns)}"),
@@ -229,10 +230,6 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
 def _outcomes(run: Outline) -> dict[str, int]:
     outcomes = [_fate(line) for line in run.pods.values()]
     return {name: outcomes.count(name) for name in sorted(dict.fromkeys(outcomes))}
-
-
-def _outcome_counts(run: Outline) -> str:
-    return outcomes_text(_outcomes(run)) or "no pods"
 
 
 def _wave_row(wave: WaveSide) -> tuple[str, ...]:
