@@ -144,7 +144,7 @@ POD_OUTCOME = _ours(
     "pod.outcome",
     "string",
     "pod",
-    "graceful, killed, failed (not even by SIGKILL), spared (by a cancel), unknown (nobody saw its end).",
+    "graceful, killed, failed (not even by SIGKILL), spared (by a cancel), unknown (its end was not seen).",
 )
 REASON = _ours("reason", "string", "any", "Why it ended as it did, in words.")
 GRACE = _ours("pod.grace_ms", "int", "pod, delete", "The grace that the pod got.", "ms")
@@ -207,7 +207,7 @@ MISSING = _ours(
     "statuses.missing",
     "int",
     'await statuses, "left.undone"',
-    "Pods of which the API server has no final status.",
+    "Pods without a final status in the API.",
 )
 MOUNTED = _ours("mounts.left", "int", 'check mounts, "detach.certified"', "Volumes that are still mounted.")
 STILL_RUNNING = _ours("pods.running", "int", '"detach.certified", "left.undone"', "Pods not seen to end.")
@@ -236,7 +236,7 @@ STORAGE_ERROR = _ours("storage.error", "string", '"storage.failed"', "The error 
 ASKED_BY = _ours("asked_by", "int", '"hurry", "release.asked"', "User id of who asked.")
 ASKED_POD = _ours("asked_pod", "string", '"hurry"', "Whom it was about, as it was written.")
 OVERTIME = _ours("overtime", "bool", '"deadline.moved"', "logind was bypassed, or its timer had fired.")
-LEFT = _ours("left_ms", "int", '"deadline.moved"', "What is left of the budget from now on.", "ms")
+LEFT = _ours("left_ms", "int", '"deadline.moved"', "The rest of the budget.", "ms")
 BARRIER = _ours("barrier", "string", '"durability.late"', "What the order would have waited for.")
 WAITED = _ours("waited_ms", "int", '"durability.late"', "How long it did.", "ms")
 LOCATION = _ours("location", "string", '"storage.failed", "storage.moved"', "A folder of the journal.")
@@ -294,7 +294,7 @@ LOST_OUTCOME = _ours(
     "outage.outcome_of",
     "string",
     "pod (of an outage), attachment",
-    "recovered, gone (nobody makes it again), spared; detached, forced (the six-minute timer), kept.",
+    "recovered, gone (no controller replaces it), spared; detached, forced (the six-minute timer), kept.",
 )
 ATTACHMENT = _ours("attachment.name", "string", 'attachment, "detach.forced"', "The VolumeAttachment's name.")
 DRIVER = _ours("attachment.driver", "string", "attachment", "The CSI driver's name.")
@@ -302,5 +302,5 @@ BEFORE_TAINT = _ours(
     "attachment.before_taint", "bool", "attachment", "Gone before the node was out of service."
 )
 REPLICA = _ours("leader.replica", "string", '"leader.started"', "The process that goes on with it.")
-DRY_RUN = _ours("outage.dry_run", "bool", '"leader.started"', "It writes nothing to the cluster.")
+DRY_RUN = _ours("outage.dry_run", "bool", '"leader.started"', "It makes no change in the cluster.")
 TAINTED = _ours("outage.tainted", "bool", '"abandoned"', "Our taint stands, or may stand.")

@@ -115,7 +115,7 @@ SHUTDOWN = (
     Column(
         "safe_to_detach",
         "bool",
-        "null: nobody has looked",
+        "null: not checked",
         lambda a, _: a.by.certificate and a.by.certificate.safe,
     ),
     Column("last_wave", "int", "the last one that began, -1 if none", lambda a, _: a.last_wave),
@@ -145,7 +145,7 @@ WAVE = (
     Column("outcome", "text", "complete, overran, cancelled, open, waiting", lambda _, wave: wave.outcome),
     Column("unused_ms", "int", "left of its period", lambda _, wave: _ms(wave.unused_ns)),
     Column("pods", "int", "its pods", lambda _, wave: len(wave.pods)),
-    Column("stragglers", "int", "those that outlived it", lambda _, wave: len(wave.stragglers)),
+    Column("stragglers", "int", "pods that outlived it", lambda _, wave: len(wave.stragglers)),
 )
 
 POD_KEY = (
@@ -177,7 +177,7 @@ POD = (
     Column("outcome", "text", "its fate; empty: the record ends before", lambda _, at: at.pod.outcome or ""),
     Column("reason", "text", "why, in words", lambda _, at: at.pod.reason),
     Column("succeeded", "bool", "every container exited with 0", lambda _, at: at.pod.succeeded),
-    Column("hurried", "bool", "somebody asked not to wait", lambda _, at: at.pod.hurried_ns is not None),
+    Column("hurried", "bool", "a person asked not to wait", lambda _, at: at.pod.hurried_ns is not None),
     Column("ignored_stop", "bool", "a look at it said so before SIGKILL", lambda _, at: ignored_stop(at.pod)),
     Column("cause", "text", "why it did not end by itself: stable, what to count by", _cause),
 )
@@ -203,7 +203,7 @@ CONTAINER = (
     *POD_KEY,
     Column("container", "text", "its name", lambda _, at: at.it.name),
     Column("sidecar", "bool", "stopped after the others", lambda _, at: at.it.sidecar),
-    Column("stop_signal", "text", "what it is told to stop with", lambda _, at: at.it.stop_signal),
+    Column("stop_signal", "text", "the signal that stops it", lambda _, at: at.it.stop_signal),
     Column("running", "bool", "it ran at the signal", lambda _, at: at.it.running),
     Column("signalled_ms", "int", "told to stop, after the signal", lambda _, at: _ms(at.it.signalled_ns)),
     Column(
@@ -213,7 +213,7 @@ CONTAINER = (
         lambda _, at: _took_ms(stop_began_ns(at.it), at.it.exited_ns),
     ),
     Column("killed", "bool", "SIGKILL was ordered", lambda _, at: at.it.killed_ns is not None),
-    Column("exit_code", "int", "if it is known", lambda _, at: at.it.exit_code),
+    Column("exit_code", "int", "null: unknown", lambda _, at: at.it.exit_code),
     Column("exit_signal", "text", "what ended it, if a signal did", lambda _, at: at.it.exit_signal),
 )
 
@@ -270,16 +270,16 @@ OUTAGE = (
     Column("version", "text", "of the controller that began it", lambda a, _: a.version),
     Column("outcome", "text", "as in `docs/outage.md`; open", lambda a, _: a.outcome),
     Column("reason", "text", "why it was suspected", lambda a, _: a.reason),
-    Column("proof", "text", "whose word the taint was set on", lambda a, _: a.proof),
+    Column("proof", "text", "the source of the taint's proof", lambda a, _: a.proof),
     Column("effect", "text", "the taint's; empty: there was none", lambda a, _: a.effect),
-    Column("dry_run", "bool", "nothing was written to the cluster", lambda a, _: a.settings.dry_run),
+    Column("dry_run", "bool", "no change in the cluster", lambda a, _: a.settings.dry_run),
     Column("took_ms", "int", "to its end", lambda a, _: _ms(a.ended_ns)),
     Column("tainted_ms", "int", "to the taint", lambda a, _: _ms(a.out_ns)),
-    Column("recovered_ms", "int", "until nothing hung any more", lambda a, _: _ms(a.recovered_ns)),
+    Column("recovered_ms", "int", "to the end of the last hanging object", lambda a, _: _ms(a.recovered_ns)),
     Column("returned_ms", "int", "until the node was back", lambda a, _: _ms(a.returned_ns)),
     Column("same_boot", "bool", "under the boot id of before", lambda a, _: a.same_boot),
     Column("untainted_ms", "int", "until our taint was gone", lambda a, _: _ms(a.untainted_ns)),
-    Column("alarms", "int", "what somebody has to look at", lambda a, _: len(a.alarms)),
+    Column("alarms", "int", "records that need a look", lambda a, _: len(a.alarms)),
     Column("leaders", "int", "processes that wrote it", lambda a, _: len(a.leaders)),
     Column("pods", "int", "that hung on the node", lambda a, _: len(a.pods)),
     Column("volumes", "int", "that hung on the node", lambda a, _: len(a.attachments)),
@@ -331,7 +331,7 @@ def _uid_of(subject: Any) -> str:
 
 
 OUTAGE_TABLES: tuple[Table, ...] = (
-    Table("outages", "one row an outage: its outcome, its time, whose word it was", lambda a: (a,), OUTAGE),
+    Table("outages", "one row an outage: its outcome, its time, its proof", lambda a: (a,), OUTAGE),
     Table("outage_pods", "one row a pod that hung on a node", lambda a: a.pods, OUTAGE_POD),
     Table("outage_volumes", "one row a VolumeAttachment that hung", lambda a: a.attachments, OUTAGE_VOLUME),
     Table("outage_statements", "one row a proof that counted, or did not", lambda a: a.statements, STATEMENT),

@@ -528,6 +528,32 @@ import time as clock
     assert [each.lineno for each in _hidden_clocks(tree)] == [13, 14]
 
 
+# --- prose -------------------------------------------------------------------------------------
+
+#: Phrases that hide the subject of a sentence. Name the thing, the component, or the actor instead.
+HIDING = {
+    "a clause as the noun": r"\b(?:that of|what is|those that|of which|of whom)\b",
+    "an impersonal passive": r"\b(?:is|are|was|be) (?:said|told|given|known)\b",
+    "no component named": r"\b(?:nobody|somebody|nothing|whoever)\b",
+}
+HIDING_PER_1000_WORDS_MAX = 0.6
+
+
+@pytest.mark.parametrize("pattern", HIDING.values(), ids=HIDING)
+def test_the_pages_name_their_subjects(pattern: str) -> None:
+    """An engineer whose second language is English understands each sentence at the first reading."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    texts = {page.name: page.read_text() for page in pages if page.name != "CHANGELOG.md"}
+    found = [
+        f"{name}:{number}: {line.strip()}"
+        for name, text in sorted(texts.items())
+        for number, line in enumerate(text.splitlines(), 1)
+        for _ in re.finditer(pattern, line.lower())
+    ]
+    words = sum(len(text.split()) for text in texts.values())
+    assert len(found) <= HIDING_PER_1000_WORDS_MAX * words / 1000, "\n".join(found)
+
+
 # --- layers ------------------------------------------------------------------------------------
 
 

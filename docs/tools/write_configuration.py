@@ -46,9 +46,9 @@ documents of at most {CONFIG_BYTES_MAX // 1024} KiB, each of one of two kinds:
   `config.yaml` can be named as it is.
 
 Durations are Go's: `30s`, `1m30s`, `500ms`, `1.5h`. A field without a value counts as absent. `ebbtide
-config show` prints what holds and where each value came from; `ebbtide config check` says whether it can be
-honoured, and names all mistakes of a file at once; with `--require-enabled` it fails also where nothing is
-switched on, as by an empty file. How these periods and the kubelet's own go together:
+config show` prints each effective value and its source. `ebbtide config check` names all mistakes of a file
+at once, and reports whether the node can honour it; `--require-enabled` also fails where graceful shutdown is
+off. How these periods and the kubelet's own go together:
 [node.md](node.md#whose-periods).
 
 ```yaml
@@ -63,7 +63,7 @@ RULES = """\
 ## Rules
 
 The kubelet's, with its messages. A configuration that breaks one is refused (exit code 2); a running daemon
-that is told to reload one keeps the configuration it has.
+that has to reload one keeps its configuration.
 
 * `shutdownGracePeriodCriticalPods` is at most `shutdownGracePeriod`.
 * Both are zero or at least one second.
