@@ -80,14 +80,6 @@ def test_the_check_sees_what_is_not_documented(pair: tuple[str, str | int]) -> N
         documented([span])
 
 
-def test_the_example_of_the_traces_page_is_current() -> None:
-    """The waterfall of docs/traces.md is what docs/tools/draw_trace.py draws from the demo's journal."""
-    check = subprocess.run(
-        [sys.executable, "docs/tools/draw_trace.py", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert check.returncode == 0, check.stderr
-
-
 def test_the_traces_page_has_every_span() -> None:
     """Each name that the projection gives a span stands in the table of docs/traces.md, and no other."""
     calls = (
