@@ -1,14 +1,13 @@
-"""HookActor: one pod, from its stop to its end: preStop hooks, stop signals, SIGKILL, and why.
+"""HookActor: one pod's stop: preStop hooks, stop signals, SIGKILL, and the pod's fate.
 
     planned -> stopping -> ended
 
-All containers go down at once; sidecars (restartable init containers) run their hooks with the others and
-are stopped last, in reverse order, as by the kubelet. What one container does next is `actors.container`'s;
-here is when, and for which. The actor outlives a cancel, because a pod whose stop has begun is finished
-within its grace, and serves a second episode with what is left.
+All containers begin at once. Sidecars run their hooks with the others and get their signals last, in reverse
+order, as by the kubelet. `actors.container` decides a container's next step; this actor decides when. A pod
+whose stop has begun is finished after a cancel too.
 
-The file follows a pod: its state, its containers' turns, what is said of its end, a pod that the kubelet ends
-for us, and the handlers with the table of transitions.
+The file: the state and the table; the containers' turns; the fate; a pod that the kubelet ends, and its
+hand-over; the other handlers.
 """
 
 from __future__ import annotations
@@ -36,36 +35,9 @@ from ebbtide.actors.container import (
     ContainerState,
 )
 from ebbtide.actors.policy.grace_periods import DELETE_SECONDS_MIN, FLOOR_NS
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
-from ebbtide.events.decisions import (
-    CancelOrder,
-    DeadlineMoved,
-    DeleteOverdue,
-    DeletePod,
-    DeleteRefused,
-    HandedOver,
-    HookEnded,
-    HookStarted,
-    KillContainer,
-    PodEnded,
-    PodOutcome,
-    PodPlanned,
-    PodsEnded,
-    PodStopBegan,
-    RunHook,
-    SendSignal,
-    ShutdownCancelled,
-    TakeAutopsy,
-)
-from ebbtide.events.facts import (
-    AutopsyTaken,
-    ContainerExited,
-    DaemonStarted,
-    HurryRequested,
-    OrderEnded,
-    PodJoined,
-    Tick,
-)
 from ebbtide.events.values import Pod, TerminationMode
 
 
@@ -76,27 +48,26 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     begun_ns: int = 0
     grace_ns: int = 0
     downs: tuple[ContainerState, ...] = ()
-    #: What the autopsy found of the stop signal, in words.
+    #: What the autopsy found about the stop signal.
     finding: str = ""
     over: bool = False
-    #: Said before its wave began: it will have no grace then, only the floor.
+    #: Before its wave: it will have the floor and no grace. Under api: it gets no new time at a hand-over.
     hurried: bool = False
-    #: By whom it is ended; of "api" it becomes "cri" when it is handed over.
+    #: Who ends it. A hand-over changes "api" to "cri".
     means: TerminationMode = ""
-    #: Deletes so far, with those that a later daemon gave again, and the key of the one whose outcome is not
-    #: known.
+    #: Deletes so far, with a later daemon's repetitions, and the key of the open one.
     deletes: int = 0
     delete_key: str = ""
-    #: The API server did not take the delete: its hooks have not run.
+    #: The API server did not take the delete, so no hook has run.
     refused: bool = False
-    #: It took it, perhaps after somebody had lost patience: the object is going.
+    #: The API server took the delete, so the object goes.
     deleted: bool = False
-    #: The shutdown was cancelled while a delete was under way, or while it was stopped.
+    #: The shutdown was cancelled after this pod's stop began.
     withdrawn: bool = False
-    #: What the last delete gave, as a time: another one only ever shortens it.
+    #: The end of the last delete's grace. A later delete only shortens it.
     delete_until_ns: int = 0
     first_ordinal: int = 0
-    #: When a daemon has started since its stop began.
+    #: When a daemon started after the pod's stop began.
     daemon_ns: int = 0
 
     @property
@@ -112,15 +83,74 @@ def phase_of(state: PodState) -> str:
     return "new" if state.pod is None else "planned"
 
 
+HOOK_BEGINS = (d.HookStarted, d.RunHook)
+HOOK_ENDS = (d.CancelOrder, d.HookEnded)
+
+
+# fmt: off
+def _transitions() -> Transitions:
+    return Transitions(
+        ("new", "planned", "stopping", "ended"),
+        phase_of,
+        # phases          event           handler             leads to        decides
+        Row("new planned ended", d.PodPlanned, _planned,        "planned"),
+        Row("stopping",   d.PodPlanned,     _adopted,           "= planned ended",
+            (d.DeletePod, *HOOK_BEGINS, d.HookEnded, d.SendSignal, d.PodEnded)),
+        Row("planned",    d.PodStopBegan,   _stop_began,        "stopping ended",
+            (d.DeletePod, *HOOK_BEGINS, d.HookEnded, d.SendSignal, d.PodEnded)),
+        Row("stopping",   d.PodStopBegan,   _last_kill_moved,   "=",            (d.DeletePod,)),
+        Row("stopping",   d.DeadlineMoved,  _last_kill_moved,   "=",            (d.DeletePod,)),
+        Row("ended",      d.PodStopBegan,   _note_last_kill),
+        Row("planned ended", d.DeadlineMoved, _note_last_kill),
+
+        Row("planned",    f.ContainerExited, _container_exited),
+        Row("stopping",   f.ContainerExited, _container_exited, "= ended",
+            (*HOOK_ENDS, d.SendSignal, d.PodEnded)),
+        Row("stopping",   f.Tick,           _tick,              "=",
+            (*HOOK_ENDS, d.SendSignal, d.TakeAutopsy, d.DeleteOverdue, d.KillContainer)),
+        Row("planned",    f.OrderEnded,     _order_ended),
+        Row("stopping",   f.OrderEnded,     _order_ended,       "= ended",
+            (d.DeletePod, d.DeleteRefused, *HOOK_BEGINS, d.HookEnded, d.SendSignal, d.KillContainer,
+             d.PodEnded)),
+        Row("ended",      f.OrderEnded,     _delete_noted,      "=",            (d.DeleteRefused,)),
+        Row(EVERY,        f.AutopsyTaken,   _autopsy_taken),
+        Row(EVERY,        f.DaemonStarted,  _daemon_started),
+        Row("planned",    f.PodJoined,      _runs_again),
+        Row("stopping",   f.PodJoined,      _stopped_again,     "=",
+            (*HOOK_BEGINS, d.HookEnded, d.SendSignal)),
+        ignored("new ended", f.PodJoined),
+
+        Row("planned",    d.HandedOver,     _await_handed_over),
+        Row("stopping",   d.HandedOver,     _handed_over,  "= ended",
+            (*HOOK_BEGINS, d.HookEnded, d.SendSignal, d.PodEnded)),
+        Row("planned",    f.HurryRequested, _hurry_later),
+        Row("stopping",   f.HurryRequested, _hurry,             "=",
+            (d.DeletePod, *HOOK_ENDS, d.SendSignal, d.TakeAutopsy, d.KillContainer)),
+
+        Row("planned",    d.ShutdownCancelled, _spared,         "ended",        (d.PodEnded,)),
+        Row("stopping",   d.ShutdownCancelled, _cancelled),
+        Row("planned",    d.PodsEnded,      _never_begun,       "ended",        (d.PodEnded,)),
+        Row("stopping",   d.PodsEnded,      _given_up,          "ended",        (d.CancelOrder, d.PodEnded)),
+        Row("planned stopping", d.PodEnded, _ended_elsewhere,   "ended"),
+
+        ignored("planned ended", f.Tick),
+        ignored("ended", f.ContainerExited, d.HandedOver, f.HurryRequested, d.ShutdownCancelled,
+                d.PodsEnded, d.PodEnded),
+        # A pod's first event is its plan.
+        ignored("new", d.PodStopBegan, d.DeadlineMoved, f.ContainerExited, f.Tick, f.OrderEnded,
+                d.HandedOver, f.HurryRequested, d.ShutdownCancelled, d.PodsEnded, d.PodEnded),
+    )
+# fmt: on
+
+
 # --- its containers' turns ---------------------------------------------------------------------
 
 
 def _each_container(
     state: PodState, now: int, phase: str, step: Callable[[ContainerState], steps.ContainerStep]
 ) -> Result:
-    """Apply ``step`` to every container in ``phase`` ("" for all), then stop those whose turn has come.
-
-    Says so when all have exited. Of a pod whose stop has not begun that is said when it does.
+    """Apply ``step`` to every container in ``phase`` ("" for all), stop the containers whose turn has come,
+    and end the pod when all have exited.
     """
     decisions: list[Event] = []
     downs = list(state.downs)
@@ -128,8 +158,8 @@ def _each_container(
         if not phase or down.phase == phase:
             downs[index], made = step(down)
             decisions += made
-    # After all of them, because a sidecar's turn is a matter of the others. Once through is enough: a stop
-    # gives nobody the turn, only an exit does, and that is a step of its own.
+    # Afterwards, because a sidecar's turn depends on the others. Only an exit gives a turn, so one pass is
+    # enough.
     left = False
     for index, down in enumerate(downs):
         left = left or down.phase != "exited"
@@ -141,7 +171,7 @@ def _each_container(
 
 
 def _has_turn(downs: Sequence[ContainerState], index: int) -> bool:
-    """A sidecar waits for the main containers and for the sidecars that were started after it."""
+    """A sidecar waits for the main containers and for the sidecars that started after it."""
     if not downs[index].spec.sidecar:
         return True
     others = (other for at, other in enumerate(downs) if not other.spec.sidecar or at > index)
@@ -149,16 +179,14 @@ def _has_turn(downs: Sequence[ContainerState], index: int) -> bool:
 
 
 def _end_pod(state: PodState, now: int, decisions: list[Event]) -> Result:
-    """Nothing more is done about it, whatever is still learned of its containers."""
     return replace(state, over=True), [*decisions, _pod_ended_event(state, now)]
 
 
-def _pod_ended_event(state: PodState, now: int) -> PodEnded:
-    """Its fate, from its containers' ends."""
+def _pod_ended_event(state: PodState, now: int) -> d.PodEnded:
     assert state.pod is not None
     pod, on_node = state.pod, bool(state.means)
     fate = _describe_fate(state.downs, _had_ns(state, now), pod, state.finding, by_number=on_node)
-    ended = PodEnded(
+    ended = d.PodEnded(
         uid=pod.uid,
         wave=state.wave,
         outcome=fate.outcome,
@@ -183,7 +211,7 @@ def _pod_ended_event(state: PodState, now: int) -> PodEnded:
 
 
 def _had_ns(state: PodState, now: int) -> int:
-    """How much time it had."""
+    """How much time the pod had."""
     had_ns = [down.kill_at_ns - down.since_ns for down in state.downs if down.killed and down.since_ns]
     if had_ns:
         return max(0, min(had_ns))
@@ -194,7 +222,7 @@ def _had_ns(state: PodState, now: int) -> int:
 
 
 class PodFate(NamedTuple):
-    outcome: PodOutcome
+    outcome: d.PodOutcome
     reason: str
     succeeded: bool
 
@@ -202,9 +230,8 @@ class PodFate(NamedTuple):
 def _describe_fate(
     downs: Sequence[ContainerState], grace_ns: int, pod: Pod, finding: str, *, by_number: bool = False
 ) -> PodFate:
-    """graceful: ended by itself; killed: by SIGKILL; failed: by nothing; unknown: nobody saw how, or whether.
-
-    ``by_number``: the runtime tells a signal as 128 and its number.
+    """graceful: it ended by itself. killed: by SIGKILL. failed: it did not end. unknown: the end was not
+    observed. ``by_number``: the runtime reports a signal as 128 and its number.
     """
     still = [down for down in downs if down.phase != "exited"]
     if still:
@@ -232,7 +259,7 @@ def _describe_fate(
         names = ", ".join(down.spec.name for down in foreign)
         return PodFate("killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs), False)
     unheard = [down for down in downs if down.delegated and down.stop_since_ns and down.exit_code is None]
-    # It was the kubelet's to kill, and it has taken the container away before anybody asked how it ended.
+    # The kubelet removed the container before its exit code was read.
     if unheard and not any(down.exit_signal for down in unheard):
         names = ", ".join(down.spec.name for down in unheard)
         return PodFate("unknown", f"{names} ended under the kubelet, exit code not known", False)
@@ -244,7 +271,7 @@ def _describe_fate(
 
 
 def _was_killed(down: ContainerState) -> bool:
-    """A runtime says it with 128 + 9."""
+    """A runtime reports SIGKILL as 128 + 9."""
     return down.exit_signal == "SIGKILL" or down.exit_code == 137
 
 
@@ -261,7 +288,7 @@ def _killed_text(
 
 
 def _graceful_text(downs: Sequence[ContainerState]) -> str:
-    """The worst end tells most: a non-zero exit before a zero one."""
+    """The worst end: a non-zero exit before a zero one."""
     if not downs:
         return "had no containers"
     worst = max(downs, key=lambda down: (down.exit_signal != "", down.exit_code or 0))
@@ -286,9 +313,9 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
 
 # --- a pod that the kubelet ends: because we delete its object, or of its own accord -------------
 
-# Whatever the kubelet does is seen by its containers' ends. Of a deleted pod the grace is only ever
-# shortened; one that outlives it is killed here, since a kubelet that deletes a pod does not start it again.
-# Handed over, it is ours: its hooks count as spent, unless the API server never took the delete.
+# The containers' ends show what the kubelet does. A pod that outlives its delete's grace proves a failed
+# kubelet: it is handed over, and Ebbtide stops it. Its hooks then count as spent, unless the API server did
+# not take the delete.
 
 HANDED_OVER = "preStop spent: the kubelet had the pod"
 
@@ -299,10 +326,10 @@ def _under_watch(down: ContainerState, now: int) -> ContainerState:
     )
 
 
-def _begin_delegated(state: PodState, event: PodStopBegan, now: int) -> Result:
-    """``state`` knows its grace. A pod of which nothing runs any more is deleted all the same."""
+def _begin_delegated(state: PodState, event: d.PodStopBegan, now: int) -> Result:
+    """A pod without a running container is deleted too."""
     if state.means == "observe":
-        # Nothing of it is ours to do: no SIGKILL ever, and no autopsy, which is a look before one.
+        # Only observe it: no SIGKILL, and no autopsy before one.
         return _each_container(state, now, "running", lambda down: (_under_watch(down, now), []))
     deadline_ns = now + state.grace_ns
     until_ns = min(deadline_ns, event.kill_by_ns - FLOOR_NS)
@@ -314,7 +341,6 @@ def _begin_delegated(state: PodState, event: PodStopBegan, now: int) -> Result:
 
 
 def _under_delete(down: ContainerState, now: int, deadline_ns: int, limit_ns: int) -> ContainerState:
-    """The kubelet's SIGKILL comes at the end of the grace, or 2 s after a hook that used all of it."""
     return replace(
         down,
         phase="stopping",
@@ -327,14 +353,14 @@ def _under_delete(down: ContainerState, now: int, deadline_ns: int, limit_ns: in
     )
 
 
-def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, DeletePod]:
+def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, d.DeletePod]:
     assert state.pod is not None
-    # A key of its own for each delete, since the outcome of an earlier one may still come.
+    # The outcome of an earlier delete may still come.
     key = order_key(NAME, "delete", state.pod.uid, state.first_ordinal + state.deletes)
-    # The API counts whole seconds. The one that is begun is the pod's: 9.999 s of grace are not 9, and what
-    # it may take longer than its wave is less than the floor that SIGKILL waits for in any case.
+    # The API counts whole seconds, so round up: 9.999 s of grace are not 9 s. The rest is less than the
+    # floor.
     whole_seconds = -((now - until_ns) // NS_PER_SECOND)
-    order = DeletePod(
+    order = d.DeletePod(
         key=key,
         uid=state.pod.uid,
         namespace=state.pod.namespace,
@@ -346,20 +372,19 @@ def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, D
 
 
 def _shorten_delete(state: PodState, until_ns: int, now: int) -> Result:
-    """Less time than the last delete gave, by a second at least: it is given again."""
+    """Repeat the delete if it has to end a second sooner or more."""
     until_ns = max(until_ns, now)
     if state.means != "api" or state.refused:
         return state, ()
-    # The API counts whole seconds: less than one cannot be said, and a call for each pod of a wave is not for
-    # nothing.
+    # The API counts whole seconds, and a call for each pod of a wave costs time.
     if until_ns > state.delete_until_ns - NS_PER_SECOND:
         return state, ()
     state, order = _order_delete(state, until_ns, now)
     return state, [order]
 
 
-def _note_delete(state: PodState, event: OrderEnded) -> PodState:
-    """The server took it, or not; one that was sent and not answered is neither."""
+def _note_delete(state: PodState, event: f.OrderEnded) -> PodState:
+    """A delete without an answer is neither taken nor refused."""
     if event.result == "done":
         state = replace(state, deleted=True)
     if event.key != state.delete_key:
@@ -369,20 +394,19 @@ def _note_delete(state: PodState, event: OrderEnded) -> PodState:
     return replace(state, delete_key="", refused=state.refused or refused)
 
 
-def _delete_ended(state: PodState, event: OrderEnded, now: int) -> Result:
-    """Lost: it is given again, with what is left. Not taken: the pod waits to be handed over.
+def _delete_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
+    """A lost delete is repeated. A delete that was not taken causes the hand-over.
 
-    ``failed``: the server refused it, or never got it, so no hook has run. ``timed-out``: it was sent, and
-    nobody answered: its hooks count as spent, since a hook runs at most once. So they do where it was given
-    again by another daemon, whatever became of that.
+    ``failed``: the server refused it or never got it, so no hook has run. ``timed-out``: it was sent without
+    an answer, so the hooks count as spent: a hook runs at most once. So they do after another daemon repeated
+    it.
     """
     assert state.pod is not None
     uid, refused_before, known = state.pod.uid, state.refused, event.key == state.delete_key
     state = _note_delete(state, event)
     if not known:
         return state, ()
-    # In this order: after a cancel nobody takes it over, and what was handed over meanwhile is ours, however
-    # the delete ended.
+    # In this order: after a cancel no hand-over follows; after a hand-over the pod is ours in any case.
     if state.refused and not refused_before and state.withdrawn:
         return _spare(state, "the shutdown was cancelled before its delete was taken")
     if state.means != "api":
@@ -392,24 +416,23 @@ def _delete_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     if event.result == "unknown":  # the daemon died in between
         state, order = _order_delete(state, state.delete_until_ns, now)
         return state, [order]
-    return state, [DeleteRefused(uid=uid, reason=event.reason or event.result)]
+    return state, [d.DeleteRefused(uid=uid, reason=event.reason or event.result)]
 
 
 def _spare(state: PodState, reason: str) -> Result:
     assert state.pod is not None
-    spared = PodEnded(uid=state.pod.uid, wave=state.wave, outcome="spared", reason=reason)
+    spared = d.PodEnded(uid=state.pod.uid, wave=state.wave, outcome="spared", reason=reason)
     return replace(state, over=True), [spared]
 
 
-def _await_handed_over(state: PodState, event: HandedOver, now: int) -> Result:
-    """One whose stop has not begun waits for its wave like any other."""
+def _await_handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
+    """Its stop begins with its wave."""
     return (replace(state, means="cri"), ()) if state.means == "api" else (state, ())
 
 
-def _handed_over(state: PodState, event: HandedOver, now: int) -> Result:
-    """The pod has its grace again, as far as its wave has time: a failed kubelet may have told it nothing.
-
-    A straggler's wave has no time, and a hurried pod gets none.
+def _handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
+    """The grace begins again, as far as the wave has time, because a failed kubelet may have stopped no
+    container. A straggler's wave has no time, and a hurried pod gets none.
     """
     if state.means != "api":
         return state, ()
@@ -418,8 +441,8 @@ def _handed_over(state: PodState, event: HandedOver, now: int) -> Result:
 
 
 def _pass_over(state: PodState, until_ns: int, now: int) -> Result:
-    """From the kubelet to us. A delete that is under way is waited for first: its outcome tells whether the
-    kubelet may have run the pod's hooks.
+    """End the pod over the runtime from now on. An open delete comes first: its outcome tells whether the
+    kubelet may have run the hooks.
     """
     downs = tuple(replace(down, deadline_ns=max(down.deadline_ns, until_ns)) for down in state.downs)
     grace_ns = max([state.grace_ns, until_ns - state.begun_ns])
@@ -434,7 +457,7 @@ def _take_over(state: PodState, now: int) -> Result:
 def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.ContainerStep:
     if not down.delegated:
         return down, []
-    # Another try's key: what the kubelet's time led to must not be taken for the outcome of ours.
+    # New keys: the outcomes of earlier orders are not those of ours.
     ours = replace(
         down,
         delegated=False,
@@ -453,23 +476,22 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.Contai
 # --- the handlers -------------------------------------------------------------------------------
 
 
-def _adopted(state: PodState, event: PodPlanned, now: int) -> Result:
-    """A second episode adopts the pod. Its hooks stay run and its grace stays used.
-
-    A pod that Ebbtide only observed begins with its new wave: it got no stop from us. A container that the
-    kubelet started again after a cancel is stopped with the rest of its pod, with a grace of its own.
+def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
+    """A second shutdown adopts the pod. Its hooks do not run again, and its grace goes on. A pod that was
+    only observed begins with its new wave. A container that the kubelet started again after the cancel has
+    a grace of its own.
     """
     if state.means == "observe" != event.means:
         state, decisions = _plan(event)
-        # The kubelet may have run its hooks, and a hook runs once.
+        # The kubelet may have run its hooks.
         return replace(state, downs=tuple(_hook_spent(down) for down in state.downs)), decisions
-    # No new grace: a cancel must not give more time to a pod that began to stop before it.
+    # A cancel gives no new grace.
     state, decisions = replace(state, wave=event.wave, withdrawn=False), ()
     if event.means != state.means:
         state, decisions = _pass_over(state, 0, now) if state.means == "api" else (state, ())
     if not state.means or not state.begun or state.over:
         return state, decisions
-    # After a cancel no SIGKILL of ours was due.
+    # The cancel had switched this off.
     downs = tuple(
         replace(down, kill_at_ns=steps.overdue_ns(now, down.deadline_ns, down.limit_ns))
         if down.phase == "stopping" and down.delegated
@@ -480,7 +502,7 @@ def _adopted(state: PodState, event: PodPlanned, now: int) -> Result:
     deadline_ns = now + event.grace_seconds * NS_PER_SECOND
     state, again = _stop_again(state, event.pod, now, deadline_ns, NEVER_NS)
     if state.means == "api" and not state.deleted and not state.delete_key:
-        # Sent and not answered before: a kubelet that never heard of it would start the pod again.
+        # The delete had no answer. A kubelet that did not hear of it would start the pod again.
         begun_anew = any(down.again and down.since_ns == max(now, 1) for down in state.downs)
         until_ns = deadline_ns if begun_anew else max(now, state.delete_until_ns)
         state, order = _order_delete(state, until_ns, now)
@@ -493,7 +515,7 @@ def _hook_spent(down: ContainerState) -> ContainerState:
     return replace(down, spec=replace(down.spec, hook=None), hook_note=note)
 
 
-def _plan(event: PodPlanned) -> Result:
+def _plan(event: d.PodPlanned) -> Result:
     downs = tuple(
         ContainerState(
             uid=event.pod.uid,
@@ -514,8 +536,8 @@ def _plan(event: PodPlanned) -> Result:
     ), ()
 
 
-def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
-    """A delete of its first life that nobody has answered may still reach the kubelet, which runs hooks."""
+def _planned(state: PodState, event: d.PodPlanned, now: int) -> Result:
+    """An unanswered delete may still reach the kubelet, which runs hooks."""
     planned, decisions = _plan(event)
     if event.again and _perhaps_deleted(state):
         planned = replace(planned, downs=tuple(map(_hook_spent, planned.downs)))
@@ -526,8 +548,8 @@ def _perhaps_deleted(state: PodState) -> bool:
     return state.deletes > 0 and not state.refused
 
 
-def _stop_began(state: PodState, event: PodStopBegan, now: int) -> Result:
-    # A stamp of 0 would read as "not begun"; no clock that runs shows it.
+def _stop_began(state: PodState, event: d.PodStopBegan, now: int) -> Result:
+    # 0 means "not begun".
     state = replace(state, begun_ns=max(now, 1), grace_ns=0 if state.hurried else event.grace_ns)
     if state.means in ("api", "observe"):
         return _begin_delegated(state, event, now)
@@ -540,7 +562,7 @@ def _stop_began(state: PodState, event: PodStopBegan, now: int) -> Result:
     )
 
 
-def _container_exited(state: PodState, event: ContainerExited, now: int) -> Result:
+def _container_exited(state: PodState, event: f.ContainerExited, now: int) -> Result:
     def step(down: ContainerState) -> steps.ContainerStep:
         if down.spec.name != event.container or down.phase == "exited":
             return down, []
@@ -549,27 +571,23 @@ def _container_exited(state: PodState, event: ContainerExited, now: int) -> Resu
     return _each_container(state, now, "", step)
 
 
-def _runs_again(state: PodState, event: PodJoined, now: int) -> Result:
-    """Before its stop has begun: what has ended on record and runs now is to be stopped like the rest."""
+def _runs_again(state: PodState, event: f.PodJoined, now: int) -> Result:
+    """Before its stop: stop it with the others."""
     state = _with_unknown(state, event.pod)
     return replace(state, downs=tuple(_started_again(down, event.pod, 0) or down for down in state.downs)), ()
 
 
-def _stopped_again(state: PodState, event: PodJoined, now: int) -> Result:
-    """In what is left of the pod's grace, with the floor that every stop has: it is the same pod.
-
-    After a cancel it is to run again.
-    """
+def _stopped_again(state: PodState, event: f.PodJoined, now: int) -> Result:
+    """It has what is left of the pod's grace, and the floor. After a cancel it keeps running."""
     if state.withdrawn:
         return state, ()
-    # One that had ended before its pod's stop has no times of its own.
+    # A container that ended before the stop has no times of its own.
     deadline_ns = max(down.deadline_ns for down in state.downs)
     limit_ns = max(down.limit_ns for down in state.downs)
     return _stop_again(state, event.pod, now, deadline_ns, limit_ns)
 
 
 def _stop_again(state: PodState, pod: Pod, now: int, deadline_ns: int, limit_ns: int) -> Result:
-    """``pod``: as it is now."""
     state = _with_unknown(state, pod)
 
     def step(down: ContainerState) -> steps.ContainerStep:
@@ -588,7 +606,7 @@ def _stop_again(state: PodState, pod: Pod, now: int, deadline_ns: int, limit_ns:
 
 
 def _with_unknown(state: PodState, pod: Pod) -> PodState:
-    """What runs and no plan had: it had ended before, so that no view of its pod showed it."""
+    """Add containers that no plan had: they had ended before."""
     names = [down.spec.name for down in state.downs]
     first_ordinal = max((down.first_ordinal for down in state.downs), default=state.first_ordinal)
     unknown = (each for each in pod.containers if each.running and each.name not in names)
@@ -600,15 +618,15 @@ def _with_unknown(state: PodState, pod: Pod) -> PodState:
 
 
 def _started_again(down: ContainerState, pod: Pod, since_ns: int) -> ContainerState | None:
-    """None: it has not been, as far as is known."""
+    """None: it was not started again."""
     spec = next((each for each in pod.containers if each.name == down.spec.name), None)
     if down.phase != "exited" or spec is None or not spec.running:
         return None
     return steps.started_again(down, spec, since_ns)
 
 
-def _tick(state: PodState, event: Tick, now: int) -> Result:
-    # What fell due while no daemon ran has waited for the first look of the one that runs.
+def _tick(state: PodState, event: f.Tick, now: int) -> Result:
+    # Overdue steps waited for the new daemon's first look.
     waited_ns = now - state.daemon_ns if state.daemon_ns else NEVER_NS
     due_ns = now - steps.STANDSTILL_NS
     if waited_ns > steps.STANDSTILL_NS and any(down.due_ns() <= due_ns for down in state.downs):
@@ -618,7 +636,7 @@ def _tick(state: PodState, event: Tick, now: int) -> Result:
         for down in state.downs
     ]
     if any(overdue):
-        # Handed over, it gets its signal. Otherwise SIGKILL comes at the shutdown's last moment for it.
+        # The hand-over gives it its signal. Without one, SIGKILL comes at the last possible moment.
         downs = tuple(
             replace(down, kill_at_ns=down.limit_ns, autopsy=True) if late else down
             for down, late in zip(state.downs, overdue, strict=True)
@@ -628,11 +646,11 @@ def _tick(state: PodState, event: Tick, now: int) -> Result:
         state, now, "", lambda down: _container_due(down, now, state.daemon_ns)
     )
     assert state.pod is not None
-    return state, [DeleteOverdue(uid=state.pod.uid), *decisions] if any(overdue) else decisions
+    return state, [d.DeleteOverdue(uid=state.pod.uid), *decisions] if any(overdue) else decisions
 
 
 def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> steps.ContainerStep:
-    # Whose turn has come by time is stopped by `_each_container`, with whom it has come by an exit.
+    # `_each_container` stops a container whose turn has come.
     if down.due_ns() > now or down.phase == "turn":
         return down, []
     if down.phase == "hook":
@@ -642,21 +660,21 @@ def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> steps.
     return steps.autopsy(down)
 
 
-def _note_last_kill(state: PodState, event: PodStopBegan | DeadlineMoved, now: int) -> Result:
-    """The last possible SIGKILL has moved; a kubelet that ends its pods by itself keeps its own."""
+def _note_last_kill(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, now: int) -> Result:
+    """The last possible SIGKILL moved. A kubelet that ends its pods by itself keeps its own limit."""
     if state.means == "observe":
         return state, ()
     return replace(state, downs=tuple(steps.limit(down, event.kill_by_ns) for down in state.downs)), ()
 
 
-def _last_kill_moved(state: PodState, event: PodStopBegan | DeadlineMoved, now: int) -> Result:
+def _last_kill_moved(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, now: int) -> Result:
     state, _ = _note_last_kill(state, event, now)
     return _shorten_delete(state, event.kill_by_ns - FLOOR_NS, now)
 
 
-def _delete_noted(state: PodState, event: OrderEnded, now: int) -> Result:
-    """Record whether the object goes, even after the pod has ended. If the server refused the delete, or did
-    not answer, the kubelet may restart containers that ended by themselves.
+def _delete_noted(state: PodState, event: f.OrderEnded, now: int) -> Result:
+    """Record whether the object goes, even after the pod's end. Without a delete the kubelet may start ended
+    containers again.
     """
     if parse_order_key(event.key).what != "delete":
         return state, ()
@@ -664,14 +682,14 @@ def _delete_noted(state: PodState, event: OrderEnded, now: int) -> Result:
     state = _note_delete(state, event)
     if state.pod is None or not asked or state.deleted:
         return state, ()
-    return state, [DeleteRefused(uid=state.pod.uid, reason=event.reason or event.result)]
+    return state, [d.DeleteRefused(uid=state.pod.uid, reason=event.reason or event.result)]
 
 
-def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
+def _order_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
     key = parse_order_key(event.key)
     if key.what == "delete":
         return _delete_ended(state, event, now)
-    # An autopsy's, or a cancel's, changes nothing: what they were to bring is a fact of its own, or has come.
+    # Autopsies and cancels have no outcome that matters here.
     answer = ORDER_ENDED_BY_KIND.get(key.what)
     if answer is None:
         return state, ()
@@ -683,16 +701,16 @@ def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     return _each_container(state, now, "", step)
 
 
-def _daemon_started(state: PodState, event: DaemonStarted, now: int) -> Result:
-    """An open delete is given again, and the outcome is that of a second one: the first may be taken."""
+def _daemon_started(state: PodState, event: f.DaemonStarted, now: int) -> Result:
+    """An open delete is repeated, so the first one may have been taken."""
     downs = tuple(steps.resume_stop(down, now) for down in state.downs)
     deletes = state.deletes + 1 if state.delete_key else state.deletes
     daemon_ns = max(now, 1) if state.begun and not state.over else state.daemon_ns
     return replace(state, downs=downs, deletes=deletes, daemon_ns=daemon_ns), ()
 
 
-def _autopsy_taken(state: PodState, event: AutopsyTaken, now: int) -> Result:
-    # The first process alone: the stop signal goes to no other.
+def _autopsy_taken(state: PodState, event: f.AutopsyTaken, now: int) -> Result:
+    # Only the first process gets the stop signal.
     first = event.processes[0] if event.processes else None
     signal = next((down.spec.stop_signal for down in state.downs if down.spec.name == event.container), "")
     if first is None or signal not in first.signals_ignored:
@@ -700,31 +718,30 @@ def _autopsy_taken(state: PodState, event: AutopsyTaken, now: int) -> Result:
     return replace(state, finding=f"its first process ignores {signal}"), ()
 
 
-def _is_named(state: PodState, event: HurryRequested) -> bool:
-    """A kubelet that ends its pods by itself is hurried by nobody."""
+def _is_named(state: PodState, event: f.HurryRequested) -> bool:
+    """A kubelet that ends its pods by itself is not hurried."""
     pod = state.pod
     named = pod is not None and event.pod in (pod.uid, pod.name, pod.label)
     return named and state.means != "observe"
 
 
-def _hurry_later(state: PodState, event: HurryRequested, now: int) -> Result:
+def _hurry_later(state: PodState, event: f.HurryRequested, now: int) -> Result:
     if not _is_named(state, event):
         return state, ()
     return replace(state, hurried=True, finding=f"hurried by uid {event.asked_by}"), ()
 
 
-def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
+def _hurry(state: PodState, event: f.HurryRequested, now: int) -> Result:
     if not _is_named(state, event):
         return state, ()
     state = replace(
         state,
-        # Kept for a hand-over from the kubelet: a hurried pod gets no new time.
+        # A hurried pod gets no new time at a hand-over.
         hurried=state.hurried or state.means == "api",
         grace_ns=min(state.grace_ns, now - state.begun_ns),
         finding=f"hurried by uid {event.asked_by}",
     )
     if state.means == "api":
-        # The least that a delete can give; the kubelet does the rest.
         downs = tuple(
             replace(
                 down,
@@ -735,19 +752,17 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
         )
         return _shorten_delete(replace(state, downs=downs), now, now)
     downs = tuple(steps.shorten(down, now) for down in state.downs)
-    # At once: whoever is due by the shorter time would otherwise be so by a tick of its own, one record
-    # later.
+    # At once; a tick would come one record later.
     return _each_container(replace(state, downs=downs), now, "", lambda down: _container_due(down, now))
 
 
-def _spared(state: PodState, event: ShutdownCancelled, now: int) -> Result:
-    """What has not begun is spared."""
+def _spared(state: PodState, event: d.ShutdownCancelled, now: int) -> Result:
     return _spare(state, "the shutdown was cancelled")
 
 
-def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
-    """What has begun is finished, but a delete that is not taken has begun nothing; nor is what its kubelet
-    starts again from now on. And no last SIGKILL has to come before a release.
+def _cancelled(state: PodState, event: d.ShutdownCancelled, now: int) -> Result:
+    """A stop that has begun is finished; a deleted pod is the kubelet's alone. An open delete has begun
+    nothing, and a container that the kubelet starts from now on keeps running. No release limits SIGKILL.
     """
     downs = tuple(
         replace(down, limit_ns=NEVER_NS, kill_at_ns=NEVER_NS if down.delegated else down.kill_at_ns)
@@ -756,24 +771,24 @@ def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
     return replace(state, downs=downs, withdrawn=True), ()
 
 
-def _given_up(state: PodState, event: PodsEnded, now: int) -> Result:
-    """What is said last about a pod: no effect of its actor outlives that."""
-    # Hooks only: a stop signal or SIGKILL that is out ends what it was meant to end, and that is wanted.
+def _given_up(state: PodState, event: d.PodsEnded, now: int) -> Result:
+    """No effect outlives the pod's record."""
+    # Cancel hooks only: an open stop signal or SIGKILL is still wanted.
     return _end_pod(state, now, [cancel for down in state.downs for cancel in steps.abandon_hook(down)])
 
 
-def _never_begun(state: PodState, event: PodsEnded, now: int) -> Result:
+def _never_begun(state: PodState, event: d.PodsEnded, now: int) -> Result:
     if all(down.phase == "exited" for down in state.downs):
         return replace(state, over=True), [_pod_ended_event(replace(state, begun_ns=now), now)]
     assert state.pod is not None
     reason = "the lock was released before its wave"
     return replace(state, over=True), [
-        PodEnded(uid=state.pod.uid, wave=state.wave, outcome="unknown", reason=reason)
+        d.PodEnded(uid=state.pod.uid, wave=state.wave, outcome="unknown", reason=reason)
     ]
 
 
-def _ended_elsewhere(state: PodState, event: PodEnded, now: int) -> Result:
-    """Said by another actor for us: the boot that this pod ran in is over."""
+def _ended_elsewhere(state: PodState, event: d.PodEnded, now: int) -> Result:
+    """The pod's boot is over."""
     return replace(state, over=True), ()
 
 
@@ -783,68 +798,10 @@ def _deadline(state: PodState) -> int:
     return min([down.due_ns() for down in state.downs], default=NEVER_NS)
 
 
-# --- the table ---------------------------------------------------------------------------------
-
-#: What may be decided when containers are due, or change hands.
-HOOK_BEGINS = (HookStarted, RunHook)
-HOOK_ENDS = (CancelOrder, HookEnded)
-
-# fmt: off
-TRANSITIONS = Transitions(
-    ("new", "planned", "stopping", "ended"),
-    phase_of,
-    # phases          event           handler             leads to        decides
-    Row("new planned ended", PodPlanned, _planned,        "planned"),
-    Row("stopping",   PodPlanned,     _adopted,           "= planned ended",
-        (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
-    Row("planned",    PodStopBegan,   _stop_began,        "stopping ended",
-        (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
-    Row("stopping",   PodStopBegan,   _last_kill_moved,   "=",            (DeletePod,)),
-    Row("stopping",   DeadlineMoved,  _last_kill_moved,   "=",            (DeletePod,)),
-    Row("ended",      PodStopBegan,   _note_last_kill),
-    Row("planned ended", DeadlineMoved, _note_last_kill),
-
-    Row("planned",    ContainerExited, _container_exited),
-    Row("stopping",   ContainerExited, _container_exited, "= ended",      (*HOOK_ENDS, SendSignal, PodEnded)),
-    Row("stopping",   Tick,           _tick,              "=",
-        (*HOOK_ENDS, SendSignal, TakeAutopsy, DeleteOverdue, KillContainer)),
-    Row("planned",    OrderEnded,     _order_ended),
-    Row("stopping",   OrderEnded,     _order_ended,       "= ended",
-        (DeletePod, DeleteRefused, *HOOK_BEGINS, HookEnded, SendSignal, KillContainer, PodEnded)),
-    Row("ended",      OrderEnded,     _delete_noted,      "=",            (DeleteRefused,)),
-    Row(EVERY,        AutopsyTaken,   _autopsy_taken),
-    Row(EVERY,        DaemonStarted,  _daemon_started),
-    Row("planned",    PodJoined,      _runs_again),
-    Row("stopping",   PodJoined,      _stopped_again,     "=",
-        (*HOOK_BEGINS, HookEnded, SendSignal)),
-    ignored("new ended", PodJoined),
-
-    Row("planned",    HandedOver,     _await_handed_over),
-    Row("stopping",   HandedOver,     _handed_over,  "= ended",
-        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
-    Row("planned",    HurryRequested, _hurry_later),
-    Row("stopping",   HurryRequested, _hurry,             "=",
-        (DeletePod, *HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer)),
-
-    Row("planned",    ShutdownCancelled, _spared,         "ended",        (PodEnded,)),
-    Row("stopping",   ShutdownCancelled, _cancelled),
-    Row("planned",    PodsEnded,      _never_begun,       "ended",        (PodEnded,)),
-    Row("stopping",   PodsEnded,      _given_up,          "ended",        (CancelOrder, PodEnded)),
-    Row("planned stopping", PodEnded, _ended_elsewhere,   "ended"),
-
-    # Only what is stopped is due; what has ended is nobody's business any more.
-    ignored("planned ended", Tick),
-    ignored("ended", ContainerExited, HandedOver, HurryRequested, ShutdownCancelled, PodsEnded, PodEnded),
-    # A pod's actor is made by its plan, which is the first that it hears.
-    ignored("new", PodStopBegan, DeadlineMoved, ContainerExited, Tick, OrderEnded, HandedOver, HurryRequested,
-            ShutdownCancelled, PodsEnded, PodEnded),
-)
-# fmt: on
-
 HOOK = ActorType(
     NAME,
     PodState,
-    TRANSITIONS,
+    _transitions(),
     deadline=_deadline,
     done=lambda state: state.over or not state.begun,
 )

@@ -1,13 +1,12 @@
-"""KubeletActor: who ends the pods of a Kubernetes node, and what becomes of its kubelet meanwhile.
+"""KubeletActor: who ends a Kubernetes node's pods, and the kubelet's unit meanwhile.
 
-Theory of operation. A kubelet that is to end pods may be there and do nothing. Its health endpoint says so;
-where it has none, its pods do. Two regions:
+Two regions:
 
-1. How this shutdown ends the node's pods. It goes one way: what the API was to do passes to the runtime,
-   never back. In mode process nobody asks this actor anything, and it has nothing to say.
-2. The kubelet's unit. Pods that we stop ourselves a running kubelet would start again; so it is stopped
-   first, and started again when the machine stays up. Whoever stops it is bound to start it again, and only
-   who has stopped it. One of the two at a time.
+1. The means of this shutdown. It changes once at most, from the API to the runtime: the hand-over. 2. The
+kubelet's unit. A running kubelet starts again what Ebbtide stops, so it is stopped first, and started again
+if the machine stays up. Only Ebbtide starts what Ebbtide stopped. One order at a time.
+
+A kubelet may run and do nothing. Its health endpoint shows that, else its pods do.
 """
 
 from __future__ import annotations
@@ -27,74 +26,42 @@ from ebbtide.actors.actor import (
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.planning import granted_periods
 from ebbtide.actors.policy.termination_mode import NODE_MODES, SIGN_NS, ModeChoice, NodeHealth, choose_mode
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key
-from ebbtide.events.decisions import (
-    ConfigAdopted,
-    DeleteOverdue,
-    DeletePod,
-    DeleteRefused,
-    EpisodeClosed,
-    FallbackEngaged,
-    HandedOver,
-    KubeletStopped,
-    MeansChosen,
-    PodPlanned,
-    PodsEnded,
-    PodStopBegan,
-    ShutdownBegan,
-    ShutdownCancelled,
-    StartKubelet,
-    StopKubelet,
-    WaveStarted,
-)
-from ebbtide.events.facts import (
-    ApiRead,
-    ContainerExited,
-    DaemonStarted,
-    KubeletRead,
-    LogindRead,
-    OrderEnded,
-    PrepareForShutdown,
-    RuntimeRead,
-    Tick,
-)
 from ebbtide.events.values import Period, TerminationMode
 
 NAME = "KubeletActor"
 
-#: A node without its kubelet is no node: it is started until it has been, the last pause for ever.
+#: Starts are repeated for ever, the last pause each time: the cluster loses a node without a kubelet.
 RETRY_SECONDS = (10, 20, 40, 80, 160, 300)
 
-#: After a cancel what has begun is finished first, but not longer: at 40 s the node would count as lost.
+#: After a cancel the running stops have so long. At 40 s the cluster counts the node as lost.
 FINISH_NS = 20 * NS_PER_SECOND
 
-#: How often a kubelet that comes back in mid-shutdown is stopped again: somebody may insist.
+#: How often a kubelet that returns in mid-shutdown is stopped.
 STOPS_MAX = 3
 
-#: Who ends the pods.
-#: no-node: mode process; idle: no shutdown; observe, api, cri: the mode of this one; handed-over: begun as
-#: api, the runtime does the rest; cancelled: the machine stays up, and what has begun is being finished.
+#: Who ends the pods. no-node: mode process. idle: no shutdown. handed-over: begun as api. cancelled: the
+#: machine stays up, and running stops are finished.
 MODE_PHASES = ("no-node", "idle", "observe", "api", "cri", "handed-over", "cancelled")
 
-#: Why the kubelet ends no pod any more though it runs.
 RUNTIME_LOST_REASON = "the container runtime has stopped answering"
 
-#: The kubelet's unit.
-#: untouched: nothing of it is ours; stopped: by us, so that it is ours to start again; start-due: at
-#: ``retry_at_ns``, after a cancel or a start that failed.
+#: The kubelet's unit. stopped: by Ebbtide. start-due: at ``retry_at_ns``, after a cancel or a failed start.
 UNIT_PHASES = ("untouched", "stopping", "stopped", "start-due", "starting")
 
 
 class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What checkpoints and digests encode. The phases follow from it: `mode_phase`, `unit_phase`."""
+    """The phases follow from it: `mode_phase`, `unit_phase`."""
 
     #: Empty outside of a Kubernetes node's modes.
     mode: str = ""
-    #: The boot and the userspace in which the unit was last touched.
+    #: The boot and the userspace in which Ebbtide touched the unit last.
     home: str = ""
     wanted: BoundedDict[str, str] = {}
     periods: tuple[Period, ...] = ()
-    # What is there; None: nobody has said yet.
+    # What runs. None: not known yet.
     kubelet_lock: bool = False
     kubelet: bool | None = None
     runtime: bool | None = None
@@ -104,10 +71,10 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     # This shutdown.
     means: TerminationMode = ""
     handed_over: bool = False
-    #: By us, so that it is ours to start again.
+    #: By Ebbtide.
     stopped: bool = False
     stops: int = 0
-    #: It has come back after the last of these, and was said not to be stopped.
+    #: It returned after the last stop, and `KubeletStopped` says so.
     runs_on: bool = False
     cancelled: bool = False
     starts: int = 0
@@ -115,17 +82,17 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     start_key: str = ""
     ordinal: int = 0
     retry_at_ns: int = NEVER_NS
-    #: The kubelet, by its own word.
+    #: What its health endpoint says.
     healthy: bool | None = None
-    #: Under api: the pods without a hook of which no container has ended, by UID. 0: its wave has not begun;
-    #: else by when the kubelet should have shown that it stops it.
+    #: Deleted pods without a hook and without an ended container, by UID: when the kubelet should have
+    #: stopped one. 0: the wave has not begun.
     plain: BoundedDict[str, int] = {}
-    #: A container of a deleted pod has ended in this wave: somebody ends them.
+    #: A container of a deleted pod ended in this wave.
     ends: bool = False
-    #: The runtime has answered in this userspace; and does so no longer.
+    #: The runtime has answered in this userspace, and does not any more.
     runtime_lost: bool = False
     runtime_answered: bool = False
-    #: The wave that runs, and its deadline.
+    #: The running wave and its deadline.
     wave: int = -1
     wave_until_ns: int = 0
 
@@ -139,7 +106,7 @@ def mode_phase(state: KubeletState) -> str:
 
 
 def unit_phase(state: KubeletState) -> str:
-    """A stop that begins while the unit is being started is waited for first."""
+    """A stop waits for a start that is under way."""
     if state.stop_key:
         return "stopping"
     if state.start_key:
@@ -153,11 +120,74 @@ def phase_of(state: KubeletState) -> str:
     return f"{mode_phase(state)}+{unit_phase(state)}"
 
 
+_OVER = (d.HandedOver, d.StopKubelet)
+_NODE = "idle observe api cri handed-over cancelled"
+
+
+# fmt: off
+def _transitions() -> Transitions:
+    return Transitions(
+        (MODE_PHASES, UNIT_PHASES), phase_of,
+        # --- what is there
+        Row(EVERY, f.DaemonStarted, _started, "= no-node idle untouched stopped starting",
+            decides=(d.StartKubelet,)),
+        Row(_NODE, d.ConfigAdopted, _config_adopted),
+        ignored("no-node", d.ConfigAdopted),
+        Row(_NODE, f.LogindRead, _lock_read),
+        ignored("no-node", f.LogindRead),
+        Row(_NODE, f.PrepareForShutdown, _lock_read),
+        ignored("no-node", f.PrepareForShutdown),
+        Row("no-node idle observe cri handed-over cancelled", f.RuntimeRead, _runtime_noted),
+        Row("api", f.RuntimeRead, _runtime_noted_api, "= handed-over stopping", decides=_OVER),
+        Row(EVERY, f.ApiRead, _api_read),
+        Row("api", f.KubeletRead, _kubelet_read_api, "= handed-over stopping", decides=_OVER),
+        Row("cri handed-over", f.KubeletRead, _kubelet_read_ours, "= stopping",
+            decides=(d.StopKubelet, d.KubeletStopped)),
+        Row("no-node idle observe cancelled", f.KubeletRead, _kubelet_read),
+        # --- a shutdown
+        Row(_NODE, d.ShutdownBegan, _began, "observe api cri untouched stopping stopped starting",
+            decides=(d.MeansChosen, d.StopKubelet)),
+        ignored("no-node", d.ShutdownBegan),
+        Row("api", d.WaveStarted, _wave_started, "= handed-over stopping", decides=_OVER),
+        Row("api", d.PodPlanned, _pod_planned),
+        Row("api", d.PodStopBegan, _pod_stop_began),
+        Row("api", d.DeletePod, _pod_deleted),
+        Row("api", f.ContainerExited, _container_exited),
+        Row("api", d.PodsEnded, _pods_ended),
+        ignored("no-node idle observe cri handed-over cancelled", d.WaveStarted, d.PodPlanned, d.PodStopBegan,
+            d.DeletePod, f.ContainerExited, d.PodsEnded, d.DeleteRefused, d.DeleteOverdue),
+        Row("idle", d.FallbackEngaged, _fallback_engaged_early, "observe cri = stopping",
+            decides=(d.MeansChosen, d.StopKubelet)),
+        ignored("no-node observe cri handed-over cancelled", d.FallbackEngaged),
+        Row("api", d.DeleteRefused, _delete_refused, "handed-over stopping",
+            decides=(d.HandedOver, d.StopKubelet)),
+        Row("api", d.DeleteOverdue, _delete_overdue, "handed-over stopping",
+            decides=(d.HandedOver, d.StopKubelet)),
+        Row("api", d.FallbackEngaged, _fallback_engaged, "handed-over stopping",
+            decides=(d.HandedOver, d.StopKubelet)),
+        Row("observe api cri handed-over cancelled", d.ShutdownCancelled, _cancelled,
+            "cancelled untouched stopping start-due starting"),
+        ignored("no-node idle", d.ShutdownCancelled),
+        Row("observe api cri handed-over cancelled", d.EpisodeClosed, _closed,
+            "no-node idle untouched stopping stopped start-due starting", decides=(d.StartKubelet,)),
+        ignored("no-node idle", d.EpisodeClosed),
+        # --- the unit
+        Row("stopping", f.OrderEnded, _stop_ended, "= starting stopped start-due untouched",
+            decides=(d.StartKubelet, d.StopKubelet, d.KubeletStopped)),
+        Row("starting", f.OrderEnded, _start_ended, "= untouched start-due"),
+        ignored("untouched stopped start-due", f.OrderEnded),
+        Row("api", f.Tick, _tick_api, "= handed-over stopping untouched stopped", decides=_OVER),
+        Row("no-node idle observe cri handed-over cancelled", f.Tick, _tick, "= starting stopped untouched",
+            decides=(d.StartKubelet,)),
+    )
+# fmt: on
+
+
 # --- what is there -------------------------------------------------------------------------------
 
 
-def _started(state: KubeletState, event: DaemonStarted, now: int) -> Result:
-    """In another boot, or userspace, the service manager has started the kubelet itself."""
+def _started(state: KubeletState, event: f.DaemonStarted, now: int) -> Result:
+    """In another boot or userspace the service manager has started the kubelet."""
     if event.mode not in NODE_MODES and not state.mode:
         return state, ()
     home = f"{event.boot_id}/{event.userspace_id}"
@@ -180,49 +210,47 @@ def _started(state: KubeletState, event: DaemonStarted, now: int) -> Result:
     return _order_start(state) if state.stopped and not state.means else (state, ())
 
 
-def _config_adopted(state: KubeletState, event: ConfigAdopted, now: int) -> Result:
+def _config_adopted(state: KubeletState, event: d.ConfigAdopted, now: int) -> Result:
     return replace(state, wanted=event.means, periods=event.periods), ()
 
 
-def _lock_read(state: KubeletState, event: LogindRead | PrepareForShutdown, now: int) -> Result:
+def _lock_read(state: KubeletState, event: f.LogindRead | f.PrepareForShutdown, now: int) -> Result:
     if event.kubelet_lock == state.kubelet_lock:
         return state, ()
     return replace(state, kubelet_lock=event.kubelet_lock), ()
 
 
-def _runtime_noted(state: KubeletState, event: RuntimeRead, now: int) -> Result:
-    """One that has never answered may be one that was not ours to ask; the kubelet knows its own."""
+def _runtime_noted(state: KubeletState, event: f.RuntimeRead, now: int) -> Result:
+    """A runtime that never answered may be one that Ebbtide cannot reach; the kubelet can."""
     answered = state.runtime_answered or event.reachable
     lost = answered and not event.reachable
     return replace(state, runtime=event.reachable, runtime_answered=answered, runtime_lost=lost), ()
 
 
-def _runtime_noted_api(state: KubeletState, event: RuntimeRead, now: int) -> Result:
-    """Without it the kubelet tells no container to stop; we do, by their processes."""
+def _runtime_noted_api(state: KubeletState, event: f.RuntimeRead, now: int) -> Result:
+    """Without the runtime the kubelet stops no container. Ebbtide does, by their processes."""
     state, _ = _runtime_noted(state, event, now)
     return _hand_over(state, RUNTIME_LOST_REASON) if state.runtime_lost else (state, ())
 
 
-def _api_read(state: KubeletState, event: ApiRead, now: int) -> Result:
+def _api_read(state: KubeletState, event: f.ApiRead, now: int) -> Result:
     return replace(state, api=event.reachable, taints=event.taint), ()
 
 
-def _kubelet_read(state: KubeletState, event: KubeletRead, now: int) -> Result:
+def _kubelet_read(state: KubeletState, event: f.KubeletRead, now: int) -> Result:
     return replace(state, kubelet=event.active, stoppable=event.stoppable, healthy=event.healthy), ()
 
 
-def _kubelet_read_api(state: KubeletState, event: KubeletRead, now: int) -> Result:
-    """One that dies, or hangs, carries no delete out."""
+def _kubelet_read_api(state: KubeletState, event: f.KubeletRead, now: int) -> Result:
+    """A dead or hung kubelet carries no delete out."""
     state, _ = _kubelet_read(state, event, now)
     if event.active and event.healthy is False:
         return _hand_over(state, "the kubelet does not answer, or says that it is not healthy")
     return _hand_over(state, "the kubelet does not run") if event.active is False else (state, ())
 
 
-def _kubelet_read_ours(state: KubeletState, event: KubeletRead, now: int) -> Result:
-    """One that comes back while we end its pods would start them again. Nor may it be taken for stopped once
-    it is not stopped any more.
-    """
+def _kubelet_read_ours(state: KubeletState, event: f.KubeletRead, now: int) -> Result:
+    """A kubelet that returns would start the pods again."""
     state, _ = _kubelet_read(state, event, now)
     if not event.active or state.stop_key:
         return state, ()
@@ -231,19 +259,19 @@ def _kubelet_read_ours(state: KubeletState, event: KubeletRead, now: int) -> Res
         return state, [order]
     if state.runs_on:
         return state, ()
-    return replace(state, runs_on=True), [KubeletStopped(result="failed")]
+    return replace(state, runs_on=True), [d.KubeletStopped(result="failed")]
 
 
 # --- a shutdown ----------------------------------------------------------------------------------
 
 
-def _began(state: KubeletState, event: ShutdownBegan, now: int) -> Result:
-    # One that we stopped does not run, whatever was read before: nobody may have looked since.
+def _began(state: KubeletState, event: d.ShutdownBegan, now: int) -> Result:
+    # A stopped kubelet does not run, whatever was read before.
     kubelet = False if state.stopped else state.kubelet
     health = NodeHealth(
         kubelet, state.runtime, state.api, state.stoppable, state.healthy, api_unheard=state.api is None
     )
-    # Does a wave that was to have time get none?
+    # Does a wave that asked for time get none?
     granted = granted_periods(state.periods, event.grant_ns)
     starved = any(
         asked.seconds and not given.seconds for asked, given in zip(state.periods, granted, strict=True)
@@ -261,102 +289,100 @@ def _began(state: KubeletState, event: ShutdownBegan, now: int) -> Result:
         retry_at_ns=NEVER_NS,
     )
     taints = choice.means != "api" or state.taints
-    chosen = MeansChosen(means=choice.means, reason=choice.reason, taints=taints)
+    chosen = d.MeansChosen(means=choice.means, reason=choice.reason, taints=taints)
     if choice.means != "cri":
         return state, [chosen]
     state, order = _order_stop(state)
     return state, [chosen, order]
 
 
-def _delete_refused(state: KubeletState, event: DeleteRefused, now: int) -> Result:
+def _delete_refused(state: KubeletState, event: d.DeleteRefused, now: int) -> Result:
     return _hand_over(state, f"the API server did not take a delete: {event.reason}")
 
 
-def _delete_overdue(state: KubeletState, event: DeleteOverdue, now: int) -> Result:
+def _delete_overdue(state: KubeletState, event: d.DeleteOverdue, now: int) -> Result:
     return _hand_over(state, "the kubelet has not ended a deleted pod in its grace")
 
 
-def _fallback_engaged(state: KubeletState, event: FallbackEngaged, now: int) -> Result:
-    """The fallback signals containers, and a kubelet would start them again."""
+def _fallback_engaged(state: KubeletState, event: d.FallbackEngaged, now: int) -> Result:
+    """A running kubelet would start again what the fallback stops."""
     return _hand_over(state, "the fallback ends pods")
 
 
-def _fallback_engaged_early(state: KubeletState, event: FallbackEngaged, now: int) -> Result:
+def _fallback_engaged_early(state: KubeletState, event: d.FallbackEngaged, now: int) -> Result:
     """Before the mode was chosen, by this actor's own failure."""
     if state.mode == "observe":
-        return replace(state, means="observe"), [MeansChosen(means="observe", reason=event.reason)]
+        return replace(state, means="observe"), [d.MeansChosen(means="observe", reason=event.reason)]
     state, order = _order_stop(replace(state, means="cri"))
-    return state, [MeansChosen(means="cri", reason=event.reason), order]
+    return state, [d.MeansChosen(means="cri", reason=event.reason), order]
 
 
 def _hand_over(state: KubeletState, reason: str) -> Result:
-    over = HandedOver(reason=reason, wave=state.wave, until_ns=state.wave_until_ns)
+    over = d.HandedOver(reason=reason, wave=state.wave, until_ns=state.wave_until_ns)
     state, order = _order_stop(replace(_watch_none(state), handed_over=True))
     return state, [over, order]
 
 
 # --- a kubelet that does nothing -----------------------------------------------------------------
 
-# Where its health endpoint answers, that is a sign of life, and a pod that takes its time gets all of it.
-# Where there is no such endpoint the pods are the only witnesses, and a slow one is none: so it is waited for
-# until what is left of its grace is the floor, in which a pod that has heard nothing can still end by itself.
-# One that has heard, and is told twice, loses at most that. A pod with a hook runs on for as long as that
-# takes, and counts for nothing. A later delete gives less grace, and so less time for a sign.
+# A kubelet with a health endpoint is believed while that answers. Without one, the pods are the evidence: the
+# kubelet has failed if no container of this wave has ended when 2 s of a pod's grace are left. A pod with a
+# hook is no evidence, because a hook may take all of the grace.
 
 
 def _watch_none(state: KubeletState) -> KubeletState:
     return replace(state, plain={}, ends=False, wave=-1, wave_until_ns=0)
 
 
-def _pod_planned(state: KubeletState, event: PodPlanned, now: int) -> Result:
+def _pod_planned(state: KubeletState, event: d.PodPlanned, now: int) -> Result:
     running = [each for each in event.pod.containers if each.running]
     if event.means != "api" or not running or any(each.hook is not None for each in running):
         return state, ()
     return replace(state, plain={**state.plain, event.pod.uid: 0}), ()
 
 
-def _pod_stop_began(state: KubeletState, event: PodStopBegan, now: int) -> Result:
+def _pod_stop_began(state: KubeletState, event: d.PodStopBegan, now: int) -> Result:
     if state.plain.get(event.uid) != 0:
         return state, ()
     due_ns = now + max(SIGN_NS, event.grace_ns - FLOOR_NS)
     return replace(state, plain={**state.plain, event.uid: due_ns}), ()
 
 
-def _pod_deleted(state: KubeletState, event: DeletePod, now: int) -> Result:
-    """Once more, with less grace; or from the begin without any, because it was hurried before."""
+def _pod_deleted(state: KubeletState, event: d.DeletePod, now: int) -> Result:
+    """A repeated delete gives less grace."""
     less_ns = now + max(SIGN_NS, event.grace_seconds * NS_PER_SECOND - FLOOR_NS)
     if state.plain.get(event.uid, 0) <= less_ns:
         return state, ()
     return replace(state, plain={**state.plain, event.uid: less_ns}), ()
 
 
-def _container_exited(state: KubeletState, event: ContainerExited, now: int) -> Result:
+def _container_exited(state: KubeletState, event: f.ContainerExited, now: int) -> Result:
     due_ns = state.plain.get(event.uid)
     if due_ns is not None:
         state = replace(state, plain={uid: at for uid, at in state.plain.items() if uid != event.uid})
-    # A sign of the kubelet is the end of one that it alone was to end by now, no other pod's.
+    # Only a pod that the kubelet was to end is a sign.
     return (replace(state, ends=True) if due_ns else state), ()
 
 
-def _wave_started(state: KubeletState, event: WaveStarted, now: int) -> Result:
-    # Stragglers of the wave before are no sign of what becomes of this one.
+def _wave_started(state: KubeletState, event: d.WaveStarted, now: int) -> Result:
+    # A straggler of an earlier wave is no sign.
     ahead = {uid: at for uid, at in state.plain.items() if at == 0}
     state = replace(state, ends=False, plain=ahead, wave=event.wave, wave_until_ns=event.deadline_ns)
     return _hand_over(state, "no delete ends the pods that are left") if event.handover else (state, ())
 
 
-def _pods_ended(state: KubeletState, event: PodsEnded, now: int) -> Result:
+def _pods_ended(state: KubeletState, event: d.PodsEnded, now: int) -> Result:
     return _watch_none(state), ()
 
 
 def _sign_due_ns(state: KubeletState) -> int:
-    """When a kubelet that has shown no sign until then has its pods taken away."""
+    """When a kubelet without a sign has failed."""
     if mode_phase(state) != "api" or state.healthy is not None or state.ends:
         return NEVER_NS
     return min((due_ns for due_ns in state.plain.values() if due_ns > 0), default=NEVER_NS)
 
 
-def _tick_api(state: KubeletState, event: Tick, now: int) -> Result:
+def _tick_api(state: KubeletState, event: f.Tick, now: int) -> Result:
     if _sign_due_ns(state) > now:
         return _tick(state, event, now)
     return _hand_over(state, "the kubelet has stopped no container")
@@ -365,15 +391,15 @@ def _tick_api(state: KubeletState, event: Tick, now: int) -> Result:
 # --- its end -------------------------------------------------------------------------------------
 
 
-def _cancelled(state: KubeletState, event: ShutdownCancelled, now: int) -> Result:
-    # Not at once, because it would start again the pods that are still going down; not much later, because a
-    # node without its kubelet is lost to the cluster.
+def _cancelled(state: KubeletState, event: d.ShutdownCancelled, now: int) -> Result:
+    # Not at once: it would start again the pods that still go down. Not later: the cluster would lose the
+    # node.
     start_by_ns = now + FINISH_NS if state.stopped else NEVER_NS
     return replace(state, cancelled=True, retry_at_ns=start_by_ns), ()
 
 
-def _closed(state: KubeletState, event: EpisodeClosed, now: int) -> Result:
-    """The machine stays up, and everything whose stop had begun is finished. Or another shutdown follows."""
+def _closed(state: KubeletState, event: d.EpisodeClosed, now: int) -> Result:
+    """The machine stays up, or another shutdown follows."""
     state = replace(_watch_none(state), means="", handed_over=False, cancelled=False)
     return _order_start(state) if state.stopped and not event.followed else (state, ())
 
@@ -382,31 +408,28 @@ def _closed(state: KubeletState, event: EpisodeClosed, now: int) -> Result:
 
 
 def _order_stop(state: KubeletState) -> tuple[KubeletState, Event]:
-    """Ours to start again from now on, whatever the outcome tells: a stop that timed out may still come.
-
-    But not one that somebody else had stopped before.
+    """A stop that timed out may still happen, so Ebbtide starts the unit again in any case, unless it was
+    stopped before.
     """
     key = order_key(NAME, "stop", "", state.ordinal)
-    # Not known counts as running: to start a kubelet that nobody wanted is a smaller harm than to leave a
-    # node without.
+    # Unknown counts as running. An unwanted start harms less than a node without a kubelet.
     ours = state.stopped or state.kubelet is not False
     state = replace(state, stop_key=key, stopped=ours, stops=state.stops + 1, ordinal=state.ordinal + 1)
-    return state, StopKubelet(key=key)
+    return state, d.StopKubelet(key=key)
 
 
 def _order_start(state: KubeletState) -> Result:
-    """Not while it is being stopped: the end of that is soon."""
+    """A stop that is under way comes first."""
     if state.stop_key or state.start_key or not state.mode:
         return replace(state, retry_at_ns=NEVER_NS), ()
     key = order_key(NAME, "start", "", state.ordinal)
     state = replace(
         state, start_key=key, starts=state.starts + 1, ordinal=state.ordinal + 1, retry_at_ns=NEVER_NS
     )
-    return state, [StartKubelet(key=key)]
+    return state, [d.StartKubelet(key=key)]
 
 
-def _stop_ended(state: KubeletState, event: OrderEnded, now: int) -> Result:
-    """Not known: it is stopped once more, which harms nobody. After a cancel it is started again."""
+def _stop_ended(state: KubeletState, event: f.OrderEnded, now: int) -> Result:
     if event.key != state.stop_key:
         return _start_ended(state, event, now)
     state = replace(state, stop_key="")
@@ -414,14 +437,14 @@ def _stop_ended(state: KubeletState, event: OrderEnded, now: int) -> Result:
         return _order_start(state) if state.stopped else (state, ())
     if state.cancelled and state.stopped and state.retry_at_ns == NEVER_NS:  # it was due meanwhile
         return _order_start(state)
-    # The daemon died: perhaps it runs on, and would start again what the first wave ends.
+    # The daemon died, so the kubelet may still run.
     if event.result == "unknown" and not state.cancelled:
         state, order = _order_stop(state)
         return state, [order]
-    return state, [KubeletStopped(result=event.result)]
+    return state, [d.KubeletStopped(result=event.result)]
 
 
-def _start_ended(state: KubeletState, event: OrderEnded, now: int) -> Result:
+def _start_ended(state: KubeletState, event: f.OrderEnded, now: int) -> Result:
     if event.key != state.start_key:
         return state, ()
     if event.result == "done":
@@ -430,82 +453,24 @@ def _start_ended(state: KubeletState, event: OrderEnded, now: int) -> Result:
     return replace(state, start_key="", retry_at_ns=now + pause * NS_PER_SECOND), ()
 
 
-def _tick(state: KubeletState, event: Tick, now: int) -> Result:
-    """In a shutdown the kubelet stays away."""
+def _tick(state: KubeletState, event: f.Tick, now: int) -> Result:
+    """In a shutdown the kubelet stays stopped."""
     state = replace(state, retry_at_ns=NEVER_NS)
     return (state, ()) if state.means and not state.cancelled else _order_start(state)
 
 
-def _afresh(state: KubeletState, now: int, in_episode: bool, start: DaemonStarted | None) -> KubeletState:
-    """Outside of a shutdown the kubelet is started again if it may be we who stopped it."""
+def _afresh(state: KubeletState, now: int, in_episode: bool, start: f.DaemonStarted | None) -> KubeletState:
+    """Outside of a shutdown a kubelet that Ebbtide may have stopped is started."""
     means: TerminationMode = state.means if in_episode else ""
-    # Not in a shutdown: there the failed actor's duty is the fallback's, which keeps the kubelet down.
+    # In a shutdown the fallback keeps the kubelet stopped.
     retry_at_ns = now + RETRY_SECONDS[0] * NS_PER_SECOND if state.stopped and not in_episode else NEVER_NS
     return replace(state, means=means, stop_key="", start_key="", retry_at_ns=retry_at_ns)
 
 
-_OVER = (HandedOver, StopKubelet)
-_NODE = "idle observe api cri handed-over cancelled"
-
-# fmt: off
 KUBELET = ActorType(
     NAME,
     KubeletState,
-    Transitions(
-        (MODE_PHASES, UNIT_PHASES), phase_of,
-        # --- what is there
-        Row(EVERY, DaemonStarted, _started, "= no-node idle untouched stopped starting",
-            decides=(StartKubelet,)),
-        Row(_NODE, ConfigAdopted, _config_adopted),
-        ignored("no-node", ConfigAdopted),
-        Row(_NODE, LogindRead, _lock_read),
-        ignored("no-node", LogindRead),
-        Row(_NODE, PrepareForShutdown, _lock_read),
-        ignored("no-node", PrepareForShutdown),
-        Row("no-node idle observe cri handed-over cancelled", RuntimeRead, _runtime_noted),
-        Row("api", RuntimeRead, _runtime_noted_api, "= handed-over stopping", decides=_OVER),
-        Row(EVERY, ApiRead, _api_read),
-        Row("api", KubeletRead, _kubelet_read_api, "= handed-over stopping", decides=_OVER),
-        Row("cri handed-over", KubeletRead, _kubelet_read_ours, "= stopping",
-            decides=(StopKubelet, KubeletStopped)),
-        Row("no-node idle observe cancelled", KubeletRead, _kubelet_read),
-        # --- a shutdown
-        Row(_NODE, ShutdownBegan, _began, "observe api cri untouched stopping stopped starting",
-            decides=(MeansChosen, StopKubelet)),
-        ignored("no-node", ShutdownBegan),
-        Row("api", WaveStarted, _wave_started, "= handed-over stopping", decides=_OVER),
-        Row("api", PodPlanned, _pod_planned),
-        Row("api", PodStopBegan, _pod_stop_began),
-        Row("api", DeletePod, _pod_deleted),
-        Row("api", ContainerExited, _container_exited),
-        Row("api", PodsEnded, _pods_ended),
-        ignored("no-node idle observe cri handed-over cancelled", WaveStarted, PodPlanned, PodStopBegan,
-            DeletePod, ContainerExited, PodsEnded, DeleteRefused, DeleteOverdue),
-        Row("idle", FallbackEngaged, _fallback_engaged_early, "observe cri = stopping",
-            decides=(MeansChosen, StopKubelet)),
-        ignored("no-node observe cri handed-over cancelled", FallbackEngaged),
-        Row("api", DeleteRefused, _delete_refused, "handed-over stopping",
-            decides=(HandedOver, StopKubelet)),
-        Row("api", DeleteOverdue, _delete_overdue, "handed-over stopping",
-            decides=(HandedOver, StopKubelet)),
-        Row("api", FallbackEngaged, _fallback_engaged, "handed-over stopping",
-            decides=(HandedOver, StopKubelet)),
-        Row("observe api cri handed-over cancelled", ShutdownCancelled, _cancelled,
-            "cancelled untouched stopping start-due starting"),
-        ignored("no-node idle", ShutdownCancelled),
-        Row("observe api cri handed-over cancelled", EpisodeClosed, _closed,
-            "no-node idle untouched stopping stopped start-due starting", decides=(StartKubelet,)),
-        ignored("no-node idle", EpisodeClosed),
-        # --- the unit
-        Row("stopping", OrderEnded, _stop_ended, "= starting stopped start-due untouched",
-            decides=(StartKubelet, StopKubelet, KubeletStopped)),
-        Row("starting", OrderEnded, _start_ended, "= untouched start-due"),
-        ignored("untouched stopped start-due", OrderEnded),
-        Row("api", Tick, _tick_api, "= handed-over stopping untouched stopped", decides=_OVER),
-        Row("no-node idle observe cri handed-over cancelled", Tick, _tick, "= starting stopped untouched",
-            decides=(StartKubelet,)),
-    ),
+    _transitions(),
     deadline=lambda state: min(state.retry_at_ns, _sign_due_ns(state)),
     afresh=_afresh,
 )
-# fmt: on

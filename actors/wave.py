@@ -1,14 +1,11 @@
-"""WaveActor: one priority range. It starts its pods, watches its deadline, and names who is late.
-
-A wave ends when its pods have ended, or at its deadline; stragglers stay somebody's job (their own
-HookActor's) while the next wave runs, and are followed to their end. Where a running kubelet unmounts
-volumes, the wave waits for that as well while it has time: the drivers that it needs come later
-(kubernetes#115148).
+"""WaveActor: one priority range. It starts its pods, keeps its deadline, and names the stragglers.
 
     new -> running -> ended
 
-A wave that has ended still hears of its pods: who ends now is a straggler, and a pod that was not in the
-inventory may join the last wave after its end, to get what is left of the wave's time.
+A wave ends when its pods have ended, or at its deadline. Each straggler's HookActor goes on while the next
+wave runs. In mode api the wave also waits, while it has time, until the kubelet has unmounted its pods'
+volumes, because the drivers stop in a later wave (kubernetes#115148). A late pod may join a wave that has
+ended; it gets the time left.
 """
 
 from __future__ import annotations
@@ -27,28 +24,14 @@ from ebbtide.actors.actor import (
     Transitions,
     ignored,
 )
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, BoundedTuple, Event, order_key
-from ebbtide.events.decisions import (
-    AwaitUnmounts,
-    CancelOrder,
-    DeadlineMoved,
-    HandedOver,
-    PodEnded,
-    PodOutcome,
-    PodPlanned,
-    PodsEnded,
-    PodStopBegan,
-    ShutdownCancelled,
-    StragglerEnded,
-    WaveEnded,
-    WaveStarted,
-)
-from ebbtide.events.facts import OrderEnded, Tick, VolumesUnmounted
 
 NAME = "WaveActor"
 
-#: Outcomes of pods whose end nobody has seen: they complete no wave, and are no straggler's end.
-UNSEEN_OUTCOMES: tuple[PodOutcome, ...] = ("failed", "unknown")
+#: Ends that were not observed: they complete no wave.
+UNSEEN_OUTCOMES: tuple[d.PodOutcome, ...] = ("failed", "unknown")
 
 # --- the state ---------------------------------------------------------------------------------
 
@@ -56,10 +39,10 @@ _OPEN, _ENDED = 0, 1
 
 
 class PodChecklist(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Which pods belong to a wave or a plan, and which of them have ended.
+    """Which pods belong to a wave or a plan, and which have ended.
 
-    ``places`` maps each UID to its byte in ``ended``, in the order in which the pods came. Bytes, because
-    marking one of a thousand pods then copies a kilobyte and not a dict: a shutdown's cost stays linear.
+    ``places`` maps each UID to its byte in ``ended``, in order. Marking a pod copies a byte per pod instead
+    of a dict, which keeps the cost of a shutdown linear.
     """
 
     places: dict[str, int] = {}
@@ -71,17 +54,16 @@ class PodChecklist(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
         return cls(places=places, ended=bytes(len(places)))
 
     def is_open(self, uid: str) -> bool:
-        """Does it belong here, and has it not ended?"""
         at = self.places.get(uid)
         return at is not None and self.ended[at] == _OPEN
 
     def mark(self, uid: str) -> PodChecklist:
-        """The checklist after this pod, which is open, has ended."""
+        """The pod must be open."""
         at = self.places[uid]
         return replace(self, ended=b"%b\1%b" % (self.ended[:at], self.ended[at + 1 :]))
 
     def join(self, uid: str) -> PodChecklist:
-        """One more pod at the end; or one of these, of which its end was said, and which has begun again."""
+        """Add a pod, or open it again."""
         at = self.places.get(uid)
         if at is not None:
             return replace(self, ended=b"%b\0%b" % (self.ended[:at], self.ended[at + 1 :]))
@@ -92,7 +74,7 @@ class PodChecklist(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
         return self.ended.count(_OPEN)
 
     def missing(self) -> Iterator[str]:
-        """Who has not ended, in order."""
+        """The open pods, in order."""
         return (uid for uid, at in self.places.items() if self.ended[at] == _OPEN)
 
 
@@ -100,10 +82,10 @@ class WaveState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     wave: int = -1
     deadline_ns: int = 0
     kill_by_ns: int = 0
-    #: In the order in which the pods were started.
+    #: In the order of their stops.
     roll: PodChecklist = PodChecklist()
     over: bool = False
-    #: Pods whose volumes are still mounted, as far as is known.
+    #: Pods with mounted volumes.
     mounted: BoundedTuple[str] = ()
     unmount_key: str = ""
 
@@ -114,14 +96,48 @@ def _phase(state: WaveState) -> str:
     return "new" if state.wave < 0 else "running"
 
 
+# fmt: off
+def _transitions() -> Transitions:
+    return Transitions(
+        ("new", "running", "ended"),
+        _phase,
+        # phases      event              handler                           leads to         decides
+        Row("new",     d.WaveStarted,       _started,                        "running ended",
+            (d.PodStopBegan, d.AwaitUnmounts, d.WaveEnded)),
+        Row("running", d.PodEnded,          _then_complete(_mark_ended),     "= ended",       (d.WaveEnded,)),
+        Row("running", f.VolumesUnmounted,  _then_complete(_unmounted),      "= ended",       (d.WaveEnded,)),
+        Row("running", f.OrderEnded,        _then_complete(_unmounts_ended), "= ended",       (d.WaveEnded,)),
+        Row("running", d.HandedOver,        _then_complete(_handed_over),    "= ended",
+            (d.CancelOrder, d.WaveEnded)),
+        Row("running", f.Tick,              _overrun,                        "ended",         (d.WaveEnded,)),
+        Row("running", d.PodsEnded,         _overrun,                        "ended",         (d.WaveEnded,)),
+        Row("running", d.ShutdownCancelled, _cancelled,                      "ended",
+            (d.CancelOrder, d.WaveEnded)),
+        Row("running ended", d.PodPlanned,    _late_pod,                     "=",
+            (d.PodStopBegan,)),
+        Row("running ended", d.DeadlineMoved, _deadline_moved),
+        # Stragglers, and volumes that the wave did not wait for.
+        Row("ended",   d.PodEnded,          _straggler_ended,                "=",
+            (d.StragglerEnded,)),
+        Row("ended",   f.VolumesUnmounted,  _unmounted),
+        Row("ended",   f.OrderEnded,        _unmounts_ended),
+        Row("ended",   d.HandedOver,        _handed_over,                    "=",
+            (d.CancelOrder,)),
+        ignored("running ended", d.WaveStarted),
+        ignored("ended", f.Tick, d.PodsEnded, d.ShutdownCancelled),
+        # A wave's first event is its `WaveStarted`.
+        ignored("new", d.PodPlanned, d.PodEnded, f.VolumesUnmounted, f.OrderEnded, d.HandedOver, f.Tick,
+                d.PodsEnded,
+                d.DeadlineMoved, d.ShutdownCancelled),
+    )
+# fmt: on
+
+
 # --- its pods ----------------------------------------------------------------------------------
 
 
-def _started(state: WaveState, event: WaveStarted, now: int) -> Result:
-    """All pods at once. Who has volumes that a kubelet unmounts is watched, if there is time for it.
-
-    The wave's own deadline makes the order's key another one in each shutdown.
-    """
+def _started(state: WaveState, event: d.WaveStarted, now: int) -> Result:
+    """Stop all pods at once. The deadline in the order's key makes it unique to this shutdown."""
     state = WaveState(
         wave=event.wave,
         deadline_ns=event.deadline_ns,
@@ -134,55 +150,52 @@ def _started(state: WaveState, event: WaveStarted, now: int) -> Result:
         if not mounted:
             return state, begun
         key = order_key(NAME, "unmount", str(event.wave), event.deadline_ns)
-        order = AwaitUnmounts(key=key, uids=mounted, timeout_ns=event.deadline_ns - now)
+        order = d.AwaitUnmounts(key=key, uids=mounted, timeout_ns=event.deadline_ns - now)
         return replace(state, mounted=mounted, unmount_key=key), [*begun, order]
-    # A wave without time: each pod gets its stop signal all the same, and the next wave begins in this very
-    # step.
+    # A wave without time still stops its pods. The next wave begins in the same step.
     state, ended = _overrun(state, event, now)
     return state, [*begun, *ended]
 
 
-def _begin_pod(state: WaveState, uid: str, grace_ns: int) -> PodStopBegan:
-    return PodStopBegan(uid=uid, wave=state.wave, grace_ns=grace_ns, kill_by_ns=state.kill_by_ns)
+def _begin_pod(state: WaveState, uid: str, grace_ns: int) -> d.PodStopBegan:
+    return d.PodStopBegan(uid=uid, wave=state.wave, grace_ns=grace_ns, kill_by_ns=state.kill_by_ns)
 
 
-def _late_pod(state: WaveState, event: PodPlanned, now: int) -> Result:
-    """A pod that was not in the inventory: it gets what is left of this wave."""
-    # Not its own time from now: the next wave would wait for it.
+def _late_pod(state: WaveState, event: d.PodPlanned, now: int) -> Result:
+    # The next wave does not wait longer for a late pod.
     left_ns = max(0, state.deadline_ns - now)
     state = replace(state, roll=state.roll.join(event.pod.uid))
     return state, [_begin_pod(state, event.pod.uid, min(event.grace_seconds * NS_PER_SECOND, left_ns))]
 
 
-def _mark_ended(state: WaveState, event: PodEnded, now: int) -> Result:
+def _mark_ended(state: WaveState, event: d.PodEnded, now: int) -> Result:
     unseen = event.outcome in UNSEEN_OUTCOMES and not event.gone
     if not state.roll.is_open(event.uid) or unseen:
         return state, ()
     return replace(state, roll=state.roll.mark(event.uid)), ()
 
 
-def _straggler_ended(state: WaveState, event: PodEnded, now: int) -> Result:
-    """After a cancel a pod may end before the deadline: it is not late."""
+def _straggler_ended(state: WaveState, event: d.PodEnded, now: int) -> Result:
     marked, _ = _mark_ended(state, event, now)
     if marked is state:
         return state, ()
-    # A wave that was cancelled has ended before its deadline.
+    # After a cancel a pod may end before the deadline.
     late_ns = now - state.deadline_ns
-    straggler = StragglerEnded(wave=state.wave, uid=event.uid, late_ns=late_ns)
+    straggler = d.StragglerEnded(wave=state.wave, uid=event.uid, late_ns=late_ns)
     return marked, [straggler] if late_ns >= 0 else ()
 
 
 # --- their volumes -----------------------------------------------------------------------------
 
 
-def _unmounted(state: WaveState, event: VolumesUnmounted, now: int) -> Result:
+def _unmounted(state: WaveState, event: f.VolumesUnmounted, now: int) -> Result:
     if event.uid not in state.mounted:
         return state, ()
     return replace(state, mounted=tuple(uid for uid in state.mounted if uid != event.uid)), ()
 
 
-def _handed_over(state: WaveState, event: HandedOver, now: int) -> Result:
-    """A kubelet that is stopped unmounts nothing any more."""
+def _handed_over(state: WaveState, event: d.HandedOver, now: int) -> Result:
+    """A stopped kubelet unmounts no volume."""
     return (replace(state, mounted=()), _cancel_unmounts(state)) if state.mounted else (state, ())
 
 
@@ -190,12 +203,12 @@ def _cancel_unmounts(state: WaveState) -> list[Event]:
     if not state.mounted:
         return []
     key = order_key(NAME, "look-away", str(state.wave), state.deadline_ns)
-    return [CancelOrder(key=key, target=state.unmount_key)]
+    return [d.CancelOrder(key=key, target=state.unmount_key)]
 
 
-def _unmounts_ended(state: WaveState, event: OrderEnded, now: int) -> Result:
-    """However: from now on nobody reports them, so nobody waits for them."""
-    # Timed out is the wave's own deadline, at which it names what is still mounted.
+def _unmounts_ended(state: WaveState, event: f.OrderEnded, now: int) -> Result:
+    """Without the order no component reports the volumes, so do not wait for them."""
+    # A time-out is the wave's own deadline; `_overrun` names the mounted volumes.
     if event.key != state.unmount_key or event.result == "timed-out":
         return state, ()
     return replace(state, mounted=()), ()
@@ -205,74 +218,39 @@ def _unmounts_ended(state: WaveState, event: OrderEnded, now: int) -> Result:
 
 
 def _then_complete(note: Handler) -> Handler:
-    """After what ``note`` makes of the event: the wave has ended if nothing is left to wait for."""
+    """Run ``note``, then end the wave if it waits for nothing."""
 
     def handle(state: WaveState, event: Event, now: int) -> Result:
         state, decisions = note(state, event, now)
         if state.roll.open_pods or state.mounted:
             return state, decisions
         unused_ns = max(0, state.deadline_ns - now)
-        ended = WaveEnded(wave=state.wave, outcome="complete", unused_ns=unused_ns)
+        ended = d.WaveEnded(wave=state.wave, outcome="complete", unused_ns=unused_ns)
         return replace(state, over=True), [*decisions, ended]
 
     return handle
 
 
 def _overrun(state: WaveState, event: Event, now: int) -> Result:
-    """At its deadline, or before it when nobody waits any longer."""
     late = tuple(state.roll.missing())
-    ended = WaveEnded(wave=state.wave, outcome="overran", stragglers=late, mounted=state.mounted)
+    ended = d.WaveEnded(wave=state.wave, outcome="overran", stragglers=late, mounted=state.mounted)
     return replace(state, over=True), [ended]
 
 
-def _deadline_moved(state: WaveState, event: DeadlineMoved, now: int) -> Result:
-    # Only ever sooner: the pods of this wave were promised no more when it began, and later waves count on
-    # it.
+def _deadline_moved(state: WaveState, event: d.DeadlineMoved, now: int) -> Result:
+    # Only ever sooner, because the later waves need the time.
     deadline_ns = min(state.deadline_ns, event.deadline_ns)
     return replace(state, deadline_ns=deadline_ns, kill_by_ns=event.kill_by_ns), ()
 
 
-def _cancelled(state: WaveState, event: ShutdownCancelled, now: int) -> Result:
-    ended = WaveEnded(wave=state.wave, outcome="cancelled")
+def _cancelled(state: WaveState, event: d.ShutdownCancelled, now: int) -> Result:
+    ended = d.WaveEnded(wave=state.wave, outcome="cancelled")
     return replace(state, over=True, mounted=()), [*_cancel_unmounts(state), ended]
 
-
-# --- the table ---------------------------------------------------------------------------------
-
-# fmt: off
-TRANSITIONS = Transitions(
-    ("new", "running", "ended"),
-    _phase,
-    # phases      event              handler                           leads to         decides
-    Row("new",     WaveStarted,       _started,                        "running ended",
-        (PodStopBegan, AwaitUnmounts, WaveEnded)),
-    Row("running", PodEnded,          _then_complete(_mark_ended),     "= ended",       (WaveEnded,)),
-    Row("running", VolumesUnmounted,  _then_complete(_unmounted),      "= ended",       (WaveEnded,)),
-    Row("running", OrderEnded,        _then_complete(_unmounts_ended), "= ended",       (WaveEnded,)),
-    Row("running", HandedOver,        _then_complete(_handed_over),    "= ended",
-        (CancelOrder, WaveEnded)),
-    Row("running", Tick,              _overrun,                        "ended",         (WaveEnded,)),
-    Row("running", PodsEnded,         _overrun,                        "ended",         (WaveEnded,)),
-    Row("running", ShutdownCancelled, _cancelled,                      "ended",
-        (CancelOrder, WaveEnded)),
-    Row("running ended", PodPlanned,    _late_pod,                     "=",             (PodStopBegan,)),
-    Row("running ended", DeadlineMoved, _deadline_moved),
-    # Pods and volumes that a wave has not waited for are followed to their end.
-    Row("ended",   PodEnded,          _straggler_ended,                "=",             (StragglerEnded,)),
-    Row("ended",   VolumesUnmounted,  _unmounted),
-    Row("ended",   OrderEnded,        _unmounts_ended),
-    Row("ended",   HandedOver,        _handed_over,                    "=",             (CancelOrder,)),
-    ignored("running ended", WaveStarted),
-    ignored("ended", Tick, PodsEnded, ShutdownCancelled),
-    # A wave's actor is made by its beginning, which is the first that it hears.
-    ignored("new", PodPlanned, PodEnded, VolumesUnmounted, OrderEnded, HandedOver, Tick, PodsEnded,
-            DeadlineMoved, ShutdownCancelled),
-)
-# fmt: on
 
 WAVE = ActorType(
     NAME,
     WaveState,
-    TRANSITIONS,
+    _transitions(),
     deadline=lambda state: NEVER_NS if state.over else state.deadline_ns,
 )

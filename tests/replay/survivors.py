@@ -7,7 +7,7 @@ from __future__ import annotations
 EQUIVALENT = (
     "episode._wave_started: seconds > planned.period_seconds -> seconds >= planned.period_seconds",
     "system.watch: deadline_ns < NEVER_NS -> deadline_ns <= NEVER_NS",
-    "outage._why_not: state.proof_until_ns <= now -> state.proof_until_ns < now",
+    "outage._consider: state.proof_until_ns <= now -> state.proof_until_ns < now",
 )
 
 #: Nothing that a replay compares: marks are compared with the number of decisions, not with
@@ -105,7 +105,7 @@ UNTOLD = (
     "episode._listing_ended: event.key != state.listing_key -> event.key == state.listing_key",
     "node_status._call_back: key not in open_keys -> key in open_keys",
     "hook._killed_text: rest >= 100000000 -> rest > 100000000",
-    "episode._list_for_plan: by_ns >= now + FIRST_WORD_NS -> by_ns > now + FIRST_WORD_NS",
+    "episode._list_for_plan: by_ns >= now + d.FIRST_WORD_NS -> by_ns > now + d.FIRST_WORD_NS",
     "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
     " -> down.hook_since_ns >= daemon_ns > now - steps.FOLLOWED_NS",
     "hook._container_due: down.hook_since_ns < daemon_ns > now - steps.FOLLOWED_NS"
